@@ -18,7 +18,8 @@ from chargpt import __main__ as verbs
 from chargpt import config
 from chargpt.config import OptimConfig
 from chargpt.exchange.export import TARGETS
-from chargpt.kernels import attention, decode
+from chargpt.kernels import attention, decode, positions
+from chargpt.kernels.step import KernelModel, step_kernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -131,6 +132,21 @@ def test_new_positions_train_and_write_in_torch(ramp, text, tmp_path):
     assert config.positions == ramp and not attention.supports(config) and not decode.supports(config)
     assert len(loaded.generate(length=40, seed=1)) == 40
     assert sample.main([str(run), "--length", "5"]) == 0
+
+
+def test_new_positions_are_an_entry_for_the_kernels(ramp, compiled, monkeypatch):
+    def table(_, config):
+        return np.repeat(np.linspace(0, 1, config.block_size, dtype=np.float32)[:, None], config.n_embd, axis=1)
+
+    monkeypatch.setitem(positions.KINDS, ramp, positions.Positions(table))
+    torch.manual_seed(0)
+    gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, positions=ramp), 9).eval()
+    assert attention.supports(gpt.config) and decode.supports(gpt.config)
+    in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(decode.load_kernel))
+    found = [written(writer, [[1, 2, 3]], 30, SamplingOptions(), 0).tolist() for writer in (in_c, torch_writer(gpt))]
+    assert found[0] == found[1]
+    idx = torch.randint(9, (2, 16))
+    torch.testing.assert_close(KernelModel.of(compiled(lambda cache: step_kernel(torch.float32)), gpt).logits(idx), gpt(idx))
 
 
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.positions])

@@ -36,16 +36,13 @@
 #include <sys/mman.h>
 #endif
 
+#include "arithmetic.h"
 #include "threads.h"
 
-#if defined(__AVX512F__)
-enum { LANES = 16, TALL = 6 }; /* the sums of TALL rows of a panel fill the registers */
-#elif defined(__AVX__)
-enum { LANES = 8, TALL = 3 };
-#elif defined(__aarch64__)
-enum { LANES = 4, TALL = 6 };
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { TALL = 6 }; /* the sums of TALL rows of a panel fill the registers */
 #else
-enum { LANES = 4, TALL = 3 };
+enum { TALL = 3 };
 #endif
 
 enum { AS_FLOAT32, AS_BFLOAT16, AS_INT8 }; /* how weights are stored: Shape.precision */
@@ -74,7 +71,6 @@ enum {
 };
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
-typedef int32_t integers __attribute__((vector_size(4 * LANES)));
 
 typedef struct { /* this structure, Share and Rules are also in decode.py */
     int n_layer, n_head, n_embd, block_size, vocab_size, texts, ranks, precision;
@@ -165,8 +161,6 @@ EXPORT size_t decoder_shape_size(void) { return sizeof(Shape); }
 EXPORT size_t decoder_share_size(void) { return sizeof(Share); }
 EXPORT size_t decoder_rules_size(void) { return sizeof(Rules); }
 
-static size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
 /* Tells the CPU that this is a loop that waits. */
 static inline void pause_spinning(void)
 {
@@ -206,7 +200,7 @@ static inline Matrix part_of(Matrix m, int row, size_t column)
 }
 
 /* The n-th vector of weights at w, in float32. `precision` is a constant. */
-static inline __attribute__((always_inline)) vector load_weights(const int precision, const char *w, size_t n)
+static ALWAYS_INLINE vector load_weights(const int precision, const char *w, size_t n)
 {
     const integers *words = (const integers *)w;
     if (precision == AS_BFLOAT16) /* the upper half of a float32 */
@@ -221,7 +215,7 @@ static inline size_t weight_size(int precision) { return precision == AS_FLOAT32
 /* A piece of a panel: out (rows, PANEL) = or += in (rows, K) w (K, PANEL), plus `bias` (PANEL), times the scales behind it, unless
  * it is NULL. `precision` and `rows` are constants, so that all sums stay in registers; `add` is for rows > 1. A tile of TALL rows
  * takes long enough to fetch K lines of memory, those at `next`. */
-static inline __attribute__((always_inline)) void tile(const int precision, const int rows, Matrix out, Matrix in, size_t K,
+static ALWAYS_INLINE void tile(const int precision, const int rows, Matrix out, Matrix in, size_t K,
                                                        const char *w, const vector *bias, bool add, const char *next)
 {
     const int parts = rows == 1 ? STEP : 1; /* an addition waits for the one before it, so one row alone has two sums */
@@ -260,7 +254,7 @@ static inline __attribute__((always_inline)) void tile(const int precision, cons
 
 /* `linear` for a constant `precision`. Rows for several tiles take a piece of a panel after the other, which stays in the first
  * cache for all of them, and fetch the next one. */
-static inline __attribute__((always_inline)) const char *linear_in(
+static ALWAYS_INLINE const char *linear_in(
     const int precision, Matrix out, Matrix in, int rows, size_t K, size_t N, const char *w)
 {
     const size_t line = PANEL * weight_size(precision), most = rows > 2 * TALL ? DEEP : K;
@@ -371,16 +365,13 @@ static void add_partials(Decoder *decoder, Rank *my, int which)
     }
 }
 
-/* Rotates each pair (x[i], x[i + d / 2]) of a query or key, (d), by its position's angles: model.py's `rotate`. */
-static void rotate(float *x, int position, const Shape *shape)
+/* Rotates a query or key, (d), by its position's angles. */
+static void rotate_head(float *x, int position, const Shape *shape)
 {
     const int half = shape->n_embd / shape->n_head / 2;
     const float *cosine = shape->rotary + (size_t)position * half, *sine = cosine + (size_t)shape->block_size * half;
-    for (int i = 0; i < half; i++) {
-        const float first = x[i], second = x[i + half];
-        x[i] = first * cosine[i] - second * sine[i];
-        x[i + half] = second * cosine[i] + first * sine[i];
-    }
+    for (int i = 0; i < half; i++)
+        rotate(&x[i], &x[i + half], cosine[i], sine[i]);
 }
 
 /* Where the keys and the values of a head begin in a cache for `capacity` positions. Keys are (capacity / KEYS, d, KEYS), that
@@ -402,7 +393,7 @@ static void cache_store(float *keys, float *values, const float *k, const float 
 
 /* scores (lines LINE) = q (d) keys, of one block of keys (d, KEYS). `lines` is a constant. Fetches `count` rows of KEYS numbers at
  * `next`. */
-static inline __attribute__((always_inline)) void multiply_keys(
+static ALWAYS_INLINE void multiply_keys(
     const int lines, float *scores, const float *q, const float *keys, int d, const float *next, int count)
 {
     vector sum[KEYS / LANES] = { 0 };
@@ -418,7 +409,7 @@ static inline __attribute__((always_inline)) void multiply_keys(
 
 /* out (n vectors) = scores (length) values (length, wide) / total, in four sums of every fourth position: the scores are padded
  * with zeros. `n` is a constant. Fetches the values KEYS positions after the first `fetched`. */
-static inline __attribute__((always_inline)) void add_values(const int n, vector *out, const float *values, size_t wide,
+static ALWAYS_INLINE void add_values(const int n, vector *out, const float *values, size_t wide,
                                                              const float *scores, float total, int length, int fetched)
 {
     vector sum[4][WIDE] = { 0 };
@@ -506,8 +497,8 @@ static void cache_store_rows(const Shape *shape, Rank *my, int layer)
             const size_t at = cache_offset(shape, my, my->capacity, layer, my->text[row], head);
             float *q = my->qkv.data + row * my->qkv.stride + head * d, *k = q + own, *v = k + own;
             if (shape->rotary) {
-                rotate(q, my->position[row], shape);
-                rotate(k, my->position[row], shape);
+                rotate_head(q, my->position[row], shape);
+                rotate_head(k, my->position[row], shape);
             }
             cache_store(my->keys + at, my->values + at, k, v, my->position[row], d);
         }

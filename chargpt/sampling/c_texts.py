@@ -10,7 +10,6 @@ four characters accepts 1.5 and costs 1.3 to 1.6 steps of one), prefetching, als
 
 import contextlib
 import ctypes
-import math
 import mmap
 import sys
 import time
@@ -26,6 +25,7 @@ from chargpt.config import ModelConfig
 from chargpt.errors import Given, UserError
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.decode import KNOWN_RULES, Rules, Shape, Share, load_kernel, supports
+from chargpt.kernels.positions import KINDS
 from chargpt.processor import core_count
 from chargpt.sampling.rules import WINDOW
 from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
@@ -37,7 +37,6 @@ Weights = Mapping[str, np.ndarray]  # of a model, float32, by the names of model
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 LARGEST = 127  # of the whole numbers of int8; -128 is not used
-SINUSOID_SCALE = 0.08 * math.sqrt(2)  # as in model.py
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
 MAX_PIECE = 64  # ids in a piece
 LARGE_PAGE = 2**21  # bytes
@@ -66,9 +65,9 @@ class CTexts(Texts):
         self, weights: Weights, config: "ModelConfig | GPTConfig", texts: int, *, kernel: ctypes.CDLL, precision: str
     ) -> None:
         """It uses as many threads as torch, if that is in use. Raises MemoryError."""
-        torch = sys.modules.get("torch")
+        torch, positions = sys.modules.get("torch"), KINDS[config.positions]
         ranks = min(torch.get_num_threads() if torch else core_count(), config.n_head)
-        tokens, table = _aligned(weights["token_embedding.weight"]), _aligned(position_table(weights, config))
+        tokens, table = _aligned(weights["token_embedding.weight"]), _aligned(positions.table(weights, config))
         layout = _Layout(weights, config, ranks, kernel=kernel, precision=precision)
         self._kernel, self._vocab_size, self._texts = kernel, len(tokens), texts
         self._logits = _aligned(np.zeros((texts, _padded(len(tokens), layout.panel)), np.float32))
@@ -85,7 +84,7 @@ class CTexts(Texts):
             PRECISIONS.index(precision),
             tokens=tokens.ctypes.data,
             logits=self._logits.ctypes.data,
-            **{"rotary" if config.positions == "rotary" else "positions": table.ctypes.data},
+            **{"rotary" if positions.rotates else "positions": table.ctypes.data},
         )
         self._decoder = kernel.decoder_new(byref(shape), layout.shares())
         if not self._decoder:
@@ -176,20 +175,6 @@ def rounded(weights: Weights, precision: str) -> Weights:
         name: unpack(*pack(numbers, precision)) if numbers.ndim == 2 and not name.startswith("position") else numbers
         for name, numbers in weights.items()
     }
-
-
-def position_table(weights: Weights, config: "ModelConfig | GPTConfig") -> np.ndarray:
-    """`GPT.position_table` of all positions, float32."""
-    if config.positions == "learned":
-        return weights["position_embedding.weight"]
-    width = config.n_embd if config.positions == "sinusoidal" else config.n_embd // config.n_head
-    frequency = 10000.0 ** (-np.arange(0, width, 2) / width)
-    angle = np.arange(config.block_size)[:, None] * frequency
-    if config.positions == "rotary":
-        return np.stack((np.cos(angle), np.sin(angle))).astype(np.float32)
-    table = np.zeros((config.block_size, width))
-    table[:, 0::2], table[:, 1::2] = np.sin(angle), np.cos(angle)[:, : width // 2]
-    return table.astype(np.float32) * np.float32(SINUSOID_SCALE)
 
 
 class _Layout:

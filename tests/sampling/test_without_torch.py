@@ -16,11 +16,10 @@ import sample
 from chargpt import config, processor
 from chargpt.config import ModelConfig
 from chargpt.kernels.decode import load_kernel
+from chargpt.kernels.positions import KINDS, SINUSOID_SCALE
 from chargpt.model import GPT, GPTConfig
 from chargpt.processor import core_count
 from chargpt.runs.load import find_checkpoint
-from chargpt.sampling import c_texts
-from chargpt.sampling.c_texts import position_table
 from chargpt.sampling.random_numbers import RandomNumbers
 from chargpt.terminal import UserError
 
@@ -51,8 +50,8 @@ def test_the_positions_are_those_of_the_model(positions):
     gpt = GPT(GPTConfig(**vars(shape)), 7)
     weights = {name: tensor.numpy() for name, tensor in gpt.state_dict().items()}
     expected = gpt.position_table(shape.block_size).detach().numpy()
-    assert np.abs(position_table(weights, shape) - expected).max() < 1e-7
-    assert c_texts.SINUSOID_SCALE == model_file.SINUSOID_SCALE
+    assert np.abs(KINDS[positions].table(weights, shape) - expected).max() < 1e-7
+    assert SINUSOID_SCALE == model_file.SINUSOID_SCALE
 
 
 def run_without_torch(folder: Path, *words: str, keys: str = "") -> subprocess.CompletedProcess:
