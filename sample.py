@@ -12,7 +12,8 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.project import project_root
@@ -20,17 +21,15 @@ from chargpt.sampling.options import SampleOptions, parse_options
 from chargpt.terminal import best_effort_messages, enable_colours, log, wants_colours
 
 if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported
-    from chargpt.sampling.loaded_run import LoadedRun
-    from chargpt.sampling.rules import Sampling
+    from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.sampling.text_generator import TextGenerator
 
 
 class Writing(NamedTuple):
     """What writes the text."""
 
-    loaded: "LoadedRun"
+    loaded: "LoadedModel"
     generator: "TextGenerator"
-    samplings: "list[Sampling]"  # one for each temperature
     prompt: list[int]  # ids
     is_items: bool  # whether it writes items
     before: Sequence[int]  # ids before what is typed, with --interactive on items
@@ -47,10 +46,18 @@ def write(options: SampleOptions) -> int:
     with Interrupt(notice="") as interrupt:
         with ending_at_once():  # until the text begins, there is nothing to finish
             writing = prepare(options)
-        rules = " / ".join(sampling.describe() for sampling in writing.samplings)
-        log(f"{writing.loaded.describe()}; {rules}, seed {options.seed}")
+        rules = " / ".join(sampling.describe() for sampling in options.samplings)
+        log(f"{writing.loaded.describe()}; {rules}, seed {options.sampling.seed}")
+        if options.next:
+            from chargpt.sampling.printing import print_next
+
+            loaded, prompt = writing.loaded, writing.prompt
+            found = loaded.next_after(prompt, options.next)
+            facts = {"run": loaded.run, "step": loaded.step, "prompt": loaded.tokenizer.decode(prompt)}
+            print_next(found, sys.stdout, facts=facts if options.json else None)
+            return interrupt.exit_code
         if writing.is_items and not options.interactive:
-            from chargpt.sampling.item_output import print_items
+            from chargpt.sampling.items import print_items
 
             loaded, generator, root = writing.loaded, writing.generator, project_root()
             print_items(options, loaded, generator, file=sys.stdout, root=root, stop=lambda: interrupt.came_here)
@@ -64,73 +71,52 @@ def write(options: SampleOptions) -> int:
     if coloured := wants_colours(sys.stdout):
         enable_colours()
     printer, before = TextPrinter(sys.stdout, coloured=coloured), writing.before
-    session = Session(writing.generator, printer=printer, unknown=options.unknown, seed=options.seed, before=before)
+    session = Session(
+        writing.generator, printer=printer, unknown=options.sampling.unknown, seed=options.sampling.seed or 0, before=before
+    )
     return session.run(writing.prompt)
 
 
 def prepare(options: SampleOptions) -> Writing:
     """The model, and how it writes. Raises UserError."""
-    from chargpt.sampling.item_output import beginning_of_items, writes_items
-    from chargpt.sampling.load_run import load_run
+    from chargpt.sampling.items import beginning_of_items, writes_items
+    from chargpt.sampling.loaded_model import load_model
     from chargpt.sampling.prompt import encode_prompt, read_prompt
-    from chargpt.sampling.rules import Sampling
 
-    samplings = [
-        Sampling(
-            temperature=temperature,
-            repetition_penalty=options.repetition_penalty,
-            top_k=options.top_k,
-            top_p=options.top_p,
-            min_p=options.min_p,
-        )
-        for temperature in options.temperatures
-    ]
     root = project_root()
-    loaded, warnings = load_run(
-        options.run,
-        root / "checkpoints",
-        start=options.start,
-        device=options.device,
-        precision=options.precision,
-        samplings=samplings,
+    loaded, warnings = load_model(
+        options.run, root / "checkpoints", start=options.start, device=options.device, precision=options.precision
     )
     for warning in warnings:
         log(f"warning: {warning}")
-    is_items, stops = writes_items(options, loaded), options.stop
+    is_items, changes = writes_items(options, loaded), dict[str, Any]()
     before: list[int] = []
     if is_items and options.interactive:
-        before, stops = beginning_of_items(options, loaded, root=root)
-    prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.unknown)
+        before, changes["stop"] = beginning_of_items(options, loaded, root=root)
+    if is_items:
+        changes["unique"] = False
+    prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.sampling.unknown)
     excluded = None
     if options.unseen:
         from chargpt.sampling.known_lines import known_lines
 
         excluded = known_lines(loaded.fingerprint, loaded.config, loaded.tokenizer, root=root)
-    generator = loaded.text_generator(
-        samplings[0],
-        length=options.length,
-        lines=options.lines,
-        unique=options.unique and not is_items,
-        stop=stops,
-        allow=options.allow,
-        ban=options.ban,
-        overflow=options.overflow,
-        excluded=excluded,
-    )
-    return Writing(loaded, generator, samplings, prompt, is_items, before)
+    generator = loaded.text_generator(replace(options.sampling, **changes), excluded=excluded)
+    return Writing(loaded, generator, prompt, is_items, before)
 
 
 def write_samples(options: SampleOptions, writing: Writing, interrupt: Interrupt) -> None:
     """Print the samples until they are complete or a signal comes, and then how fast they were made."""
     from chargpt.sampling.printing import JsonPrinter, TextPrinter, print_samples
 
-    loaded, generator, samplings, prompt, *_ = writing
-    seeds = range(options.seed, options.seed + options.samples)
+    loaded, generator, prompt, *_ = writing
+    first = options.sampling.seed or 0
+    seeds = range(first, first + options.samples)
     facts = {"run": loaded.run, "step": loaded.step}
     printer = JsonPrinter(sys.stdout) if options.json else TextPrinter(sys.stdout)
     started = time.perf_counter()
     made, problem = print_samples(
-        generator, samplings, prompt, seeds, printer=printer, facts=facts, stop=lambda: interrupt.came_here
+        generator, options.samplings, prompt, seeds, printer=printer, facts=facts, stop=lambda: interrupt.came_here
     )
     seconds = time.perf_counter() - started
     log(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")

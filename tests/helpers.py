@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,8 +14,9 @@ from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.checkpoint_schema import Progress, SavedState
-from chargpt.sampling.c_decoder import CDecoder
-from chargpt.sampling.decoder import Decoder, Piece
+from chargpt.sampling.c_texts import CTexts
+from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.writer import NewIds, Texts, Writer
 from chargpt.text.tokenizer import Tokenizer
 
 TINY_FILE = str(Path(__file__).with_name("tiny.yaml"))
@@ -55,18 +57,29 @@ class Clock:
 
 
 def after_each_piece(patch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
-    """Call `action` after each piece of text that a decoder writes, compiled or not."""
+    """Call `action` after each piece of text that an engine writes, compiled or not."""
 
-    def observed(write: Callable[..., Piece]) -> Callable[..., Piece]:
-        def write_and_act(*given: object, **named: object) -> Piece:
+    def observed(write: Callable[..., NewIds]) -> Callable[..., NewIds]:
+        def write_and_act(*given: object, **named: object) -> NewIds:
             piece = write(*given, **named)
             action()
             return piece
 
         return write_and_act
 
-    for decoder in (Decoder, CDecoder):
-        patch.setattr(decoder, "write", observed(decoder.write))
+    for engine in (Texts, CTexts):
+        patch.setattr(engine, "write", observed(engine.write))
+
+
+def weights_of(model: GPT) -> dict[str, np.ndarray]:
+    """The weights of a model, in the same memory."""
+    return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+
+
+def written(writer: Writer, prompts: list[list[int]], length: int, options: SamplingOptions, *seeds: int, **more) -> np.ndarray:
+    """The ids (B, length) that continue the prompts, or one prompt for each seed. `more` are options of `Writer.pieces`."""
+    prompts = prompts if len(prompts) == len(seeds) else prompts * len(seeds)
+    return np.concatenate([piece.ids for piece in writer.pieces(prompts, length, options, seeds=seeds, **more)]).T
 
 
 def saved_state(

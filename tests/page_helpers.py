@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from helpers import saved_state
+from helpers import saved_state, written
 
 from chargpt.exchange import html
 from chargpt.exchange.export import ExportOptions
 from chargpt.model import GPT, GPTConfig
 from chargpt.runs.checkpoint import mark_best, publish
-from chargpt.sampling import stored_weights
-from chargpt.sampling.decoder import stream
+from chargpt.sampling.c_texts import unpack
 from chargpt.sampling.loaded_model import LoadedModel, load_model
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.torch_texts import torch_writer
 from chargpt.text.tokenizer import Tokenizer
 
 # No width is a multiple of the kernel's 16, and a context is not a multiple of its groups of 4.
@@ -49,7 +49,7 @@ def page_of(loaded: LoadedModel, path: Path, *, weights: str = "float16", name: 
 def packed(model: GPT, weights: str) -> GPT:
     """The model that a page computes with."""
     copy = GPT(model.config, model.vocab_size).eval()
-    copy.load_state_dict({k: stored_weights.unpack(*html.pack(v, weights)) for k, v in model.state_dict().items()})
+    copy.load_state_dict({k: torch.tensor(unpack(*html.pack(v, weights))) for k, v in model.state_dict().items()})
     return copy
 
 
@@ -60,8 +60,8 @@ def logits_of(model: GPT, windows: list[list[int]]) -> np.ndarray:
 
 def greedy(loaded: LoadedModel, model: GPT, prompt: list[int], length: int) -> list[int]:
     """What `sample.py --temperature 0` continues `prompt` with."""
-    settings = {"overflow": "refill", "generator": torch.Generator(), "never_sampled": loaded.tokenizer.never_sampled}
-    return [int(token_id) for token_id in stream(model, torch.tensor([prompt]), length, Sampling(temperature=0.0), **settings)]
+    options, never = SamplingOptions(temperature=0.0), loaded.tokenizer.never_sampled
+    return written(torch_writer(model), [prompt], length, options, 0, never_sampled=never)[0].tolist()
 
 
 def run_engine(

@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
 
+import numpy as np
 import pytest
 import torch
+from helpers import weights_of, written
 
 import chargpt
 import model
@@ -16,14 +18,16 @@ from chargpt import __main__ as verbs
 from chargpt import config
 from chargpt.config import OptimConfig
 from chargpt.exchange.export import TARGETS
-from chargpt.kernels import attention, decode
+from chargpt.kernels import attention, decode, positions
+from chargpt.kernels.step import KernelModel, step_kernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.sampling import rules
-from chargpt.sampling.c_decoder import CDecoder
-from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.rules import NEVER, Sampling
+from chargpt.sampling.c_texts import c_writer
+from chargpt.sampling.options import SamplingOptions, option
+from chargpt.sampling.rules import NEVER
+from chargpt.sampling.torch_texts import torch_writer
 from chargpt.terminal import UserError
 from chargpt.training.learning_rate import SCHEDULES, Schedule, decay_start, learning_rate
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
@@ -130,6 +134,21 @@ def test_new_positions_train_and_write_in_torch(ramp, text, tmp_path):
     assert sample.main([str(run), "--length", "5"]) == 0
 
 
+def test_new_positions_are_an_entry_for_the_kernels(ramp, compiled, monkeypatch):
+    def table(_, config):
+        return np.repeat(np.linspace(0, 1, config.block_size, dtype=np.float32)[:, None], config.n_embd, axis=1)
+
+    monkeypatch.setitem(positions.KINDS, ramp, positions.Positions(table))
+    torch.manual_seed(0)
+    gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, positions=ramp), 9).eval()
+    assert attention.supports(gpt.config) and decode.supports(gpt.config)
+    in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(decode.load_kernel))
+    found = [written(writer, [[1, 2, 3]], 30, SamplingOptions(), 0).tolist() for writer in (in_c, torch_writer(gpt))]
+    assert found[0] == found[1]
+    idx = torch.randint(9, (2, 16))
+    torch.testing.assert_close(KernelModel.of(compiled(lambda cache: step_kernel(torch.float32)), gpt).logits(idx), gpt(idx))
+
+
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.positions])
 def test_an_export_that_does_not_know_new_positions_refuses_them(ramp, text, tmp_path, monkeypatch, name):
     if name == "gguf":
@@ -141,32 +160,22 @@ def test_an_export_that_does_not_know_new_positions_refuses_them(ramp, text, tmp
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithoutTheBest(Sampling):
-    """A rule that decode.c does not know: the most likely character is never chosen."""
+class WithoutTheBest(SamplingOptions):
+    """A new rule, which decode.c does not know: the most likely character is never chosen."""
 
-    without_best: bool = False
+    without_best: bool = option(False, "rules", "", off=False)
 
 
-def test_a_sampling_rule_that_the_c_decoder_does_not_know_is_applied(compiled, monkeypatch):
-    kernel = compiled(decode.load_kernel)
+def test_a_new_sampling_rule_is_its_function_and_its_field(compiled, monkeypatch):
+    def without_best(logits, _, texts):
+        logits = logits.copy()
+        np.put_along_axis(logits, logits.argmax(axis=-1, keepdims=True), NEVER, axis=-1)
+        return logits
 
-    known = rules.kept
-
-    def kept(logits, sampling):
-        if getattr(sampling, "without_best", False):
-            logits = logits.scatter(-1, logits.argmax(dim=-1, keepdim=True), NEVER)
-        return known(logits, sampling)
-
-    monkeypatch.setattr(rules, "kept", kept)
+    monkeypatch.setattr(rules, "RULES", {**rules.RULES, "without_best": without_best})
     torch.manual_seed(0)
     gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True), 9).eval()
-    prompt = torch.tensor([[1, 2, 3]])
-
-    def written(new: Decoder, rule: Sampling) -> list[int]:
-        made = pieces(new, prompt, 10, rule, generator=torch.Generator().manual_seed(0))
-        return torch.cat([piece.ids for piece in made]).flatten().tolist()
-
-    rule = WithoutTheBest(temperature=0, without_best=True)
-    in_c, in_torch = CDecoder(gpt, 1, kernel=kernel), Decoder(gpt, 1)
-    without = written(CDecoder(gpt, 1, kernel=kernel), replace(rule, without_best=False))
-    assert written(in_c, rule) == written(in_torch, rule) != without
+    in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(decode.load_kernel))
+    options = WithoutTheBest(temperature=1, top_k=2, without_best=True)
+    found = [written(writer, [[1, 2, 3]], 10, options, 0).tolist() for writer in (in_c, torch_writer(gpt))]
+    assert found[0] == found[1] != written(in_c, [[1, 2, 3]], 10, replace(options, without_best=False), 0).tolist()

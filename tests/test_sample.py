@@ -141,7 +141,18 @@ def test_a_stop_text_ends_the_sample_and_is_not_printed(write):
     plain = write("--length", "200").rstrip("\n")
     stop = plain[50:53]
     assert write("--length", "200", "--stop", stop) == plain[: plain.index(stop)] + "\n"
+    assert write("--length", "200", "--stop", stop, "--keep-stop") == plain[: plain.index(stop)] + stop + "\n"
     assert write("--length", "200", "--stop", "abcdefgh" * 3) == plain + "\n"
+
+
+def test_the_likeliest_next_characters_are_those_of_the_model(write, run):
+    found = json.loads(write("--next", "11", "--prompt", "ab", "--json"))
+    model, tokenizer, _ = restore_model(find_checkpoint(run, ROOT)[0])
+    expected = model(torch.from_numpy(tokenizer.encode("ab"))[None])[0, -1].softmax(-1)
+    assert [tokenizer.ids_of(each["text"]).item() for each in found["next"]] == expected.argsort(descending=True).tolist()
+    assert [each["probability"] for each in found["next"]] == pytest.approx(sorted(expected.tolist(), reverse=True), abs=1e-6)
+    first = write("--next", "3", "--prompt", "ab").splitlines()[0]
+    assert first.split() == [repr(found["next"][0]["text"]), f"{found['next'][0]['probability']:.2%}"]
 
 
 def test_unknown_characters_of_the_prompt_are_listed_or_skipped(call, run):
@@ -205,7 +216,7 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--device", "gpu"], "--device: 'gpu' given; use auto, cpu"),
         (["--device", "cuda:99"], "--device: cuda:99 given, "),
         (["--prompt", "-a"], "--prompt: expected one argument; if its value begins with a dash, write --prompt=VALUE"),
-        (["--prompt", "a", "--prompt-file", "b"], "not allowed with argument --prompt"),
+        (["--prompt", "a", "--prompt-file", "b"], "--prompt-file: --prompt given as well; leave out"),
         (["--prompt-file", "missing.txt"], "missing.txt: No such file"),
         (["--lenght", "5"], "--lenght: no such option; did you mean --length?"),
         (["The sea"], "The sea: given after RUN; a prompt is given with --prompt 'The sea'"),

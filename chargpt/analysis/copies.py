@@ -10,8 +10,8 @@ import numpy as np
 from chargpt.errors import UserError
 from chargpt.sampling.items import sampled_items
 from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.printing import text_of
-from chargpt.sampling.rules import Sampling
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import end_in
 from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index, open_or_make_index
@@ -140,7 +140,7 @@ def write_samples(
     that was begun is ended.
     """
     started, samples = time.monotonic(), [""] * len(seeds)
-    generator = loaded.text_generator(Sampling(temperature=temperature), length=length)
+    generator = loaded.text_generator(SamplingOptions(temperature=temperature, length=length))
     if labels is None:
         for added in generator.write([], list(seeds)):
             samples = [sample + text_of(new) for sample, new in zip(samples, added)]

@@ -8,7 +8,7 @@ from itertools import accumulate
 from chargpt.analysis.item_labels import Guesses, guess_labels
 from chargpt.sampling.items import ItemFilter, ItemStats, write_items
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import Item, items_in
 
@@ -44,7 +44,7 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, secon
     assert corpus.items is not None, "a run on items"
     has_labels = bool(corpus.items.labels)
     known = frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=has_labels))
-    generator = loaded.text_generator(Sampling(temperature=1.0), length=1)
+    generator = loaded.text_generator(SamplingOptions(temperature=1.0))
     started, stats = time.monotonic(), ItemStats()
     wanted = ItemFilter(count=WRITTEN, max_length=LONGEST)
     for _ in write_items(generator, wanted, labels=corpus.items.labels, seed=0, known=known, stats=stats):

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from chargpt.errors import UserError
@@ -17,7 +18,7 @@ from chargpt.exchange.export import ExportOptions
 from chargpt.files import SyncedFile
 from chargpt.markup import allowed, as_json
 from chargpt.model import SINUSOID_SCALE
-from chargpt.sampling import stored_weights
+from chargpt.sampling import c_texts
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.prompt import first_id
 from chargpt.text.items import end_in
@@ -50,28 +51,27 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
         for name, tensor in loaded.model.state_dict().items():
             numbers, scales = pack(tensor, options.weights)
             rows, columns = tensor.shape if tensor.dim() == 2 else (1, tensor.numel())
-            kind = str(numbers.dtype).removeprefix("torch.")
-            tag = f'data-tensor="{name}" data-rows="{rows}" data-columns="{columns}" data-format="{kind}"'
+            tag = f'data-tensor="{name}" data-rows="{rows}" data-columns="{columns}" data-format="{numbers.dtype}"'
             file.write(memoryview(f'<script type="application/octet-stream" {tag}>'.encode()))
             file.write(memoryview(base64.b64encode(content_of(numbers, scales))))
             file.write(memoryview(b"</script>\n"))
         file.write(memoryview(model_to_end.encode()))
 
 
-def pack(tensor: Tensor, weights: str) -> tuple[Tensor, Tensor | None]:
-    """`tensor` as the page holds it: in float16, or if `weights` is "int8" and it is a matrix, as `stored_weights.pack` does.
+def pack(tensor: Tensor, weights: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """`tensor` as the page holds it: in float16, or if `weights` is "int8" and it is a matrix, as `pack` of c_texts.py does.
 
     Raises UserError if a number is too large for float16.
     """
-    numbers, scales = stored_weights.pack(tensor, "int8" if weights == "int8" and tensor.dim() == 2 else "float16")
-    if not numbers.isfinite().all():
+    numbers, scales = c_texts.pack(tensor.cpu().numpy(), "int8" if weights == "int8" and tensor.dim() == 2 else "float16")
+    if not np.isfinite(numbers).all():
         raise UserError(f"the weights: {tensor.abs().max():g} among them, too large for float16; train with more weight_decay")
     return numbers, scales
 
 
-def content_of(numbers: Tensor, scales: Tensor | None) -> bytes:
+def content_of(numbers: np.ndarray, scales: np.ndarray | None) -> bytes:
     """The bytes of a packed tensor, little-endian: the scales of its rows, if it has them, then the numbers."""
-    arrays = [array.numpy() for array in (scales, numbers) if array is not None]
+    arrays = [array for array in (scales, numbers) if array is not None]
     return b"".join(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays)
 
 

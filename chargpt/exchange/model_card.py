@@ -4,7 +4,6 @@ Names, samples and vocabularies may contain anything. They are escaped for Markd
 which interprets nothing.
 """
 
-import dataclasses
 import math
 import re
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from pathlib import Path
 from chargpt.exchange.export import ExportOptions
 from chargpt.files import write_synced
 from chargpt.runs.starts import read_card, start_names
-from chargpt.sampling.decoder import Decoder, ModelWriter
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import escape_controls, one_line
 from chargpt.text.items import end_in, item_prompt
@@ -91,8 +89,7 @@ def bullets(lines: Sequence[str]) -> str:
 
 
 def _sample(loaded: LoadedModel, options: ExportOptions) -> str:
-    """A text that the model writes. The decoder in C would take two copies of the weights."""
-    loaded = dataclasses.replace(loaded, decoder=Decoder, writer=ModelWriter(loaded.model))
+    """A text that the model writes."""
     if loaded.config.data.items:
         labels, end = list(options.labels[:SAMPLE_ITEMS]) or [""] * SAMPLE_ITEMS, end_in(loaded.tokenizer)
         prompts = [item_prompt(loaded.tokenizer, label) for label in labels]

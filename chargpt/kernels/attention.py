@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chargpt.config import ModelConfig
+from chargpt.kernels import positions
 from chargpt.kernels.compiler import ATTENTION_BFLOAT16, ATTENTION_FLOAT32, check_sizes, load
 from chargpt.model import GPTConfig
 
@@ -47,11 +48,7 @@ class _Shape(Structure):
 
 def supports(config: ModelConfig | GPTConfig) -> bool:
     """Whether a kernel computes this model's attention. Other models keep the attention of model.py."""
-    if config.n_embd % config.n_head or config.block_size * (config.n_embd // config.n_head + PANEL) >= 2**31:
-        return False
-    if config.positions == "rotary":
-        return config.n_embd // config.n_head % 2 == 0  # pairs are rotated
-    return config.positions in ("learned", "sinusoidal")  # added before attention
+    return positions.supports(config) and config.block_size * (config.n_embd // config.n_head + PANEL) < 2**31
 
 
 def openmp() -> _OpenMP:

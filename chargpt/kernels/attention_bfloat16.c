@@ -21,47 +21,33 @@
 
 #include <immintrin.h>
 #include <math.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
+#include "arithmetic.h"
 #include "parallel.h"
 
 #if !defined(__AVX512BF16__) || !defined(__AVX512BW__) || !defined(__AVX512VL__)
 #error "needs a CPU that multiplies bfloat16 numbers"
 #endif
 
-#define ALWAYS_INLINE inline __attribute__((always_inline))
 #define LOG2_E 1.44269504f
 
 enum {
-    LANES = 16,
     PANEL = 2 * LANES, /* columns of a panel */
     ROWS = 8,          /* rows computed together: their sums fill half of the registers */
     QUERIES = 64,      /* rows of P and dS that the backward pass holds at a time */
 };
 
-typedef uint16_t bfloat;
+typedef uint16_t bfloat, number;
+
+#include "attention.h"
+
 typedef __m512 Tile[ROWS][2]; /* sums, (ROWS, PANEL) */
-
-typedef struct {
-    const bfloat *cosine, *sine; /* (T, d / 2) each; NULL where positions are not rotary */
-} Rotary;
-
-typedef struct { /* attention.py has the same structure */
-    int B, T, h, d, threads;
-    Rotary rotary;
-    OpenMP openmp;
-} Shape;
 
 typedef struct { /* the left operand of a product: word (row, pair) is data[row * row_stride + pair * pair_stride] */
     const uint32_t *data;
     size_t row_stride, pair_stride;
 } Left;
-
-EXPORT size_t attention_shape_size(void) { return sizeof(Shape); }
-
-static size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 /* A mask of the first n lanes: none for n below 0, all for n above LANES. */
 static inline __mmask16 first(int n) { return _bzhi_u32(0xffff, n < 0 ? 0 : n > LANES ? LANES : n); }
@@ -106,12 +92,12 @@ static ALWAYS_INLINE void multiply_add(Tile sum, Left left, const uint32_t *pane
 
 /* Rotates the pairs (x, y) = (numbers i.., numbers d / 2 + i..) of row t by its angles: model.py's `rotate`. The inverse
  * rotation has `direction` -1. */
-static inline void rotate(__m512 *x, __m512 *y, const Shape *shape, int t, int i, float direction)
+static inline void rotate_lanes(__m512 *x, __m512 *y, const Shape *shape, int t, int i, float direction)
 {
     const int half = shape->d / 2;
     const size_t at = (size_t)t * half + i;
-    const __m512 cosine = load(shape->rotary.cosine + at, half - i);
-    const __m512 sine = _mm512_mul_ps(_mm512_set1_ps(direction), load(shape->rotary.sine + at, half - i)), old = *x;
+    const __m512 cosine = load(shape->cosine + at, half - i);
+    const __m512 sine = _mm512_mul_ps(_mm512_set1_ps(direction), load(shape->sine + at, half - i)), old = *x;
     *x = _mm512_fmsub_ps(old, cosine, _mm512_mul_ps(*y, sine));
     *y = _mm512_fmadd_ps(*y, cosine, _mm512_mul_ps(old, sine));
 }
@@ -125,7 +111,7 @@ static void load_head(bfloat *rows, const bfloat *from, size_t stride, const Sha
             store(rows + i, load(from + i, d - i), LANES);
         for (int i = 0; rotary && i < d / 2; i += LANES) {
             __m512 x = load(from + i, d / 2 - i), y = load(from + i + d / 2, d / 2 - i);
-            rotate(&x, &y, shape, t, i, 1);
+            rotate_lanes(&x, &y, shape, t, i, 1);
             store(rows + i, x, d / 2 - i);
             store(rows + i + d / 2, y, d / 2 - i);
         }
@@ -144,7 +130,7 @@ static void store_head(bfloat *to, size_t stride, const float *rows, int t, int 
             __m512 x = _mm512_mul_ps(factor, _mm512_loadu_ps(rows + i));
             if (rotary) {
                 __m512 y = _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(first(part - i), rows + i + part));
-                rotate(&x, &y, shape, t, i, -1);
+                rotate_lanes(&x, &y, shape, t, i, -1);
                 store(to + t * stride + i + part, y, part - i);
             }
             store(to + t * stride + i, x, part - i);
@@ -192,13 +178,6 @@ static void pack_transpose(uint32_t *panels, const bfloat *rows, int N, int K)
         }
 }
 
-/* Where head `item` of the B h heads begins in rows of `width` numbers. In rows of qkv, keys follow C later, values 2 C. */
-static size_t head_offset(const Shape *shape, int item, size_t width)
-{
-    return (size_t)(item / shape->h) * shape->T * width + item % shape->h * shape->d;
-}
-
-/* Bytes of scratch memory, aligned to 64, that each thread needs: those of `backward`, which needs more than `forward`. */
 EXPORT size_t attention_scratch_size(const Shape *shape)
 {
     const size_t T = padded(shape->T, PANEL), d = padded(shape->d, PANEL);
@@ -228,7 +207,7 @@ static float softmax_row(bfloat *p, const float *scores, int visible, int end, f
 static void forward(const Shape *shape, const bfloat *qkv, bfloat *y, float *log2_sum, int item, char *scratch)
 {
     const size_t T = padded(shape->T, PANEL), d = padded(shape->d, PANEL), C = shape->h * shape->d;
-    const int rotary = shape->rotary.cosine != NULL;
+    const int rotary = shape->cosine != NULL;
     const float scale = LOG2_E / sqrtf(shape->d);
     bfloat *q = (bfloat *)scratch, *rows = q + T * d, *p = rows + T * d;                /* (T', d') twice, (ROWS, T') */
     uint32_t *k_transposed = (uint32_t *)(p + ROWS * T), *v = k_transposed + T * d / 2; /* panels */
@@ -321,7 +300,7 @@ static inline void load_operands(const Workspace *w, const Shape *shape, const b
                                  const float *log2_sum, const bfloat *dy)
 {
     const size_t C = shape->h * shape->d;
-    const int rotary = shape->rotary.cosine != NULL;
+    const int rotary = shape->cosine != NULL;
     load_head(w->rows, y, C, shape, 0);
     load_head(w->dy, dy, C, shape, 0);
     pack_panels(w->dy_panels, w->dy, shape);
@@ -386,7 +365,7 @@ static void backward(const Shape *shape, const bfloat *qkv, const bfloat *y, con
 {
     const Workspace w = workspace(scratch, shape);
     const size_t C = shape->h * shape->d, d = w.d, stride = w.stride, offset = head_offset(shape, item, C);
-    const int rotary = shape->rotary.cosine != NULL, count = padded(shape->T, ROWS);
+    const int rotary = shape->cosine != NULL, count = padded(shape->T, ROWS);
     const float scale = 1 / sqrtf(shape->d);
     qkv += head_offset(shape, item, 3 * C);
     dqkv += head_offset(shape, item, 3 * C);
@@ -410,40 +389,4 @@ static void backward(const Shape *shape, const bfloat *qkv, const bfloat *y, con
     }
     store_head(dqkv + C, 3 * C, w.dk, 0, shape->T, scale, shape, rotary);
     store_head(dqkv + 2 * C, 3 * C, w.dv, 0, shape->T, 1, shape, 0);
-}
-
-typedef struct { /* the arguments of attention_forward or attention_backward */
-    const Shape *shape;
-    const bfloat *qkv, *dy;
-    bfloat *y, *dqkv;
-    float *log2_sum;
-    char *scratch;
-    size_t scratch_size;
-} Arguments;
-
-static void forward_item(const void *arguments, int item, int thread)
-{
-    const Arguments *a = arguments;
-    forward(a->shape, a->qkv, a->y, a->log2_sum, item, a->scratch + thread * a->scratch_size);
-}
-
-static void backward_item(const void *arguments, int item, int thread)
-{
-    const Arguments *a = arguments;
-    backward(a->shape, a->qkv, a->y, a->log2_sum, a->dy, a->dqkv, item, a->scratch + thread * a->scratch_size);
-}
-
-/* y (B, T, C) and L, log2_sum (B, h, T), from the queries, keys and values, qkv (B, T, 3 C). `scratch` is for all threads. */
-EXPORT void attention_forward(const Shape *shape, const bfloat *qkv, bfloat *y, float *log2_sum, char *scratch)
-{
-    const Arguments arguments = { shape, qkv, NULL, y, NULL, log2_sum, scratch, attention_scratch_size(shape) };
-    in_threads(&shape->openmp, shape->threads, shape->B * shape->h, forward_item, &arguments);
-}
-
-/* dqkv (B, T, 3 C), the gradient of qkv, from that of y, dy (B, T, C), and what `attention_forward` computed. */
-EXPORT void attention_backward(const Shape *shape, const bfloat *qkv, bfloat *y, float *log2_sum, const bfloat *dy,
-                               bfloat *dqkv, char *scratch)
-{
-    const Arguments arguments = { shape, qkv, dy, y, dqkv, log2_sum, scratch, attention_scratch_size(shape) };
-    in_threads(&shape->openmp, shape->threads, shape->B * shape->h, backward_item, &arguments);
 }

@@ -20,20 +20,19 @@
  */
 
 #include <math.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
+#include "arithmetic.h"
 #include "parallel.h"
 
-#if defined(__AVX512F__)
-enum { LANES = 16, ROWS = 12 }; /* the sums of a tile fill three quarters of the registers */
-#elif defined(__AVX__)
-enum { LANES = 8, ROWS = 6 };
-#elif defined(__aarch64__)
-enum { LANES = 4, ROWS = 12 };
+typedef float number;
+
+#include "attention.h"
+
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { ROWS = 12 }; /* the sums of a tile fill three quarters of the registers */
 #else
-enum { LANES = 4, ROWS = 6 };
+enum { ROWS = 6 };
 #endif
 
 enum {
@@ -42,27 +41,16 @@ enum {
     QUERIES = 96,      /* rows of P and dS that the backward pass holds at a time, a multiple of ROWS */
 };
 
-#define ALWAYS_INLINE inline __attribute__((always_inline))
 #define LOG2_E 1.44269504f
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
-typedef int32_t integers __attribute__((vector_size(4 * LANES)));
 typedef vector Tile[ROWS][2];
-
-typedef struct { /* attention.py has the same structure */
-    int B, T, h, d, threads;
-    const float *cosine, *sine; /* (T, d / 2) each; NULL where positions are not rotary */
-    OpenMP openmp;
-} Shape;
 
 typedef struct { /* the left operand of a product: number (row, k) is data[row * stride + k * step] */
     const float *data;
     size_t stride, step;
 } Left;
 
-EXPORT size_t attention_shape_size(void) { return sizeof(Shape); }
-
-static size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 static size_t padded_T(const Shape *shape) { return padded(padded(shape->T, ROWS), PANEL); }
 
 /* The numbers 0, 1, 2 ... */
@@ -149,8 +137,10 @@ static void load_head(float *restrict rows, const float *restrict from, size_t s
         for (int i = 0; i < d; i += 16)
             __builtin_prefetch(from + AHEAD * stride + i);
         for (int i = 0; rotary && i < half; i++) {
-            rows[i] = scale * (from[i] * cosine[i] - from[i + half] * sine[i]);
-            rows[i + half] = scale * (from[i + half] * cosine[i] + from[i] * sine[i]);
+            float x = from[i], y = from[i + half];
+            rotate(&x, &y, cosine[i], sine[i]);
+            rows[i] = scale * x;
+            rows[i + half] = scale * y;
         }
         for (int i = 0; !rotary && i < d; i++)
             rows[i] = scale * from[i];
@@ -166,8 +156,10 @@ static void store_head(float *restrict to, size_t stride, const float *restrict 
     for (int end = t + count < shape->T ? t + count : shape->T; t < end; t++, rows += width, to += stride) {
         const float *cosine = rotary ? shape->cosine + t * half : NULL, *sine = rotary ? shape->sine + t * half : NULL;
         for (int i = 0; rotary && i < half; i++) {
-            to[i] = scale * (rows[i] * cosine[i] + rows[i + half] * sine[i]);
-            to[i + half] = scale * (rows[i + half] * cosine[i] - rows[i] * sine[i]);
+            float x = rows[i], y = rows[i + half];
+            rotate(&x, &y, cosine[i], -sine[i]);
+            to[i] = scale * x;
+            to[i + half] = scale * y;
         }
         for (int i = 0; !rotary && i < d; i++)
             to[i] = scale * rows[i];
@@ -186,13 +178,6 @@ static void pack_transposed(float *restrict to, const float *restrict rows, cons
                     to[column * PANEL + row] = rows[row * d + column];
 }
 
-/* Where head `item` of the B h heads begins in rows of `width` numbers. In rows of qkv, keys follow C later, values 2 C. */
-static size_t head_offset(const Shape *shape, int item, size_t width)
-{
-    return (size_t)(item / shape->h) * shape->T * width + item % shape->h * shape->d;
-}
-
-/* Bytes of scratch memory, aligned to 64, that each thread needs: those of `backward`, which needs more than `forward`. */
 EXPORT size_t attention_scratch_size(const Shape *shape)
 {
     const size_t T = padded_T(shape), d = padded(shape->d, PANEL);
@@ -224,12 +209,12 @@ static float softmax_row(float *p, int visible, int end, float *sum)
 
 /* One head: y = P V and L, ROWS queries at a time: S = c Q K^T, p = 2^(S - max) by `softmax_row`, y = p V / rowsum(p).
  * qkv (B, T, 3 C), y (B, T, C), log2_sum (B, h, T) is L. */
-static void forward(const Shape *shape, const float *qkv, float *y, float *log2_sum, int item, float *scratch)
+static void forward(const Shape *shape, const float *qkv, float *y, float *log2_sum, int item, char *scratch)
 {
     const size_t T = padded_T(shape), d = padded(shape->d, PANEL), C = shape->h * shape->d;
     const int rotary = shape->cosine != NULL;
     const float scale = LOG2_E / sqrtf(shape->d);
-    float *q = scratch, *rows = q + T * d, *k_transposed = rows + T * d;  /* (T', d') each; the third in panels */
+    float *q = (float *)scratch, *rows = q + T * d, *k_transposed = rows + T * d;  /* (T', d') each; the third in panels */
     float *p = k_transposed + T * d, *out = p + ROWS * T;                 /* (ROWS, T'), (ROWS, d') */
     qkv += head_offset(shape, item, 3 * C);
     y += head_offset(shape, item, C);
@@ -350,9 +335,9 @@ static ALWAYS_INLINE void score_gradients(const Workspace *w, const Shape *shape
 /* One head: dqkv from dy, QUERIES queries at a time: P and dS, then dQ = dS K / sqrt(d) of these queries, and their part of the
  * sums dK = dS^T Q / sqrt(d) and dV = P^T dy. qkv and dqkv (B, T, 3 C), y and dy (B, T, C), log2_sum (B, h, T). */
 static void backward(const Shape *shape, const float *qkv, const float *y, const float *log2_sum, const float *dy, float *dqkv,
-                     int item, float *scratch)
+                     int item, char *scratch)
 {
-    const Workspace w = workspace(scratch, shape);
+    const Workspace w = workspace((float *)scratch, shape);
     const size_t C = shape->h * shape->d, d = w.d, T = w.T, offset = head_offset(shape, item, C);
     const int rotary = shape->cosine != NULL, count = padded(shape->T, ROWS);
     const float scale = 1 / sqrtf(shape->d);
@@ -376,40 +361,4 @@ static void backward(const Shape *shape, const float *qkv, const float *y, const
     }
     store_head(dqkv + C, 3 * C, w.dk, 0, shape->T, 1 / LOG2_E, shape, rotary);
     store_head(dqkv + 2 * C, 3 * C, w.dv, 0, shape->T, 1, shape, 0);
-}
-
-typedef struct { /* the arguments of attention_forward or attention_backward */
-    const Shape *shape;
-    const float *qkv, *dy;
-    float *y, *dqkv;
-    float *log2_sum;
-    char *scratch;
-    size_t scratch_size;
-} Arguments;
-
-static void forward_item(const void *arguments, int item, int thread)
-{
-    const Arguments *a = arguments;
-    forward(a->shape, a->qkv, a->y, a->log2_sum, item, (float *)(a->scratch + thread * a->scratch_size));
-}
-
-static void backward_item(const void *arguments, int item, int thread)
-{
-    const Arguments *a = arguments;
-    backward(a->shape, a->qkv, a->y, a->log2_sum, a->dy, a->dqkv, item, (float *)(a->scratch + thread * a->scratch_size));
-}
-
-/* y (B, T, C) and L, log2_sum (B, h, T), from the queries, keys and values, qkv (B, T, 3 C). `scratch` is for all threads. */
-EXPORT void attention_forward(const Shape *shape, const float *qkv, float *y, float *log2_sum, char *scratch)
-{
-    const Arguments arguments = { shape, qkv, NULL, y, NULL, log2_sum, scratch, attention_scratch_size(shape) };
-    in_threads(&shape->openmp, shape->threads, shape->B * shape->h, forward_item, &arguments);
-}
-
-/* dqkv (B, T, 3 C), the gradient of qkv, from that of y, dy (B, T, C), and what `attention_forward` computed. */
-EXPORT void attention_backward(const Shape *shape, const float *qkv, float *y, float *log2_sum, const float *dy, float *dqkv,
-                               char *scratch)
-{
-    const Arguments arguments = { shape, qkv, dy, y, dqkv, log2_sum, scratch, attention_scratch_size(shape) };
-    in_threads(&shape->openmp, shape->threads, shape->B * shape->h, backward_item, &arguments);
 }

@@ -26,7 +26,7 @@ from chargpt.terminal import one_line, shown
 
 HERE = Path(__file__).parent
 PACKAGED = HERE / "lib"  # libraries of a wheel; a checkout has none
-HEADERS = ("threads.h", "parallel.h")
+HEADERS = ("threads.h", "parallel.h", "arithmetic.h")
 # The sets of instructions for which a source can be compiled on x86-64, in the order in which processors got them: each one
 # needs those before it. processor.c finds those of this processor. Others have "baseline" alone, which on ARM has NEON.
 INSTRUCTIONS: dict[str, tuple[str, ...]] = {
@@ -108,10 +108,12 @@ def _source(name: str, *flags: str, **given: tuple[str, ...]) -> Source:
 
 
 PROCESSOR = _source("processor", instructions=("baseline",))
-ATTENTION_FLOAT32 = _source("attention_float32")
-ATTENTION_BFLOAT16 = _source("attention_bfloat16", instructions=("avx512bf16",))
-STEP_FLOAT32 = _source("step_float32", includes=("attention_float32.c", "step.h"))
-STEP_BFLOAT16 = _source("step_bfloat16", instructions=("avx512bf16",), includes=("attention_bfloat16.c", "step.h"))
+ATTENTION_FLOAT32 = _source("attention_float32", includes=("attention.h",))
+ATTENTION_BFLOAT16 = _source("attention_bfloat16", instructions=("avx512bf16",), includes=("attention.h",))
+STEP_FLOAT32 = _source("step_float32", includes=("attention_float32.c", "attention.h", "step.h"))
+STEP_BFLOAT16 = _source(
+    "step_bfloat16", instructions=("avx512bf16",), includes=("attention_bfloat16.c", "attention.h", "step.h")
+)
 DECODE = _source(
     "decode",
     # The part of -ffast-math that lets the compiler reorder sums, without what makes single operations less exact.

@@ -36,16 +36,13 @@
 #include <sys/mman.h>
 #endif
 
+#include "arithmetic.h"
 #include "threads.h"
 
-#if defined(__AVX512F__)
-enum { LANES = 16, TALL = 6 }; /* the sums of TALL rows of a panel fill the registers */
-#elif defined(__AVX__)
-enum { LANES = 8, TALL = 3 };
-#elif defined(__aarch64__)
-enum { LANES = 4, TALL = 6 };
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { TALL = 6 }; /* the sums of TALL rows of a panel fill the registers */
 #else
-enum { LANES = 4, TALL = 3 };
+enum { TALL = 3 };
 #endif
 
 enum { AS_FLOAT32, AS_BFLOAT16, AS_INT8 }; /* how weights are stored: Shape.precision */
@@ -57,6 +54,7 @@ enum {
     STEP = 2,             /* inputs summed separately when there is one row */
     ROWS = 96,            /* rows that go through the layers together */
     KEYS = 64,            /* keys stored side by side */
+    FREE = 10,            /* characters that may repeat without a penalty, as in chargpt/sampling/rules.py */
     SUMMED = 256,         /* chances of ids summed at a time when one is drawn */
     LINE = 16,            /* numbers in a cache line */
     ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
@@ -73,7 +71,6 @@ enum {
 };
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
-typedef int32_t integers __attribute__((vector_size(4 * LANES)));
 
 typedef struct { /* this structure, Share and Rules are also in decode.py */
     int n_layer, n_head, n_embd, block_size, vocab_size, texts, ranks, precision;
@@ -98,10 +95,11 @@ typedef struct {
     int id;
 } Candidate;
 
-typedef struct { /* the rules of chargpt/sampling; temperature 0 takes the likeliest id */
-    float temperature, top_p, min_p;
-    int top_k;
+typedef struct { /* the rules of chargpt/sampling/rules.py; temperature 0 takes the likeliest id */
+    float repetition_penalty, temperature, top_p, min_p;
+    int top_k, known, window; /* ids of each text in `history`, and how many of them are searched for repetitions */
     const uint8_t *forbidden; /* (V,): 1 for an id that must not be chosen */
+    int64_t *history;         /* (texts, known + steps), with room for the ids that are chosen; used by the penalty alone */
 } Rules;
 
 typedef struct { /* one step: read `count` ids of each text, then choose one more for each unless `chosen` is NULL */
@@ -110,7 +108,7 @@ typedef struct { /* one step: read `count` ids of each text, then choose one mor
     const double *uniform;
     int64_t *chosen;
     float *log_probabilities;
-    int start, count;
+    int start, count, step, steps;
     int active; /* threads that take part: all, or the caller's alone */
     int core;   /* of the caller */
 } Job;
@@ -136,7 +134,7 @@ typedef struct { /* a share of the model, and the thread that computes it */
     float *scores;                  /* (capacity) */
     size_t capacity;                /* positions that the cache has memory for, a multiple of KEYS */
     Candidate *candidates;          /* (V,), for choosing an id */
-    float *chances;                 /* (V,), the same */
+    float *chances, *adjusted;      /* (V,) each, the same */
     void *memory, *cache;           /* the allocations of the matrices; of keys, values and scores */
     Thread thread;
     struct Decoder *decoder;
@@ -162,8 +160,6 @@ EXPORT const int decoder_panel = PANEL, decoder_lanes = LANES, decoder_step = ST
 EXPORT size_t decoder_shape_size(void) { return sizeof(Shape); }
 EXPORT size_t decoder_share_size(void) { return sizeof(Share); }
 EXPORT size_t decoder_rules_size(void) { return sizeof(Rules); }
-
-static size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 /* Tells the CPU that this is a loop that waits. */
 static inline void pause_spinning(void)
@@ -204,7 +200,7 @@ static inline Matrix part_of(Matrix m, int row, size_t column)
 }
 
 /* The n-th vector of weights at w, in float32. `precision` is a constant. */
-static inline __attribute__((always_inline)) vector load_weights(const int precision, const char *w, size_t n)
+static ALWAYS_INLINE vector load_weights(const int precision, const char *w, size_t n)
 {
     const integers *words = (const integers *)w;
     if (precision == AS_BFLOAT16) /* the upper half of a float32 */
@@ -219,7 +215,7 @@ static inline size_t weight_size(int precision) { return precision == AS_FLOAT32
 /* A piece of a panel: out (rows, PANEL) = or += in (rows, K) w (K, PANEL), plus `bias` (PANEL), times the scales behind it, unless
  * it is NULL. `precision` and `rows` are constants, so that all sums stay in registers; `add` is for rows > 1. A tile of TALL rows
  * takes long enough to fetch K lines of memory, those at `next`. */
-static inline __attribute__((always_inline)) void tile(const int precision, const int rows, Matrix out, Matrix in, size_t K,
+static ALWAYS_INLINE void tile(const int precision, const int rows, Matrix out, Matrix in, size_t K,
                                                        const char *w, const vector *bias, bool add, const char *next)
 {
     const int parts = rows == 1 ? STEP : 1; /* an addition waits for the one before it, so one row alone has two sums */
@@ -258,7 +254,7 @@ static inline __attribute__((always_inline)) void tile(const int precision, cons
 
 /* `linear` for a constant `precision`. Rows for several tiles take a piece of a panel after the other, which stays in the first
  * cache for all of them, and fetch the next one. */
-static inline __attribute__((always_inline)) const char *linear_in(
+static ALWAYS_INLINE const char *linear_in(
     const int precision, Matrix out, Matrix in, int rows, size_t K, size_t N, const char *w)
 {
     const size_t line = PANEL * weight_size(precision), most = rows > 2 * TALL ? DEEP : K;
@@ -369,16 +365,13 @@ static void add_partials(Decoder *decoder, Rank *my, int which)
     }
 }
 
-/* Rotates each pair (x[i], x[i + d / 2]) of a query or key, (d), by its position's angles: model.py's `rotate`. */
-static void rotate(float *x, int position, const Shape *shape)
+/* Rotates a query or key, (d), by its position's angles. */
+static void rotate_head(float *x, int position, const Shape *shape)
 {
     const int half = shape->n_embd / shape->n_head / 2;
     const float *cosine = shape->rotary + (size_t)position * half, *sine = cosine + (size_t)shape->block_size * half;
-    for (int i = 0; i < half; i++) {
-        const float first = x[i], second = x[i + half];
-        x[i] = first * cosine[i] - second * sine[i];
-        x[i + half] = second * cosine[i] + first * sine[i];
-    }
+    for (int i = 0; i < half; i++)
+        rotate(&x[i], &x[i + half], cosine[i], sine[i]);
 }
 
 /* Where the keys and the values of a head begin in a cache for `capacity` positions. Keys are (capacity / KEYS, d, KEYS), that
@@ -400,7 +393,7 @@ static void cache_store(float *keys, float *values, const float *k, const float 
 
 /* scores (lines LINE) = q (d) keys, of one block of keys (d, KEYS). `lines` is a constant. Fetches `count` rows of KEYS numbers at
  * `next`. */
-static inline __attribute__((always_inline)) void multiply_keys(
+static ALWAYS_INLINE void multiply_keys(
     const int lines, float *scores, const float *q, const float *keys, int d, const float *next, int count)
 {
     vector sum[KEYS / LANES] = { 0 };
@@ -416,7 +409,7 @@ static inline __attribute__((always_inline)) void multiply_keys(
 
 /* out (n vectors) = scores (length) values (length, wide) / total, in four sums of every fourth position: the scores are padded
  * with zeros. `n` is a constant. Fetches the values KEYS positions after the first `fetched`. */
-static inline __attribute__((always_inline)) void add_values(const int n, vector *out, const float *values, size_t wide,
+static ALWAYS_INLINE void add_values(const int n, vector *out, const float *values, size_t wide,
                                                              const float *scores, float total, int length, int fetched)
 {
     vector sum[4][WIDE] = { 0 };
@@ -504,8 +497,8 @@ static void cache_store_rows(const Shape *shape, Rank *my, int layer)
             const size_t at = cache_offset(shape, my, my->capacity, layer, my->text[row], head);
             float *q = my->qkv.data + row * my->qkv.stride + head * d, *k = q + own, *v = k + own;
             if (shape->rotary) {
-                rotate(q, my->position[row], shape);
-                rotate(k, my->position[row], shape);
+                rotate_head(q, my->position[row], shape);
+                rotate_head(k, my->position[row], shape);
             }
             cache_store(my->keys + at, my->values + at, k, v, my->position[row], d);
         }
@@ -668,31 +661,57 @@ static int draw(const float *chances, int V, double uniform)
     return id;
 }
 
-/* The next id after `logits` (V,): drawn as in chargpt/sampling/rules.py, or the likeliest at temperature 0. `chances` and
- * `candidates`, (V,) each, are overwritten. `log_probability`, in nats, is of the model's distribution before any rule. */
-static int choose(const float *logits, int V, const Rules *rules, double uniform, float *restrict chances,
-                  Candidate *candidates, float *log_probability)
+/* adjusted (V,) = logits (V,), less log(R) for each character beyond FREE by which an id would lengthen a passage of `text` (n)
+ * that equals its end. `longest` (V,) is overwritten. `same[i]` is how much of the text before the i-th id from its end equals
+ * its end: the Z algorithm, on the reversed text. */
+static void penalise_repetition(float *adjusted, const float *logits, int V, const int64_t *text, int n, float R, float *longest)
 {
-    const float temperature = rules->temperature;
+    const int64_t *const end = text + n - 1;
+    const float penalty = log(R);
+    int same[n];
+    memset(longest, 0, V * sizeof *longest);
+    for (int i = 1, left = 0, right = 0; i < n; i++) {
+        int equal = i >= right ? 0 : same[i - left] < right - i ? same[i - left] : right - i;
+        while (i + equal < n && end[-equal] == end[-i - equal])
+            equal++;
+        if (i + equal > right)
+            left = i, right = i + equal;
+        same[i] = equal;
+        longest[end[1 - i]] = max(longest[end[1 - i]], equal + 1 - FREE);
+    }
+    for (int id = 0; id < V; id++)
+        adjusted[id] = logits[id] - penalty * longest[id];
+}
+
+/* The next id after `logits` (V,): drawn as in chargpt/sampling/rules.py, or the likeliest at temperature 0. The
+ * text so far is `text` (n). `log_probability`, in nats, is of the model's distribution before any rule. */
+static int choose(
+    Rank *my, const float *logits, int V, const Rules *rules, const int64_t *text, int n, double uniform, float *log_probability)
+{
+    const float temperature = rules->temperature, *const raw = logits;
     const uint8_t *forbidden = rules->forbidden;
-    float highest = logits[0], total = 0, likeliest = -FLT_MAX;
+    float *restrict chances = my->chances, highest = raw[0], total = 0, likeliest = -FLT_MAX;
     int id = 0;
+    if (rules->repetition_penalty > 1) {
+        penalise_repetition(my->adjusted, raw, V, text, n, rules->repetition_penalty, chances);
+        logits = my->adjusted;
+    }
     for (int i = 0; i < V; i++) {
-        highest = max(highest, logits[i]);
+        highest = max(highest, raw[i]);
         likeliest = max(forbidden[i] ? -FLT_MAX : logits[i], likeliest); /* in this order, as NaN is not larger */
     }
     for (int i = 0; i < V; i++)
-        total += exponential(logits[i] - highest);
+        total += exponential(raw[i] - highest);
     if (temperature > 0) {
         for (int i = 0; i < V; i++)
             chances[i] = forbidden[i] ? 0 : exponential((logits[i] - likeliest) / temperature);
         if (rules->top_k || rules->top_p < 1 || rules->min_p > 0)
-            filter(chances, logits, V, likeliest, rules, candidates);
+            filter(chances, logits, V, likeliest, rules, my->candidates);
         id = draw(chances, V, uniform);
     } else
         while (id < V - 1 && (forbidden[id] || logits[id] < likeliest))
             id++;
-    *log_probability = logits[id] - highest - logf(total);
+    *log_probability = raw[id] - highest - logf(total);
     return id;
 }
 
@@ -707,9 +726,13 @@ static void work(Decoder *decoder, int thread)
     for (int text = thread; text < texts && job->chosen; text += job->active) {
         const float *logits = decoder->shape.logits + text * padded(V, PANEL);
         const double uniform = job->uniform ? job->uniform[text] : 0;
-        Rank *my = &decoder->rank[thread];
-        float *log_probability = &job->log_probabilities[text];
-        job->chosen[text] = choose(logits, V, job->rules, uniform, my->chances, my->candidates, log_probability);
+        const Rules *rules = job->rules;
+        int64_t *history = rules->history ? rules->history + (size_t)text * (rules->known + job->steps) : NULL;
+        const int known = rules->known + job->step, n = known < rules->window ? known : rules->window;
+        job->chosen[text] = choose(&decoder->rank[thread], logits, V, rules, history ? history + known - n : NULL, n, uniform,
+                                   &job->log_probabilities[text]);
+        if (history)
+            history[known] = job->chosen[text];
     }
     barrier(decoder); /* no thread reads the job after this */
 }
@@ -861,8 +884,9 @@ EXPORT int decoder_run(Decoder *decoder, const Rules *rules, int start, int coun
     Job *job = &decoder->job;
     if (!reserve(decoder, (size_t)start + count + (steps > 1 ? steps - 1 : 0)))
         return -1;
-    *job = (Job){ .rules = rules, .ids = ids, .start = start, .count = count };
+    *job = (Job){ .rules = rules, .ids = ids, .start = start, .count = count, .steps = steps };
     for (int step = 0; step == 0 || step < steps; step++) {
+        job->step = step;
         job->uniform = uniform ? uniform + step * texts : NULL;
         job->chosen = steps ? chosen + step * texts : NULL;
         job->log_probabilities = steps ? log_probabilities + step * texts : NULL;
@@ -889,7 +913,8 @@ static bool allocate(Rank *my, const Shape *shape)
         total += ROWS * matrices[i]->stride;
     float *at = zeros(total, &my->memory);
     my->candidates = calloc(shape->vocab_size, sizeof *my->candidates);
-    my->chances = calloc(shape->vocab_size, sizeof *my->chances);
+    my->chances = calloc(2 * shape->vocab_size, sizeof *my->chances);
+    my->adjusted = my->chances + shape->vocab_size;
     if (!at || !my->candidates || !my->chances)
         return false;
     for (int i = 0; i < n; at += ROWS * matrices[i++]->stride)

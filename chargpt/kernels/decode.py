@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.config import ModelConfig
+from chargpt.kernels import positions
 from chargpt.kernels.compiler import DECODE, check_sizes, load
 
 if TYPE_CHECKING:  # writing with this kernel needs no torch
@@ -35,21 +36,21 @@ class Share(Structure):
 class Rules(Structure):
     """The sampling rules. See `Rules` in decode.c."""
 
-    _fields_ = [*((name, c_float) for name in ("temperature", "top_p", "min_p")), ("top_k", c_int), ("forbidden", c_void_p)]
+    _fields_ = [
+        *((name, c_float) for name in ("repetition_penalty", "temperature", "top_p", "min_p")),
+        *((name, c_int) for name in ("top_k", "known", "window")),
+        *((name, c_void_p) for name in ("forbidden", "history")),
+    ]
 
 
-RULES = {"temperature", "top_k", "top_p", "min_p"}  # the fields of Sampling that decode.c applies
+KNOWN_RULES = {"repetition_penalty", "temperature", "top_k", "top_p", "min_p"}  # the fields of SamplingOptions among them
 
 
 def supports(config: "ModelConfig | GPTConfig") -> bool:
     """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
     if config.positions != "learned" and config.block_size * config.n_embd > MAX_POSITIONS:
         return False
-    if config.n_embd % config.n_head or max(config.n_layer, 4 * config.n_embd, config.block_size) >= 2**31:
-        return False
-    if config.positions == "rotary":
-        return config.n_embd // config.n_head % 2 == 0  # pairs are rotated
-    return config.positions in ("learned", "sinusoidal")
+    return positions.supports(config) and max(config.n_layer, 4 * config.n_embd, config.block_size) < 2**31
 
 
 def load_kernel(cache: Path | None = None, *, instructions: str | None = None) -> ctypes.CDLL:

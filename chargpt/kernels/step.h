@@ -458,7 +458,7 @@ static void linear_gradient(const Memory *w, const Job *job, float *gradient, co
 static Shape shape_of(const Step *step, int sequences)
 {
     return (Shape){ .B = sequences, .T = step->T, .h = step->h, .d = step->C / step->h, .threads = 1,
-                    ROTARY(step->cosine, step->sine) };
+                    .cosine = step->cosine, .sine = step->sine };
 }
 
 /* A block's sequences [first, first + count) of the chunk, up to the last norm. */
@@ -479,7 +479,7 @@ static void forward_block(const Job *job, const Memory *w, int first, int count)
         product(s->norm_1, R, C, m->matrix[QKV][FORWARD], 3 * C, finish_biased,
                 &(Finish){ .to = s->qkv, .bias = m->vector[QKV_BIAS], .width = 3 * C });
         for (int item = 0; item < count * step->h; item++)
-            forward(&shape, s->qkv, s->y, s->log2_sum, item, ATTENTION_SCRATCH(w->attention));
+            forward(&shape, s->qkv, s->y, s->log2_sum, item, w->attention);
         memset(s->y + (size_t)rows * C, 0, (size_t)(R - rows) * C * sizeof *s->y);
         product(s->y, R, C, m->matrix[PROJ][FORWARD], C, finish_stream,
                 &(Finish){ .step = step, .bias = m->vector[PROJ_BIAS], .from = s->x, .stream = s->middle, .width = C,
@@ -529,7 +529,7 @@ static double backward_block(const Job *job, const Memory *w, float *gradient, i
         linear_gradient(w, job, gradient, place + PROJ, w->narrow, C, s->y, C, overwrite);
         product(w->narrow, R, C, m->matrix[PROJ][BACKWARD], C, finish_numbers, &(Finish){ .to = w->dy, .width = C });
         for (int item = 0; item < count * step->h; item++)
-            backward(&shape, s->qkv, s->y, s->log2_sum, w->dy, w->dqkv, item, ATTENTION_SCRATCH(w->attention));
+            backward(&shape, s->qkv, s->y, s->log2_sum, w->dy, w->dqkv, item, w->attention);
         memset(w->dqkv + (size_t)rows * 3 * C, 0, (size_t)(R - rows) * 3 * C * sizeof *w->dqkv);
         linear_gradient(w, job, gradient, place + QKV, w->dqkv, 3 * C, s->norm_1, C, overwrite);
         product(w->dqkv, R, 3 * C, m->matrix[QKV][BACKWARD], C, finish_floats, &to_d);

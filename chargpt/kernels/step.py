@@ -20,6 +20,7 @@ from chargpt.config import ModelConfig
 from chargpt.kernels import attention
 from chargpt.kernels.attention import PANEL, openmp
 from chargpt.kernels.compiler import STEP_BFLOAT16, STEP_FLOAT32, check_sizes, load
+from chargpt.kernels.positions import KINDS
 from chargpt.model import GPT, GPTConfig
 
 SOURCES = {torch.float32: STEP_FLOAT32, torch.bfloat16: STEP_BFLOAT16}
@@ -201,6 +202,6 @@ class KernelModel:
     def _read_positions(self, T: int) -> None:
         """Point to the model's table of T positions; learned ones are read as they are at each call."""
         self._table, self._positions = self._model.position_table(T).detach().contiguous(), T
-        names = ("cosine", "sine") if self._model.config.positions == "rotary" else ("positions",)
+        names = ("cosine", "sine") if KINDS[self._model.config.positions].rotates else ("positions",)
         for name, table in zip(names, self._table.view(len(names), T, -1)):
             setattr(self._step, name, table.data_ptr())

@@ -9,14 +9,10 @@ enum {
     BLOCK_ROWS = 192, /* rows of a block of sequences */
 };
 
-typedef bfloat number;
 typedef uint32_t word;
 typedef __m512 vector;
-typedef int32_t integers __attribute__((vector_size(64)));
 typedef vector Sums[TILE][2]; /* of a product, (TILE, PANEL) */
 
-#define ROTARY(c, s) .rotary = { c, s }
-#define ATTENTION_SCRATCH(memory) (memory)
 #define exp2_vector exp2_ps
 #define total _mm512_reduce_add_ps
 #define largest _mm512_reduce_max_ps

@@ -13,10 +13,8 @@ enum {
     BLOCK_ROWS = 192, /* rows of a block of sequences */
 };
 
-typedef float number, word;
+typedef float word;
 
-#define ROTARY(c, s) .cosine = c, .sine = s
-#define ATTENTION_SCRATCH(memory) (float *)(memory)
 #define exp2_vector exp2_of
 #define total sum_of
 #define largest largest_of

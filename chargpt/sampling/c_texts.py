@@ -1,4 +1,8 @@
-"""Texts that decode.c reads and continues: the weights as it reads them, and one call of it. All on arrays, without torch.
+"""The engine in C, for a CPU: texts that decode.c reads and continues, and the weights as it reads them. Without torch.
+
+Weights are stored in float32, bfloat16, or int8 with a scale for each row. Only the matrices are: those of the linear layers
+and the token embedding. Norms, biases and positions stay in float32, and so does all arithmetic. A stored matrix stands for a
+rounded one, which every engine computes with.
 
 Tried and left out because the gain was below a third: speculative decoding from the text so far (at temperature 0.8 a step of
 four characters accepts 1.5 and costs 1.3 to 1.6 steps of one), prefetching, also while a thread waits for another.
@@ -7,69 +11,66 @@ four characters accepts 1.5 and costs 1.3 to 1.6 steps of one), prefetching, als
 import contextlib
 import ctypes
 import mmap
+import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Mapping
 from ctypes import Array, byref, c_int
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chargpt.config import ModelConfig
-from chargpt.kernels.decode import Rules, Shape, Share
-from chargpt.sampling.rules import Sampling
+from chargpt.errors import Given, UserError
+from chargpt.kernels.compiler import Unavailable
+from chargpt.kernels.decode import KNOWN_RULES, Rules, Shape, Share, load_kernel, supports
+from chargpt.kernels.positions import KINDS
+from chargpt.processor import core_count
+from chargpt.sampling.rules import WINDOW
+from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
 
 if TYPE_CHECKING:
     from chargpt.model import GPTConfig
 
-# How the weights may be stored: see stored_weights.py.
+Weights = Mapping[str, np.ndarray]  # of a model, float32, by the names of model.py
+
 PRECISIONS = ("float32", "bfloat16", "int8")
+LARGEST = 127  # of the whole numbers of int8; -128 is not used
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
 MAX_PIECE = 64  # ids in a piece
 LARGE_PAGE = 2**21  # bytes
 ALIGNMENT = 64  # bytes of the longest vectors of a processor, which decode.c reads at once
 
-# A matrix (N, K) as it is stored: float32, the bits of bfloat16 as int16, or int8 with the scale (N,) of each row.
-Stored = tuple[np.ndarray, np.ndarray | None]
+
+def c_engine(config: "ModelConfig | GPTConfig") -> tuple[ctypes.CDLL | None, str]:
+    """decode.c for a model of this shape, compiled when it is first used on a machine, or None; and what a person is told."""
+    if not supports(config):
+        return None, "cpu"
+    try:
+        return load_kernel(), "cpu (compiled)"
+    except Unavailable as reason:
+        return None, f"cpu (not compiled: {reason})"
 
 
-class Weights(NamedTuple):
-    """The weights of a model, float32, by name."""
-
-    numbers: Callable[[str], np.ndarray | None]  # None: the model has no weights of this name
-    matrix: Callable[[str], Stored]
-    table: np.ndarray  # of positions: see `GPT.position_table`
+def c_writer(weights: Weights, config: "ModelConfig | GPTConfig", *, kernel: ctypes.CDLL, precision: str = "float32") -> Writer:
+    """What writes with these weights, which are rounded to `precision`. It reads them when it begins a text."""
+    return Writer(partial(CTexts, weights, config, kernel=kernel, precision=precision), config.block_size)
 
 
-class NewIds(NamedTuple):
-    """The next n characters of B texts."""
-
-    ids: np.ndarray  # (n, B), int64
-    log_probabilities: np.ndarray  # of each id under the model itself, before any sampling rule, in nats, (n, B), float32
-
-
-class CTexts:
+class CTexts(Texts):
     """B texts in the memory of decode.c. Its weights, if they are rounded to `precision`, are read in as few bytes."""
 
     def __init__(
-        self,
-        weights: Weights,
-        config: "ModelConfig | GPTConfig",
-        vocab_size: int,
-        texts: int,
-        *,
-        kernel: ctypes.CDLL,
-        precision: str,
-        threads: int,
+        self, weights: Weights, config: "ModelConfig | GPTConfig", texts: int, *, kernel: ctypes.CDLL, precision: str
     ) -> None:
-        """`threads` is the largest number of them. Raises MemoryError."""
-        ranks = min(threads, config.n_head)
-        tokens = weights.numbers("token_embedding.weight")
-        assert tokens is not None and tokens.dtype == np.float32
-        tokens, table = _aligned(tokens), _aligned(weights.table)
-        layout = _Layout(weights, config, vocab_size, ranks, kernel=kernel)
-        self._kernel, self._vocab_size, self._texts = kernel, vocab_size, texts
-        self._logits = _aligned(np.zeros((texts, _padded(vocab_size, layout.panel)), np.float32))
+        """It uses as many threads as torch, if that is in use. Raises MemoryError."""
+        torch, positions = sys.modules.get("torch"), KINDS[config.positions]
+        ranks = min(torch.get_num_threads() if torch else core_count(), config.n_head)
+        tokens, table = _aligned(weights["token_embedding.weight"]), _aligned(positions.table(weights, config))
+        layout = _Layout(weights, config, ranks, kernel=kernel, precision=precision)
+        self._kernel, self._vocab_size, self._texts = kernel, len(tokens), texts
+        self._logits = _aligned(np.zeros((texts, _padded(len(tokens), layout.panel)), np.float32))
         self._steps = 4  # ids in the next piece
         self._used_by_kernel = (layout, tokens, table)
         shape = Shape(
@@ -77,13 +78,13 @@ class CTexts:
             config.n_head,
             config.n_embd,
             config.block_size,
-            vocab_size,
+            len(tokens),
             texts,
             ranks,
             PRECISIONS.index(precision),
             tokens=tokens.ctypes.data,
             logits=self._logits.ctypes.data,
-            **{"rotary" if config.positions == "rotary" else "positions": table.ctypes.data},
+            **{"rotary" if positions.rotates else "positions": table.ctypes.data},
         )
         self._decoder = kernel.decoder_new(byref(shape), layout.shares())
         if not self._decoder:
@@ -91,34 +92,29 @@ class CTexts:
         weakref.finalize(self, kernel.decoder_free, self._decoder)
 
     def read(self, start: int, ids: np.ndarray) -> np.ndarray:
-        """Read `ids` (B, T) at positions from `start`. Returns the logits (B, V) of the next character."""
         self._run(Rules(), start, ids)
         return self._logits[:, : self._vocab_size].copy()
 
-    def write(
-        self,
-        start: int,
-        ids: np.ndarray,
-        limit: int,
-        sampling: Sampling,
-        *,
-        uniform: Callable[[int], np.ndarray],
-        forbidden: np.ndarray,
-    ) -> NewIds:
-        """Read `ids` (B, T) at positions from `start`, and choose from 1 to `limit` ids that follow.
-
-        `uniform(n)` draws the next n numbers of each text, uniform in [0, 1), float64, (n, B). `forbidden` are ids that are
-        never chosen.
-        """
+    def write(self, start: int, texts: np.ndarray, count: int, limit: int, choice: Choice) -> NewIds:
+        if not choice.rules.keys() <= KNOWN_RULES:
+            return super().write(start, texts, count, limit, choice)
         started, V, B = time.perf_counter(), self._vocab_size, self._texts
         steps = min(limit, self._steps)
-        drawn = np.ascontiguousarray(uniform(steps)) if sampling.temperature > 0 else None
         mask = np.zeros(V, np.uint8)
-        mask[forbidden] = 1
-        temperature = max(sampling.temperature, 1e-30) if sampling.temperature else 0.0
-        rules = Rules(temperature, sampling.top_p, sampling.min_p, min(sampling.top_k, V), mask.ctypes.data)
+        mask[choice.forbidden] = 1
+        rules = Rules(temperature=1.0, top_p=1.0, repetition_penalty=1.0, forbidden=mask.ctypes.data)
+        for name, value in choice.rules.items():
+            setattr(rules, name, min(value, V) if name == "top_k" else value)
+        if choice.rules.get("temperature"):
+            rules.temperature = max(choice.rules["temperature"], 1e-30)
+        last = texts[:, -WINDOW:]
+        if rules.repetition_penalty > 1:
+            history = np.empty((B, last.shape[1] + steps), np.int64)
+            history[:, : last.shape[1]] = last
+            rules.history, rules.known, rules.window = history.ctypes.data, last.shape[1], WINDOW
+        drawn = choice.uniform(steps) if rules.temperature > 0 else None
         new = NewIds(np.empty((steps, B), np.int64), np.empty((steps, B), np.float32))
-        self._run(rules, start, ids, drawn, new)
+        self._run(rules, start, texts[:, -count:], drawn, new)
         if time.perf_counter() - started < SMOOTH / 2:
             self._steps = min(2 * self._steps, MAX_PIECE)
         else:
@@ -145,18 +141,54 @@ class CTexts:
             raise MemoryError(f"{len(ids)} texts at once: not enough memory for their keys and values; ask for fewer")
 
 
+def pack(matrix: np.ndarray, precision: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """The numbers (N, K) that store `matrix` (N, K), float32, and for int8 the scale (N,) of each row, in float32.
+
+    The numbers of bfloat16 are its bits, as uint16: they differ from the original by at most 2^-8 of it; those of int8 by at
+    most 1/254 of the row's largest.
+    """
+    if precision == "bfloat16":  # the upper half, rounded to the nearest, of two equally near ones to the even one
+        bits = matrix.view(np.uint32)
+        return ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16), None
+    if precision != "int8":
+        with np.errstate(over="ignore"):  # of float16; who packs looks for numbers that are not finite
+            return matrix.astype(precision, copy=False), None
+    scales = np.abs(matrix).max(axis=1) / np.float32(LARGEST)
+    scales[scales == 0] = 1.0
+    return (matrix / scales[:, None]).round().clip(-LARGEST, LARGEST).astype(np.int8), scales
+
+
+def unpack(numbers: np.ndarray, scales: np.ndarray | None) -> np.ndarray:
+    """The matrix that `pack` has stored, in float32."""
+    if numbers.dtype == np.uint16:
+        return (numbers.astype(np.uint32) << 16).view(np.float32)
+    return numbers.astype(np.float32) if scales is None else numbers * scales[:, None]
+
+
+def rounded(weights: Weights, precision: str) -> Weights:
+    """The weights, each matrix as it is after storing. Raises UserError for an unknown precision."""
+    if precision not in PRECISIONS:
+        raise UserError(Given("precision", precision), f"use one of {', '.join(PRECISIONS)}")
+    if precision == "float32":
+        return weights
+    return {
+        name: unpack(*pack(numbers, precision)) if numbers.ndim == 2 and not name.startswith("position") else numbers
+        for name, numbers in weights.items()
+    }
+
+
 class _Layout:
     """The weights of a model as decode.c reads them: a vector of bytes for each rank (thread), in the order of use."""
 
     def __init__(
-        self, weights: Weights, config: "ModelConfig | GPTConfig", vocab_size: int, ranks: int, *, kernel: ctypes.CDLL
+        self, weights: Weights, config: "ModelConfig | GPTConfig", ranks: int, *, kernel: ctypes.CDLL, precision: str
     ) -> None:
-        self._weights, self._config = weights, config
+        self._weights, self._config, self._precision = weights, config, precision
         sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
         self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
         self.heads = _split(config.n_head, ranks)
         self.hidden = _split(4 * config.n_embd, ranks, self.panel)
-        self.ids = _split(vocab_size, ranks, self.panel)
+        self.ids = _split(len(weights["token_embedding.weight"]), ranks, self.panel)
         self.vectors = [self._vector(rank) for rank in range(ranks)]
 
     def shares(self) -> Array:
@@ -185,8 +217,7 @@ class _Layout:
         return np.concatenate(parts, out=in_large_pages(sum(map(len, parts))))
 
     def _norm(self, name: str) -> np.ndarray:
-        weight, bias = (self._weights.numbers(f"{name}.{kind}") for kind in ("weight", "bias"))
-        assert weight is not None
+        weight, bias = self._weights[f"{name}.weight"], self._weights.get(f"{name}.bias")
         rows = np.zeros((2, _padded(len(weight), self.panel)), np.float32)
         rows[0, : len(weight)] = weight
         if bias is not None:
@@ -202,7 +233,7 @@ class _Layout:
         with_bias: bool = True,
     ) -> np.ndarray:
         """Panels of `outputs` of a weight (N, K): the weights of `inputs`, input by input, then the biases, then any scales."""
-        numbers, scales = self._weights.matrix(f"{name}.weight")
+        numbers, scales = pack(self._weights[f"{name}.weight"], self._precision)
         numbers = numbers[outputs][:, inputs]
         N, K = numbers.shape
         panels, width = -(-N // self.panel), _padded(K, self._step)  # a rank may have no outputs or no inputs
@@ -211,7 +242,7 @@ class _Layout:
         words = self._words(padded.reshape(panels, self.panel, width).transpose(0, 2, 1))
         words = words.reshape(panels, width * self.panel * numbers.itemsize // words.itemsize)
         rows = np.zeros((1 if scales is None else 2, panels * self.panel), np.float32)
-        bias = self._weights.numbers(f"{name}.bias") if with_bias else None
+        bias = self._weights.get(f"{name}.bias") if with_bias else None
         if bias is not None:
             rows[0, :N] = bias[outputs]
         if scales is not None:

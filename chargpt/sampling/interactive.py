@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from chargpt.errors import UserError
@@ -121,18 +120,18 @@ class Session:
         generator = self._generator
         try:
             if value and command == "/temperature":
-                self._generator = replace(generator, sampling=replace(generator.sampling, temperature=number(value)))
+                self._generator = generator.changed(temperature=number(value))
             elif value and command == "/length":
-                self._generator = replace(generator, length=whole_number(1)(value))
+                self._generator = generator.changed(length=whole_number(1)(value))
             elif value:
                 self._seed = whole_number(0)(value)
         except argparse.ArgumentTypeError as error:
             raise UserError(f"{command}: {error}") from None
-        except ValueError as error:  # of Sampling: temperature: -1 given; use ...
+        except ValueError as error:  # of SamplingOptions: temperature: -1 given; use ...
             raise UserError(f"/{error}") from None
         values = {
-            "/temperature": f"{self._generator.sampling.temperature:g}",
-            "/length": f"{self._generator.length:,}",
+            "/temperature": f"{self._generator.options.temperature:g}",
+            "/length": f"{self._generator.options.limit:,}",
             "/seed": str(self._seed),
         }
         log(f"{command.removeprefix('/')} {values[command]}")
@@ -179,9 +178,9 @@ class Session:
 
     def _line_end(self, characters: list[Character], *, before: int) -> int | None:
         """The index in `characters`, which follow `before` others, after the newline that ends the turn; None if it goes on."""
-        if self._generator.lines:
+        if self._generator.options.lines:
             return None
-        nearest = self._generator.length - self._generator.length // 4
+        nearest = self._generator.options.limit - self._generator.options.limit // 4
         ends = (i for i, character in enumerate(characters, 1) if character.text == "\n" and before + i >= nearest)
         return next(ends, None)
 

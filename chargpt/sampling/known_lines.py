@@ -20,7 +20,7 @@ class KnownLines:
     def __init__(self, ids: np.ndarray, tokenizer: Tokenizer, index: SuffixIndex | None = None) -> None:
         self._ids, self._tokenizer, self._index = ids, tokenizer, index
 
-    def __contains__(self, line: str) -> bool:
+    def __contains__(self, line: object) -> bool:
         """Whether `line`, given without its newline, is a whole line of the text."""
         wanted = self._tokenizer.ids_of(f"\n{line}\n")
         if (wanted < 0).any():

@@ -3,11 +3,11 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, TextIO
 
 from chargpt.errors import Message, Option
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import ATTEMPTS, Character
 from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.terminal import escape_controls, json_line
@@ -99,9 +99,19 @@ class JsonPrinter:
         self._file.flush()
 
 
+def print_next(found: Sequence[tuple[str, float]], file: TextIO, *, facts: Mapping[str, Any] | None) -> None:
+    """Print characters and their probabilities: a line for each, or with `facts` one JSON object that begins with them."""
+    if facts is not None:
+        following = [{"text": text, "probability": round(chance, 6)} for text, chance in found]
+        file.write(json_line({**facts, "next": following}, file) + "\n")
+        return
+    for text, chance in found:
+        file.write(f"{escape_controls(repr(text)):<8} {chance:7.2%}\n")
+
+
 def print_samples(
     generator: TextGenerator,
-    samplings: Sequence[Sampling],
+    samplings: Sequence[SamplingOptions],
     prompt: Sequence[int],
     seeds: Sequence[int],
     *,
@@ -121,10 +131,10 @@ def print_samples(
     for sampling, start in itertools.product(samplings, range(0, len(seeds), BATCH)):
         heading = f"temperature {sampling.temperature:g}" if len(samplings) > 1 else ""
         batch = seeds[start : start + BATCH]
-        about = [{**facts, **asdict(sampling), "seed": seed} for seed in batch]
+        about = [{**facts, **sampling.rules(), "seed": seed} for seed in batch]
         samples: list[list[Character]] = [[] for _ in batch]
         printer.begin(echo, heading=heading, facts=about[0])
-        with closing(replace(generator, sampling=sampling).write(prompt, batch)) as writing:
+        with closing(replace(generator, options=sampling).write(prompt, batch)) as writing:
             for pieces in writing:
                 printer.add(pieces[0])
                 for sample, piece in zip(samples, pieces):
@@ -139,6 +149,6 @@ def print_samples(
         made += sum(map(len, samples))
         if stop():
             break
-        if generator.unique:
-            problem = problem or too_few_lines(samples, lines=generator.lines, length=generator.length)
+        if generator.options.unique:
+            problem = problem or too_few_lines(samples, lines=generator.options.lines, length=generator.options.limit)
     return made, problem

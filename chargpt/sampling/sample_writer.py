@@ -1,23 +1,23 @@
 """The samples of a model in training: the same start and the same random numbers each time, so that they can be compared."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from chargpt.config import ModelConfig
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
-from chargpt.sampling.c_decoder import choose_decoder
-from chargpt.sampling.decoder import Decoder, ModelWriter, stream
+from chargpt.sampling.c_texts import c_engine, c_writer
 from chargpt.sampling.items import sampled_items
-from chargpt.sampling.prompt import first_id
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.printing import text_of
 from chargpt.sampling.text_generator import TextGenerator
+from chargpt.sampling.torch_texts import torch_writer
+from chargpt.sampling.writer import Writer
 from chargpt.text.items import end_in
 from chargpt.text.tokenizer import Tokenizer
 
-SAMPLING = Sampling(temperature=0.8)
 # Items of a sample at most.
 MAX_ITEMS = 8
 
@@ -36,44 +36,35 @@ class SampleWriter:
         labels: Sequence[str] = (),
     ) -> None:
         """With `labels`, the sample is items of these labels in turn; a label "" is an item without one."""
-        self._labels = labels
-        self._tokenizer, self._device, self._length, self._seed = tokenizer, device, length, seed
-        self._decoder: Callable[..., Decoder] = Decoder
-        if length:
-            self._decoder, _ = choose_decoder(device, config)  # compiles decode.c when it is first used on this machine
+        self._labels, self._tokenizer, self._config, self._seed = labels, tokenizer, config, seed
+        self._options = SamplingOptions(length=length)
+        self._kernel = c_engine(config)[0] if length and device.type == "cpu" else None
 
     def write(self, model: GPT, interrupt: Interrupt) -> str:
         """A sample by `model`, whose weights are float32; empty if the length is 0. A signal cuts it short.
 
-        The compiled decoder copies the weights. Where there is no memory for a copy, PyTorch's decoder writes the sample.
+        decode.c copies the weights. Where there is no memory for a copy, torch writes the sample.
         """
-        if not self._length:
+        if not self._options.limit:
             return ""
+        was_training = model.training
+        model.eval()
         try:
-            return self._text(model, interrupt)
-        except MemoryError:
-            self._decoder = Decoder
-            return self._text(model, interrupt)
+            if self._kernel is not None:
+                weights = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+                try:
+                    return self._text(c_writer(weights, self._config, kernel=self._kernel), interrupt)
+                except MemoryError:
+                    self._kernel = None
+            return self._text(torch_writer(model), interrupt)
+        finally:
+            model.train(was_training)
 
-    def _text(self, model: GPT, interrupt: Interrupt) -> str:
-        if self._labels:
-            return self._items(model)
-        prompt = torch.tensor([[first_id(self._tokenizer)]], device=self._device)
-        ids = stream(
-            model,
-            prompt,
-            self._length,
-            SAMPLING,
-            decoder=self._decoder,
-            generator=torch.Generator().manual_seed(self._seed),
-            never_sampled=self._tokenizer.never_sampled,
-        )
-        return self._tokenizer.decode(int(new) for new in itertools.takewhile(lambda _: not interrupt.came_here, ids))
-
-    def _items(self, model: GPT) -> str:
-        """Items, one after the other, in at most `length` characters."""
-        writer = ModelWriter(model, self._decoder)
-        generator = TextGenerator(writer=writer, tokenizer=self._tokenizer, sampling=SAMPLING, length=self._length)
+    def _text(self, writer: Writer, interrupt: Interrupt) -> str:
+        generator = TextGenerator(writer=writer, tokenizer=self._tokenizer, options=self._options)
+        if not self._labels:
+            pieces = itertools.takewhile(lambda _: not interrupt.came_here, generator.write([], [self._seed]))
+            return "".join(text_of(characters) for (characters,) in pieces)
         labels = list(itertools.islice(itertools.cycle(self._labels), MAX_ITEMS))
         lines = sampled_items(generator, labels, range(self._seed, self._seed + MAX_ITEMS))
-        return ("\n" if end_in(self._tokenizer) == "\n" else "\n\n").join(lines)[: self._length]
+        return ("\n" if end_in(self._tokenizer) == "\n" else "\n\n").join(lines)[: self._options.limit]

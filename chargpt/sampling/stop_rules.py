@@ -18,9 +18,9 @@ class Character(NamedTuple):
 class StopRules:
     """The rules that end one sample. `push` takes ids and returns the characters that certainly belong to the sample.
 
-    The first of the `stops` to appear ends the sample and is not part of it. The sample also ends before the newline of the
-    last of `lines` lines (0: no limit). Characters that may begin a stop text are held back until the next ones decide.
-    Lines in `excluded` are removed and not counted, except empty lines; each line is then held back until it is complete.
+    The first of the `stops` to appear ends the sample, and is part of it only with `keep_stop`. The sample also ends before the
+    newline of the last of `lines` lines (0: no limit). Characters that may begin a stop text are held back until the next ones
+    decide. Lines in `excluded` are removed and not counted, except empty ones; each line is held back until it is complete.
     With `continues_line`, the first line of the sample completes a line of the prompt and is never removed.
     """
 
@@ -29,6 +29,7 @@ class StopRules:
         tokenizer: Tokenizer,
         *,
         stops: Sequence[str] = (),
+        keep_stop: bool = False,
         lines: int = 0,
         excluded: Container[str] | None = None,
         continues_line: bool = False,
@@ -37,7 +38,7 @@ class StopRules:
         self.stopped = False
         self._decoder = tokenizer.stream()
         self._log_probability = 0.0  # of ids that do not yet form a character
-        self._stops = stops
+        self._stops, self._keep_stop = stops, keep_stop
         self._lines_left = lines
         self._excluded, self._continues_line = excluded, continues_line
         self._held: list[Character] = []
@@ -51,7 +52,7 @@ class StopRules:
         if self._excluded is not None and self._held and self._held[-1].text == "\n":
             self._remove_line(len(self._held) - 1)
         text = "".join(character.text for character in self._held)
-        ends = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        ends = [at + len(stop) * self._keep_stop for stop in self._stops if (at := text.find(stop)) >= 0]
         if self._lines_left and text.count("\n") >= self._lines_left:
             ends.append([at for at, c in enumerate(text) if c == "\n"][self._lines_left - 1])
         if ends:

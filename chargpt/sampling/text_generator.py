@@ -1,40 +1,20 @@
 """Text from a model: which characters it may write, when a sample ends, several samples at a time."""
 
 from collections.abc import Container, Generator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 from chargpt.errors import Given, Option, UserError
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.random_numbers import RandomNumbers
-from chargpt.sampling.rules import Sampling
 from chargpt.sampling.stop_rules import Character, StopRules, UniqueLines
+from chargpt.sampling.writer import Writer
 from chargpt.text.tokenizer import Tokenizer
 
 Batches = Generator[list[list[Character]], None, None]  # the next characters of each sample, again and again
 
-OVERFLOWS = ("refill", "exact")  # what to do when the block is full: see `Decoder`
 BATCH = 32  # samples made at a time: most of the gain of batching, with bounded memory
-
-
-class Writer(Protocol):
-    """A model that continues texts."""
-
-    def pieces(
-        self,
-        prompts: Sequence[Sequence[int]],
-        length: int,
-        sampling: Sampling,
-        *,
-        seeds: Sequence[int],
-        never_sampled: Sequence[int],
-        overflow: str,
-    ) -> Iterator[Any]:
-        """Continue the ids of B `prompts` of one length above 0 by `length` ids, each with the random numbers of its seed.
-
-        `never_sampled` are ids that are never chosen. The new ids come as they are made, n of each text at a time: `ids`
-        (n, B) and their `log_probabilities` (n, B) under the model itself, both arrays of numpy or tensors of torch.
-        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +26,7 @@ class TextGenerator:
 
     writer: Writer
     tokenizer: Tokenizer
-    sampling: Sampling
-    length: int  # in ids: characters, or bytes if the tokenizer's ids are bytes
-    lines: int = 0  # a sample ends with this many lines; 0 is no limit
-    unique: bool = False  # no line twice, and each line begins with the last line of the prompt; see `UniqueLines`
-    stop: Sequence[str] = ()  # a sample ends before the first of these texts
-    allow: str | None = None  # the only characters to write; None allows all
-    ban: str | None = None  # characters that are never written
-    overflow: str = "refill"
+    options: SamplingOptions  # lengths are in ids: characters, or bytes if the tokenizer's ids are bytes
     excluded: Container[str] | None = None  # lines that are removed from a sample
 
     def __post_init__(self) -> None:
@@ -62,10 +35,16 @@ class TextGenerator:
         if len(forbidden) == self.tokenizer.vocab_size:
             raise UserError(Option("ban"), ": no character is left to write; ban less, or allow more")
         newline, _ = self.tokenizer.encode_known("\n")
-        if self.lines and not set(newline.tolist()) - forbidden:
-            raise UserError(Given("lines", self.lines, ", but "), "this model writes no newlines; use ", Option("length"))
-        if self.unique and not self.lines:
+        if self.options.lines and not set(newline.tolist()) - forbidden:
+            raise UserError(
+                Given("lines", self.options.lines, ", but "), "this model writes no newlines; use ", Option("length")
+            )
+        if self.options.unique and not self.options.lines:
             raise UserError(Option("unique"), ": removes lines, so it needs a number of lines to write; add ", Option("lines"))
+
+    def changed(self, **options: Any) -> "TextGenerator":
+        """The same model with other options."""
+        return replace(self, options=replace(self.options, **options))
 
     def write(self, prompt: Sequence[int], seeds: Sequence[int]) -> Batches:
         """Continue the ids `prompt` once for each seed, all samples together, until every sample has ended.
@@ -77,13 +56,13 @@ class TextGenerator:
 
     def write_each(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> Batches:
         """The same for several `prompts` of one length, each with its own seed."""
-        if self.unique and any(self._last_line(prompt) for prompt in prompts):
+        if self.options.unique and any(self._last_line(prompt) for prompt in prompts):
             for i, (prompt, seed) in enumerate(zip(prompts, seeds)):
                 for characters in self._write_lines(prompt, seed):
                     yield [characters if other == i else [] for other in range(len(prompts))]
             return
         samples = [self._stop_rules(prompt) for prompt in prompts]
-        for made in self._steps(prompts, seeds, self.length):
+        for made in self._steps(prompts, seeds, self.options.limit):
             yield [[character for step in steps for character in sample.push(*step)] for sample, steps in zip(samples, made)]
             if all(sample.stopped for sample in samples):
                 return
@@ -95,10 +74,10 @@ class TextGenerator:
         Lines are made BATCH at a time, the first of them by `seed`, the others by seeds that are drawn from it.
         """
         newline = set(self.tokenizer.encode_known("\n")[0].tolist())
-        sample, left = self._stop_rules(prompt), self.length
+        sample, left = self._stop_rules(prompt), self.options.limit
         random, first = RandomNumbers(seed), [seed]
         while left > 0 and not sample.stopped:
-            drawn = random.below(2**62, min(BATCH, self.lines) - len(first))
+            drawn = random.below(2**62, min(BATCH, self.options.lines) - len(first))
             batch, first = first + drawn, []
             lines: list[list[tuple[int, float]]] = [[] for _ in batch]
             for made in self._steps([prompt] * len(batch), batch, left):
@@ -121,7 +100,7 @@ class TextGenerator:
         """For each of the `prompts` of one length, the next ids with their log-probabilities, up to `length` in all."""
         ids = [list(prompt) or [first_id(self.tokenizer)] for prompt in prompts]
         never = sorted(self._forbidden())
-        for piece in self.writer.pieces(ids, length, self.sampling, seeds=seeds, never_sampled=never, overflow=self.overflow):
+        for piece in self.writer.pieces(ids, length, self.options, seeds=seeds, never_sampled=never):
             yield [list(zip(new, values)) for new, values in zip(piece.ids.T.tolist(), piece.log_probabilities.T.tolist())]
 
     def continuations(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[list[Character]]:
@@ -143,11 +122,11 @@ class TextGenerator:
 
     def _stop_rules(self, prompt: Sequence[int]) -> StopRules | UniqueLines:
         """What ends a sample that continues the ids `prompt`."""
-        begun = self._last_line(prompt)
-        stops = self._stop_texts()
-        if self.unique:
-            return UniqueLines(StopRules(self.tokenizer, stops=stops), lines=self.lines, excluded=self.excluded, begun=begun)
-        return StopRules(self.tokenizer, stops=stops, lines=self.lines, excluded=self.excluded, continues_line=begun != "")
+        begun, lines = self._last_line(prompt), self.options.lines
+        ends: dict[str, Any] = {"stops": self._stop_texts(), "keep_stop": self.options.keep_stop}
+        if self.options.unique:
+            return UniqueLines(StopRules(self.tokenizer, **ends), lines=lines, excluded=self.excluded, begun=begun)
+        return StopRules(self.tokenizer, **ends, lines=lines, excluded=self.excluded, continues_line=begun != "")
 
     def _last_line(self, prompt: Sequence[int]) -> str:
         """The line of the ids `prompt` that a sample continues; empty if the sample begins a line."""
@@ -155,20 +134,22 @@ class TextGenerator:
 
     def _stop_texts(self) -> list[str]:
         """The stop texts in the form that the model writes: for example in lower case if its training text was."""
-        return [self.tokenizer.decode(self._writable("stop", text)) for text in self.stop]
+        return [self.tokenizer.decode(self._writable("stop", text)) for text in self.options.stop]
 
     def _forbidden(self) -> set[int]:
         """The ids that are never written."""
-        for field, characters in (("allow", self.allow), ("ban", self.ban)):
+        for field, characters in (("allow", self.options.allow), ("ban", self.options.ban)):
             if characters and self.tokenizer.characters is None and not characters.isascii():
                 raise UserError(Given(field, characters, ", but "), "this model writes bytes; use ASCII characters")
-        if self.ban == "":
+        if self.options.ban == "":
             raise UserError(Given("ban", ""), "use the characters that must not be written")
         forbidden = set(self.tokenizer.never_sampled)
-        if self.ban is not None:
-            forbidden.update(self.tokenizer.encode_known(self.ban)[0].tolist())  # unknown characters are never written anyway
-        if self.allow is not None:
-            forbidden.update(set(range(self.tokenizer.vocab_size)) - set(self._writable("allow", self.allow)))
+        if self.options.ban is not None:
+            forbidden.update(
+                self.tokenizer.encode_known(self.options.ban)[0].tolist()
+            )  # unknown characters are never written anyway
+        if self.options.allow is not None:
+            forbidden.update(set(range(self.tokenizer.vocab_size)) - set(self._writable("allow", self.options.allow)))
         return forbidden
 
     def _writable(self, field: str, text: str) -> list[int]:

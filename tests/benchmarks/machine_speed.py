@@ -31,9 +31,10 @@ from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.runs.blank_model import gpt_config  # noqa: E402
-from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
-from chargpt.sampling.decoder import pieces  # noqa: E402
-from chargpt.sampling.rules import Sampling  # noqa: E402
+from chargpt.sampling.c_texts import c_engine, c_writer  # noqa: E402
+from chargpt.sampling.options import SamplingOptions  # noqa: E402
+from chargpt.sampling.torch_texts import torch_writer  # noqa: E402
+from chargpt.sampling.writer import Writer  # noqa: E402
 from chargpt.training.runtime import Runtime, choose_runtime  # noqa: E402
 from chargpt.training.thread_spinning import ThreadSpinning  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
@@ -253,19 +254,18 @@ def training_seconds(size: Size, config: Config, runtime: Runtime, *, seconds: f
 
 def sampling_speed(model: GPT, texts: int, *, seconds: float = 1.0) -> float:
     """Characters a second of this many texts together, which grow from one character to the whole context."""
-    device = model.token_embedding.weight.device
-    kind, _ = choose_decoder(device, model.config)
-    with torch.inference_mode():
-        decoder = kind(model, texts)
-    start = torch.zeros(texts, 1, dtype=torch.long, device=device)
-    generators = [torch.Generator().manual_seed(seed) for seed in range(texts)]
+    kernel, writer = c_engine(model.config)[0], torch_writer(model)
+    if kernel is not None and model.token_embedding.weight.is_cpu:
+        weights = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+        writer = c_writer(weights, model.config, kernel=kernel)
+    engine = writer.new_texts(texts)
+    again = Writer(lambda _: engine, writer.block_size)
 
     def write(length: int) -> float:
         """Seconds for new texts of `length`."""
-        decoder.length, decoder.window = 0, decoder.window[:, :0]
         started = time.perf_counter()
-        for piece in pieces(decoder, start, length, Sampling(), generator=generators):
-            piece.ids.tolist()  # waits for the device, as printing does
+        for piece in again.pieces([[0]] * texts, length, SamplingOptions(), seeds=range(texts)):
+            piece.ids.tolist()
         return time.perf_counter() - started
 
     length = model.config.block_size - 1

@@ -23,8 +23,8 @@ ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from chargpt.model import GPT  # noqa: E402
+from chargpt.sampling.c_texts import PRECISIONS  # noqa: E402
 from chargpt.sampling.loaded_model import load_model  # noqa: E402
-from chargpt.sampling.stored_weights import PRECISIONS  # noqa: E402
 from chargpt.sampling.surprisal import surprisals  # noqa: E402
 
 

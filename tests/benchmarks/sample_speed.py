@@ -36,11 +36,10 @@ sys.path.insert(0, str(ROOT))
 from machine_speed import limits, machine_name  # noqa: E402
 
 from chargpt.model import GPT, GPTConfig  # noqa: E402
-from chargpt.sampling.c_decoder import choose_decoder  # noqa: E402
-from chargpt.sampling.c_texts import PRECISIONS, in_large_pages  # noqa: E402
-from chargpt.sampling.decoder import Decoder, pieces  # noqa: E402
-from chargpt.sampling.rules import Sampling  # noqa: E402
-from chargpt.sampling.stored_weights import round_weights  # noqa: E402
+from chargpt.sampling.c_texts import PRECISIONS, c_engine, c_writer, in_large_pages, rounded  # noqa: E402
+from chargpt.sampling.options import SamplingOptions  # noqa: E402
+from chargpt.sampling.torch_texts import torch_writer  # noqa: E402
+from chargpt.sampling.writer import Writer  # noqa: E402
 
 VOCAB = 65
 BEYOND_CACHES = 75_000_000  # numbers
@@ -69,18 +68,14 @@ def rate(characters: int, work: Callable[[], object]) -> float:
     return characters / (time.perf_counter() - started)
 
 
-def ours(
-    model: GPT, kind: Callable[..., Decoder], batch: int, *, length: int, prompt: int = 1, overflow: str = "exact"
-) -> float:
+def ours(writer: Writer, batch: int, *, length: int, prompt: int = 1, overflow: str = "exact") -> float:
     """Characters per second of `batch` texts that continue `prompt` characters by `length`."""
-    ids = torch.randint(VOCAB, (1, prompt)).expand(batch, -1)
-    decoder = kind(model, batch, overflow=overflow)
+    ids, texts, options = torch.randint(VOCAB, (prompt,)).tolist(), writer.new_texts(batch), SamplingOptions(overflow=overflow)
+    again = Writer(lambda _: texts, writer.block_size)
     characters, started = 0, time.perf_counter()
     while not characters or time.perf_counter() - started < 0.3:
-        decoder.length, decoder.window = 0, decoder.window[:, :0]  # a new text
-        generators = [torch.Generator().manual_seed(seed) for seed in range(batch)]
-        made = pieces(decoder, ids, length, Sampling(), generator=generators)
-        characters += sum(len(row) for piece in made for row in piece.ids.tolist())
+        for piece in again.pieces([ids] * batch, length, options, seeds=range(batch)):
+            characters += sum(len(row) for row in piece.ids.tolist())
     return characters / (time.perf_counter() - started)
 
 
@@ -230,7 +225,10 @@ def reading(numbers: int) -> Callable[[], float]:
 def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dict[str, Callable[[], float]]:
     """Everything to be timed, by name."""
     model, T = shape.model(), shape.block_size
-    kind, engine = choose_decoder(torch.device("cpu"), model.config)
+    kernel, engine = c_engine(model.config)
+    exact = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+    stored = {name: rounded(exact, name) for name in PRECISIONS}
+    in_c = {name: c_writer(weights, model.config, kernel=kernel, precision=name) for name, weights in stored.items()}
     weights = 12 * shape.n_layer * shape.n_embd**2 + VOCAB * shape.n_embd
     timed = {"1: floor": reading(weights)}
     memory = reading(BEYOND_CACHES)
@@ -238,13 +236,10 @@ def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dic
     theirs = nanogpt(arguments.nanogpt, shape) if arguments.nanogpt else None
     hugging_face = transformers(shape) if arguments.transformers else None
     for batch in (1, 32, 256):
-        timed[f"{batch}: ours, {engine}"] = functools.partial(ours, model, kind, batch, length=T - 1)
-        timed[f"{batch}: ours, plain"] = functools.partial(ours, model, Decoder, batch, length=T - 1)
+        timed[f"{batch}: ours, {engine}"] = functools.partial(ours, in_c["float32"], batch, length=T - 1)
+        timed[f"{batch}: ours, plain"] = functools.partial(ours, torch_writer(model), batch, length=T - 1)
         for precision in PRECISIONS[1:]:
-            rounded = shape.model()
-            round_weights(rounded, precision)
-            kind_of, _ = choose_decoder(torch.device("cpu"), model.config, precision=precision)
-            timed[f"{batch}: ours, {precision}"] = functools.partial(ours, rounded, kind_of, batch, length=T - 1)
+            timed[f"{batch}: ours, {precision}"] = functools.partial(ours, in_c[precision], batch, length=T - 1)
         if theirs:
             timed[f"{batch}: nanoGPT"] = functools.partial(theirs, batch, T // 2, 1 + 16 // batch)
         if hugging_face:
@@ -256,7 +251,7 @@ def contenders(shape: Shape, arguments: argparse.Namespace, folder: Path) -> dic
             for quantized in ("F16", "Q8_0"):
                 timed[f"{batch}: llama.cpp, {quantized}"] = llamacpp(model, quantized, batch, folder)
     for overflow, length in (("exact", 16), ("refill", 1000)):
-        past = functools.partial(ours, model, kind, 1, length=length, prompt=T, overflow=overflow)
+        past = functools.partial(ours, in_c["float32"], 1, length=length, prompt=T, overflow=overflow)
         timed[f"1: ours past the block, {overflow}"] = past
     if theirs:
         timed["1: nanoGPT past the block"] = functools.partial(theirs, 1, T, 16)

@@ -9,8 +9,8 @@ from exchange_helpers import VOCABULARIES, check_same, ids_of
 
 from chargpt.exchange.hugging_face import write
 from chargpt.model import POSITIONS
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.printing import text_of
-from chargpt.sampling.rules import Sampling
 
 FILES = {"README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
@@ -47,7 +47,7 @@ def test_transformers_computes_the_run_and_writes_its_text(tmp_path, make_model,
     prompt = "a cab\n"
     continuation = transformers.pipeline("text-generation", model=str(tmp_path / "out"), device="cpu")
     theirs = continuation(prompt, do_sample=False, max_new_tokens=18)[0]["generated_text"]
-    generator = loaded.text_generator(Sampling(temperature=0), length=18)
+    generator = loaded.text_generator(SamplingOptions(temperature=0, length=18))
     ours = prompt
     for (added,) in generator.write(loaded.tokenizer.encode(prompt).tolist(), [0]):
         ours += text_of(added)

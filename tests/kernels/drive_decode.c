@@ -19,7 +19,7 @@ static size_t linear_size(int precision, size_t K, size_t N)
     return padded(N, PANEL) * (padded(K, STEP) * weight_size(precision) + sizeof(float) * (precision == AS_INT8 ? 2 : 1));
 }
 
-/* The size of a share's weights, see `Layout` in c_decoder.py. */
+/* The size of a share's weights, see `_Layout` in c_texts.py. */
 static size_t weights_size(const Shape *shape, const Share *share)
 {
     const size_t C = shape->n_embd, own = share->heads * (C / shape->n_head), hidden = share->hidden;
@@ -47,7 +47,7 @@ static int end(int n, int r, int ranks, int unit)
 }
 
 /* Reads and chooses ids in jobs of different lengths up to block_size. */
-static void generate(Decoder *decoder, const Rules *rules)
+static void generate(Decoder *decoder, const Rules *given)
 {
     const Shape *shape = &decoder->shape;
     const int texts = shape->texts, V = shape->vocab_size;
@@ -61,6 +61,9 @@ static void generate(Decoder *decoder, const Rules *rules)
             ids[i] = i % V;
         for (int i = 0; i < texts * chosen_steps; i++) /* now and then, the smallest and the largest number */
             drawn[i] = i % 7 == 0 ? 0 : i % 7 == 1 ? 1 - 0x1p-53 : fabsf(uniform());
+        Rules with_history = *given, *rules = &with_history;
+        if (rules->repetition_penalty > 1)
+            rules->history = calloc(texts * (rules->known + chosen_steps), sizeof *rules->history);
         if (decoder_run(decoder, rules, position, reads, ids, chosen_steps, rules->temperature > 0 ? drawn : NULL, chosen,
                         log_probabilities))
             abort();
@@ -73,7 +76,7 @@ static void generate(Decoder *decoder, const Rules *rules)
             add_results(&log_probabilities[i], 1);
         }
         position += reads + (chosen_steps ? chosen_steps - 1 : 0);
-        void *buffers[] = { ids, chosen, drawn, log_probabilities };
+        void *buffers[] = { ids, chosen, drawn, log_probabilities, rules->history };
         for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
             free(buffers[i]);
     }
@@ -119,9 +122,9 @@ int main(int argc, char **argv)
                 const int n_head = 1 + shapes % 4, v = V[shapes % 4];
                 uint8_t *forbidden = calloc(v, 1);
                 forbidden[0] = v > 1;
-                const Rules rules[] = { { 0, 1, 0, 0, forbidden },
-                                        { 0.8f, 0.9f, 0.05f, v < 5 ? v : 5, forbidden },
-                                        { 1, 1, 0, 0, forbidden } };
+                const Rules rules[] = { { 1, 0, 1, 0, 0, 0, 0, forbidden, NULL },
+                                        { 1, 0.8f, 0.9f, 0.05f, v < 5 ? v : 5, 0, 0, forbidden, NULL },
+                                        { 2, 1, 1, 0, 0, 3, 20, forbidden, NULL } };
                 drive(n_head, d[i], block_size[j], v, 1 + shapes % 3, shapes % n_head + 1, shapes / 3 % 3, rotary,
                       &rules[shapes % 3]);
                 free(forbidden);

@@ -1,30 +1,33 @@
-"""Refill and the penalty on repetition, against their formulas in plain Python, for both decoders.
+"""Refill and the penalty on repetition, against their formulas in plain Python, for both engines.
 
 The formulas are those of docs/sampling.md. The reference keeps no cache, and reads its whole context again for each character.
 """
 
-import functools
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from helpers import weights_of
 
 from chargpt.kernels.decode import load_kernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
-from chargpt.sampling import repetition
-from chargpt.sampling.c_decoder import CDecoder
-from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.rules import Sampling
+from chargpt.sampling import c_texts, rules
+from chargpt.sampling.c_texts import c_writer
+from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.torch_texts import torch_writer
 
 VOCAB = 7
 FREE = 10  # characters that may repeat without a penalty
 
 
 @pytest.fixture(scope="module", params=["torch", "C"])
-def decoder(request, compiled):
+def writer_of(request, compiled):
     if request.param == "torch":
-        return Decoder
-    return functools.partial(CDecoder, kernel=compiled(load_kernel))
+        return torch_writer
+    kernel = compiled(load_kernel)
+    return lambda model: c_writer(weights_of(model), model.config, kernel=kernel)
 
 
 def clear_model(**shape) -> GPT:
@@ -66,7 +69,9 @@ def longest_repetition(text: list[int], token_id: int, window: int) -> int:
 
 
 @torch.inference_mode()
-def reference(model: GPT, prompt: list[int], length: int, sampling: Sampling, seed: int, *, overflow: str, window: int = 1024):
+def reference(
+    model: GPT, prompt: list[int], length: int, sampling: SamplingOptions, seed: int, *, overflow: str, window: int = 1024
+):
     """The ids that follow `prompt`, and the log-probability of each under the model itself."""
     block_size, written, log_probabilities = model.config.block_size, [], []
     generator = torch.Generator().manual_seed(seed)
@@ -89,47 +94,45 @@ def reference(model: GPT, prompt: list[int], length: int, sampling: Sampling, se
     return written, log_probabilities
 
 
-@torch.inference_mode()
-def check(decoder, model: GPT, prompts: list[list[int]], length: int, sampling: Sampling, *, overflow: str, window: int = 1024):
-    seeds = range(len(prompts))
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    new = decoder(model, len(prompts), overflow=overflow)
-    made = list(pieces(new, torch.tensor(prompts), length, sampling, generator=generators))
-    ids, values = (torch.cat(column) for column in zip(*made))
+def check(writer_of, model: GPT, prompts: list[list[int]], length: int, sampling, *, overflow: str, window: int = 1024):
+    seeds, options = range(len(prompts)), replace(sampling, overflow=overflow)
+    made = list(writer_of(model).pieces(prompts, length, options, seeds=seeds))
+    ids, values = (np.concatenate(column) for column in zip(*made))
     for seed in seeds:
         expected = reference(model, prompts[seed], length, sampling, seed, overflow=overflow, window=window)
         assert ids[:, seed].tolist() == expected[0]
-        torch.testing.assert_close(values[:, seed].double(), torch.tensor(expected[1], dtype=torch.float64), rtol=0, atol=1e-3)
+        assert np.abs(values[:, seed] - np.array(expected[1])).max() < 1e-3
 
 
 @pytest.mark.parametrize("prompt_length", [1, 8, 30])
 @pytest.mark.parametrize("block_size", [1, 7, 8])
-def test_refill_reads_the_last_half_of_a_full_context_and_what_follows(decoder, block_size, prompt_length):
+def test_refill_reads_the_last_half_of_a_full_context_and_what_follows(writer_of, block_size, prompt_length):
     model = clear_model(block_size=block_size)
     prompts = torch.randint(VOCAB, (2, prompt_length), generator=torch.Generator().manual_seed(1)).tolist()
-    check(decoder, model, prompts, 3 * block_size + 5, Sampling(temperature=1.0), overflow="refill")
+    check(writer_of, model, prompts, 3 * block_size + 5, SamplingOptions(temperature=1.0), overflow="refill")
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_refill_begins_at_the_first_position_again(decoder, positions):
-    check(decoder, clear_model(positions=positions), [[1, 2]], 40, Sampling(temperature=1.0), overflow="refill")
+def test_refill_begins_at_the_first_position_again(writer_of, positions):
+    check(writer_of, clear_model(positions=positions), [[1, 2]], 40, SamplingOptions(temperature=1.0), overflow="refill")
 
 
 @pytest.mark.parametrize("overflow", ["refill", "exact"])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_the_penalty_makes_each_character_of_a_repetition_beyond_ten_r_times_less_likely(
-    decoder, temperature, overflow, penalty=4.0
+    writer_of, temperature, overflow, penalty=4.0
 ):
-    model, sampling = clear_model(block_size=16), Sampling(temperature=temperature, repetition_penalty=penalty)
+    model, sampling = clear_model(block_size=16), SamplingOptions(temperature=temperature, repetition_penalty=penalty)
     passage = [0, 1, 2, 3, 4, 5, 6, 0, 2, 4, 6, 1]
     prompts = [passage + passage[:11], [3] * 23]  # repetitions begun by the prompt: of a passage, and of itself
-    check(decoder, model, prompts, 40, sampling, overflow=overflow)
+    check(writer_of, model, prompts, 40, sampling, overflow=overflow)
 
 
-def test_the_penalty_looks_at_the_last_characters_alone(decoder, monkeypatch):
-    monkeypatch.setattr(repetition, "WINDOW", 30)
-    sampling = Sampling(temperature=0.3, repetition_penalty=4.0)
-    check(decoder, clear_model(block_size=16), [[1, 2, 1, 2, 1, 2] * 4], 80, sampling, overflow="refill", window=30)
+def test_the_penalty_looks_at_the_last_characters_alone(writer_of, monkeypatch):
+    for module in (rules, c_texts):
+        monkeypatch.setattr(module, "WINDOW", 30)
+    sampling = SamplingOptions(temperature=0.3, repetition_penalty=4.0)
+    check(writer_of, clear_model(block_size=16), [[1, 2, 1, 2, 1, 2] * 4], 80, sampling, overflow="refill", window=30)
 
 
 @pytest.mark.parametrize("period", [1, 2, 5, 13])
@@ -137,12 +140,9 @@ def test_the_excess_is_that_of_the_formula_for_every_window(period, monkeypatch)
     text = ([0, 1, 2, 3, 4, 5, 6, 0, 2, 4, 6, 1, 3][:period] * 60)[:60]
     seen = set()
     for window in range(2, 40):
-        monkeypatch.setattr(repetition, "WINDOW", window)
+        monkeypatch.setattr(rules, "WINDOW", window)
         expected = [max(0, longest_repetition(text, token_id, window) - FREE) for token_id in range(VOCAB)]
-        assert repetition.Repetition(torch.tensor([text])).excess(VOCAB).tolist() == [expected], window
+        penalised = rules.penalise_repetition(np.zeros((1, VOCAB), np.float32), math.e, np.array([text]))
+        assert (-penalised).round().astype(int).tolist() == [expected], window
         seen.add(max(expected))
-        writing = repetition.Repetition(torch.tensor([text[:3]]))
-        for token_id in text[3:]:
-            writing.append(torch.tensor([token_id]))
-        assert writing.excess(VOCAB).tolist() == [expected], f"{window}, when written"
     assert len(seen) > 10

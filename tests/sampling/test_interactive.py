@@ -4,17 +4,16 @@ import io
 import os
 import signal
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
 
 from chargpt.model import GPT, GPTConfig
-from chargpt.sampling.decoder import ModelWriter
 from chargpt.sampling.interactive import Session
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.printing import TextPrinter, text_of
-from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
+from chargpt.sampling.torch_texts import torch_writer
 from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
 
@@ -25,7 +24,7 @@ TOKENIZER = Tokenizer("\n /abcdefgh")
 def generator() -> TextGenerator:
     torch.manual_seed(0)
     model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=16, bias=True), TOKENIZER.vocab_size)
-    return TextGenerator(writer=ModelWriter(model), tokenizer=TOKENIZER, sampling=Sampling(), length=10)
+    return TextGenerator(writer=torch_writer(model.eval()), tokenizer=TOKENIZER, options=SamplingOptions(length=10))
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def talk(generator, monkeypatch, capsys):
 
     def talk(typed: str, *, prompt: str = "", printer: type = TextPrinter, seed: int = 5, **settings: int) -> tuple[str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        session = Session(replace(generator, **settings), printer=printer(sys.stdout), unknown="error", seed=seed)
+        session = Session(generator.changed(**settings), printer=printer(sys.stdout), unknown="error", seed=seed)
         assert session.run(TOKENIZER.encode(prompt).tolist()) == 0
         return capsys.readouterr()
 
@@ -44,9 +43,9 @@ def talk(generator, monkeypatch, capsys):
 def continued(generator: TextGenerator, text: str, seed: int) -> str:
     """What the model adds in a turn: up to the length, or to a line's end in the last quarter of it."""
     whole = "".join(text_of(characters) for (characters,) in generator.write(TOKENIZER.encode(text).tolist(), [seed]))
-    if generator.lines:
+    if generator.options.lines:
         return whole
-    nearest = generator.length - generator.length // 4
+    nearest = generator.options.limit - generator.options.limit // 4
     return whole[: whole.find("\n", nearest - 1) + 1] or whole
 
 
@@ -71,7 +70,7 @@ def test_a_turn_ends_with_a_line_if_one_ends_near_the_length(talk, generator):
     ends = 0
     for seed in range(16):
         out = talk("ab\n", length=40, seed=seed)[0]
-        added, whole = out.removeprefix("ab"), continued(replace(generator, length=40, lines=99), "ab", seed)
+        added, whole = out.removeprefix("ab"), continued(generator.changed(length=40, lines=99), "ab", seed)
         assert whole.startswith(added.removesuffix("\n"))
         near = whole.find("\n", 29)  # 30 characters or more, the newline included
         assert added == (whole + "\n" if near < 0 else whole[: near + 1])
@@ -80,10 +79,10 @@ def test_a_turn_ends_with_a_line_if_one_ends_near_the_length(talk, generator):
 
 
 def test_settings_change_the_next_turns_and_are_shown(talk, generator):
-    cold = replace(generator, sampling=Sampling(temperature=0))
+    cold = generator.changed(temperature=0)
     out, err = talk("/temperature 0\nab\n")
     assert out == shown(f"ab{continued(cold, 'ab', 5)}") and "temperature 0\n" in err
-    assert talk("/length 25\nab\n")[0] == shown(f"ab{continued(replace(generator, length=25), 'ab', 5)}")
+    assert talk("/length 25\nab\n")[0] == shown(f"ab{continued(generator.changed(length=25), 'ab', 5)}")
     assert talk("/seed 9\nab\n")[0] == shown(f"ab{continued(generator, 'ab', 9)}")
     assert talk("/temperature\n/length\n/seed\n")[1].split("> ")[1:4] == ["temperature 0.8\n", "length 10\n", "seed 5\n"]
 

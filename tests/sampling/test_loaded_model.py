@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,7 @@ import chargpt
 import sample
 from chargpt.model import GPT
 from chargpt.sampling import loaded_model
-from chargpt.sampling.rules import Sampling
-from chargpt.sampling.text_generator import TextGenerator
+from chargpt.sampling.options import SamplingOptions
 from chargpt.terminal import UserError
 from chargpt.training.evaluation import evaluate
 
@@ -141,6 +141,14 @@ def test_a_list_of_prompts_is_continued_as_each_alone(model, options):
     assert texts[0] != texts[5] and model.generate([]) == [] and len(model.generate(prompts)) == 7
 
 
+def test_the_next_characters_are_the_models(model):
+    expected = model.logits("ab").softmax(-1)[-1]
+    found = model.next("ab", 4)
+    assert [chance for _, chance in found] == pytest.approx(expected.topk(4).values.tolist(), abs=1e-6)
+    assert [model.tokenizer.ids_of(text).item() for text, _ in found] == expected.topk(4).indices.tolist()
+    assert sum(chance for _, chance in model.next("abcd" * 30, 99)) == pytest.approx(1) and len(model.next()) == 10
+
+
 def test_lines_that_are_different(model):
     text = model.generate(lines=5, unique=True, allow="ab\n", temperature=2.0, seed=1)
     assert len(text.split("\n")) == len(set(text.split("\n"))) == 5 and "" not in text.split("\n")
@@ -160,7 +168,7 @@ def test_characters_that_the_model_does_not_know_can_be_skipped(model):
     ("call", "says"),
     [
         (lambda model: model.generate(temperature=-1), "temperature=-1: use 0"),
-        (lambda model: model.generate(temperature="hot"), "temperature='hot': use a number"),
+        (lambda model: model.generate(temperature="hot"), "temperature='hot': use 0"),
         (lambda model: model.generate(top_k=1.5), "top_k=1.5: use a whole number"),
         (lambda model: model.generate(top_p=0), "top_p=0: use a number above 0"),
         (lambda model: model.generate(length=-1), "length=-1: use a whole number"),
@@ -205,18 +213,12 @@ def test_a_copy_and_a_pickle_write_and_score_as_the_model(run, precision, copied
 
 
 def test_an_editor_sees_every_option_with_its_type_and_default():
-    expected = {field.name: field.default for field in dataclasses.fields(Sampling)}
-    expected |= {field.name: field.default for field in dataclasses.fields(TextGenerator)}
-    for name in ("writer", "tokenizer", "sampling", "excluded"):  # not for the user
-        del expected[name]
-    parameters = inspect.signature(chargpt.LoadedModel.generate).parameters
-    assert expected.keys() <= parameters.keys()
-    for overload in (chargpt.LoadedModel.generate, *typing.get_overloads(chargpt.LoadedModel.generate)):
-        for name, parameter in inspect.signature(overload).parameters.items():
-            if name not in ("self", "prompt"):
-                assert parameter.annotation is not parameter.empty and parameter.default == parameters[name].default
-                assert parameter.kind == parameter.KEYWORD_ONLY
-                assert name in ("length", "seed", "unknown") or parameter.default == expected[name], name
+    first, _ = typing.get_overloads(chargpt.LoadedModel.generate)
+    shown = {name: given for name, given in inspect.signature(first).parameters.items() if name not in ("self", "prompt")}
+    expected = {field.name: (field.default, field.type) for field in dataclasses.fields(SamplingOptions)}
+    expected["stop"] = ((), str | Sequence[str])
+    assert {name: (parameter.default, parameter.annotation) for name, parameter in shown.items()} == expected
+    assert all(parameter.kind == parameter.KEYWORD_ONLY for parameter in shown.values())
     names = {**vars(typing), "os": os, "LoadedModel": chargpt.LoadedModel}  # chargpt imports typing for type checkers alone
     for function in (chargpt.load, chargpt.train):
         hints = typing.get_type_hints(function, names)

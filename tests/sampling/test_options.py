@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from chargpt.config import DataConfig
 from chargpt.sampling.options import parse_options
 from chargpt.terminal import UserError
 
@@ -9,9 +10,23 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_seed_and_a_length_are_always_set():
-    assert parse_options([]).length == 500 and parse_options(["--lines", "3"]).length == 3000
-    assert parse_options(["--lines", "3", "--length", "7"]).length == 7
-    assert parse_options([]).seed != parse_options([]).seed and parse_options(["--seed", "5"]).seed == 5
+    assert parse_options([]).sampling.limit == 500 and parse_options(["--lines", "3"]).sampling.limit == 3000
+    assert parse_options(["--lines", "3", "--length", "7"]).sampling.limit == 7
+    assert parse_options([]).sampling.seed != parse_options([]).sampling.seed
+    assert parse_options(["--seed", "5"]).sampling.seed == 5
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("a", "a"), (r"\n", "\n"), (r"\t.", "\t."), (r"\\n", r"\n"), (r"é\x20", "é "), ("\n", "\n")]
+)
+def test_escapes_in_a_stop_text_are_those_of_a_separator(typed, meant):
+    assert parse_options(["--stop", typed]).sampling.stop == (meant,) == (DataConfig(separator=typed).unescaped_separator,)
+
+
+@pytest.mark.parametrize("argv", [["--stop", "\\"], ["--keep-stop"], ["--next", "2", "--lines", "2"], ["--next", "2", "--new"]])
+def test_what_cannot_be_meant_is_named(argv):
+    with pytest.raises(UserError, match=f"^{argv[0]}: "):
+        parse_options(argv)
 
 
 @pytest.mark.parametrize("other", [["--json"], ["--samples", "2"], ["--temperature", "0,1"], ["--prompt-file", "-"]])

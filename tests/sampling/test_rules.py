@@ -2,31 +2,36 @@
 
 import math
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chargpt.sampling.rules import Sampling, choose, distribution, draw, keep_min_p, keep_top_k, keep_top_p
+from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.random_numbers import RandomNumbers
+from chargpt.sampling.rules import distribution, draw, keep_min_p, keep_top_k, keep_top_p, probabilities, scale
+
+TEXT = np.zeros((1, 1), np.int64)
 
 
-def seeded(*seeds: int) -> list[torch.Generator]:
-    return [torch.Generator().manual_seed(seed) for seed in seeds]
+def log(*probs: float) -> np.ndarray:
+    return np.log(np.array([probs], np.float32))
 
 
-def log(*probs: float) -> torch.Tensor:
-    return torch.tensor([probs]).log()
+def kept(logits: np.ndarray) -> list[bool]:
+    return np.isfinite(logits)[0].tolist()
 
 
-def kept(logits: torch.Tensor) -> list[bool]:
-    return logits.isfinite().squeeze(0).tolist()
+def after(logits: np.ndarray, **values: float) -> np.ndarray:
+    """The probabilities after these rules."""
+    return distribution(logits, SamplingOptions(**values).rules_in_use(), np.repeat(TEXT, len(logits), axis=0))
 
 
 @pytest.mark.parametrize(
     ("k", "keeps"), [(1, [1, 0, 0, 0]), (2, [1, 1, 1, 0]), (3, [1, 1, 1, 0]), (4, [1, 1, 1, 1]), (9, [1, 1, 1, 1])]
 )
 def test_top_k_keeps_the_k_likeliest_and_their_equals(k, keeps):
-    assert kept(keep_top_k(log(0.5, 0.2, 0.2, 0.1), k)) == keeps
+    assert kept(keep_top_k(log(0.5, 0.2, 0.2, 0.1), k, TEXT)) == keeps
 
 
 @pytest.mark.parametrize(
@@ -34,61 +39,45 @@ def test_top_k_keeps_the_k_likeliest_and_their_equals(k, keeps):
     [(0.01, [0, 1, 0, 0]), (0.49, [0, 1, 0, 0]), (0.6, [0, 1, 1, 0]), (0.85, [1, 1, 1, 0]), (0.95, [1, 1, 1, 1])],
 )
 def test_top_p_keeps_the_fewest_that_reach_p(p, keeps):
-    assert kept(keep_top_p(log(0.2, 0.5, 0.2001, 0.0999), p)) == keeps
+    assert kept(keep_top_p(log(0.2, 0.5, 0.2001, 0.0999), p, TEXT)) == keeps
 
 
 @pytest.mark.parametrize(("p", "keeps"), [(0.1, [1, 1, 1, 1]), (0.3, [1, 1, 1, 0]), (0.5, [0, 1, 0, 0]), (1.0, [0, 1, 0, 0])])
 def test_min_p_keeps_what_comes_near_the_likeliest(p, keeps):
-    assert kept(keep_min_p(log(0.2, 0.5, 0.2, 0.1), p)) == keeps
+    assert kept(keep_min_p(log(0.2, 0.5, 0.2, 0.1), p, TEXT)) == keeps
 
 
 def test_of_equals_the_nucleus_keeps_the_first_and_no_more_than_it_needs():
-    assert kept(keep_top_p(torch.zeros(1, 100), 0.505)) == [True] * 51 + [False] * 49
-    assert kept(keep_top_p(torch.zeros(1, 2), 0.5)) == [True, False]  # exactly 0.5 is enough
+    assert kept(keep_top_p(np.zeros((1, 100), np.float32), 0.505, TEXT)) == [True] * 51 + [False] * 49
+    assert kept(keep_top_p(np.zeros((1, 2), np.float32), 0.5, TEXT)) == [True, False]  # exactly 0.5 is enough
 
 
-RULES = [
-    Sampling(temperature=0.7),
-    Sampling(top_k=3),
-    Sampling(top_p=0.6),
-    Sampling(min_p=0.2),
-    Sampling(temperature=1.5, top_k=9, top_p=0.9, min_p=0.02),
-]
-
-
-@pytest.mark.parametrize("sampling", RULES, ids=str)
-def test_rows_of_a_batch_do_not_depend_on_one_another(sampling):
-    logits = torch.randn(6, 12, generator=torch.Generator().manual_seed(3)) * torch.arange(1, 7)[:, None]
-    apart = torch.cat([distribution(row[None], sampling) for row in logits])
-    torch.testing.assert_close(distribution(logits, sampling), apart)
-    alone = [choose(row[None], sampling, generators=seeded(i)).item() for i, row in enumerate(logits)]
-    assert choose(logits, sampling, generators=seeded(*range(6))).tolist() == alone
-
-
-def test_the_rows_own_generator_gives_one_number_and_it_decides():
-    logits = torch.randn(1, 50, generator=torch.Generator().manual_seed(4))
-    ours, again = seeded(7), torch.Generator().manual_seed(7)
-    for temperature in (0.5, 1.0, 2.0):
-        probs = (logits[0].double() / temperature).softmax(-1).tolist()
-        for _ in range(20):
-            left = 1 - float(torch.rand(1, dtype=torch.float64, generator=again))
-            expected = next(token_id for token_id in range(50) if sum(probs[: token_id + 1]) >= left)
-            assert choose(logits, Sampling(temperature=temperature), generators=ours).item() == expected
+@pytest.mark.parametrize(
+    "values",
+    [{"temperature": 0.7}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2}, {"temperature": 1.5, "top_k": 9, "top_p": 0.9}],
+    ids=str,
+)
+def test_rows_of_a_batch_do_not_depend_on_one_another(values):
+    logits = np.random.default_rng(3).standard_normal((6, 12), np.float32) * np.arange(1, 7, dtype=np.float32)[:, None]
+    apart = np.concatenate([after(row[None], **values) for row in logits])
+    np.testing.assert_allclose(after(logits, **values), apart, rtol=1e-6)
+    uniform = RandomNumbers(1).uniform(6)
+    alone = [draw(row[None], number[None]).item() for row, number in zip(apart, uniform)]
+    assert draw(apart, uniform).tolist() == alone
 
 
 @pytest.mark.parametrize("extreme", [0.0, 1 - 2**-53])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_extremes_of_the_generator_draw_no_impossible_id(monkeypatch, extreme, dtype):
-    monkeypatch.setattr(torch, "rand", lambda *shape, **options: torch.full(shape, extreme, dtype=torch.float64))
-    probs = torch.tensor([[0.0, 0.1, 0.2, 0.0, 0.7, 0.0]], dtype=dtype) / 3
-    assert draw(probs, seeded(1)).item() == (4 if extreme == 0 else 1)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_extremes_of_the_numbers_draw_no_impossible_id(extreme, dtype):
+    probs = np.array([[0.0, 0.1, 0.2, 0.0, 0.7, 0.0]], dtype) / 3
+    assert draw(probs, np.array([extreme])).item() == (4 if extreme == 0 else 1)
 
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=40), st.floats(1e-6, 1, exclude_max=True))
 @settings(max_examples=100, deadline=None)
 def test_the_nucleus_reaches_p_and_would_not_without_its_least(values, p):
-    logits = torch.tensor([values])
-    probs, mask = logits.double().softmax(-1), keep_top_p(logits, p).isfinite()
+    logits = np.array([values], np.float32)
+    probs, mask = probabilities(logits.astype(np.float64)), np.isfinite(keep_top_p(logits, p, TEXT))
     assert probs[mask].sum() >= p - 1e-5
     assert probs[mask].sum() - probs[mask].min() < p + 1e-5
     assert mask.all() or probs[mask].min() >= probs[~mask].max()
@@ -97,16 +86,16 @@ def test_the_nucleus_reaches_p_and_would_not_without_its_least(values, p):
 def test_the_filters_follow_one_another_on_what_is_left():
     logits = log(0.4, 0.3, 0.2, 0.1)
     # Of the three likeliest (4/9, 3/9, 2/9), two make 0.75; by themselves 0.75 would have needed three.
-    assert kept(distribution(logits, Sampling(temperature=1, top_k=3, top_p=0.75)).log()) == [1, 1, 0, 0]
-    torch.testing.assert_close(distribution(logits, Sampling(temperature=1, top_k=2)), torch.tensor([[4 / 7, 3 / 7, 0, 0]]))
+    assert (after(logits, temperature=1, top_k=3, top_p=0.75) > 0).tolist() == [[1, 1, 0, 0]]
+    np.testing.assert_allclose(after(logits, temperature=1, top_k=2), [[4 / 7, 3 / 7, 0, 0]], rtol=1e-6)
     # Temperature comes first: at 0.5 the probabilities are as 16, 9, 4, 1.
-    assert kept(distribution(logits, Sampling(temperature=0.5, min_p=0.5)).log()) == [1, 1, 0, 0]
-    assert kept(distribution(logits, Sampling(temperature=0.5, min_p=0.6)).log()) == [1, 0, 0, 0]
+    assert (after(logits, temperature=0.5, min_p=0.5) > 0).tolist() == [[1, 1, 0, 0]]
+    assert (after(logits, temperature=0.5, min_p=0.6) > 0).tolist() == [[1, 0, 0, 0]]
 
 
 def test_what_is_drawn_has_the_distribution_it_should():
-    probs, generators = torch.tensor([[0.5, 0.3, 0.2, 0.0]]), seeded(0)
-    counts = torch.bincount(torch.cat([draw(probs, generators) for _ in range(4000)]), minlength=4)
+    probs = np.repeat(np.array([[0.5, 0.3, 0.2, 0.0]]), 4000, axis=0)
+    counts = np.bincount(draw(probs, RandomNumbers(0).uniform(4000)), minlength=4)
     expected = 4000 * probs[0, :3]
     chi_square = ((counts[:3] - expected) ** 2 / expected).sum()
     assert counts[3] == 0 and chi_square < 13.8  # 0.1 % point, two degrees of freedom
@@ -125,11 +114,8 @@ def test_what_is_drawn_has_the_distribution_it_should():
 def test_a_value_that_means_nothing_is_refused_by_name(field, values):
     for value in values:
         with pytest.raises(ValueError, match=rf"^--{field.replace('_', '-')}: .* given; use "):
-            Sampling(**{field: value})
+            SamplingOptions(**{field: value})
 
 
-def test_temperature_zero_chooses_the_most_likely_id_for_every_seed():
-    logits = torch.randn(5, 11)
-    assert choose(logits, Sampling(temperature=0), generators=seeded(*range(5))).tolist() == logits.argmax(-1).tolist()
-    equal = torch.zeros(20, 3)  # of equally likely ids, the first
-    assert choose(equal, Sampling(temperature=0), generators=seeded(*range(20))).tolist() == [0] * 20
+def test_temperature_zero_leaves_the_first_of_the_likeliest_ids():
+    assert kept(scale(log(0.2, 0.4, 0.4), 0, TEXT)) == [0, 1, 0]

@@ -4,15 +4,16 @@ import signal
 
 import pytest
 import torch
-from helpers import after_each_piece
+from helpers import after_each_piece, written
 
 from chargpt.interrupt import Interrupt
 from chargpt.kernels.decode import load_kernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling import sample_writer
-from chargpt.sampling.decoder import Decoder, stream
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.prompt import first_id
-from chargpt.sampling.sample_writer import SAMPLING, SampleWriter
+from chargpt.sampling.sample_writer import SampleWriter
+from chargpt.sampling.torch_texts import torch_writer
 from chargpt.text.tokenizer import Tokenizer
 
 CPU = torch.device("cpu")
@@ -35,8 +36,10 @@ def writer_for(model: GPT, *, length: int = 60, seed: int = 5) -> SampleWriter:
 
 
 def expected_text(model: GPT) -> str:
-    prompt, generator = torch.tensor([[first_id(TOKENIZER)]]), torch.Generator().manual_seed(5)
-    return TOKENIZER.decode(int(token_id) for token_id in stream(model, prompt, 60, SAMPLING, generator=generator))
+    was_training, writer = model.training, torch_writer(model.eval())
+    ids = written(writer, [[first_id(TOKENIZER)]], 60, SamplingOptions(), 5)[0]
+    model.train(was_training)
+    return TOKENIZER.decode(ids.tolist())
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -51,11 +54,13 @@ def test_a_sample_is_the_text_of_the_plain_decoder_and_is_made_by_the_compiled_o
 
 @pytest.mark.parametrize("problem", ["no compiler", "no memory"])
 def test_without_the_compiled_decoder_the_text_is_the_same(problem, monkeypatch):
-    def no_memory(*_: object, **__: object) -> Decoder:
+    def no_memory(*_: object, **__: object) -> None:
         raise MemoryError
 
-    decoder = Decoder if problem == "no compiler" else no_memory
-    monkeypatch.setattr(sample_writer, "choose_decoder", lambda *_: (decoder, ""))
+    if problem == "no compiler":
+        monkeypatch.setattr(sample_writer, "c_engine", lambda _: (None, ""))
+    else:
+        monkeypatch.setattr(sample_writer, "c_writer", no_memory)
     model = random_model()
     writer = writer_for(model)
     assert [writer.write(model, Interrupt()) for _ in range(2)] == 2 * [expected_text(model)]

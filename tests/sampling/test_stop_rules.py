@@ -37,7 +37,9 @@ def test_stop_texts_and_what_only_looks_like_one(stops, text, written):
 
 @given(st.text("ab", max_size=20), st.text("ab", min_size=1, max_size=4))
 def test_a_stop_text_cuts_where_it_first_appears(text, stop):
-    assert "".join(pieces(StopRules(TOKENIZER, stops=[stop]), text)) == text.split(stop)[0]
+    before, found, _ = text.partition(stop)
+    for keep_stop in (False, True):
+        assert "".join(pieces(StopRules(TOKENIZER, stops=[stop], keep_stop=keep_stop), text)) == before + found * keep_stop
 
 
 def test_text_is_given_out_as_soon_as_it_cannot_be_a_stop_text():

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from chargpt.model import GPT, GPTConfig
-from chargpt.sampling.decoder import ModelWriter
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.printing import text_of
-from chargpt.sampling.rules import Sampling
 from chargpt.sampling.text_generator import TextGenerator
+from chargpt.sampling.torch_texts import torch_writer
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
 
@@ -16,7 +16,7 @@ def make(tokenizer: Tokenizer, **settings) -> TextGenerator:
     torch.manual_seed(0)
     model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=16, bias=True), tokenizer.vocab_size)
     return TextGenerator(
-        **{"writer": ModelWriter(model), "tokenizer": tokenizer, "sampling": Sampling(), "length": 60, **settings}
+        writer=torch_writer(model.eval()), tokenizer=tokenizer, options=SamplingOptions(**{"length": 60, **settings})
     )
 
 

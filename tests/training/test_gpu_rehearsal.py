@@ -24,9 +24,8 @@ from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import load_settings
-from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.rules import Sampling
 from chargpt.sampling.surprisal import surprisals
+from chargpt.sampling.torch_texts import TorchTexts
 from chargpt.training.batches import Batches
 from chargpt.training.evaluation import evaluate
 from chargpt.training.runtime import Runtime
@@ -192,21 +191,14 @@ def test_the_text_is_copied_to_the_device_once(dtype):
         assert counts == {"copies that wait": 1, "copies that do not wait": 3}
 
 
-ALL_RULES = Sampling(temperature=0.8, top_k=3, top_p=0.9, min_p=0.05, repetition_penalty=1.3)
-
-
-@pytest.mark.parametrize("overflow, sampling", [("exact", ALL_RULES), ("refill", Sampling(temperature=0))])
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_sampling_keeps_every_tensor_on_its_device(positions, overflow, sampling):
-    """With the cache, past the context. Each drawn character costs the copy of a random number, and none costs a read."""
-    model = GPT(dataclasses.replace(SHAPE, positions=positions, block_size=4), VOCABULARY).to(META)
-    prompt = torch.zeros(2, 3, dtype=torch.long, device=META)
-    generators = [torch.Generator().manual_seed(row) for row in range(2)]
+def test_a_character_is_computed_on_the_device(positions):
+    model = GPT(dataclasses.replace(SHAPE, positions=positions), VOCABULARY).to(META).eval()
+    texts = TorchTexts(model, 2)
     with rehearsal() as counts:
-        decoder = Decoder(model, 2, overflow=overflow)
-        found = list(pieces(decoder, prompt, 4, sampling, generator=generators, never_sampled=[1]))
-    assert len(found) == 4 and all(part.is_meta for piece in found for part in piece)
-    assert counts == ({"copies that wait": 4} if sampling.temperature else {})
+        for position, count in ((0, 3), (3, 1), (0, 4)):
+            assert texts.logits(position, torch.zeros(2, count, dtype=torch.long, device=META)).is_meta
+    assert not counts
 
 
 @pytest.mark.parametrize("positions", POSITIONS)

@@ -1,25 +1,26 @@
-import functools
+"""The engine in C computes the logits of the model and chooses as the rules in Python and the engine in PyTorch do."""
+
+import dataclasses
 import math
 import sys
-from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
-from helpers import publish_run
+from helpers import publish_run, weights_of, written
 from hypothesis import HealthCheck, given, settings, strategies
 from programs import Programs
 
 from chargpt.kernels.compiler import PACKAGED
-from chargpt.kernels.decode import load_kernel
+from chargpt.kernels.decode import KNOWN_RULES, Rules, load_kernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
-from chargpt.sampling.c_decoder import CDecoder, choose_decoder
-from chargpt.sampling.c_texts import LARGE_PAGE, PRECISIONS, in_large_pages
-from chargpt.sampling.decoder import Decoder, pieces
-from chargpt.sampling.rules import Sampling
-from chargpt.sampling.stored_weights import round_weights
+from chargpt.sampling import c_texts, rules
+from chargpt.sampling.c_texts import LARGE_PAGE, PRECISIONS, CTexts, c_engine, c_writer, in_large_pages, rounded
+from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.torch_texts import torch_writer
 
 VOCAB = 11
 
@@ -30,8 +31,8 @@ def kernel(compiled):
 
 
 @pytest.fixture
-def c_decoder(kernel):
-    return functools.partial(CDecoder, kernel=kernel)
+def in_c(kernel):
+    return lambda model, **more: c_writer(weights_of(model), model.config, kernel=kernel, **more)
 
 
 def random_model(*, vocab_size: int = VOCAB, scale: float = 4.0, **shape) -> GPT:
@@ -46,22 +47,8 @@ def random_model(*, vocab_size: int = VOCAB, scale: float = 4.0, **shape) -> GPT
     return model
 
 
-def written(
-    model: GPT,
-    decoder,
-    length: int,
-    sampling: Sampling,
-    *seeds: int,
-    prompt_length: int = 3,
-    overflow: str = "exact",
-    **options,
-):
-    """Ids (length, B) that continue a prompt, one text for each seed."""
-    prompt = torch.randint(model.token_embedding.num_embeddings, (1, prompt_length), generator=torch.Generator().manual_seed(1))
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    writing = decoder(model, len(seeds), overflow=overflow)
-    made = pieces(writing, prompt.expand(len(seeds), -1), length, sampling, generator=generators, **options)
-    return torch.cat([piece.ids for piece in made])
+def prompt_of(length: int, vocab_size: int = VOCAB) -> list[list[int]]:
+    return [torch.randint(vocab_size, (length,), generator=torch.Generator().manual_seed(1)).tolist()]
 
 
 SHAPES = [
@@ -76,141 +63,155 @@ SHAPES = [
 @pytest.mark.parametrize(("threads", "bias"), [(1, True), (3, False)])
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape['n_head']} of {shape['n_embd']}")
-def test_the_logits_are_the_models(c_decoder, positions, bias, threads, shape):
+def test_the_logits_are_the_models(in_c, positions, bias, threads, shape):
     torch.set_num_threads(threads)
     model = random_model(positions=positions, bias=bias, **{**shape, "scale": 2.0})
     T = model.config.block_size
     ids = torch.randint(shape["vocab_size"], (3, T))
-    expected, decoder, read = model(ids), c_decoder(model, 3), 0
+    expected, texts, read = model(ids).detach().numpy(), in_c(model).new_texts(3), 0
     for piece in (1, 2, 1, T - 4):
+        logits = texts.read(read, ids[:, read : read + piece].numpy())
         read += piece
-        torch.testing.assert_close(decoder.read(ids[:, read - piece : read]), expected[:, read - 1].detach(), rtol=0, atol=1e-4)
+        assert np.abs(logits - expected[:, read - 1]).max() < 1e-4
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_any_number_of_texts_has_the_logits_of_the_model(kernel, precision):
     """Products of several rows are taken in tiles and pieces, and keys in blocks of 16 to 64."""
     model = random_model(n_head=3, n_embd=132, block_size=70, vocab_size=70, scale=2.0)  # 132 and 528 inputs: some pieces
-    round_weights(model, precision)
+    weights = rounded(weights_of(model), precision)
+    model.load_state_dict({name: torch.tensor(numbers) for name, numbers in weights.items()})
     ids = torch.randint(70, (33, 70))
-    expected = model(ids).detach()
-    for texts in (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33):
-        decoder, read = CDecoder(model, texts, kernel=kernel, precision=precision), 0
+    expected = model(ids).detach().numpy()
+    for count in (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33):
+        texts, read = CTexts(weights, model.config, count, kernel=kernel, precision=precision), 0
         for piece in (1, 14, 1, 17, 14, 16, 2, 5):  # up to 1, 15, 16, 33, 47, 63, 65, 70
+            logits = texts.read(read, ids[:count, read : read + piece].numpy())
             read += piece
-            logits = decoder.read(ids[:texts, read - piece : read])
-            torch.testing.assert_close(logits, expected[:texts, read - 1], rtol=0, atol=1e-4)
+            assert np.abs(logits - expected[:count, read - 1]).max() < 1e-4
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("prompt_length", [1, 24])
-def test_the_text_is_that_of_the_plain_generate_also_past_the_block(c_decoder, positions, temperature, prompt_length):
+def test_the_text_is_that_of_the_plain_generate_also_past_the_block(in_c, positions, temperature, prompt_length):
     model = random_model(positions=positions)
-    prompt = torch.randint(VOCAB, (1, prompt_length), generator=torch.Generator().manual_seed(1))
+    prompt, options = prompt_of(prompt_length), SamplingOptions(temperature=temperature, overflow="exact")
     for seed in range(2):
-        expected = model.generate(prompt, 24, temperature=temperature, generator=torch.Generator().manual_seed(seed))
-        ids = written(model, c_decoder, 24, Sampling(temperature=temperature), seed, prompt_length=prompt_length)
-        assert ids.flatten().tolist() == expected[0, prompt_length:].tolist()
+        expected = model.generate(
+            torch.tensor(prompt), 24, temperature=temperature, generator=torch.Generator().manual_seed(seed)
+        )
+        assert written(in_c(model), prompt, 24, options, seed).tolist() == expected[:, prompt_length:].tolist()
+
+
+def agree(in_c, model: GPT, length: int, options: SamplingOptions, *seeds: int, prompt: int = 3, **more) -> np.ndarray:
+    """What both engines write."""
+    prompts = prompt_of(prompt, model.vocab_size)
+    made = written(in_c(model), prompts, length, options, *seeds, **more)
+    assert np.array_equal(made, written(torch_writer(model), prompts, length, options, *seeds, **more))
+    return made
 
 
 @pytest.mark.parametrize("block_size", [7, 100])
 @pytest.mark.parametrize("overflow", ["exact", "refill"])
-def test_many_texts_are_those_of_the_torch_decoder(c_decoder, block_size, overflow):
+def test_many_texts_are_those_of_torch(in_c, block_size, overflow):
     torch.set_num_threads(2)
-    model = random_model(block_size=block_size)
-    for prompt_length in (1, 99):
-        options = dict(prompt_length=prompt_length, overflow=overflow)
-        expected = written(model, Decoder, 6, Sampling(), *range(19), **options)
-        assert torch.equal(written(model, c_decoder, 6, Sampling(), *range(19), **options), expected)
+    for prompt in (1, 99):
+        agree(in_c, random_model(block_size=block_size), 6, SamplingOptions(overflow=overflow), *range(19), prompt=prompt)
 
 
 @pytest.mark.parametrize(
     "sampling",
     [
-        Sampling(temperature=0),
-        Sampling(temperature=1e-320),
-        Sampling(temperature=1e30),
-        Sampling(top_k=1),
-        Sampling(top_k=4),
-        Sampling(top_k=10**30),
-        Sampling(top_p=1e-9),
-        Sampling(top_p=0.6),
-        Sampling(top_p=0.95, temperature=2.0),
-        Sampling(min_p=0.2),
-        Sampling(min_p=1.0),
-        Sampling(temperature=1.5, top_k=7, top_p=0.8, min_p=0.1),
-        Sampling(repetition_penalty=3.0, temperature=0),
-        Sampling(repetition_penalty=3.0, top_k=3, temperature=0.5),
+        SamplingOptions(temperature=0),
+        SamplingOptions(temperature=1e-320),
+        SamplingOptions(temperature=1e30),
+        SamplingOptions(top_k=1),
+        SamplingOptions(top_k=4),
+        SamplingOptions(top_k=10**17),
+        SamplingOptions(top_p=1e-9),
+        SamplingOptions(top_p=0.6),
+        SamplingOptions(top_p=0.95, temperature=2.0),
+        SamplingOptions(min_p=0.2),
+        SamplingOptions(min_p=1.0),
+        SamplingOptions(temperature=1.5, top_k=7, top_p=0.8, min_p=0.1),
+        SamplingOptions(repetition_penalty=3.0, temperature=0),
+        SamplingOptions(repetition_penalty=3.0, top_k=3, temperature=0.5),
     ],
-    ids=Sampling.describe,
+    ids=SamplingOptions.describe,
 )
 @pytest.mark.parametrize(("twins", "never_sampled"), [(False, (0, 3, 10)), (True, ())])
-def test_every_setting_chooses_as_the_torch_decoder_does(c_decoder, sampling, never_sampled, twins):
+def test_every_setting_chooses_as_torch_does(in_c, sampling, never_sampled, twins):
     model = random_model(block_size=64)
     if twins:  # every other id is exactly as likely as the one before
         with torch.no_grad():
             model.token_embedding.weight[1::2] = model.token_embedding.weight[:-1:2]
-    options = dict(never_sampled=never_sampled, overflow="refill")
-    expected = written(model, Decoder, 70, sampling, *range(3), **options)
-    assert torch.equal(written(model, c_decoder, 70, sampling, *range(3), **options), expected)
+    agree(in_c, model, 70, sampling, *range(3), never_sampled=never_sampled)
 
 
-SAMPLINGS = strategies.builds(
-    Sampling,
-    temperature=strategies.floats(0.05, 3),
-    top_k=strategies.integers(0, VOCAB + 1),
-    top_p=strategies.floats(0.05, 1),
-    min_p=strategies.floats(0, 0.6),
-    repetition_penalty=strategies.sampled_from([1.0, 1.5, 4.0]),
+VALUES = {
+    "repetition_penalty": strategies.sampled_from([1.0, 1.5, 4.0, 1e6]),
+    "temperature": strategies.sampled_from([0.0, 1.0]) | strategies.floats(0.05, 3),
+    "top_k": strategies.integers(0, VOCAB + 1),
+    "top_p": strategies.floats(0.05, 1),
+    "min_p": strategies.floats(0, 0.6),
+}
+
+
+def test_every_rule_has_a_field_and_random_values():
+    fields = [field.name for field in dataclasses.fields(SamplingOptions) if field.metadata["off"] is not None]
+    assert fields == list(rules.RULES) == list(VALUES)
+    assert KNOWN_RULES <= {*fields} & {name for name, _ in Rules._fields_}
+
+
+@given(
+    values=strategies.fixed_dictionaries({}, optional=VALUES),
+    letters=strategies.integers(1, VOCAB),
+    text=strategies.lists(strategies.integers(0, VOCAB - 1), min_size=1, max_size=60),
+    banned=strategies.sets(strategies.integers(0, VOCAB - 2)),
 )
-
-
-@given(sampling=SAMPLINGS)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_random_settings_choose_as_the_torch_decoder_does(c_decoder, sampling):
-    """The rules are written twice, in rules.py and in decode.c: a change of one of the two fails here."""
-    model = random_model(block_size=64)
-    expected = written(model, Decoder, 60, sampling, 0, 1, 2)
-    assert torch.equal(written(model, c_decoder, 60, sampling, 0, 1, 2), expected)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_rules_in_c_are_those_of_the_reference(in_c, monkeypatch, values, letters, text, banned):
+    """On the same logits: a change of one of the two fails here. With few letters, a text repeats itself."""
+    writer, options = in_c(random_model(block_size=64, scale=2.0)), SamplingOptions(**values)
+    prompts = [[token_id % letters for token_id in text]]
+    with monkeypatch.context() as patch:
+        made = written(writer, prompts, 40, options, 0, 1, never_sampled=sorted(banned))
+        patch.setattr(c_texts, "KNOWN_RULES", frozenset())
+        assert np.array_equal(made, written(writer, prompts, 40, options, 0, 1, never_sampled=sorted(banned)))
 
 
 @pytest.mark.parametrize("never_sampled", [(), tuple(range(0, 700, 2))])
-@pytest.mark.parametrize("sampling", [Sampling(temperature=2.0), Sampling(temperature=2.0, top_p=0.9)], ids=Sampling.describe)
-def test_of_many_characters_each_is_drawn_as_by_the_torch_decoder(c_decoder, sampling, never_sampled):
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_of_many_characters_each_is_drawn_as_by_torch(in_c, top_p, never_sampled):
     model = random_model(block_size=64, vocab_size=700, scale=2.0)
-    options = dict(never_sampled=never_sampled, overflow="refill")
-    expected = written(model, Decoder, 60, sampling, *range(20), **options)
-    assert torch.equal(written(model, c_decoder, 60, sampling, *range(20), **options), expected)
-    assert len(expected.unique()) > 200 and not set(expected.unique().tolist()) & set(never_sampled)
+    made = agree(in_c, model, 60, SamplingOptions(temperature=2.0, top_p=top_p), *range(20), never_sampled=never_sampled)
+    assert len(np.unique(made)) > 200 and not {*made.flatten().tolist()} & set(never_sampled)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
-def test_of_logits_that_are_not_finite_some_id_of_the_vocabulary_is_chosen(c_decoder, bad):
+def test_of_logits_that_are_not_finite_some_id_of_the_vocabulary_is_chosen(in_c, bad):
     for vocab_size in (5, 600):
         model = random_model(vocab_size=vocab_size, block_size=16)
         torch.nn.init.constant_(model.token_embedding.weight, bad)
-        for sampling in (Sampling(temperature=0), Sampling(), Sampling(top_p=0.5)):
-            ids = written(model, c_decoder, 15, sampling, 0, never_sampled=(0, vocab_size - 1), overflow="refill")
+        for options in (SamplingOptions(temperature=0), SamplingOptions(repetition_penalty=2), SamplingOptions(top_p=0.5)):
+            ids = written(in_c(model), [[1, 2, 3]], 15, options, 0, never_sampled=(0, vocab_size - 1))
             assert 0 <= ids.min() and ids.max() < vocab_size
 
 
-def test_where_all_are_equal_the_lower_ids_go_first(c_decoder):
+def test_where_all_are_equal_the_lower_ids_go_first(in_c):
     model = random_model()
     torch.nn.init.zeros_(model.token_embedding.weight)
     for options in (dict(temperature=0), dict(top_k=2), dict(top_p=0.5), dict(min_p=1.0), dict(top_k=2, top_p=0.1)):
-        sampling = Sampling(**options)
-        expected = written(model, Decoder, 100, sampling, 0, overflow="refill")
-        assert torch.equal(written(model, c_decoder, 100, sampling, 0, overflow="refill"), expected)
-    assert set(written(model, c_decoder, 200, Sampling(top_p=0.5), 0).flatten().tolist()) == set(range(6))
+        agree(in_c, model, 100, SamplingOptions(**options), 0)
+    assert set(written(in_c(model), [[1]], 200, SamplingOptions(top_p=0.5), 0)[0].tolist()) == set(range(6))
 
 
-def test_log_probabilities_are_the_models_own(c_decoder):
-    model = random_model(block_size=64)
-    options = dict(generator=torch.Generator().manual_seed(0), never_sampled=(1, 2))
-    made = list(pieces(c_decoder(model, 1), torch.tensor([[5]]), 60, Sampling(temperature=0.3, top_k=2), **options))
+def test_log_probabilities_are_the_models_own(in_c):
+    model, options = random_model(block_size=64), SamplingOptions(temperature=0.3, top_k=2, repetition_penalty=1.5)
+    made = list(in_c(model).pieces([[5]], 60, options, seeds=[0], never_sampled=(1, 2)))
     assert len(made) < 20  # so some pieces hold many
-    ids, values = (torch.cat(column) for column in zip(*made))
+    ids, values = (torch.from_numpy(np.concatenate(column)) for column in zip(*made))
     expected = model(torch.cat((torch.tensor([5]), ids[:, 0]))[None]).log_softmax(-1)[0, :-1].gather(-1, ids).detach()
     torch.testing.assert_close(values, expected, rtol=0, atol=1e-4)
 
@@ -245,25 +246,22 @@ def test_without_a_compiler_the_text_is_the_same(programs, kernel, run, tmp_path
     assert b"parameters, cpu (compiled); " in compiled.stderr and compiled.stdout == plain.stdout != b""
 
 
-def test_a_position_that_the_kernel_does_not_know_is_decoded_in_torch(kernel):
-    config, cpu = random_model().config, torch.device("cpu")
-    decoder, name = choose_decoder(cpu, config)
-    assert decoder.func is CDecoder and name == "cpu (compiled)"
-    fake = SimpleNamespace(**{field.name: getattr(config, field.name) for field in fields(config)} | {"positions": "fake"})
-    assert choose_decoder(cpu, fake) == (Decoder, "cpu")
+def test_a_position_that_the_kernel_does_not_know_is_for_torch(kernel):
+    config = random_model().config
+    assert c_engine(config)[1] == "cpu (compiled)"
+    assert c_engine(SimpleNamespace(**vars(config) | {"positions": "fake"})) == (None, "cpu")
 
 
 def in_a_process(programs: Programs, code: str) -> str:
-    """The output of a program with `code`, in which `decoder` makes a decoder in C."""
+    """The output of a program with `code`, in which `in_c` makes a writer."""
     start = """
-import functools, os, resource, sys, time, torch
+import os, resource, sys, time, torch
+from helpers import weights_of, written
 from chargpt.kernels.decode import load_kernel
-from chargpt.sampling.c_decoder import CDecoder
-from chargpt.sampling.decoder import pieces
-from chargpt.sampling.rules import Sampling
-from chargpt.sampling.stored_weights import round_weights
+from chargpt.sampling.c_texts import c_writer
+from chargpt.sampling.options import SamplingOptions
 from chargpt.model import GPT, GPTConfig
-decoder = functools.partial(CDecoder, kernel=load_kernel())
+def in_c(model): return c_writer(weights_of(model), model.config, kernel=load_kernel())
 """
     done = programs.run(code=start + code, timeout=100)
     assert done.returncode == 0, done.stderr
@@ -280,7 +278,7 @@ def test_a_large_block_takes_memory_only_for_what_is_written(programs, kernel):
         """
 model = GPT(GPTConfig(n_layer=64, n_head=1, n_embd=2, block_size=2**18, positions="rotary"), 5).eval()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-list(pieces(decoder(model, 1), torch.zeros(1, 1, dtype=torch.long), 20, Sampling(), generator=torch.Generator()))
+written(in_c(model), [[0]], 20, SamplingOptions(), 0)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """,
     )
@@ -293,11 +291,10 @@ def test_too_little_memory_for_the_cache_is_an_error(programs, kernel):
         programs,
         """
 model = GPT(GPTConfig(n_layer=64, n_head=1, n_embd=2, block_size=64), 5).eval()
-prompt, generators = torch.zeros(20000, 1, dtype=torch.long), [torch.Generator()] * 20000
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 10**9,) * 2)
 try:
-    list(pieces(decoder(model, 20000), prompt, 2, Sampling(), generator=generators))
+    written(in_c(model), [[0]], 2, SamplingOptions(), *[0] * 20000)
 except MemoryError as error:
     print(error)
 """,
@@ -306,12 +303,12 @@ except MemoryError as error:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to count threads")
-def test_its_threads_end_with_it(c_decoder):
+def test_its_threads_end_with_it(in_c):
     torch.set_num_threads(2)
     before = len(list(Path("/proc/self/task").iterdir()))
-    decoder = c_decoder(random_model(), 1)
+    texts = in_c(random_model()).new_texts(1)
     assert len(list(Path("/proc/self/task").iterdir())) == before + 1
-    del decoder
+    del texts
     assert len(list(Path("/proc/self/task").iterdir())) == before
 
 
@@ -329,7 +326,7 @@ before = threads()
 model = chargpt.load({str(run)!r}, device="cpu")
 print(threads() - before)
 model.generate(length=2, seed=1)
-gc.collect()  # ends the decoder and its threads
+gc.collect()  # ends the engine and its threads
 print(threads() - before)
 torch.ones(100_000).isfinite()
 print(threads() - before)
