@@ -19,6 +19,7 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.errors import UserError, Words, in_python, python_errors
 from chargpt.processor import may_have_gpu
+from chargpt.runs.checkpoint import run_of
 from chargpt.runs.load import find_checkpoint
 from chargpt.sampling.c_texts import Weights, c_engine, c_writer, rounded
 from chargpt.sampling.options import SamplingOptions, checked, listed, one_of, short, whole
