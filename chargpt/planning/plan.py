@@ -140,7 +140,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
 
     # What to say of it.
     choices = [*choice.notices, *_about_choices(settings, loaded, options)]
-    choices += [*_about_teachers(settings, teachers), *_about_items(corpus, config)]
+    choices += [*_about_teachers(settings, teachers), *_about_items(corpus, config), *_about_short_splits(corpus, config)]
     if start is None and is_open:
         choices += _about_shape(settings)
     notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
@@ -384,6 +384,15 @@ def _about_teachers(settings: Settings, teachers: tuple[Teacher, ...]) -> list[N
         return notes
     what = f"the last one learns from the {'one' if count == 1 else count} before it as well as from the text"
     return [Notice(models_in_all(count), what), *notes]
+
+
+def _about_short_splits(corpus: Corpus, config: Config) -> list[Notice]:
+    """A note if a split is shorter than a window of the model."""
+    shortest, context = min(len(corpus.train), len(corpus.val)), config.model.block_size
+    if shortest > context or corpus.items is not None:
+        return []
+    what = f"{len(corpus.train):,} characters for training and {len(corpus.val):,} for validation are less than the context of"
+    return [Notice("note", f"{what} {context}: the loss is a rough estimate")]
 
 
 def _about_shape(settings: Settings) -> list[Notice]:

@@ -357,14 +357,15 @@ def _describe_vocabulary(corpus: Corpus) -> str:
 
 
 def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_shape: bool) -> None:
-    """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into each split.
+    """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into the training split.
 
-    `has_shape` says that the model has the shape of another one, so that its context cannot be shorter.
+    `has_shape` says that the model has the shape of another one: then a shorter text is repeated. The loss of a validation
+    split is that of windows as short as it.
     """
     if corpus.items is not None:  # windows begin at items, and are filled up
         return
     n_train, n_val, need = len(corpus.train), len(corpus.val), block_size + 1
-    if min(n_train, n_val) >= need:
+    if n_val > 1 and (n_train >= need or (has_shape and corpus.characters >= 4 * SHORTEST_USEFUL)):
         return
     if config.split == "document" and n_val == 0:
         raise UserError(
@@ -378,18 +379,18 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
     ways: list[Words] = []
     if config.split == "position" and not config.val_text:
         total = corpus.characters
-        fractions = [f / 100 for f in range(1, 100) if need <= int(total * (1 - f / 100)) <= total - need]
+        fractions = [f / 100 for f in range(1, 100) if need <= int(total * (1 - f / 100)) <= total - 2]
         if fractions:
             nearest = min(fractions, key=lambda f: abs(f - config.val_fraction))
             ways.append(Message("set ", Option("data.val_fraction", nearest)))
-    if min(n_train, n_val) > SHORTEST_USEFUL and not has_shape:
-        ways.append(Message("set ", Option("model.block_size", min(n_train, n_val) - 1), " or less"))
+    if n_train > SHORTEST_USEFUL and not has_shape:
+        ways.append(Message("set ", Option("model.block_size", n_train - 1), " or less"))
     if config.split in ("document", "blocks"):
         ways.append(Message("set ", Option("data.split", "position")))
     ways.append("give a longer text")
     raise UserError(
         f"{corpus.name}: {n_train:,} training and {n_val:,} validation characters; ",
         Option("model.block_size", block_size),
-        f" needs {need:,} of each: ",
+        f" needs {need:,} for training: ",
         join(", or ", ways),
     )

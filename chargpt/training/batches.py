@@ -36,7 +36,9 @@ class Batches:
         device: torch.device = torch.device("cpu"),
         resident: bool = False,
     ) -> None:
-        assert ids.ndim == 1 and len(ids) > block_size
+        assert ids.ndim == 1 and len(ids) > 0
+        if len(ids) <= block_size:  # a text shorter than the context of a start is repeated
+            ids = np.resize(ids, block_size + 1)
         self.per_epoch = max(1, (len(ids) - block_size) // block_size)
         self._slack = len(ids) - self.per_epoch * block_size  # the number of offsets that keep the last window inside
         self._rows = np.lib.stride_tricks.sliding_window_view(np.asarray(ids), block_size + 1)
