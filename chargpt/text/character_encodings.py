@@ -12,7 +12,9 @@ from chargpt.text.source import Source
 
 CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give this many only by design
 SAMPLE = 8192  # bytes in which an encoding is looked for
-MAX_NUL_SHARE = 1 / 4  # of a text
+MAX_NUL_SHARE = 1 / 4  # of a text, and of other control characters
+CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f"})
+FEWEST = 64  # bytes in which such a share is no chance
 WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # text in them holds many zeros
 MAX_ODD = 0.01  # share of characters that no text has, above which bytes are not a text in such an encoding
 MAX_BLOCKS = 8  # blocks of 256 characters in such a text
@@ -66,9 +68,11 @@ def check_utf8(head: bytes, label: str, *, path: Path | None = None) -> None:
     if what := binary_format(head, path=path):
         raise UserError(f"{label}: {what}")
     sample = head[:SAMPLE]
-    if 0 in sample and (guess := likely_encoding(sample)):
+    are_zeros = sample.count(0) > MAX_NUL_SHARE * len(sample)
+    controls = len(sample) - len(sample.translate(None, CONTROLS))  # of UTF-16, one byte of each Russian letter, for example
+    if (are_zeros or controls > MAX_NUL_SHARE * max(FEWEST, len(sample))) and (guess := likely_encoding(sample)):
         raise perhaps(f"{label}: not utf-8 text", guess, sample)
-    if sample.count(0) > len(sample) * MAX_NUL_SHARE:
+    if are_zeros:
         raise UserError(f"{label}: most of it is NUL bytes, so it is not text; give a text file")
 
 
