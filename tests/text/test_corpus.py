@@ -42,10 +42,10 @@ def test_more_characters_than_a_language_has_are_refused_with_the_setting(load, 
 
 def test_the_advice_given_for_a_short_poem_works(load, tmp_path):
     (tmp_path / "poem.txt").write_text("a" * 300)
-    with pytest.raises(UserError, match="set data.val_fraction=0.78, or set model.block_size=29 or less"):
+    with pytest.raises(UserError, match="set data.val_fraction=0.78, or set model.block_size=28 or less"):
         load(tmp_path / "poem.txt", block_size=64, val_fraction=0.9)
     load(tmp_path / "poem.txt", block_size=64, val_fraction=0.78)
-    load(tmp_path / "poem.txt", block_size=29, val_fraction=0.9)
+    load(tmp_path / "poem.txt", block_size=28, val_fraction=0.9)
     load(tmp_path / "poem.txt", block_size=64, val_fraction=0.1)  # the validation split may be shorter than a window
     load(tmp_path / "poem.txt", block_size=400, val_fraction=0.1, known="ab")  # a start has a context
 
