@@ -181,7 +181,7 @@ class TrainConfig:
 class DataConfig:
     """What is read from the text files, how it becomes ids, and which part of it is for validation."""
 
-    # fraction of the text that is used for validation
+    # fraction of the text that is used for validation; 0: the model learns from all of it, and has no validation loss
     val_fraction: float = 0.1
     # what is for validation: position: the end of the text; document: whole files or JSON lines, spread evenly; blocks: ten
     # blocks, spread evenly; auto: document for a folder of twenty files or more, position otherwise
@@ -222,7 +222,10 @@ class DataConfig:
     cache: str = ""
 
     def __post_init__(self) -> None:
-        _require(0 < self.val_fraction < 1, "val_fraction", self.val_fraction, "a number between 0 and 1")
+        _require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "a number from 0 up to, not including, 1")
+        whole = self.val_fraction > 0 or (self.split in ("auto", "position") and self.shuffle == "none" and not self.items)
+        allowed = "a number above 0; 0 is for one text, without data.split, data.shuffle and data.items"
+        _require(whole, "val_fraction", self.val_fraction, allowed)
         one_split = not self.val_text or self.split in ("auto", "position")
         _require(one_split, "split", self.split, "position, because data.val_text is the validation split already")
         one_split = self.shuffle == "none" or (self.split in ("auto", "position") and not self.val_text)

@@ -22,6 +22,7 @@ import train
 from chargpt.interrupt import Interrupt
 from chargpt.planning import clock as time_budget
 from chargpt.planning.clock import Clock as TrainingClock
+from chargpt.runs.load import find_checkpoint
 from chargpt.session.due import Due
 from chargpt.terminal import run_program
 from chargpt.training.trainer import NotFinite, Trainer
@@ -589,3 +590,29 @@ def test_a_rollback_says_which_checkpoint_it_skips(trainer, tmp_path, capsys):
     session.roll_back(NotFinite("the loss is nan", step=40))
     assert session.run.checkpoint.name == "step-00000030"
     assert "skipped" in capsys.readouterr().out
+
+
+def test_a_run_on_all_of_the_text_has_no_validation_loss_and_its_last_checkpoint_counts(text, tmp_path, capsys):
+    """It is killed and resumed to the same bits, and every command that needs new text says so or leaves it out."""
+    words = [*TINY, "data.val_fraction=0", f"data.cache={tmp_path}/cache", "train.patience=1", "checkpoint.keep=9"]
+    assert train.main([str(text), *words, "--run", f"{tmp_path}/run"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "without a validation loss; training loss" in out and "n-gram" not in out and "all of the text is for training" in out
+    )
+    rows = logged(tmp_path / "run")
+    assert not any("val/loss" in row for row in rows) and [row["step"] for row in rows if "sample" in row] == [0, 20, 40]
+    checkpoint, warnings = find_checkpoint(f"{tmp_path}/run", tmp_path)
+    assert checkpoint.step == 40 and not warnings and checkpoint.state.progress.best_loss is None
+    assert checkpoint.state.progress.best_sample == rows[-1]["sample"]
+    shutil.copytree(tmp_path / "run", tmp_path / "killed")
+    for path in list((tmp_path / "killed").glob("step-*")):
+        if path.name > "step-00000020":
+            shutil.rmtree(path)
+    assert finish(resumed(tmp_path / "killed")) == 0
+    assert bits(tmp_path / "killed") == bits(tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "all of the text was for training" in page and "no validation loss" in page
+    assert train.main([str(text), *words, "--run", f"{tmp_path}/taught", "train.teachers=1"]) == 0
+    assert find_checkpoint(f"{tmp_path}/taught", tmp_path)[0].state.stage == 2
+    assert "data.val_fraction: 0" in fails([str(text), *words, "data.items=line", "--run", f"{tmp_path}/items"], capsys)

@@ -148,25 +148,30 @@ def measure_run(
         from chargpt.analysis.item_report import measure_items
 
         facts["items"] = measure_items(loaded, corpus, characters=effort.characters, seconds=effort.sample_seconds)
-    facts["ngram_loss"] = corpus.facts.ngram_loss
+    missing = [] if corpus.is_validated else ["how it does on new text: all of the text was for training"]
+    facts |= {"missing": missing, "ngram_loss": corpus.facts.ngram_loss if corpus.is_validated else None}
     if index is None:
         why = f"there is no index of the training text; {command('trace')} makes it"
-        return RunReport(**facts, missing=[f"what it copies: {why}"])
+        return RunReport(**{**facts, "missing": [*missing, f"what it copies: {why}"]})
     length, seconds = effort.sample_length, effort.sample_seconds
     return RunReport(**facts, copies=measure_copies(loaded, corpus, index, sample_length=length, sample_seconds=seconds))
 
 
 def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, Any]:
     """The fields of a RunReport that are about the text, or measured on its validation split."""
-    ids = np.asarray(corpus.val[: effort.characters + 1]).astype(np.int64)
-    predictions, block_size = predict(loaded.model, ids, corpus.marks), loaded.model.config.block_size
-    lines = score_lines(loaded, ids) if corpus.marks is None else item_lines(predictions, corpus.marks, corpus.tokenizer)
-    whole = lines if corpus.marks else lines[1:]  # the first line of a text may begin in its middle
-    return {
+    about = {
         "corpus": corpus.describe()[1:],
         "training_characters": len(corpus.train),
         "split_problems": [str(problem) for problem in split_problems(corpus)],
         "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
+    }
+    if not corpus.is_validated:
+        return about
+    ids = np.asarray(corpus.val[: effort.characters + 1]).astype(np.int64)
+    predictions, block_size = predict(loaded.model, ids, corpus.marks), loaded.model.config.block_size
+    lines = score_lines(loaded, ids) if corpus.marks is None else item_lines(predictions, corpus.marks, corpus.tokenizer)
+    whole = lines if corpus.marks else lines[1:]  # the first line of a text may begin in its middle
+    return about | {
         "scored": len(predictions.losses),
         "losses": loss_breakdown(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),
         "opening": whole[:OPENING_LINES] or lines,

@@ -95,7 +95,7 @@ def measure_start(source: Checkpoint, corpus: Corpus) -> MeasuredStart:
     """How well a start knows the text of `corpus` before training, by MEASURED characters of the validation split."""
     model = blank_model(source.state.config.model, corpus.tokenizer.vocab_size)
     vocabulary = start_from(source, model, corpus.tokenizer)
-    loss = evaluate(model, validation_split(corpus.val, MEASURED), marks=corpus.marks)
+    loss = evaluate(model, validation_split(corpus.judged, MEASURED), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
     return MeasuredStart(name_of_start(source), vocabulary, loss, source.state.progress.best_loss)
 
@@ -175,7 +175,8 @@ def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
 
 def describe_start(start: MeasuredStart, corpus: Corpus, *, ngram_loss: float) -> Notice:
     """What the start is, and its loss on this text before training, beside that of an n-gram model; nats per character."""
-    error = f" (±{NOISE / math.sqrt(len(corpus.val)):.2f})" if len(corpus.val) < SMALL_SPLIT else ""
+    measured = len(corpus.judged)
+    error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
     losses = f"its loss on this text is {start.loss:.2f}{error}, that of an n-gram model {ngram_loss:z.2f}"
     return Notice("start", f"{start.name}, {start.vocabulary}; {losses}")
 
@@ -185,7 +186,7 @@ def has_seen_validation(state: SavedState, corpus: Corpus, *, root: Path) -> boo
 
     Its text is in a cache of `root`, or it has the same name; the same split of the same text holds nothing of it.
     """
-    if state.fingerprint == corpus.fingerprint:
+    if state.fingerprint == corpus.fingerprint or not corpus.is_validated:
         return False
     other = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=root)
     if other is None:

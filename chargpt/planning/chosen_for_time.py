@@ -150,7 +150,7 @@ def choose(
     shapes = shapes_of(settings, corpus, optimizer)
     candidates = list(_candidates(shapes, corpus, text, seconds=seconds, processes=processes, teachers=teachers))
     is_given, wanted = settings.is_given("train.teachers"), settings.values.train.teachers
-    if is_limited and not teachers and (wanted or not is_given):
+    if is_limited and not teachers and (wanted or (not is_given and corpus.is_validated)):
         students = [_student(candidate, text, seconds=seconds) for candidate in candidates]
         best = _best(students)
         sees_often, most = best.seen >= law.STUDENT_SEES * text.two_models_from, law.ENOUGH_EPOCHS * text.characters
@@ -266,7 +266,7 @@ def _candidates(
     done: list[Candidate] = []
     contexts = [teacher.model.config.block_size for teacher in teachers]
     # The longest context that text and teachers allow.
-    longest = min(len(corpus.train) // 2, len(corpus.val) - 1, context_of_items(corpus), *contexts)
+    longest = min(len(corpus.train) // 2, len(corpus.judged) - 1, context_of_items(corpus), *contexts)
     for shape in shapes:
         useful, config = int(_useful(shape, text)), shape.values
         parameters = parameter_count(config.model, corpus.tokenizer.vocab_size)

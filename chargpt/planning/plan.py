@@ -326,8 +326,10 @@ def _choose(
         processes=processes,
         teachers=teachers,
     )
-    if options.find_lr:
-        choice = choice._replace(notices=[])  # they are about a training of this length
+    if options.find_lr:  # they are about a training of this length
+        choice = choice._replace(notices=[])
+    if not corpus.is_validated:
+        choice = choice._replace(notices=[said for said in choice.notices if said.label != "expected"])
     return choice._replace(settings=taught(choice.settings)) if teachers else choice
 
 
@@ -389,6 +391,10 @@ def _about_teachers(settings: Settings, teachers: tuple[Teacher, ...]) -> list[N
 def _about_short_splits(corpus: Corpus, config: Config) -> list[Notice]:
     """A note if a split is shorter than a window of the model."""
     shortest, context = min(len(corpus.train), len(corpus.val)), config.model.block_size
+    if not corpus.is_validated:
+        return [
+            Notice("note", "all of the text is for training: no validation loss tells when the model begins to memorise it")
+        ]
     if shortest > context or corpus.items is not None:
         return []
     what = f"{len(corpus.train):,} characters for training and {len(corpus.val):,} for validation are less than the context of"

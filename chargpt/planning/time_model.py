@@ -56,7 +56,7 @@ class TimeModel:
 
     def evaluations_in(self, seconds: float) -> int:
         """How many evaluations a run of so many seconds has, besides the one before the first step."""
-        return max(1, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / self.evaluation)))
+        return max(1, min(MAX_EVALUATIONS, int(EVALUATION_SHARE * seconds / max(self.evaluation, 1e-9))))
 
     def in_steps(self, seconds: float) -> float:
         """How much of the `seconds` of a run is for steps."""
@@ -129,7 +129,7 @@ def _setup(trainer: Trainer, corpus: Corpus, *, seconds: float | None) -> list[N
     config, model = trainer.config, trainer.config.model
     notices = []
     evaluated = len(validation_split(corpus.val, config.train.eval_chars)) - 1
-    if evaluated < len(corpus.val) - 1:
+    if 0 < evaluated < len(corpus.val) - 1:
         some = f"on the first {evaluated:,} characters of the validation split; train.eval_chars=0 uses all"
         notices.append(Notice("evaluated", some, "detail"))
     most = f", at most {config.train.max_epochs:g} epochs" if config.train.max_epochs else ""

@@ -48,13 +48,20 @@ class Progress:
     train_loss: float | None = None  # the last mean of training losses that was logged
     skipped: list[int] = field(default_factory=list)  # steps whose loss was not finite; each one caused a rollback
 
-    def record_evaluation(self, loss: float, *, sample: str = "", is_falling: bool = True, tolerance: float = 0.0) -> None:
+    def record_evaluation(
+        self, loss: float | None, *, sample: str = "", is_falling: bool = True, tolerance: float = 0.0
+    ) -> None:
         """The validation loss of the current step is `loss`, and the model has written `sample`, empty for none.
+
+        Without a validation split, the loss is None, and the newest step is the best one.
 
         `is_falling` if the learning rate has begun to fall. This step is the best one if its loss is lower than that of the
         best one before, or less than `tolerance` nats above the lowest one.
         """
         self.evaluated, self.val_loss = self.step, loss
+        if loss is None:
+            self.best_step, self.best_sample = self.step, sample if len(sample) <= MAX_SAMPLE else ""
+            return
         if self.step == 0:
             self.first_loss = loss
         lowest, best = (math.inf if value is None else value for value in (self.lowest_loss, self.best_loss))
@@ -310,6 +317,10 @@ def _progress(value: object) -> Progress:
     if all(entry is None for entry in evaluation) and entries["best_sample"] == "":
         return progress
     evaluated = _whole(entries["evaluated"], "progress.evaluated", most=step)
+    if all(entries[name] is None for name in ("val_loss", "best_loss", "lowest_loss", "first_loss")):
+        best_step = _whole(entries["best_step"], "progress.best_step", most=evaluated)
+        sample = _sample(entries["best_sample"])
+        return dataclasses.replace(progress, evaluated=evaluated, best_step=best_step, best_sample=sample)
     val_loss = _number(entries["val_loss"], "progress.val_loss", most=LARGEST_LOSS)
     best_loss = _number(entries["best_loss"], "progress.best_loss", most=val_loss)
     return dataclasses.replace(

@@ -95,14 +95,17 @@ class Journal:
     def record_evaluation(
         self,
         step: int,
-        loss: float,
+        loss: float | None,
         *,
         sample: str,
         best: float | None = None,
         extra_metrics: Mapping[str, float | np.ndarray] | None = None,
     ) -> None:
-        """Record a validation loss in nats per character, the `best` one so far, a sample unless it is empty, and more."""
-        values = {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
+        """Record a validation loss in nats per character, the `best` one so far, a sample unless it is empty, and more.
+
+        The loss is None for a run without a validation split.
+        """
+        values = {} if loss is None else {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
         best_loss = {} if best is None else {BEST: best}
         self._record(
             step, {**values, **best_loss, **(extra_metrics or {}), **({"sample": sample} if sample else {})}, shown=values

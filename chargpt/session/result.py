@@ -52,19 +52,12 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     shows = train.sample_length > 0 and is_last
     if shows:
         screen().lines(f"\n{escape_controls(best_sample(session, interrupt)).strip()}\n")
-    val_loss, _ = _losses(progress)
-    bits = val_loss / math.log(2)
-    per_item = ""
-    if session.corpus.marks is not None:
-        split = validation_split(session.corpus.val, train.eval_chars)
-        if characters := session.corpus.marks.characters_per_item(split):
-            per_item = f", {bits * characters:.2f} per item"
     which = ", whose sample is above" if shows and progress.best_step != progress.step else ""
-    best = f"{best_of(progress, trainer.config)}{which}{why_early(progress, trainer.config)}"
-    notice("done", f"validation loss {val_loss:.4f} ({bits:.4f} bits per character{per_item}), {best}")
+    notice("done", f"{reached(session)}{which}{why_early(progress, trainer.config)}")
     if not is_last:
         return 0
-    notice("result", what_happened(progress, trainer.config, ngram_loss=session.corpus.facts.ngram_loss))
+    if progress.val_loss is not None:
+        notice("result", what_happened(progress, trainer.config, ngram_loss=session.corpus.facts.ngram_loss))
     if better := better_way(session.options, trainer.config, session.corpus, progress):
         notice("better", better)
     if not interrupt.came_here:
@@ -73,6 +66,21 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
         notice(*write_final_report(run.folder, session.corpus, device=device, if_stopped=ends))
     notice("sample", Message(Command("sample", name)))
     return 0
+
+
+def reached(session: Session) -> str:
+    """The losses of a model that has ended, in nats per character."""
+    progress, config = session.trainer.progress, session.trainer.config
+    if progress.val_loss is None:
+        learned = "" if progress.train_loss is None else f"; training loss {progress.train_loss:.4f}"
+        return f"{progress.step:,} steps on all of the text, without a validation loss{learned}"
+    bits, per_item = progress.val_loss / math.log(2), ""
+    if session.corpus.marks is not None:
+        split = validation_split(session.corpus.val, config.train.eval_chars)
+        if characters := session.corpus.marks.characters_per_item(split):
+            per_item = f", {bits * characters:.2f} per item"
+    loss = f"validation loss {progress.val_loss:.4f} ({bits:.4f} bits per character{per_item})"
+    return f"{loss}, {best_of(progress, config)}"
 
 
 def give_up(session: Session, problem: NotFinite) -> int:
@@ -123,7 +131,7 @@ def better_way(options: TrainOptions, config: Config, corpus: Corpus, progress: 
     decides = options.settings.keys() & {"model", "optim", "train"}
     if decides or options.config is not None or options.resume or config.train.start:
         return None
-    if _nothing_to_learn(progress, corpus.facts.ngram_loss):
+    if progress.val_loss is not None and _nothing_to_learn(progress, corpus.facts.ngram_loss):
         return None
     has_letters = corpus.tokenizer.characters is not None and not config.data.max_vocab
     is_short = corpus.characters < SHORT and min(len(corpus.train), len(corpus.val)) >= SHORTEST_SPLIT

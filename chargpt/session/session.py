@@ -261,11 +261,13 @@ class Session:
         Raises NotFinite.
         """
         trainer, progress, group = self.trainer, self.trainer.progress, self.trainer.group
-        split = validation_split(self.corpus.val, trainer.config.train.eval_chars)
-        loss = trainer.evaluate(split, marks=self.corpus.marks, interrupt=interrupt)
-        if loss is None:
-            return
-        if not math.isfinite(loss):
+        loss = None
+        if self.corpus.is_validated:
+            split = validation_split(self.corpus.val, trainer.config.train.eval_chars)
+            loss = trainer.evaluate(split, marks=self.corpus.marks, interrupt=interrupt)
+            if loss is None:
+                return
+        if loss is not None and not math.isfinite(loss):
             raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
         with group.together():  # a signal may come
             sample = self.writer.write(trainer.model, interrupt)
@@ -377,7 +379,7 @@ class Session:
 
 
 def extra_metrics(
-    model: GPT, corpus: Corpus, config: TrainConfig, *, sample: str, loss: float
+    model: GPT, corpus: Corpus, config: TrainConfig, *, sample: str, loss: float | None
 ) -> dict[str, float | np.ndarray]:
     """The metrics of `model` at an evaluation in addition to its `loss`: numbers and pictures (height, width, 3).
 
@@ -388,14 +390,14 @@ def extra_metrics(
     `attention` is a picture of all heads at the start of the validation split, if the settings ask for it.
     """
     metrics: dict[str, float | np.ndarray] = {}
-    if corpus.marks is not None:
+    if corpus.marks is not None and loss is not None:
         if characters := corpus.marks.characters_per_item(validation_split(corpus.val, config.eval_chars)):
             metrics["val/bits_per_item"] = loss / math.log(2) * characters
     longest = longest_copy(corpus, sample)
     if longest is not None:
         metrics["novelty/longest_copy"] = float(longest)
     if config.log_attention:
-        metrics["attention"] = draw_attention(model, corpus.val)
+        metrics["attention"] = draw_attention(model, corpus.judged)
     return metrics
 
 

@@ -48,7 +48,7 @@ def decision_step(config: Config) -> float:
 
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> Losses | None:
     """The losses of the model as it is; None if a signal came."""
-    split = validation_split(corpus.val, trainer.config.train.eval_chars)
+    split = validation_split(corpus.judged, trainer.config.train.eval_chars)
     # Items are mixed, so the first ones are from everywhere; a stretch would begin inside one.
     texts = _stretches(corpus.train, len(split)) if corpus.marks is None else [corpus.train[: len(split)]]
     texts.append(split)

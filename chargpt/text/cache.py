@@ -56,6 +56,16 @@ class EncodedText:
     folder: Path | None = None  # of the entry; None for a text that is in no cache
 
     @property
+    def is_validated(self) -> bool:
+        """Whether there is text that the model does not learn from."""
+        return len(self.val) > 1
+
+    @property
+    def judged(self) -> np.ndarray:
+        """The ids by which a model is judged: the validation split or, without one, the last tenth of the text."""
+        return self.val if self.is_validated else self.train[-max(2, len(self.train) // 10) :]
+
+    @property
     def marks(self) -> ItemMarks | None:
         """The ids that divide a list into items; None for any other text."""
         return None if self.items is None else ItemMarks.of(self.tokenizer, has_labels=bool(self.items.labels))

@@ -57,6 +57,7 @@ class Corpus(EncodedText):
         """What and how much it is, for a line."""
         unit = "bytes" if self.tokenizer.characters is None else "characters"
         split = f"{len(self.train):,} for training and {len(self.val):,} for validation"
+        split = split if self.is_validated else "all of them for training"
         list_of = "" if self.items is None else f"{self.items.items:,} items, "
         return f"{one_line(self.name)}: {list_of}{self.characters:,} {unit}, {self.distinct:,} distinct; {split}"
 
@@ -365,7 +366,8 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
     if corpus.items is not None:  # windows begin at items, and are filled up
         return
     n_train, n_val, need = len(corpus.train), len(corpus.val), block_size + 1
-    if n_val > 1 and (n_train >= need or (has_shape and corpus.characters >= 4 * SHORTEST_USEFUL)):
+    is_complete = corpus.is_validated or config.val_fraction == 0
+    if is_complete and (n_train >= need or (has_shape and corpus.characters >= 4 * SHORTEST_USEFUL)):
         return
     if config.split == "document" and n_val == 0:
         raise UserError(

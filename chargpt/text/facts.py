@@ -94,11 +94,16 @@ def facts_of(corpus: EncodedText) -> TextFacts:
                 found = json.loads(path.read_text(encoding="utf-8"))
                 if {name: found.pop(name) for name in key} == key:
                     return _checked(found)
-    facts = measure(corpus)
+    facts = measure(corpus if corpus.is_validated else _divided(corpus))
     if path is not None:
         with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
             publish_file(path, json.dumps(key | dataclasses.asdict(facts)).encode())
     return facts
+
+
+def _divided(corpus: EncodedText) -> EncodedText:
+    """The text without the part by which it is judged, and that part as a validation split."""
+    return dataclasses.replace(corpus, train=corpus.train[: -len(corpus.judged)], val=corpus.judged)
 
 
 def _checked(found: dict[str, Any]) -> TextFacts:

@@ -39,6 +39,8 @@ def examine(corpus: Corpus) -> list[Notice]:
     structure, of a sorted list, and if too much of the validation split is in the training split as well.
     """
     facts = corpus.facts
+    if not corpus.is_validated:
+        return [Notice("rarest", _rarest(corpus), "detail"), _odd(corpus), *_forms(corpus)]
     estimate = f" (estimated from {facts.sampled:,} characters)" if facts.sampled < corpus.characters else ""
     copies = f"{facts.shared:.1%} of the validation split is lines that are also in the training split"
     warnings = [*corpus.warnings, *split_problems(corpus)]
@@ -59,6 +61,8 @@ def examine(corpus: Corpus) -> list[Notice]:
 def split_problems(corpus: Corpus) -> list[Words]:
     """Why the loss on the validation split does not say how well a model predicts new text of this kind, and what to do."""
     facts, problems = corpus.facts, list[Words]()
+    if not corpus.is_validated:
+        return problems
     if facts.sorted_from:
         lines = f"those from {facts.sorted_from!r} to {facts.sorted_to!r}, unlike the training split"
         what = f"the lines are in alphabetical order, so the validation split is only {lines}"

@@ -119,8 +119,8 @@ class Trainer:
         working = self.weights.working
         return evaluate(working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
 
-    def record_evaluation(self, loss: float, *, sample: str = "") -> None:
-        """The validation loss of the weights as they are is `loss`, and with them the model has written `sample`."""
+    def record_evaluation(self, loss: float | None, *, sample: str = "") -> None:
+        """The validation loss of the weights as they are is `loss`, None without a validation split; they wrote `sample`."""
         last, config = self.progress.step - 1, self.config
         falling = is_falling(last, config.optim, max_steps=config.train.max_steps)
         tolerance = TOLERANCE[config.checkpoint.best]
