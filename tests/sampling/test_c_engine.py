@@ -150,7 +150,7 @@ def test_every_setting_chooses_as_torch_does(in_c, sampling, never_sampled, twin
 
 
 VALUES = {
-    "repetition_penalty": strategies.sampled_from([1.0, 1.5, 4.0, 1e6]),
+    "repetition_penalty": strategies.sampled_from([1.0, 1.5, 4.0, 1e6, 1e300]),
     "temperature": strategies.sampled_from([0.0, 1.0]) | strategies.floats(0.05, 3),
     "top_k": strategies.integers(0, VOCAB + 1),
     "top_p": strategies.floats(0.05, 1),
