@@ -106,7 +106,8 @@ class CTexts(Texts):
         for name, value in choice.rules.items():
             setattr(rules, name, min(value, V) if name == "top_k" else max(value, 1e-30) if value else 0)
         if rules.repetition_penalty > 1:
-            history = np.concatenate((last, np.empty((B, steps), np.int64)), axis=1)
+            history = np.empty((B, last.shape[1] + steps), np.int64)  # row by row, whatever the order of `texts` in memory
+            history[:, : last.shape[1]] = last
             rules.history, rules.known, rules.window = history.ctypes.data, last.shape[1], WINDOW
         drawn = choice.uniform(steps) if rules.temperature > 0 else None
         new = NewIds(np.empty((steps, B), np.int64), np.empty((steps, B), np.float32))

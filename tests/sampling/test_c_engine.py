@@ -117,7 +117,9 @@ def agree(in_c, model: GPT, length: int, options: SamplingOptions, *seeds: int, 
 def test_many_texts_are_those_of_torch(in_c, block_size, overflow):
     torch.set_num_threads(2)
     for prompt in (1, 99):
-        agree(in_c, random_model(block_size=block_size), 6, SamplingOptions(overflow=overflow), *range(19), prompt=prompt)
+        for more in ({}, {"repetition_penalty": 3.0}):
+            options = SamplingOptions(overflow=overflow, **more)
+            agree(in_c, random_model(block_size=block_size), 20, options, *range(19), prompt=prompt)
 
 
 @pytest.mark.parametrize(
