@@ -96,7 +96,8 @@ typedef struct {
 } Candidate;
 
 typedef struct { /* the rules of chargpt/sampling/rules.py; temperature 0 takes the likeliest id */
-    float repetition_penalty, temperature, top_p, min_p;
+    double repetition_penalty;
+    float temperature, top_p, min_p;
     int top_k, known, window; /* ids of each text in `history`, and how many of them are searched for repetitions */
     const uint8_t *forbidden; /* (V,): 1 for an id that must not be chosen */
     int64_t *history;         /* (texts, known + steps), with room for the ids that are chosen; used by the penalty alone */
@@ -664,7 +665,8 @@ static int draw(const float *chances, int V, double uniform)
 /* adjusted (V,) = logits (V,), less log(R) for each character beyond FREE by which an id would lengthen a passage of `text` (n)
  * that equals its end. `longest` (V,) is overwritten. `same[i]` is how much of the text before the i-th id from its end equals
  * its end: the Z algorithm, on the reversed text. */
-static void penalise_repetition(float *adjusted, const float *logits, int V, const int64_t *text, int n, float R, float *longest)
+static void penalise_repetition(
+    float *adjusted, const float *logits, int V, const int64_t *text, int n, double R, float *longest)
 {
     const int64_t *const end = text + n - 1;
     const float penalty = log(R);

@@ -4,7 +4,7 @@ chargpt/sampling/c_texts.py calls it.
 """
 
 import ctypes
-from ctypes import POINTER, Structure, c_float, c_int, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,8 @@ class Rules(Structure):
     """The sampling rules. See `Rules` in decode.c."""
 
     _fields_ = [
-        *((name, c_float) for name in ("repetition_penalty", "temperature", "top_p", "min_p")),
+        ("repetition_penalty", c_double),
+        *((name, c_float) for name in ("temperature", "top_p", "min_p")),
         *((name, c_int) for name in ("top_k", "known", "window")),
         *((name, c_void_p) for name in ("forbidden", "history")),
     ]

@@ -100,16 +100,13 @@ class CTexts(Texts):
             return super().write(start, texts, count, limit, choice)
         started, V, B = time.perf_counter(), self._vocab_size, self._texts
         steps = min(limit, self._steps)
-        mask = np.zeros(V, np.uint8)
+        mask, last = np.zeros(V, np.uint8), texts[:, -WINDOW:]
         mask[choice.forbidden] = 1
         rules = Rules(temperature=1.0, top_p=1.0, repetition_penalty=1.0, forbidden=mask.ctypes.data)
         for name, value in choice.rules.items():
-            setattr(rules, name, min(value, V) if name == "top_k" else value)
-        if choice.rules.get("temperature"):
-            rules.temperature = max(choice.rules["temperature"], 1e-30)
-        last = texts[:, -WINDOW:]
+            setattr(rules, name, min(value, V) if name == "top_k" else max(value, 1e-30) if value else 0)
         if rules.repetition_penalty > 1:
-            history = np.empty((B, last.shape[1] + steps), np.int64)
+            history = np.empty((B, last.shape[1] + steps), np.int64)  # row by row, whatever the order of `texts` in memory
             history[:, : last.shape[1]] = last
             rules.history, rules.known, rules.window = history.ctypes.data, last.shape[1], WINDOW
         drawn = choice.uniform(steps) if rules.temperature > 0 else None

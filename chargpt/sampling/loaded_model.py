@@ -5,7 +5,7 @@ decode.c cannot be had.
 """
 
 import ctypes
-import secrets
+import random
 import warnings
 from collections.abc import Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -162,7 +162,7 @@ class LoadedModel:
         with python_errors():
             chosen = SamplingOptions(**options)
             generator = self.text_generator(chosen)
-        first = secrets.randbits(32) if chosen.seed is None else chosen.seed
+        first = random.SystemRandom().getrandbits(32) if chosen.seed is None else chosen.seed
         prompts = self._encoded(*listed("prompt", prompt), chosen.unknown)
         written = generator.continuations(prompts, range(first, first + len(prompts)))
         if chosen.unique and (problem := too_few_lines(written, lines=chosen.lines, length=chosen.limit)):

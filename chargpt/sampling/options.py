@@ -6,8 +6,8 @@ The records of this file import no torch, so that --help and a mistyped option a
 import argparse
 import math
 import operator
+import random
 import re
-import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -251,9 +251,9 @@ class SamplingOptions:
 
     def describe(self) -> str:
         """The temperature, and every other rule that is on."""
-        on = {**self.rules(), **self.rules_in_use()}
-        shown = [name for name in on if name == "temperature" or name in self.rules_in_use()]
-        return ", ".join(f"{name.replace('_', ' ')} {on[name] + 0:g}" for name in shown)  # adding 0 turns -0.0 into 0.0
+        shown = {"temperature", *self.rules_in_use()}
+        on = {name: value + 0 for name, value in self.rules().items() if name in shown}  # adding 0 turns -0.0 into 0.0
+        return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in on.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,7 +394,7 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     values = vars(given)
     if values.get("interactive"):
         values.setdefault("unknown", "skip")
-    values.setdefault("seed", secrets.randbits(32))
+    values.setdefault("seed", random.SystemRandom().getrandbits(32))
     chosen = {each.name: values.pop(each.name) for each in fields(SamplingOptions) if each.name in values}
     each_temperature = chosen.pop("temperature", [SamplingOptions.temperature])
     return SampleOptions(samplings=[SamplingOptions(**chosen, temperature=value) for value in each_temperature], **values)

@@ -1,4 +1,4 @@
-"""The structures, the loading and the supported models of decode.c. Its results are tested in sampling/test_c_decoder.py."""
+"""The structures, the loading and the supported models of decode.c. Its results are tested in sampling/test_c_engine.py."""
 
 import ctypes
 from dataclasses import fields

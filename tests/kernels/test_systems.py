@@ -1,7 +1,7 @@
 """The C sources on other systems: compiled by ziglang, and run by QEMU and by Wine over the shapes of the drivers.
 
 Results agree with those of this machine's compiler and processor, which tests/kernels/test_attention.py and
-tests/sampling/test_c_decoder.py compare with the references. QEMU and Wine are Debian's packages qemu-user and wine.
+tests/sampling/test_c_engine.py compare with the references. QEMU and Wine are Debian's packages qemu-user and wine.
 """
 
 import functools

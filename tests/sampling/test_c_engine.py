@@ -117,7 +117,9 @@ def agree(in_c, model: GPT, length: int, options: SamplingOptions, *seeds: int, 
 def test_many_texts_are_those_of_torch(in_c, block_size, overflow):
     torch.set_num_threads(2)
     for prompt in (1, 99):
-        agree(in_c, random_model(block_size=block_size), 6, SamplingOptions(overflow=overflow), *range(19), prompt=prompt)
+        for more in ({}, {"repetition_penalty": 3.0}):
+            options = SamplingOptions(overflow=overflow, **more)
+            agree(in_c, random_model(block_size=block_size), 20, options, *range(19), prompt=prompt)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_every_setting_chooses_as_torch_does(in_c, sampling, never_sampled, twin
 
 
 VALUES = {
-    "repetition_penalty": strategies.sampled_from([1.0, 1.5, 4.0, 1e6]),
+    "repetition_penalty": strategies.sampled_from([1.0, 1.5, 4.0, 1e6, 1e300]),
     "temperature": strategies.sampled_from([0.0, 1.0]) | strategies.floats(0.05, 3),
     "top_k": strategies.integers(0, VOCAB + 1),
     "top_p": strategies.floats(0.05, 1),
