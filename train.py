@@ -116,6 +116,9 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
             session.journal.advance_bar()
             if session.due(interrupt).record:
                 session.record(report)
+            if session.due(interrupt).sample:
+                with clock.paused():
+                    session.write_sample()  # early ones, so that one sees letters become words
             if session.due(interrupt).measure_speed:
                 with clock.paused():
                     session.measure_speed(interrupt)  # with a time limit, it fits the length to it, and saves

@@ -29,6 +29,7 @@ WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
 SETTING = re.compile(r"^[a-z]+\.\w+")  # section.key
 LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
+DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
 LABEL = 12  # width of the first column of a notice
 MIN_WIDTH = 30  # of a terminal in which lines are wrapped
 
@@ -147,6 +148,13 @@ class Screen:
         """Print whole lines as they are, above the bar."""
         (print if self._bar is None else self._bar.write)(text)
         sys.stdout.flush()
+
+    def sample(self, text: str, *, label: str = "") -> None:
+        """Show the first two lines of a sample above a progress bar, dim; without a bar nothing, so that logs stay short."""
+        if self.bar_width:
+            lines = [one_line(line)[: self.bar_width - 5] for line in text.split("\n") if line.strip()][:2]
+            shown = zip((label, ""), lines)
+            self.lines("\n".join(f"{DIM}{first:>4} {line}{PLAIN}" for first, line in shown))
 
     def notice(self, label: str, text: Words) -> None:
         """Print a notice, see `notice_line`."""

@@ -76,7 +76,7 @@ BAD_YAML = [
     ("model:\n  dropout: 1.5", ["model.dropout", "1.5"]),
     ("train:\n  batch_size: 1000000000", ["train.batch_size", "at most", "train.accumulate"]),
     ("data:\n  encoding: klingon", ["data.encoding", "klingon"]),
-    ("data:\n  val_fraction: 1", ["data.val_fraction", "between 0 and 1"]),
+    ("data:\n  val_fraction: 1", ["data.val_fraction", "0 up to, not including, 1"]),
     ("runtime:\n  device: gpu", ["runtime.device", "cuda"]),
     ("train:\n  seed: 1\n  seed: 2", ["line 3", "'seed'", "twice"]),
     ("- train\n- model\n", ["list", "sections"]),

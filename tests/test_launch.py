@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
     "program, module",
     [
         (["train.py"], "torch"),
-        (["sample.py", "nobody"], "chargpt.sampling.load_run"),
+        (["sample.py", "nobody"], "chargpt.sampling.loaded_model"),
         (["-m", "chargpt", "score", "nobody"], "torch"),
     ],
 )

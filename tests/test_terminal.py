@@ -7,8 +7,11 @@ import os
 import pytest
 
 from chargpt.terminal import (
+    DIM,
+    PLAIN,
     BestEffortStream,
     Parser,
+    Screen,
     UserError,
     columns,
     escape_controls,
@@ -161,3 +164,14 @@ def test_a_package_that_cannot_be_loaded_is_one_line(capsys):
     assert run_program(main) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert said.startswith("error: libtorch_cpu.so: failed to map segment from shared object; ")
+
+
+def test_a_sample_is_shown_above_a_bar_alone_and_its_control_characters_are_not(capsys, monkeypatch):
+    shown = Screen()
+    shown.sample("ab\ncd")
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(Screen, "bar_width", 20)
+    shown.sample("\n  \nfirst\x1b[2J line that is long\n\nsecond\nthird", label="5")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.removeprefix(DIM).removesuffix(PLAIN)[5:] for line in lines] == [lines[0][len(DIM) + 5 :][:15], "second"]
+    assert lines[0].startswith(f"{DIM}   5 first") and "\x1b[2J" not in lines[0]

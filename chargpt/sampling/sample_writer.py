@@ -1,5 +1,6 @@
 """The samples of a model in training: the same start and the same random numbers each time, so that they can be compared."""
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 
@@ -40,12 +41,15 @@ class SampleWriter:
         self._options = SamplingOptions(length=length)
         self._kernel = c_engine(config)[0] if length and device.type == "cpu" else None
 
-    def write(self, model: GPT, interrupt: Interrupt) -> str:
+    def write(self, model: GPT, interrupt: Interrupt, *, most: int | None = None) -> str:
         """A sample by `model`, whose weights are float32; empty if the length is 0. A signal cuts it short.
+
+        It has `most` characters, if that is less than its length: the beginning of a whole one.
 
         decode.c copies the weights. Where there is no memory for a copy, torch writes the sample.
         """
-        if not self._options.limit:
+        options = self._options if most is None else dataclasses.replace(self._options, length=min(most, self._options.limit))
+        if not options.limit:
             return ""
         was_training = model.training
         model.eval()
@@ -53,18 +57,18 @@ class SampleWriter:
             if self._kernel is not None:
                 weights = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
                 try:
-                    return self._text(c_writer(weights, self._config, kernel=self._kernel), interrupt)
+                    return self._text(c_writer(weights, self._config, kernel=self._kernel), options, interrupt)
                 except MemoryError:
                     self._kernel = None
-            return self._text(torch_writer(model), interrupt)
+            return self._text(torch_writer(model), options, interrupt)
         finally:
             model.train(was_training)
 
-    def _text(self, writer: Writer, interrupt: Interrupt) -> str:
-        generator = TextGenerator(writer=writer, tokenizer=self._tokenizer, options=self._options)
+    def _text(self, writer: Writer, options: SamplingOptions, interrupt: Interrupt) -> str:
+        generator = TextGenerator(writer=writer, tokenizer=self._tokenizer, options=options)
         if not self._labels:
             pieces = itertools.takewhile(lambda _: not interrupt.came_here, generator.write([], [self._seed]))
             return "".join(text_of(characters) for (characters,) in pieces)
         labels = list(itertools.islice(itertools.cycle(self._labels), MAX_ITEMS))
         lines = sampled_items(generator, labels, range(self._seed, self._seed + MAX_ITEMS))
-        return ("\n" if end_in(self._tokenizer) == "\n" else "\n\n").join(lines)[: self._options.limit]
+        return ("\n" if end_in(self._tokenizer) == "\n" else "\n\n").join(lines)[: options.limit]

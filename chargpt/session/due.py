@@ -36,6 +36,9 @@ class Due:
     record      the step is a multiple of train.log_interval
               never: nothing was computed since the last record
 
+    sample      the step is 1, 2 or 5 times a power of ten
+              never: an evaluation after step 0 has written one, or will write it now
+
     measure_speed
                 the first steps are done: they are slower
                 with --minutes: half of the steps that were left at the last measurement are done
@@ -87,6 +90,12 @@ class Due:
     def record(self) -> bool:
         """Whether to record the training loss now."""
         return self.progress.step % self.config.train.log_interval == 0 and self.progress.loss_count > 0
+
+    @property
+    def sample(self) -> bool:
+        """Whether to write a sample now, before the evaluations that write one."""
+        is_early = not self.progress.evaluated and str(self.progress.step).rstrip("0") in ("1", "2", "5")
+        return is_early and self.config.train.sample_length > 0 and not self.evaluate
 
     @property
     def measure_speed(self) -> bool:

@@ -15,7 +15,7 @@ from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run
 from chargpt.session.metrics import Metrics
 from chargpt.session.progress_bar import ProgressBar
-from chargpt.terminal import LABEL, Notice, notice, one_line
+from chargpt.terminal import LABEL, Notice, notice, one_line, screen
 from chargpt.training.trainer import Step
 
 # The validation loss of the best checkpoint so far. TensorBoard's HParams shows the last value of the first five metrics in
@@ -111,9 +111,17 @@ class Journal:
             step, {**values, **best_loss, **(extra_metrics or {}), **({"sample": sample} if sample else {})}, shown=values
         )
 
+    def record_sample(self, step: int, sample: str) -> None:
+        """Record a sample that no evaluation has made, and show it with its step."""
+        if self._metrics is not None:
+            self._metrics.log(step, {"sample": sample})
+            screen().sample(sample, label=f"{step}")
+
     def _record(self, step: int, values: Mapping[str, float | str | np.ndarray], *, shown: Mapping[str, float]) -> None:
         if self._bar is not None:
             self._bar.show(step, shown)
+            if isinstance(sample := values.get("sample"), str):
+                screen().sample(sample)
         if self._metrics is not None:
             self._metrics.log(step, values)
 

@@ -44,6 +44,8 @@ from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
 
 # Returns to a checkpoint in a run, at most.
 MAX_ROLLBACKS = 3
+# Characters of a sample before the first evaluation after step 0.
+EARLY_SAMPLE = 100
 # Notices on the speed of a run, at most, and on its slowing down.
 MAX_TOLD = 2
 
@@ -278,6 +280,11 @@ class Session:
         if group.is_first:
             extra = extra_metrics(trainer.weights.working, self.corpus, trainer.config.train, sample=sample, loss=loss)
         self.journal.record_evaluation(progress.step, loss, best=progress.best_loss, sample=sample, extra_metrics=extra)
+
+    def write_sample(self) -> None:
+        """Write a short sample before the first evaluation that writes one, and record it. No signal cuts it short."""
+        sample = self.writer.write(self.trainer.model, Interrupt(), most=EARLY_SAMPLE)
+        self.journal.record_sample(self.trainer.progress.step, sample)
 
     def state(self) -> SavedState:
         """What a checkpoint of now holds besides weights and optimizer."""

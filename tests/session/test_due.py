@@ -78,3 +78,12 @@ def test_rows_of_save(row):
 
 def test_a_new_run_is_saved_at_its_beginning():
     assert due(step=0, evaluated=0, saved=None).save
+
+
+def test_samples_are_written_early_until_an_evaluation_writes_them():
+    early = [
+        step for step in range(1, 1001) if due(step=step, evaluated=0, config=with_settings("train.eval_interval=300")).sample
+    ]
+    assert early == [1, 2, 5, 10, 20, 50, 100, 200]
+    assert not due(step=5, evaluated=0, config=with_settings("train.sample_length=0")).sample
+    assert not due(step=200, evaluated=100).sample
