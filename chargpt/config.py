@@ -475,7 +475,7 @@ def _typed_values(section: type, name: str, values: Mapping[str, Any], where: Wo
     changed = {}
     for key, value in values.items():
         key = RENAMED.get(f"{name}.{key}", str(key)).removeprefix(f"{name}.")
-        if f"{name}.{key}" in GONE:
+        if f"{name}.{key}" in GONE or (f"{name}.{key}" == "train.teachers" and value == ""):  # it was a list of runs
             if isinstance(value, FromCommandLine):
                 raise UserError(where, f": {name}.{key}: this setting is gone; leave it out")
             continue

@@ -40,7 +40,7 @@ def test_command_line_wins_over_yaml_over_defaults(tmp_path):
 def test_a_setting_is_read_by_its_earlier_name_too(tmp_path):
     names = {f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys}
     assert RENAMED.keys().isdisjoint(names) and set(RENAMED.values()) <= names
-    config = load(tmp_path, "train: {student_minutes: 2, second_run_gap: 0.1}")  # the first of these is gone
+    config = load(tmp_path, "train: {student_minutes: 2, teachers: '', second_run_gap: 0.1}")  # the first two are gone
     assert config.train.student_gap == 0.1
     assert apply_overrides(config, ["train.second_run_gap=3"]).train.student_gap == 3
     with pytest.raises(UserError, match=r"train\.student_gap: 'much' given; use a finite number"):

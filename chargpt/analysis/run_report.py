@@ -17,7 +17,7 @@ from chargpt.config import Config, Settings
 from chargpt.model import GPT
 from chargpt.project import command
 from chargpt.runs.checkpoint import newest_stage, newest_state, stage_folder
-from chargpt.runs.checkpoint_schema import NO_TEXT, Progress
+from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.metrics import MetricsLog, read_metrics
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import Notice
@@ -155,6 +155,31 @@ def measure_run(
         return RunReport(**{**facts, "missing": [*missing, f"what it copies: {why}"]})
     length, seconds = effort.sample_length, effort.sample_seconds
     return RunReport(**facts, copies=measure_copies(loaded, corpus, index, sample_length=length, sample_seconds=seconds))
+
+
+def live_report(folder: Path, state: SavedState, corpus: Corpus) -> RunReport:
+    """What is known of the run in `folder` while it trains, without its model: what it has reached, wrote and logged."""
+    progress = state.progress
+    return RunReport(
+        name=folder.name,
+        step=progress.best_step or 0,
+        val_loss=progress.best_loss,
+        parameters=state.parameters,
+        engine="",
+        texts=[text if text == "-" else Path(text).name for text in state.texts],
+        config=state.config,
+        environment=state.environment,
+        progress=progress,
+        settings=state.settings,
+        stage=state.stage,
+        logs=read_metrics(folder),
+        corpus=corpus.describe()[1:],
+        training_characters=len(corpus.train),
+        fingerprint=state.fingerprint,
+        excerpt=corpus.tokenizer.decode(corpus.train[:EXCERPT]),
+        ngram_loss=corpus.facts.ngram_loss if corpus.is_validated else None,
+        missing=["what is measured on the model at the end of the training"],
+    )
 
 
 def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, Any]:

@@ -23,8 +23,16 @@ if TYPE_CHECKING:
 LEVELS = (0.5, 1, 2, 3, 4, 6, 8, 10)
 
 
-def page(title: str, *, body: Markup, style: str = "", script: str = "", data: Mapping[str, object] | None = None) -> str:
-    """A complete page in the common style (base.css).
+def page(
+    title: str,
+    *,
+    body: Markup,
+    style: str = "",
+    script: str = "",
+    data: Mapping[str, object] | None = None,
+    refresh: int = 0,
+) -> str:
+    """A complete page in the common style (base.css), which a browser reads again every `refresh` seconds; 0: never.
 
     `style` is CSS for this page alone; `script` is JavaScript, which runs when the body is complete. `data` are values of JSON
     types: the script finds each as the text of the element with that id. The Content-Security-Policy names the hashes of the
@@ -40,6 +48,7 @@ def page(title: str, *, body: Markup, style: str = "", script: str = "", data: M
         "base.html.j2",
         policy=Markup(policy),
         title=title,
+        refresh=refresh,
         style=Markup(style),
         body=body,
         data={name: Markup(as_json(value)) for name, value in (data or {}).items()},

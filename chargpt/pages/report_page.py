@@ -5,6 +5,7 @@ brackets at the top; the surprise of single characters and lines is in bits.
 """
 
 import base64
+import contextlib
 import dataclasses
 import io
 import math
@@ -21,19 +22,22 @@ from torch import Tensor
 from chargpt.analysis.copies import Copies, index_for_training
 from chargpt.analysis.heads import Heads, shrunk
 from chargpt.analysis.losses import LossBreakdown
-from chargpt.analysis.run_report import RunReport, measure_run, quick
+from chargpt.analysis.run_report import RunReport, live_report, measure_run, quick
 from chargpt.analysis.scored_text import Line as TextLine
 from chargpt.config import to_dict
 from chargpt.errors import UserError
 from chargpt.interrupt import ending_at_once
 from chargpt.pages.charts import COLOURS, Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
+from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import one_line, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.sources import DEFAULT
 
 REPORT = "report.html"
+# Seconds between two looks of a browser at the report of a run in training.
+REFRESH = 5
 # Runs of a page: each has a colour of its own.
 MAX_RUNS = COLOURS
 # Characters of a setting in the table of those that differ.
@@ -86,8 +90,18 @@ def write_final_report(folder: Path, corpus: Corpus, *, device: str, if_stopped:
     return "report", shown(path)
 
 
-def report_page(runs: Sequence[RunReport]) -> str:
-    """The page of one run, or of several whose curves share the charts. Raises UserError for more than MAX_RUNS."""
+def write_live_report(folder: Path, state: SavedState, corpus: Corpus, *, is_training: bool) -> None:
+    """Write report.html on the run in `folder` while it trains, or when it has stopped, by what is logged. Never raises."""
+    with contextlib.suppress(Exception):  # no kind of failure here may end a training
+        run = live_report(folder, state, corpus)
+        publish_page(folder / REPORT, report_page([run], refresh=REFRESH if is_training else 0))
+
+
+def report_page(runs: Sequence[RunReport], *, refresh: int = 0) -> str:
+    """The page of one run, or of several whose curves share the charts. Raises UserError for more than MAX_RUNS.
+
+    A browser reads it again every `refresh` seconds; 0: never.
+    """
     if len(runs) > MAX_RUNS:
         raise UserError(f"RUN: {len(runs)} given; a report compares at most {MAX_RUNS}")
     names = [run.name for run in runs]
@@ -104,7 +118,7 @@ def report_page(runs: Sequence[RunReport]) -> str:
         curves=curves(runs),
         levels=[0, *LEVELS],
     )
-    return page(title, body=body, style=source("report.css"))
+    return page(title, body=body, style=source("report.css"), refresh=refresh)
 
 
 def same_text(runs: Sequence[RunReport]) -> bool:

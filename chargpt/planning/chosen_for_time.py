@@ -224,9 +224,10 @@ def _several_models(
     whose = "its predictions" if teachers == 1 else f"the predictions of {'both' if teachers == 2 else f'all {teachers}'}"
     said = f"one model would see the text {epochs:.0f} times. {when} ends after at most {clock(first)}{others}"
     about = f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}"
-    notices = _described(best._replace(settings=settings, seen=seen), candidates, text)
+    takes = teachers * first + second
+    notices = _described(best._replace(settings=settings, seen=seen), candidates, text, takes=takes)
     notices.insert(0, Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line"))
-    end = _end(settings, teachers * first + second, seconds, epochs=law.ENOUGH_EPOCHS, what="each model")
+    end = _end(settings, takes, seconds, epochs=law.ENOUGH_EPOCHS, what="each model")
     return Choice(settings, longest, [*notices, *end], known)
 
 
@@ -352,8 +353,11 @@ def _is_expected(settings: Settings) -> bool:
     return not settings.is_any_given(*DECIDES_LOSS)
 
 
-def _described(best: Candidate, candidates: list[Candidate], text: Text) -> list[Notice]:
-    """What was chosen and, if everything was, the loss that the law expects of the run, or of its last model."""
+def _described(best: Candidate, candidates: list[Candidate], text: Text, *, takes: float = 0.0) -> list[Notice]:
+    """What was chosen and, if everything was, the loss that the law expects of the run, or of its last model.
+
+    All models together take so many seconds.
+    """
     config, model = best.config, best.config.model
     epochs = config.train.max_steps * config.chars_per_step / text.characters
     parameters = f"{parameter_count(model, text.vocabulary):,} parameters"
@@ -363,7 +367,7 @@ def _described(best: Candidate, candidates: list[Candidate], text: Text) -> list
     if _is_expected(best.settings):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
-        last = f" of the last of {models_in_all(best.teachers)}, which learns from the others" if best.teachers else ""
+        last = f" of the last of {models_in_all(best.teachers)}, in {clock(takes)} for all" if best.teachers else ""
         notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}){last}; {ngram}"))
     others = ", ".join(candidate.describe() for candidate in candidates if candidate.parameters != best.parameters)
     return [*notices, *[Notice("considered", others, "detail")] * bool(others)]

@@ -18,7 +18,7 @@ SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
 OPTIONS = (
     *("config", "run", "resume", "minutes", "epochs", "start", "init_from", "vocab_from", "teachers"),
-    *("find_lr", "dry_run", "verbose"),
+    *("find_lr", "dry_run", "verbose", "open"),
 )
 SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option
 MAX_MINUTES = 5_256_000  # ten years
@@ -48,6 +48,7 @@ class TrainOptions:
     find_lr: bool = False
     dry_run: bool = False
     verbose: bool = False
+    open: bool = False
 
     def gives(self, key: str) -> bool:
         """Whether the user has set section.key on the command line."""
@@ -87,7 +88,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     """The options of train.py in `argv` (None: those of the process). Raises UserError."""
     parser = _parser(
         command("train"),
-        "[--run NAME] [--resume] [--dry-run] [--find-lr] [--verbose]",
+        "[--run NAME] [--resume] [--open] [--dry-run] [--find-lr] [--verbose]",
         "Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
     )
     add = parser.add_argument
@@ -95,6 +96,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
     add("--dry-run", action="store_true", help="print the settings and the loss to expect, and end; makes no run")
     add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
+    add("--open", action="store_true", help="open the report of the run in a browser; it follows the training")
     add("--verbose", action="store_true", help="print every choice before training; a run has them in details.txt")
     return _parse(parser, argv)
 
@@ -106,7 +108,7 @@ def parse_text_options(argv: Sequence[str]) -> TrainOptions:
         "",
         "What a text is like, and what to expect of a model trained on it. With no TEXT: the language reference of Python.",
     )
-    parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=True, verbose=True)
+    parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=True, verbose=True, open=False)
     return _parse(parser, argv)
 
 

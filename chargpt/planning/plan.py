@@ -384,7 +384,8 @@ def _about_teachers(settings: Settings, teachers: tuple[Teacher, ...]) -> list[N
         notes.append(Notice("note", one))
     if not settings.is_given("train.teachers"):  # then the choice has told it
         return notes
-    what = f"the last one learns from the {'one' if count == 1 else count} before it as well as from the text"
+    condition = "if the first one memorises the text, " * bool(config.train.student_gap)
+    what = f"{condition}the last one learns from the {'one' if count == 1 else count} before it as well as from the text"
     return [Notice(models_in_all(count), what), *notes]
 
 

@@ -4,7 +4,6 @@ They are runs that the user names (--teacher), whose weights the new run keeps i
 itself before its last one (train.teachers).
 """
 
-import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from chargpt.config import Config, Settings
 from chargpt.errors import Option, UserError
+from chargpt.files import discard
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import Checkpoint, best, load, publish_weights, stage_folder
@@ -62,15 +62,20 @@ def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: o
     `digest_of_all` is what its saved environment has for "teachers", None for a model without any. Earlier versions kept the
     teachers in a folder with that name.
     """
-    copies = [run / f"teacher-{number}" for number in range(1, 1 + len(list(run.glob("teacher-*"))))]
+    copies = sorted(run.glob("teacher-[1-9]*"), key=lambda path: (len(path.name), path.name))
     if not copies and isinstance(digest_of_all, str) and re.fullmatch("[0-9a-f]{12}", digest_of_all):
         copies = sorted((run / f"teachers-{digest_of_all}").glob("[1-9]"))
     if copies:
-        return tuple(Teacher.of(load(copy, training=False)) for copy in copies)
+        teachers = tuple(Teacher.of(load(copy, training=False)) for copy in copies)
+        if digest(models_of(teachers)) != digest_of_all:
+            raise UserError(
+                f"{shown(run)}: its teachers are not those with which it began; restore {copies[0].name} and all others"
+            )
+        return teachers
     if stage > config.train.teachers > 0:
         return tuple(Teacher.of(best(stage_folder(run, earlier))[0]) for earlier in range(1, stage))
     if digest_of_all is not None:
-        raise UserError(f"{shown(run)}: its teachers are gone; restore the folder teacher-1, or start a new run")
+        raise UserError(f"{shown(run)}: its teachers are gone; restore teacher-1 and all others")
     return ()
 
 
@@ -97,22 +102,19 @@ def warnings_about(teachers: Sequence[Teacher], fingerprint: str) -> Iterator[No
 
 
 def keep_teachers(teachers: Sequence[Teacher], run: Path) -> None:
-    """Copy the weights of `teachers` into the folder `run` as teacher-1, teacher-2 and so on.
+    """Copy the weights of `teachers` into the folder `run` of a new run, as teacher-1, teacher-2 and so on.
 
-    The runs may be trained further, moved or removed meanwhile. A copy that a crash has left is used if it is the same. Raises
-    UserError.
+    The runs may be trained further, moved or removed meanwhile. Copies that a crash has left are replaced. Raises UserError.
     """
+    for left in run.glob("teacher-[1-9]*"):
+        try:
+            load(left, training=False)
+        except CheckpointError:
+            what = f"{shown(left)}: this is no copy of a teacher; rename it, or give the run another name with "
+            raise UserError(what, Option("run", "NAME")) from None
+        discard(left)
     for number, teacher in enumerate(teachers, 1):
-        copy = run / f"teacher-{number}"
-        with contextlib.suppress(CheckpointError):
-            if digest([restore_model(load(copy, training=False))[0]]) == digest([teacher.model]):
-                continue
-        if copy.exists():
-            raise UserError(f"{shown(copy)}: this folder exists; remove it, or give the run another name with ", Option("run"))
-        publish_weights(copy, teacher.model.state_dict(), teacher.state)
-    if (run / f"teacher-{len(teachers) + 1}").exists():
-        extra = shown(run / f"teacher-{len(teachers) + 1}")
-        raise UserError(f"{extra}: this folder exists; remove it, or give the run another name with ", Option("run"))
+        publish_weights(run / f"teacher-{number}", teacher.model.state_dict(), teacher.state)
 
 
 def taught(settings: Settings) -> Settings:

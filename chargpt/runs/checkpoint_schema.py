@@ -198,7 +198,7 @@ def _from_format_6(data: dict[str, Any]) -> dict[str, Any]:
     """
     config, environment, progress = data.get("config"), data.get("environment"), data.get("progress")
     if isinstance(config, dict):
-        train = {key: value for key, value in (config.get("train") or {}).items() if key != "teachers"}  # now a number
+        train = {key: value for key, value in (config.get("train") or {}).items() if key != "teachers"}  # named, later
         read = to_dict(apply(Config(), {**config, "train": train}, where="settings"))
         values = {f"{section}.{name}": value for section, group in read.items() for name, value in group.items()}
         data["sources"] = {key: "user" for key, value in values.items() if value != DEFAULTS[key]}

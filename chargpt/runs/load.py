@@ -142,12 +142,14 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
             return load(step, training=False), []
     run = find_run(name, checkpoints)
     place = stage_folder(run, newest_stage(run, learned=True))
+    if name and run_of_stage(Path(name).absolute()) == run.absolute() != Path(name).absolute():
+        place = Path(name)  # the path of one of its models
     checkpoint, problems = best(place)
     warnings: list[Words] = [*problems]
     if checkpoint.state.is_teacher:
         number, count = checkpoint.state.stage, checkpoint.state.config.train.teachers + 1
-        what = f"{shown(run)}: this is model {number} of {count}, a teacher so far; the last one follows with "
-        warnings.append(Message(what, resuming(shown(run))))
+        what = f"{shown(run)}: model {number} of {count}, from which the last one will learn; to go on: "
+        warnings.append(Message(what, resuming(shown(run), verb="train")))
     if checkpoint.step == 0 and len(steps(place)) > 1:
         later, skipped = newest(place, training=False)
         if later.step > 0 and not later.state.progress.evaluated:

@@ -122,7 +122,12 @@ class Run:
         return checkpoint, skipped
 
     def write_config(self, config: Config) -> str | None:
-        """Write the settings for people to read; a resumed run reads those of its checkpoint. Returns a line for a problem."""
+        """Write the settings for people to read; a resumed run reads those of its checkpoint. Returns a line for a problem.
+
+        Those of the first model are the run's: with them, another run makes the same models.
+        """
+        if self.stage > 1:
+            return None
         from chargpt.yaml_settings import to_yaml
 
         return self._write("config.yaml", to_yaml(config), otherwise="the checkpoints hold the settings as well")

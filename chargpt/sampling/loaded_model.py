@@ -72,7 +72,9 @@ class LoadedModel:
     def describe(self) -> str:
         """One line: the run, the step, the validation loss if it is known, the size of the model, and what it runs on."""
         loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
-        return f"{one_line(self.run)}, step {self.step:,}{loss}, {self.parameters:,} parameters, {self.engine}"
+        stage = self.path.resolve().parent.name
+        which = f", {stage}" if stage != self.run else ""  # a later model of the run
+        return f"{one_line(self.run)}{which}, step {self.step:,}{loss}, {self.parameters:,} parameters, {self.engine}"
 
     @property
     def engine(self) -> str:

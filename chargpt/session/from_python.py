@@ -156,6 +156,9 @@ def _check_types(options: Mapping[str, object], settings: object) -> None:
     for name in ("run", "config", "init_from", "vocab_from"):
         if not isinstance(value := options.get(name), (str, os.PathLike, type(None))):
             raise UserError(f"{name}={value!r}: use a name or a path")
+    teacher = options.get("teacher") or ()
+    if not all(isinstance(run, (str, os.PathLike)) for run in (teacher if isinstance(teacher, (list, tuple)) else [teacher])):
+        raise UserError(f"teacher={teacher!r}: use the name or the path of a run, or a list of them")
     if not isinstance(start := options.get("start"), (str, type(None))):
         raise UserError(f"start={start!r}: use the name of a start, such as 'english'")
     if not isinstance(device := options.get("device"), (str, type(None))):
@@ -191,7 +194,7 @@ def options_for(
     minutes: object,
     epochs: object,
     device: str | None,
-    teacher: PathLike | Sequence[PathLike] = (),
+    teacher: PathLike | Sequence[PathLike] | None = (),
     **options: object,
 ) -> TrainOptions:
     """These arguments as train.py has them; what is None is not given. Raises UserError."""
@@ -208,7 +211,7 @@ def options_for(
         settings=typed_values(with_same_settings(tree, {"device": device}), where=COMMAND_LINE),
         minutes=_number("minutes", minutes, as_minutes),
         epochs=_number("epochs", epochs, number),
-        teachers=[os.fspath(run) for run in ([teacher] if isinstance(teacher, (str, os.PathLike)) else teacher)],
+        teachers=[os.fspath(run) for run in ([teacher] if isinstance(teacher, (str, os.PathLike)) else teacher or ())],
         **cast(dict[str, Any], paths),
     )
     check_options(asked)

@@ -1,12 +1,13 @@
 """How a run ended: the code of the program, what the user is told, and what to type next."""
 
 import math
+import webbrowser
 from pathlib import Path
 
 from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, Words, resuming
 from chargpt.interrupt import Interrupt
-from chargpt.pages.report_page import write_final_report
+from chargpt.pages.report_page import REPORT, write_final_report
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import best, newest
 from chargpt.runs.checkpoint_schema import Progress
@@ -14,6 +15,7 @@ from chargpt.runs.load import restore_model
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.runs.starts import start_names
 from chargpt.session.session import Session
+from chargpt.session.stages import name_of_stage
 from chargpt.terminal import escape_controls, notice, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -46,7 +48,9 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     name = run.name(session.checkpoints)
     if interrupt.agreed:
         again = resuming(name, verb="train")
-        notice("stopped", Message(f"at step {progress.step:,}, saved; continue with: ", again))
+        which = "".join(f" of {name}" for name in [name_of_stage(trainer.config, session.stage)] if name)
+        session.show_page(is_training=False)
+        notice("stopped", Message(f"at step {progress.step:,}{which}, saved; continue with: ", again))
         return interrupt.exit_code
     is_last = session.stage > train.teachers
     shows = train.sample_length > 0 and is_last
@@ -64,6 +68,8 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
         device, sample = str(trainer.runtime.device), Message(Command("sample", name))
         ends = screen().spelled(Message("stopped while the report was written: the run is complete; write text with: ", sample))
         notice(*write_final_report(run.folder, session.corpus, device=device, if_stopped=ends))
+        if session.options.open and not session.is_open:
+            webbrowser.open((run.folder / REPORT).resolve().as_uri())
     notice("sample", Message(Command("sample", name)))
     return 0
 

@@ -43,8 +43,10 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     notices = [Notice("warning", line) for line in skipped]
     saved = checkpoint.state
     if saved.stage == 0:
-        what = f"{shown(run.folder)}: an earlier version began it as one of several runs, which are models of one run now; "
-        raise UserError(what, "it still writes text; start again with ", Option("run", "NAME"))
+        what = (
+            f"{shown(run.folder)}: the first of several runs of an earlier version, which cannot go on; it still writes text; "
+        )
+        raise UserError(what, "to train, start again with ", Option("run", "NAME"))
     corpus, changes = _corpus_of(checkpoint, options, root=root)
     notices += changes
     if options.epochs is not None:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 import time
+import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from chargpt.config import Settings, TrainConfig
 from chargpt.errors import Message, Option, Words, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
+from chargpt.pages.report_page import REPORT, write_live_report
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, Clock
 from chargpt.planning.teachers import seconds_of_stage
@@ -46,6 +48,8 @@ from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
 MAX_ROLLBACKS = 3
 # Characters of a sample before the first evaluation after step 0.
 EARLY_SAMPLE = 100
+# Seconds that the first report of a run in training is expected to take.
+FIRST_PAGE = 0.1
 # Notices on the speed of a run, at most, and on its slowing down.
 MAX_TOLD = 2
 
@@ -71,6 +75,9 @@ class Session:
     is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
     choices: Sequence[Notice] = ()  # for the user, after the model and the time are described
     told_speeds: list[float] = field(default_factory=list)  # seconds per step, as the user was told
+    page_seconds: float = FIRST_PAGE  # that the report of a run in training takes
+    page_written: float = field(default_factory=time.perf_counter)  # when it was last written
+    is_open: bool = False  # in a browser
     told_slow: int = 0  # how often the user was told that the machine has become slow
     clock: Clock = field(init=False)  # while the run is recorded
     writer: SampleWriter = field(init=False)
@@ -200,7 +207,10 @@ class Session:
             if problem:
                 journal.notice("warning", problem)
         every_choice = f"{DETAILS} there" if (run.folder / DETAILS).is_file() else "--verbose"
-        journal.add([Notice("run", f"{shown(run.folder)}   (every choice: {every_choice}; curves: {curves})", "summary")])
+        page = f"report: {shown(run.folder / REPORT)}"
+        journal.add(
+            [Notice("run", f"{shown(run.folder)}   ({page}; every choice: {every_choice}; curves: {curves})", "summary")]
+        )
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Clock]:
@@ -280,6 +290,23 @@ class Session:
         if group.is_first:
             extra = extra_metrics(trainer.weights.working, self.corpus, trainer.config.train, sample=sample, loss=loss)
         self.journal.record_evaluation(progress.step, loss, best=progress.best_loss, sample=sample, extra_metrics=extra)
+        self.show_page()
+
+    def show_page(self, *, is_training: bool = True) -> None:
+        """Write the report of the run as it is, unless that would take more than a hundredth of the time since the last one.
+
+        Of a run that has stopped, the last one is replaced in any case.
+        """
+        began = time.perf_counter()
+        is_due = began - self.page_written >= 100 * self.page_seconds if is_training else self.page_seconds > FIRST_PAGE
+        if self.run is None or not is_due:
+            return
+        self.journal.flush()
+        write_live_report(self.run.folder, self.state(), self.corpus, is_training=is_training)
+        if self.options.open and not self.is_open:
+            self.is_open = webbrowser.open((self.run.folder / REPORT).resolve().as_uri())
+        self.page_written = time.perf_counter()
+        self.page_seconds = max(self.page_seconds, 1.01 * FIRST_PAGE, self.page_written - began)
 
     def write_sample(self) -> None:
         """Write a short sample before the first evaluation that writes one, and record it. No signal cuts it short."""
@@ -350,7 +377,7 @@ class Session:
             return
         if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
             self.save()
-        if self.run is not None and self.stage == 1 and (problem := self.run.write_config(trainer.config)):
+        if self.run is not None and (problem := self.run.write_config(trainer.config)):
             journal.notice("warning", problem)
 
     def _is_news(self, seconds_per_step: float) -> bool:

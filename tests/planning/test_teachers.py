@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import gc
 import shutil
 
 import numpy as np
@@ -165,18 +166,18 @@ def test_a_stopped_run_goes_on_with_its_teachers_to_the_same_bits_wherever_it_an
     assert resumed_bits(older) == bits(student)
 
 
-def test_a_copy_that_a_crash_left_is_used_and_another_folder_is_left_alone(taught, student):
+def test_copies_that_a_crash_left_are_replaced_and_another_folder_is_left_alone(taught, student):
     killed, words = taught.folder / "killed", ["--teacher", f"{taught.folder}/a", "--teacher", f"{taught.folder}/b"]
     (killed / ".teacher-2.tmp-999999").mkdir(parents=True)
-    shutil.copytree(student / "teacher-1", killed / "teacher-1")
+    for number in (1, 3):  # of another command
+        shutil.copytree(student / "teacher-2", killed / f"teacher-{number}")
     assert taught(*words, name="killed") == 0 and bits(killed) == bits(student)
     assert not list(killed.glob(".teacher*"))
-    other = taught.folder / "other"
-    shutil.copytree(student / "teacher-2", other / "teacher-1")
-    for given in (words, []):  # with no teacher it would be one when the run is resumed
-        with pytest.raises(UserError, match="teacher-1: this folder exists; remove it, or"):
-            taught(*given, name="other")
-    assert (other / "teacher-1" / "model.safetensors").is_file()
+    (taught.folder / "other" / "teacher-1").mkdir(parents=True)
+    (taught.folder / "other" / "teacher-1" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="teacher-1: this is no copy of a teacher; rename it, or"):
+        taught(name="other")
+    assert (taught.folder / "other" / "teacher-1" / "notes.txt").is_file()
 
 
 def test_a_teacher_that_is_damaged_or_gone_is_one_line(taught, student, tmp_path):
@@ -186,10 +187,11 @@ def test_a_teacher_that_is_damaged_or_gone_is_one_line(taught, student, tmp_path
     weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
     with pytest.raises(UserError, match="teacher-2/model.safetensors: damaged"):
         resume(tmp_path / "student", "train.max_steps=30")
-    for number in (1, 2):
+    for number, says in ((2, "its teachers are not those with which it began"), (1, "its teachers are gone; restore")):
         shutil.rmtree(tmp_path / "student" / f"teacher-{number}")
-    with pytest.raises(UserError, match="student: its teachers are gone; restore"):
-        resume(tmp_path / "student", "train.max_steps=30")
+        with pytest.raises(UserError, match=f"student: {says}"):
+            resume(tmp_path / "student", "train.max_steps=30")
+        gc.collect()  # the lock of the run
 
 
 def test_teachers_serve_several_trainers_in_bfloat16(taught):
