@@ -106,11 +106,11 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
             if session.trainer.is_finished or due.is_stopping:  # after a signal during the save, one more step is saved
                 return
             with spinning.watch():
-                report = session.trainer.step()
+                session.trainer.advance()
             session.trainer.progress.seconds += clock.step_done()
             session.journal.advance_bar()
             if session.due(interrupt).record:
-                session.record(report)
+                session.record(session.trainer.report())
             if session.due(interrupt).measure_speed:
                 with clock.paused():
                     session.measure_speed(interrupt)  # with a time limit, it fits the length to it, and saves

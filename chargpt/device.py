@@ -2,12 +2,16 @@
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from chargpt.config import DEVICES
 from chargpt.errors import Given, Option, UserError
 
+# Of Linux: what can be used without swapping.
+MEMINFO = Path("/proc/meminfo")
 # Not float16: training has no scaled loss, so small gradients would become 0 without an error.
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -46,6 +50,30 @@ def cpu_precision() -> torch.dtype:
     """What `auto` means on this processor: bfloat16 if it has instructions for it, otherwise float32."""
     is_supported = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     return torch.bfloat16 if is_supported else torch.float32
+
+
+def pinned(values: Tensor, device: torch.device) -> Tensor:
+    """`values` of the host in memory from which a GPU copies while the host goes on; torch keeps it until then."""
+    return values.pin_memory() if device.type == "cuda" else values
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """`values` of the host on `device`. The host does not wait for the copy."""
+    return pinned(values, device).to(device, non_blocking=True)
+
+
+def memory_free(device: torch.device) -> int | None:
+    """The bytes that are free for a training on `device`: of a GPU, or of Linux. None where it is not known."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # what torch keeps to use again
+        return torch.cuda.mem_get_info(device)[0] + cached
+    if device.type == "mps":  # what Metal recommends to use at most, less what this process has
+        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
+    try:
+        lines = MEMINFO.read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 @contextlib.contextmanager

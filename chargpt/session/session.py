@@ -195,7 +195,8 @@ class Session:
             keep_teachers(resumed.teachers, resumed.run.folder)
             model = blank_model(config.model, vocab_size)  # its weights come with the rest of the state
             trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, group=group, teachers=teachers)
-            check_tensors(checkpoint.training, trainer.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
+            state = trainer.optimizer.suitable(checkpoint.training)
+            check_tensors(state, trainer.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
             trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
             if resumed.has_new_length:
                 trainer.progress.without_gain = 0
@@ -339,12 +340,16 @@ class Session:
         trainer, train = self.trainer, self.trainer.config.train
         step, folder = trainer.progress.step, None if self.run is None else self.run.folder
         with self.journal.recording(folder, trainer.config, step=step, is_new=self.saved is None):
-            self.clock = Clock(steps_left=train.max_steps - step, deadline=self.deadline, min_evaluations=train.min_evaluations)
+            every = train.log_interval if trainer.runtime.runs_ahead else 1
+            left, least = train.max_steps - step, train.min_evaluations
+            self.clock = Clock(steps_left=left, deadline=self.deadline, min_evaluations=least, waits_every=every)
             yield self.clock
 
     def record(self, report: Step) -> None:
         """Record the mean training loss since the last record, what the last step reported, and the speed."""
         trainer, journal = self.trainer, self.journal
+        journal.add(trainer.notices)
+        trainer.notices.clear()
         speed = self.clock.steps_per_second() * trainer.config.chars_per_step
         journal.record_training(trainer.progress.step, trainer.progress.take_mean_loss(), report, chars_per_second=speed)
         if (slower := self.clock.slowdown()) and self.told_slow < MAX_TOLD:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from chargpt.config import Config
-from chargpt.device import choose_device, choose_precision
+from chargpt.device import choose_device, choose_precision, memory_free
 from chargpt.errors import Option, UserError
 from chargpt.kernels.attention import PANEL, FusedAttention, fused_attention, supports
 from chargpt.kernels.compiler import Unavailable
@@ -36,6 +36,11 @@ class Runtime:
     processes: int = 1  # that train together
     trouble: str = ""  # why torch does not compile, although it should
     slower: str = ""  # why `attention` is None on a CPU, and what to do, although there is one for this model
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether the host goes on while the device computes. torch's Metal has no update that a number on it decides."""
+        return self.device.type not in ("cpu", "mps")
 
     def describe(self) -> str:
         """One line for the user."""
@@ -80,15 +85,15 @@ class Runtime:
 
     def has_memory_for(self, ids: np.ndarray) -> bool:
         """Whether the device is a GPU with free memory for a whole text and much more."""
-        return self.device.type == "cuda" and 8 * len(ids) < torch.cuda.mem_get_info(self.device)[0]
+        return self.device.type == "cuda" and 8 * len(ids) < (memory_free(self.device) or 0)
 
     def compiled(self, model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
-        """`model`, with all GPTs in it, as training calls it: compiled by torch, if that was chosen, with CUDA graphs."""
+        """`model`, with all GPTs in it, as training calls it: compiled by torch, if that was chosen."""
         if not self.compile:
             return model
         for gpt in (module for module in model.modules() if isinstance(module, GPT)):
             gpt.position_table(gpt.config.block_size)  # a table that grows in the first step would be compiled twice
-        return torch.compile(model, mode="reduce-overhead", fullgraph=True, dynamic=False)
+        return torch.compile(model, fullgraph=True, dynamic=False)  # without CUDA graphs of its own: graphs.py records them
 
 
 def may_be_in_c(config: Config) -> bool:
