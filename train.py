@@ -85,6 +85,7 @@ def train(session: Session, interrupt: Interrupt) -> Result:
                     if not session.can_roll_back:
                         return give_up(session, problem)
                     session.roll_back(problem)
+            session.trainer.release()
             session.rename_to_teacher(interrupt)  # if a student follows, NAME becomes NAME-teacher
             return conclude(session, interrupt)
 

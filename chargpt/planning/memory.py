@@ -1,4 +1,7 @@
-"""How much memory a training takes, and whether the machine has it: a run that cannot fit is refused before its first step."""
+"""How much memory a training takes, and whether a CPU has it: a run that cannot fit is refused before its first step.
+
+On a GPU, the trainer tries, and computes fewer rows at once if they do not fit.
+"""
 
 import torch
 
@@ -50,10 +53,9 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_mach
     """
     device = choose_device(config.runtime.device)
     free = memory_free(device)
-    if free is None:
+    if free is None or device.type != "cpu":
         return
-    if device.type == "cpu":
-        free //= on_machine
+    free //= on_machine
     precision = choose_precision(config.runtime.precision, device)
     shape = config.model
     parameters = shape.n_layer * 12 * shape.n_embd**2 + (vocab_size + shape.block_size) * shape.n_embd  # about

@@ -14,6 +14,7 @@ from chargpt.planning.memory import memory_needed
 from chargpt.terminal import Notice, clock, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
+from chargpt.training.graphs import WARM_UP
 from chargpt.training.optimizer_kinds import OPTIMIZERS
 from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer
@@ -187,9 +188,9 @@ def step_parts(trainer: Trainer) -> tuple[float, float]:
     gradients: list[float] = []
     updates: list[float] = []
     with ThreadSpinning(trainer.runtime):
-        if trainer.runtime.compile:  # the first call compiles, the second one records CUDA graphs
-            trainer.rehearse()
-            trainer.rehearse()
+        if trainer.runtime.compile or trainer.runtime.runs_ahead:  # the first call compiles, the last one records graphs
+            for _ in range(WARM_UP + 1):
+                trainer.rehearse()
         while _wants_another(gradients):
             gradients.append(_seconds(lambda: trainer.rehearse(timed)))
         while _wants_another(updates):

@@ -60,7 +60,7 @@ from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.initialisation import initial_model
 from chargpt.training.parallel import Group, check_batch
-from chargpt.training.runtime import WORTH_COMPILING, choose_runtime
+from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
 
 if TYPE_CHECKING:  # imported for a run that continues alone
@@ -130,7 +130,7 @@ class Session:
         if group.size > 1:
             vocab_size = corpus.tokenizer.vocab_size
             check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size)
-        worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
+        worth_compiling = plan.worth_compiling
         state = SavedState(
             config=config,
             tokenizer=corpus.tokenizer,
@@ -322,7 +322,8 @@ class Session:
         trainer, journal, run = self.trainer, self.journal, self.run
         with trainer.group.together():  # some steps are timed
             about = describe_training(trainer, self.corpus, seconds=self.seconds, time_model=self.time_model, steps=self.steps)
-        journal.add([*about, *self.choices])
+        journal.add([*about, *self.choices, *trainer.notices])
+        trainer.notices.clear()
         if run is None:
             return
         curves = f"python -m tensorboard.main --logdir {shown(run.folder.parent)}"

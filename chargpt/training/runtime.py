@@ -21,7 +21,12 @@ from chargpt.model import GPT
 from chargpt.terminal import one_line
 from chargpt.training.parallel import Group
 
-WORTH_COMPILING = 30e6  # training characters on a GPU that make up for a minute of compiling; a guess, not measured
+# Seconds that compiling takes, about: 25 for 6 layers on two slow cores.
+COMPILING_SECONDS = 30.0
+# Share of the time of recorded steps that compiled ones save, an estimate: what kernels that are fused do not read and write.
+COMPILED_SAVES = 0.2
+# Compiling is worth its time if it saves this many times as much.
+WORTH = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +113,11 @@ class Runtime:
         for gpt in (module for module in model.modules() if isinstance(module, GPT)):
             gpt.position_table(gpt.config.block_size)  # a table that grows in the first step would be compiled twice
         return torch.compile(model, fullgraph=True, dynamic=False)  # without CUDA graphs of its own: graphs.py records them
+
+
+def is_worth_compiling(seconds: float) -> bool:
+    """Whether a run of so many seconds on a GPU is compiled, unless the user decides it."""
+    return COMPILED_SAVES * seconds >= WORTH * COMPILING_SECONDS
 
 
 def may_be_in_c(config: Config) -> bool:

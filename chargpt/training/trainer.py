@@ -8,7 +8,7 @@ while not trainer.is_finished:
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -166,7 +166,7 @@ class Trainer:
             progress.step, self._last = step + 1, Step(0.0, 0.0, rate)
             return
         with self.group.summing(self.weights.summed):
-            self._compute_gradient(step)
+            self._in_memory(functools.partial(self._compute_gradient, step))
         self._update(step, rate)
         progress.step += 1
         progress.loss_count += 1
@@ -225,24 +225,26 @@ class Trainer:
         self._last = Step(loss, norm if math.isfinite(norm) else self._last.grad_norm, rate)
 
     def _compute_gradient(self, step: int) -> None:
-        """Compute the gradient of the own rows of the batch, and their share of the loss.
-
-        If a GPU has not enough memory, fewer rows are computed at once; their sum is the same but for rounding.
-        """
-        train, is_done = self.config.train, False
+        """Compute the gradient of the own rows of the batch, and their share of the loss."""
+        train = self.config.train
         seed = ((train.seed * 1_000_003 + step) * self.group.size + self.group.rank) % 2**63  # of dropout
-        while not is_done:
+        if self.config.model.dropout:
+            torch.manual_seed(seed)
+        for micro in range(train.accumulate):
+            self._add_gradient(step, micro, self.rows, seed=seed * train.accumulate + micro)
+
+    def _in_memory(self, function: Callable[[], None]) -> None:
+        """Run `function`, which computes a gradient; if a GPU has not enough memory for it, again with fewer rows at once.
+
+        The sum over all rows is the same but for rounding.
+        """
+        while True:
             try:
-                if self.config.model.dropout:
-                    torch.manual_seed(seed)
-                for micro in range(train.accumulate):
-                    self._add_gradient(step, micro, self.rows, seed=seed * train.accumulate + micro)
-                is_done = True
-            except torch.OutOfMemoryError:  # of a GPU
-                if not self._can_halve_rows():
+                return function()
+            except torch.OutOfMemoryError:
+                if self.rows.stop - self.rows.start == self._parts:
                     raise
-            if not is_done:
-                self._halve_rows()
+            self._halve_rows()  # after the block, whose error holds the tensors
 
     def _add_gradient(self, step: int, micro: int, rows: slice, *, seed: int) -> None:
         """Add the gradient of these rows of a micro-batch, and their share of the loss; the first one begins a new sum."""
@@ -270,17 +272,19 @@ class Trainer:
         else:
             weights.tail[0] += share
 
-    def _can_halve_rows(self) -> bool:
-        return self.rows.stop - self.rows.start > self._parts
-
     def _halve_rows(self) -> None:
         """From now on, compute half of the rows at once, or fewer if their number is odd."""
         count, before = self.rows.stop - self.rows.start, self._parts
         self._parts = next(parts for parts in range(2 * before, count + 1) if count % parts == 0)
-        self._graphs = Graphs(self.runtime.device)
-        torch.cuda.empty_cache()
+        self.release()
         what = f"not enough for {plural(count // before, 'window')} at once, so {count // self._parts} at a time are computed"
         self.notices.append(Notice("memory", what))
+
+    def release(self) -> None:
+        """Free the memory that only steps need; a further step takes it again."""
+        self._graphs = Graphs(self.runtime.device)
+        if self.runtime.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def rehearse(self, windows: int = 0) -> None:
         """Compute the gradient of one micro-batch of the next step and discard it: to measure the time that this takes.
@@ -288,12 +292,12 @@ class Trainer:
         `windows` are those that are computed; 0 for all of this process.
         """
         rows = slice(self.rows.start, self.rows.start + windows) if windows else self.rows
-        self._add_gradient(self.progress.step, 0, rows, seed=0)
+        self._in_memory(functools.partial(self._add_gradient, self.progress.step, 0, rows, seed=0))
         self._wait_for_device()
 
     def rehearse_update(self) -> None:
         """Compute the products of an update and discard them: to measure the time that they take."""
-        self.optimizer.rehearse()
+        self._graphs.run("products of an update", self.optimizer.rehearse)
         self._wait_for_device()
 
     def _wait_for_device(self) -> None:
