@@ -17,6 +17,7 @@ import torch
 from chargpt.config import COMMAND_LINE, MAX_CHARACTERS, Config, Settings, apply
 from chargpt.device import choose_device
 from chargpt.errors import UserError
+from chargpt.graphs import WARM_UP
 from chargpt.model import GPT
 from chargpt.planning import law
 from chargpt.planning.law import Text
@@ -28,7 +29,6 @@ from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.terminal import Kind, Notice, clock, plural
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
-from chargpt.training.graphs import WARM_UP
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.thread_spinning import ThreadSpinning

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chargpt.config import Config
+from chargpt.graphs import WARM_UP
 from chargpt.planning.memory import memory_needed
 from chargpt.terminal import Notice, clock, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
-from chargpt.training.graphs import WARM_UP
 from chargpt.training.optimizer_kinds import OPTIMIZERS
 from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer

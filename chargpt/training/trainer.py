@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from chargpt.config import Config
+from chargpt.graphs import Graphs
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.runs.checkpoint_schema import Progress
@@ -24,7 +25,6 @@ from chargpt.text.items import ItemMarks
 from chargpt.training.batches import Batches, on_device
 from chargpt.training.distillation import DistillationLoss, environment
 from chargpt.training.evaluation import evaluate
-from chargpt.training.graphs import Graphs
 from chargpt.training.item_batches import ItemBatches
 from chargpt.training.learning_rate import is_falling, learning_rate, replanned
 from chargpt.training.optimizer_kinds import make_optimizer

@@ -23,12 +23,12 @@ from torch.utils._pytree import tree_leaves
 
 import model as model_file
 from chargpt.config import Config, OptimConfig, TrainConfig
+from chargpt.graphs import Graphs
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
-from chargpt.training.graphs import Graphs
 from chargpt.training.optimizers import DOUBLED_AFTER
 from chargpt.training.runtime import Runtime, _why_not_compile
 from chargpt.training.trainer import NotFinite, Step, Trainer
