@@ -91,6 +91,7 @@ def train(session: Session, interrupt: Interrupt) -> int:
                     if not session.can_roll_back:
                         return give_up(session, problem)
                     session.roll_back(problem)
+            session.trainer.release()
             return conclude(session, interrupt)
 
 
@@ -111,11 +112,11 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
             if session.trainer.is_finished or due.is_stopping:  # after a signal during the save, one more step is saved
                 return
             with spinning.watch():
-                report = session.trainer.step()
+                session.trainer.advance()
             session.trainer.progress.seconds += clock.step_done()
             session.journal.advance_bar()
             if session.due(interrupt).record:
-                session.record(report)
+                session.record(session.trainer.report())
             if session.due(interrupt).sample:
                 with clock.paused():
                     session.write_sample()  # early ones, so that one sees letters become words

@@ -289,7 +289,7 @@ class RuntimeConfig:
     # auto, cpu, cuda, cuda:N or mps
     device: str = "auto"
     # number format of a step; auto: bfloat16 where the device is fast with it
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Literal["auto", "float32", "tf32", "bfloat16", "float16"] = "auto"
     # threads on a CPU; 0: as torch decides
     threads: int = 0
     # auto: on a CPU, attention is compiled from C if possible; plain: torch computes it
@@ -299,6 +299,8 @@ class RuntimeConfig:
     step: Literal["auto", "native", "torch"] = "auto"
     # compile the model with torch; auto: on a GPU, for a run long enough
     compile: Literal["auto", "on", "off"] = "auto"
+    # on a GPU: the same bits each time, and after --resume; slower. A CPU gives them in any case
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         known = isinstance(self.device, str) and DEVICES.fullmatch(self.device)

@@ -1,23 +1,32 @@
 """The device to compute on, and the precision (dtype) that training uses there."""
 
 import contextlib
+import functools
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from chargpt.config import DEVICES
 from chargpt.errors import Given, Option, UserError
 
-# Not float16: training has no scaled loss, so small gradients would become 0 without an error.
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# Of Linux: what can be used without swapping.
+MEMINFO = Path("/proc/meminfo")
+# tf32: float32 whose products a GPU computes from fewer digits.
+DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes CUDA, then MPS, then the CPU. Raises UserError for a device that this machine lacks, and for no device."""
+    """`auto` takes CUDA, then MPS, then the CPU, and tries a GPU before it takes it: see `why_not_cuda`.
+
+    Raises UserError for a device that this machine lacks, or that cannot compute, and for no device.
+    """
     if not isinstance(name, str) or not DEVICES.fullmatch(name):
         raise UserError(Given("device", name), "use auto, cpu, cuda, cuda:N or mps")
     if name == "auto":
-        if torch.cuda.is_available():
+        if torch.cuda.is_available() and not why_not_cuda(0):
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     device = torch.device(name)
@@ -27,18 +36,36 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         given = Given("device", name, ", but ", shown=name)
         raise UserError(given, f"torch sees {torch.cuda.device_count()} CUDA devices; use ", Option("device", "cpu"))
+    if device.type == "cuda" and (reason := why_not_cuda(device.index or 0)):
+        raise UserError(Given("device", name, ", but ", shown=name), f"{reason}; or use ", Option("device", "cpu"))
     return device
+
+
+@functools.cache
+def why_not_cuda(index: int) -> str:
+    """Why PyTorch cannot compute on a GPU that it sees, for example since it has no code for an old one; empty if it can."""
+    try:
+        with warnings.catch_warnings():  # torch says the same in fourteen lines
+            warnings.simplefilter("ignore")
+            name = torch.cuda.get_device_name(index)
+            torch.ones(1, device=f"cuda:{index}").add_(1).item()
+    except torch.OutOfMemoryError:
+        return ""  # it computes for others
+    except (RuntimeError, AssertionError) as error:
+        why, name = str(error).partition("\n")[0][:120], locals().get("name", "the GPU")
+        return f"PyTorch {torch.__version__} cannot compute on {name} ({why}); install one that can, see pytorch.org"
+    return ""
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
     """The dtype that `runtime.precision` means on `device`: one of DTYPES, or with `auto` what is fast there.
 
-    For float32 on a GPU, training/runtime.py lets products use TF32.
+    A GPU without bfloat16 multiplies in float16, then with a scaled loss. All others that are not known are slow with both.
     """
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float32
+        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
     return cpu_precision() if device.type == "cpu" else torch.float32
 
 
@@ -46,6 +73,30 @@ def cpu_precision() -> torch.dtype:
     """What `auto` means on this processor: bfloat16 if it has instructions for it, otherwise float32."""
     is_supported = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     return torch.bfloat16 if is_supported else torch.float32
+
+
+def pinned(values: Tensor, device: torch.device) -> Tensor:
+    """`values` of the host in memory from which a GPU copies while the host goes on; torch keeps it until then."""
+    return values.pin_memory() if device.type == "cuda" else values
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """`values` of the host on `device`. The host does not wait for the copy."""
+    return pinned(values, device).to(device, non_blocking=True)
+
+
+def memory_free(device: torch.device) -> int | None:
+    """The bytes that are free for a training on `device`: of a GPU, or of Linux. None where it is not known."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # what torch keeps to use again
+        return torch.cuda.mem_get_info(device)[0] + cached
+    if device.type == "mps":  # what Metal recommends to use at most, less what this process has
+        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
+    try:
+        lines = MEMINFO.read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 @contextlib.contextmanager

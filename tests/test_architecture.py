@@ -34,6 +34,7 @@ READS_ENVIRONMENT = {
     "chargpt/terminal.py": "NO_COLOR and TERM: whether a terminal gets colours",
     "chargpt/training/parallel.py": "what torchrun sets: the number and the ranks of the processes",
     "chargpt/project.py": "the user's folder for caches, as XDG and Windows name it",
+    "chargpt/training/runtime.py": "sets what cuBLAS needs for runtime.deterministic",
     "chargpt/planning/cli.py": "torchrun's WORLD_SIZE, to refuse --find-lr",
     "chargpt/training/thread_spinning.py": "OpenMP's own variables, which the user may have set and which then stay",
 }

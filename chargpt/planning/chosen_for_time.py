@@ -6,6 +6,7 @@ steps in the run. A run that begins with a start (--start, --init-from) has sett
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -14,7 +15,9 @@ import numpy as np
 import torch
 
 from chargpt.config import COMMAND_LINE, MAX_CHARACTERS, Config, Settings, apply
+from chargpt.device import choose_device
 from chargpt.errors import UserError
+from chargpt.graphs import WARM_UP
 from chargpt.model import GPT
 from chargpt.planning import law
 from chargpt.planning.law import Text
@@ -41,6 +44,10 @@ DEFAULT_SECONDS = 180.0
 TIMING_SECONDS = 4.0
 # Share of the run's time for timing candidates, at most.
 TIMING_SHARE = 0.015
+# The same on a GPU, where each is timed with several numbers of characters in a step.
+TIMING_SECONDS_GPU, TIMING_SHARE_GPU = 10.0, 0.1
+# Steps on a GPU that are timed together: the host waits for it after them.
+TIMED_TOGETHER = 10
 # Time steps for at least this many seconds, so that one undisturbed step is likely.
 STEADY_SECONDS = 0.15
 # Step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates.
@@ -96,6 +103,7 @@ class Candidate(NamedTuple):
     seen: int  # characters, in the whole run
     loss: float  # expected by the law, nats per character
     teachers: int = 0  # models of the run before this one, from which it learns
+    most_in_step: int = 0  # characters, for the device; 0: those of the law
 
     @property
     def config(self) -> Config:
@@ -199,7 +207,8 @@ def _several_models(
     teachers = best.teachers
     longest, timing = law.teacher_share(teachers) * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * best.time_model.in_steps(longest)))
-    shaped = completed(with_batch(best.settings, text, seen=seen, processes=processes), text, seen=seen, evaluations=1)
+    shaped = with_batch(best.settings, text, seen=seen, most=best.most_in_step, processes=processes)
+    shaped = completed(shaped, text, seen=seen, evaluations=1)
     in_step = shaped.values.chars_per_step
     if in_step != best.config.chars_per_step and 4 * in_step < timing * best.speed:  # there is time for 4 steps
         best = best._replace(settings=shaped, speed=processes * training_speed(shaped.values, corpus, ()))
@@ -277,10 +286,13 @@ def _candidates(
             first = with_context_and_batch(shape, text, longest=longest, seen=0, processes=processes)
             check_memory(first.values, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=processes)
             speed = processes * training_speed(first.values, corpus, teachers)
-            deadline = time.perf_counter() + min(TIMING_SECONDS, TIMING_SHARE * seconds)
+            is_gpu = choose_device(config.runtime.device).type == "cuda"
+            limits = (TIMING_SECONDS_GPU, TIMING_SHARE_GPU * seconds) if is_gpu else (TIMING_SECONDS, TIMING_SHARE * seconds)
+            deadline = time.perf_counter() + min(limits)
         work = len(validation_split(corpus.val, config.train.eval_chars)) / EVALUATES_FASTER  # characters of training
         seen = min(int(speed * TimeModel(0.0, work / speed).in_steps(seconds)), useful)
-        shaped = with_context_and_batch(shape, text, longest=longest, seen=seen, processes=processes)
+        most = max(done[-1].most_in_step // 4, law.MOST_IN_STEP) if done and is_gpu else 0  # a larger model needs fewer
+        shaped = with_context_and_batch(shape, text, longest=longest, seen=seen, processes=processes, most=most)
         timing = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
         try:
             check_memory(shaped.values, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=processes)
@@ -290,6 +302,23 @@ def _candidates(
             if done:
                 return
             raise
+        if is_gpu and not shape.is_given("train.batch_size"):
+            timed = _times_of_steps(
+                shaped,
+                corpus,
+                text,
+                seconds=seconds,
+                speed=speed,
+                useful=useful,
+                deadline=deadline,
+                processes=processes,
+                teachers=teachers,
+            )
+            most = max(timed)
+            seen = min(int(most / timed[most] * TimeModel(0.0, work / speed).in_steps(seconds)), useful)
+            shaped = with_batch(shaped, text, seen=seen, processes=processes, most=most)
+            in_step = shaped.values.chars_per_step
+            speed = in_step / next(took for characters, took in timed.items() if characters >= min(in_step, most))
         known = TimeModel(shaped.values.chars_per_step / speed, work / speed)
         seen = min(int(speed * known.in_steps(seconds)), useful)
         complete = completed(shaped, text, seen=seen, evaluations=known.evaluations_in(seconds))
@@ -297,10 +326,39 @@ def _candidates(
         loss = law.expected_loss(text, parameters=in_blocks(complete.values), seen=seen, optimizer=optimizer)
         if len(done) > 1 and loss > done[-1].loss + CLEARLY_WORSE:
             return
-        done.append(Candidate(complete, parameters, speed, known, seen, loss))
+        done.append(Candidate(complete, parameters, speed, known, seen, loss, most_in_step=most))
         yield done[-1]
         if loss >= text.entropy:  # it learns nothing, and a larger one has less time for it
             return
+
+
+def _times_of_steps(
+    shaped: Settings,
+    corpus: Corpus,
+    text: Text,
+    *,
+    seconds: float,
+    speed: float,
+    useful: int,
+    deadline: float,
+    processes: int,
+    teachers: Sequence[Teacher],
+) -> dict[int, float]:
+    """The seconds of steps on a GPU of more and more characters, as `law.most_in_step`; the first have `speed`."""
+    least = shaped.values.chars_per_step
+
+    def took(characters: int) -> float:
+        if characters == least:
+            return least / speed
+        larger = with_batch(shaped, text, seen=law.STEPS * characters, processes=processes, most=characters)
+        try:
+            if time.perf_counter() < deadline:
+                return characters / (processes * training_speed(larger.values, corpus, teachers))
+        except torch.OutOfMemoryError:
+            pass
+        return math.inf
+
+    return law.most_in_step(least, took, enough=lambda rate: min(useful, rate * seconds))
 
 
 def _useful(settings: Settings, text: Text) -> float:
@@ -337,15 +395,21 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
         train = dataclasses.replace(config.train, batch_size=windows, accumulate=min(config.train.accumulate, micro))
         config = dataclasses.replace(config, train=train)
     seconds: list[float] = []
+    together, first = (TIMED_TOGETHER, WARM_UP + 1) if runtime.runs_ahead else (1, 1)
     with runtime.applied(), ThreadSpinning(runtime):
-        model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
+        with torch.device(runtime.device if runtime.runs_ahead else "cpu"):  # a GPU is faster at random weights, too
+            model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
         trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(teachers))
-        trainer.step()  # allocates memory
+        for _ in range(first):
+            trainer.step()  # allocates memory, and on a GPU records graphs
         while sum(seconds) < STEADY_SECONDS or (len(seconds) < 3 and sum(seconds) < 2 * STEADY_SECONDS):
             started = time.perf_counter()
-            trainer.step()
+            for _ in range(together):
+                trainer.advance()
+            trainer.report()
             seconds.append(time.perf_counter() - started)
-    return config.chars_per_step / min(seconds)
+        trainer.release()
+    return config.chars_per_step * together / min(seconds)
 
 
 def _is_expected(settings: Settings) -> bool:
@@ -395,7 +459,8 @@ def shapes_of(settings: Settings, corpus: Corpus, optimizer: str) -> Iterator[Se
     """
     seen, problem = [], None
     model = settings.values.model
-    for n_layer, n_embd in law.SHAPES:
+    is_gpu = choose_device(settings.values.runtime.device).type == "cuda"
+    for n_layer, n_embd in law.shapes() if is_gpu else law.SHAPES:
         heads = model.n_head if settings.is_given("model.n_head") else None
         width = model.n_embd if settings.is_given("model.n_embd") else multiple(n_embd, of=2 * (heads or 1))
         shape = {"n_layer": n_layer, "n_embd": width, "n_head": heads or heads_for(width)}
@@ -414,19 +479,26 @@ def shapes_of(settings: Settings, corpus: Corpus, optimizer: str) -> Iterator[Se
         raise problem
 
 
-def with_context_and_batch(shape: Settings, text: Text, *, longest: int, seen: int, processes: int = 1) -> Settings:
+def with_context_and_batch(
+    shape: Settings, text: Text, *, longest: int, seen: int, processes: int = 1, most: int = 0
+) -> Settings:
     """`shape` with the context, up to the `longest` one, and the batch for a run that sees about this many characters."""
     config = shape.values
     wanted = law.context_for(text, n_embd=config.model.n_embd, seen=seen, optimizer=config.optim.name)
     context = max(SHORTEST_CONTEXT, min(wanted, longest))
     settings = shape.choose("the text, and the width of the model", model={"block_size": context})
-    return with_batch(settings, text, seen=seen, processes=processes)
+    return with_batch(settings, text, seen=seen, processes=processes, most=most)
 
 
-def with_batch(settings: Settings, text: Text, *, seen: int, processes: int = 1) -> Settings:
-    """With the batch for a run that sees this many characters; a multiple of the `processes`."""
+def with_batch(settings: Settings, text: Text, *, seen: int, processes: int = 1, most: int = 0) -> Settings:
+    """With the batch for a run that sees this many characters; a multiple of the `processes`.
+
+    `most` are the characters in a step, at most; 0 for those of a CPU.
+    """
     config = settings.values
-    windows = round(recipe_of(config, text, seen=seen).characters_per_step / config.model.block_size / config.train.accumulate)
+    windows = round(
+        recipe_of(config, text, seen=seen, most=most).characters_per_step / config.model.block_size / config.train.accumulate
+    )
     batch = multiple(windows, of=processes)
     return settings.choose(f"about {law.STEPS:,} steps or more", train={"batch_size": batch})
 
@@ -450,9 +522,9 @@ def completed(settings: Settings, text: Text, *, seen: int, evaluations: int) ->
     return settings.choose("the time", train=length, checkpoint={"interval": interval})
 
 
-def recipe_of(config: Config, text: Text, *, seen: int) -> law.Recipe:
-    """The recipe of the law for a run with these settings that sees this many characters."""
-    return law.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+def recipe_of(config: Config, text: Text, *, seen: int, most: int = 0) -> law.Recipe:
+    """The recipe of the law for a run with these settings that sees this many characters, `most` of them in a step."""
+    return law.recipe_for(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name, most=most)
 
 
 def in_blocks(config: Config) -> int:

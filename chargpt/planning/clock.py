@@ -44,8 +44,12 @@ class Clock:
     faster if all steps of a window are on average, so that a disturbance during the last measurement is found soon.
     """
 
-    def __init__(self, *, steps_left: int, deadline: float | None = None, min_evaluations: int = 0) -> None:
+    def __init__(
+        self, *, steps_left: int, deadline: float | None = None, min_evaluations: int = 0, waits_every: int = 1
+    ) -> None:
         """`deadline`, on time.perf_counter, is when the run shall end; None sets no limit. `min_evaluations` is the user's.
+
+        The host waits for the device after `waits_every` steps, so only their mean is a time of a step.
 
         time.monotonic would do as well, but on Windows, before Python 3.13, it stands still for 16 ms: several small steps.
         """
@@ -55,7 +59,7 @@ class Clock:
         self.evaluation_seconds = 0.0  # of an evaluation with what follows it: the faster of the last two
         self.seconds_per_step = 0.0  # as last measured
         self.reserve = 0.0  # seconds for what precedes and follows the training, as last measured
-        self._steps_left, self._min_evaluations = steps_left, min_evaluations
+        self._steps_left, self._min_evaluations, self._waits_every = steps_left, min_evaluations, waits_every
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
         self._measured = self._lap = self._window_start = (SETTLING_STEPS, 0.0)
         self._evaluations: list[float] = []  # seconds of the last two
@@ -84,7 +88,9 @@ class Clock:
 
     def _look_at_window(self) -> None:
         """Take the speed of the steps in the window, and begin the next window."""
-        self._speed, was_slow = _faster_half(self._window), self._is_slow
+        every = min(self._waits_every, len(self._window))
+        means = [sum(self._window[at : at + every]) / every for at in range(0, len(self._window) - every + 1, every)]
+        self._speed, was_slow = _faster_half(means), self._is_slow
         mean = sum(self._window) / len(self._window)
         self._fastest = min(self._fastest, self._speed)
         self._is_slow = self._speed > (RECOVERED if was_slow else SLOW) * self._fastest

@@ -1,11 +1,12 @@
-"""How much memory a training takes, and whether the machine has it: a run that cannot fit is refused before its first step."""
+"""How much memory a training takes, and whether a CPU has it: a run that cannot fit is refused before its first step.
 
-from pathlib import Path
+On a GPU, the trainer tries, and computes fewer rows at once if they do not fit.
+"""
 
 import torch
 
 from chargpt.config import Config
-from chargpt.device import choose_device, choose_precision
+from chargpt.device import choose_device, choose_precision, memory_free
 from chargpt.errors import Option, UserError
 from chargpt.training.runtime import may_be_in_c
 
@@ -20,8 +21,6 @@ BYTES_PER_PARAMETER = 16
 BYTES_OF_FIRST_WEIGHTS = 4
 # Gradients that steps compiled from C keep at most, in float32: one for each part of the batch. They pack each matrix twice.
 PARTS_OF_BATCH = 8
-# Of Linux: what can be used without swapping.
-MEMINFO = Path("/proc/meminfo")
 
 
 class NotEnoughMemory(UserError):
@@ -46,19 +45,6 @@ def _bytes_per_parameter(config: Config) -> int:
     return BYTES_PER_PARAMETER + BYTES_OF_FIRST_WEIGHTS * bool(config.optim.start_decay)
 
 
-def memory_free(device: torch.device) -> int | None:
-    """The bytes that are free for a training on `device`: of a GPU, or of Linux. None where it is not known."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if device.type == "mps":  # what Metal recommends to use at most, less what this process has
-        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
-    try:
-        lines = MEMINFO.read_text(encoding="ascii").splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        return None
-
-
 def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_machine: int = 1, has_begun: bool = False) -> None:
     """Raise NotEnoughMemory, with the setting to lower, if the training of `config` cannot fit. No model is made for it.
 
@@ -67,10 +53,9 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_mach
     """
     device = choose_device(config.runtime.device)
     free = memory_free(device)
-    if free is None:
+    if free is None or device.type != "cpu":
         return
-    if device.type == "cpu":
-        free //= on_machine
+    free //= on_machine
     precision = choose_precision(config.runtime.precision, device)
     shape = config.model
     parameters = shape.n_layer * 12 * shape.n_embd**2 + (vocab_size + shape.block_size) * shape.n_embd  # about

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chargpt.config import Config
+from chargpt.graphs import WARM_UP
 from chargpt.planning.memory import memory_needed
 from chargpt.terminal import Notice, clock, plural
 from chargpt.text.corpus import Corpus
@@ -185,9 +186,9 @@ def step_parts(trainer: Trainer) -> tuple[float, float]:
     gradients: list[float] = []
     updates: list[float] = []
     with ThreadSpinning(trainer.runtime):
-        if trainer.runtime.compile:  # the first call compiles, the second one records CUDA graphs
-            trainer.rehearse()
-            trainer.rehearse()
+        if trainer.runtime.compile or trainer.runtime.runs_ahead:  # the first call compiles, the last one records graphs
+            for _ in range(WARM_UP + 1):
+                trainer.rehearse()
         while _wants_another(gradients):
             gradients.append(_seconds(lambda: trainer.rehearse(timed)))
         while _wants_another(updates):

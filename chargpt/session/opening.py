@@ -31,7 +31,7 @@ from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.initialisation import initial_model
 from chargpt.training.parallel import Group
-from chargpt.training.runtime import WORTH_COMPILING, Runtime, choose_runtime
+from chargpt.training.runtime import Runtime, choose_runtime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def open_plan(plan: Plan, *, checkpoints: Path, group: Group) -> Opening:
     if group.size > 1:
         vocab_size = corpus.tokenizer.vocab_size
         check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size)
-    worth_compiling = config.train.max_steps * config.chars_per_step >= WORTH_COMPILING
+    worth_compiling = plan.worth_compiling
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
     run = Run(check_free(plan.folder, checkpoints))
     check_free(plan.folder, checkpoints)  # again, now that it is locked: another program may have made it

@@ -133,7 +133,8 @@ class Session:
             )
             trainer.progress = opening.state.progress.copy()
             if checkpoint is not None:
-                check_tensors(checkpoint.training, trainer.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
+                tensors = trainer.optimizer.suitable(checkpoint.training)
+                check_tensors(tensors, trainer.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
                 trainer.load(TrainerState(checkpoint.weights, checkpoint.training, trainer.progress))
             elif run is not None and opening.state.stage == 1:
                 saved = [*trainer.model.state_dict().values(), *trainer.optimizer.tensors().values()]
@@ -198,7 +199,8 @@ class Session:
                 said._replace(text=Message(f"{name}: ", said.text)) if said.label == "training" else said for said in about
             ]
         journal.add([notice for notice in about if notice.label == "training" or not follows])  # the rest was told
-        journal.add(self.choices)
+        journal.add([*self.choices, *trainer.notices])
+        trainer.notices.clear()
         if run is None or follows:
             return
         curves = f"python -m tensorboard.main --logdir {shown(run.folder.parent)}"
@@ -216,15 +218,18 @@ class Session:
     def recording(self) -> Iterator[Clock]:
         """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
         trainer, train = self.trainer, self.trainer.config.train
-        step = trainer.progress.step
-        name = name_of_stage(trainer.config, self.stage)
+        step, name = trainer.progress.step, name_of_stage(trainer.config, self.stage)
         with self.journal.recording(self.run, trainer.config, progress=trainer.progress, is_new=self.saved is None, name=name):
-            self.clock = Clock(steps_left=train.max_steps - step, deadline=self.deadline, min_evaluations=train.min_evaluations)
+            every = train.log_interval if trainer.runtime.runs_ahead else 1
+            left, least = train.max_steps - step, train.min_evaluations
+            self.clock = Clock(steps_left=left, deadline=self.deadline, min_evaluations=least, waits_every=every)
             yield self.clock
 
     def record(self, report: Step) -> None:
         """Record the mean training loss since the last record, what the last step reported, and the speed."""
         trainer, journal = self.trainer, self.journal
+        journal.add(trainer.notices)
+        trainer.notices.clear()
         speed = self.clock.steps_per_second() * trainer.config.chars_per_step
         journal.record_training(trainer.progress.step, trainer.progress.take_mean_loss(), report, chars_per_second=speed)
         if (slower := self.clock.slowdown()) and self.told_slow < MAX_TOLD:

@@ -1,15 +1,18 @@
 """The batch of a step: windows of the training text, as a pure function of (seed, step)."""
 
 import mmap
+import weakref
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from chargpt.device import sent
 from chargpt.text.shuffle import splitmix64
 
 BLOCK = 1024  # samples whose starts are computed at once
 PART = 2**22  # ids copied to a device at once
+_ON_DEVICE: dict[tuple[int, torch.device], Tensor] = {}  # copies of arrays that live, by their id
 LARGE = 2**28  # bytes; windows of a larger text are requested from the disk in advance
 
 
@@ -22,7 +25,7 @@ class Batches:
     samples, batch_size for each of its micro-batches. Nothing else that a run does (evaluate, log, sample, stop and resume)
     changes them.
 
-    Batches are on `device`. With `resident`, the ids are copied there once, and batches are gathered there.
+    Batches are on `device`. With `resident`, the ids on that device, they are gathered there.
     """
 
     def __init__(
@@ -34,7 +37,7 @@ class Batches:
         seed: int,
         accumulate: int = 1,
         device: torch.device = torch.device("cpu"),
-        resident: bool = False,
+        resident: Tensor | None = None,
     ) -> None:
         assert ids.ndim == 1 and len(ids) > 0
         if len(ids) <= block_size:  # a text shorter than the context of a start is repeated
@@ -46,12 +49,7 @@ class Batches:
         self._batch_size, self._accumulate = batch_size, accumulate
         self._cached = (-1, np.empty(0, np.int64))
         self._device = device
-        self._resident: Tensor | None = None
-        if resident:  # torch indexes by no unsigned type but uint8
-            self._resident = torch.empty(len(ids), dtype=torch.uint8 if ids.dtype == np.uint8 else torch.int32, device=device)
-            for start in range(0, len(ids), PART):
-                self._resident[start : start + PART] = torch.from_numpy(ids[start : start + PART].astype(np.int32))
-            self._offsets = torch.arange(block_size + 1, device=device)
+        self._resident, self._offsets = resident, torch.arange(block_size + 1, device=device)
         file: object = ids.base
         self._file = file if isinstance(file, mmap.mmap) and ids.nbytes > LARGE else None
 
@@ -60,13 +58,18 @@ class Batches:
 
         The targets are the characters after the inputs.
         """
+        return self.windows(sent(self.fetch(step, micro, rows), self._device))
+
+    def fetch(self, step: int, micro: int, rows: slice) -> Tensor:
+        """What `windows` needs for a batch, on the host, int64: characters (B, T + 1), or where they begin (B,)."""
         starts = self.starts(step, micro)[rows]
-        if self._resident is None:
-            windows = torch.from_numpy(self._rows[starts].astype(np.int64)).to(self._device)  # (B, T + 1)
-        else:
-            places = torch.from_numpy(starts).to(self._device, non_blocking=True)[:, None] + self._offsets
-            windows = self._resident[places].long()
-        return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+        return torch.from_numpy(self._rows[starts].astype(np.int64) if self._resident is None else starts)
+
+    def windows(self, fetched: Tensor) -> tuple[Tensor, Tensor]:
+        """The batch that was fetched and copied to the device."""
+        if self._resident is not None:
+            fetched = self._resident[fetched[:, None] + self._offsets].long()
+        return fetched[:, :-1].contiguous(), fetched[:, 1:].contiguous()
 
     def starts(self, step: int, micro: int = 0) -> np.ndarray:
         """Where the windows of `batch(step, micro)` begin, (B,) int64."""
@@ -99,6 +102,19 @@ class Batches:
         key = keys_of(epochs, self._seed)
         positions = permuted(positions, self.per_epoch, key[1:])
         return (positions * np.uint64(self._block_size) + key[0] % np.uint64(self._slack)).astype(np.int64)
+
+
+def on_device(ids: np.ndarray, device: torch.device) -> Tensor:
+    """All `ids` on `device`, copied there once as long as the array lives: for candidates, sweeps and stages."""
+    if (known := _ON_DEVICE.get((id(ids), device))) is not None:
+        return known
+    # Torch indexes by no unsigned type but uint8.
+    copied = torch.empty(len(ids), dtype=torch.uint8 if ids.dtype == np.uint8 else torch.int32, device=device)
+    for start in range(0, len(ids), PART):
+        copied[start : start + PART] = torch.from_numpy(ids[start : start + PART].astype(np.int32))
+    _ON_DEVICE[id(ids), device] = copied
+    weakref.finalize(ids, _ON_DEVICE.pop, (id(ids), device))
+    return copied
 
 
 def keys_of(epochs: np.ndarray, seed: int) -> np.ndarray:

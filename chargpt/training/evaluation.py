@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chargpt.device import sent
 from chargpt.interrupt import Interrupt
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT
@@ -53,7 +54,7 @@ def evaluate(
                 if interrupt is not None and interrupt.came_here:
                     break
                 if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
-                    inputs, targets = (torch.from_numpy(values).to(device) for values in (batch.inputs, batch.targets))
+                    inputs, targets = (sent(torch.from_numpy(values), device) for values in (batch.inputs, batch.targets))
                     loss = model(inputs, targets) if kernel is None else _cross_entropy(kernel.logits(inputs), targets)
                     # In this order: Metal has no float64.
                     sums[number] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chargpt.device import sent
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import windows_at
 from chargpt.training.batches import keys_of, permuted
@@ -49,14 +50,23 @@ class ItemBatches:
 
     def batch(self, step: int, micro: int = 0, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a micro-batch of `step`, or of some of its rows, (B, T) int64 each."""
+        return self.windows(sent(self.fetch(step, micro, rows), self._device))
+
+    def fetch(self, step: int, micro: int, rows: slice) -> Tensor:
+        """Inputs and targets in the memory of the host, (2, B, T) int64."""
         first = (step * self._accumulate + micro) * self._batch_size
         epochs, numbers = np.divmod(np.arange(first, first + self._batch_size)[rows], self.per_epoch)
-        inputs = np.empty((len(epochs), self._block_size), np.int64)
-        targets = np.empty_like(inputs)
+        both = np.empty((2, len(epochs), self._block_size), np.int64)
+        inputs, targets = both
         for epoch in np.unique(epochs):
             own = epochs == epoch
             inputs[own], targets[own] = self._of_epoch(int(epoch)).windows(numbers[own], self._block_size)
-        return torch.from_numpy(inputs).to(self._device), torch.from_numpy(targets).to(self._device)
+        return torch.from_numpy(both)
+
+    def windows(self, fetched: Tensor) -> tuple[Tensor, Tensor]:
+        """The batch that was fetched and copied to the device."""
+        inputs, targets = fetched
+        return inputs, targets
 
     def _of_epoch(self, epoch: int) -> "_Layout":
         if epoch not in self._layouts:

@@ -1,6 +1,6 @@
 """Optimizers: AdamW, and Muon for the matrices inside the blocks with AdamW for the rest.
 
-An optimizer updates the vector of a `FlatWeights` from its gradient. It has a method `step(rate)`, its state as `states`, and
+An optimizer updates the vector of a `FlatWeights` from its gradient. It has a method `step`, its state as `states`, and
 `rehearse()` if an update has large matrix products. A new one is a class with these, an entry in `OPTIMIZERS` of
 optimizer_kinds.py, and its name among the types of `OptimConfig.name`. planning/memory.py expects two vectors of state
 (BYTES_PER_PARAMETER), and with `optim.start_decay` a third one.
@@ -23,6 +23,11 @@ from chargpt.training.weights import DOWN, EMBEDDING, SQUARE, UP, FlatWeights
 NEWTON_SCHULZ = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 
 
+# In float16, small gradients become 0, so the loss is multiplied by a scale (arXiv 1710.03740): the first one, which is halved
+# when a gradient overflows and doubled after so many steps without an overflow. Then the name of both in a checkpoint.
+FIRST_SCALE, DOUBLED_AFTER, LOSS_SCALE = 2.0**16, 2000, "loss_scale"
+
+
 class State(NamedTuple):
     """A vector of the state, for a span of the vector of weights."""
 
@@ -43,6 +48,9 @@ class Optimizer:
     def __init__(self, weights: FlatWeights) -> None:
         self._weights = weights
         self._count = torch.zeros((), device=weights.vector.device)  # steps taken
+        self.scaling: Tensor | None = None  # the scale of the loss, and the steps since it changed
+        if weights.precision == torch.float16:
+            self.scaling = torch.tensor([FIRST_SCALE, 0.0], device=weights.vector.device)
 
     def _zeros(self, quantity: str, span: slice) -> State:
         return State(quantity, span, torch.zeros_like(self._weights.vector[span]))
@@ -51,38 +59,59 @@ class Optimizer:
         """The weights with which the run begins: those of now, until `load` brings back others."""
         return State("start", span, self._weights.vector[span].clone())
 
-    def _pull(self, first: State, amount: float) -> None:
+    def _pull(self, first: State, amount: float | Tensor) -> None:
         """Move the weights of `first` by this share of their distance from what they were (L2-SP, arXiv 1802.01483).
 
         It comes before an update, as weight decay does, so that the last update stays whole.
         """
-        self._weights.vector[first.span].lerp_(first.vector, min(1.0, amount))
+        amount = amount.clamp(max=1.0) if isinstance(amount, Tensor) else min(1.0, amount)
+        self._weights.vector[first.span].lerp_(first.vector, amount)
 
-    def step(self, rate: float) -> None:
-        """One update at learning rate `rate`."""
+    def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
+        """One update at learning rate `rate`. On a GPU, `skips` is 1 where it must change nothing, and 0 otherwise."""
         raise NotImplementedError
+
+    def rescale(self, overflows: Tensor) -> None:
+        """Halve the scale of the loss if the gradient `overflows` (1), or double it after DOUBLED_AFTER steps without (0)."""
+        assert self.scaling is not None
+        scale, steps = self.scaling
+        steps.add_(1).mul_(1 - overflows)
+        doubles = (steps >= DOUBLED_AFTER).float()
+        scale.mul_((1 + doubles) / (1 + overflows)).clamp_(1.0, FIRST_SCALE)
+        steps.mul_(1 - doubles)
 
     def rehearse(self) -> None:
         """Compute the large matrix products of an update, if it has any, and discard them: to measure their time."""
 
     def vectors(self) -> list[Tensor]:
         """All of the state."""
-        return [self._count, *(state.vector for state in self.states)]
+        scaling = [] if self.scaling is None else [self.scaling]
+        return [self._count, *scaling, *(state.vector for state in self.states)]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Views of the state as `parameter/quantity`, in the shape of each parameter, and the number of steps."""
+        """Views of the state as `parameter/quantity`, in the shape of each parameter, the number of steps, and LOSS_SCALE."""
         shapes = {name: parameter.shape for name, parameter in self._weights.model.named_parameters()}
-        return {"step": self._count} | {
-            f"{name}/{quantity}": vector[place.start - span.start : place.stop - span.start].view(shapes[name])
-            for quantity, span, vector in self.states
-            for name, place in self._weights.spans.items()
-            if span.start <= place.start < span.stop
-        }
+        scaling = {} if self.scaling is None else {LOSS_SCALE: self.scaling}
+        return (
+            {"step": self._count}
+            | scaling
+            | {
+                f"{name}/{quantity}": vector[place.start - span.start : place.stop - span.start].view(shapes[name])
+                for quantity, span, vector in self.states
+                for name, place in self._weights.spans.items()
+                if span.start <= place.start < span.stop
+            }
+        )
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the state that another optimizer of this kind gave as `tensors()`."""
         for name, own in self.tensors().items():
-            own.copy_(tensors[name])
+            own.copy_(self.suitable(tensors)[name])
+
+    def suitable(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """`tensors` of a checkpoint, of any precision: with the LOSS_SCALE of now in place of a missing one."""
+        scaling = {} if self.scaling is None else {LOSS_SCALE: tensors.get(LOSS_SCALE, self.scaling)}
+        return {name: tensor for name, tensor in tensors.items() if name != LOSS_SCALE} | scaling
 
 
 class AdamW(Optimizer):
@@ -99,13 +128,12 @@ class AdamW(Optimizer):
         self._ranges = [(first, stop, decay) for first, stop, decay in ranges if first < stop]
 
     @torch.no_grad()
-    def step(self, rate: float) -> None:
-        """One update at learning rate `rate`."""
+    def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
         # The functional form: torch.optim.AdamW imports torch's compiler, which takes longer than importing torch itself.
         vector, gradient, offset, (beta1, beta2) = self._weights.vector, self._weights.gradient, self._start, self._betas
         exp_avg, exp_avg_sq = self.states[0].vector, self.states[1].vector
         if self._start_decay:
-            self._pull(self.states[2], rate * self._start_decay)
+            self._pull(self.states[2], rate * self._start_decay * _kept(skips))
         for first, stop, decay in self._ranges:
             adamw(
                 [vector[first:stop]],
@@ -115,6 +143,7 @@ class AdamW(Optimizer):
                 [],
                 [self._count.clone()],
                 fused=True,
+                found_inf=skips,
                 amsgrad=False,
                 maximize=False,
                 beta1=beta1,
@@ -123,7 +152,7 @@ class AdamW(Optimizer):
                 weight_decay=decay,
                 eps=1e-8,
             )
-        self._count += 1
+        self._count += _kept(skips)
 
 
 class Muon(Optimizer):
@@ -145,20 +174,26 @@ class Muon(Optimizer):
         self.states = [*self._adamw.states, self._momentum, *([self._first(matrices)] if config.start_decay else [])]
 
     @torch.no_grad()
-    def step(self, rate: float) -> None:
-        """One update at learning rate `rate`."""
-        self._adamw.step(rate)
+    def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
+        self._adamw.step(rate, skips)
+        kept = _kept(skips)
         if self._start_decay:
-            self._pull(self.states[-1], rate * self._start_decay)
+            self._pull(self.states[-1], rate * self._start_decay * kept)
         gradient, momentum = self._weights.gradient[self._momentum.span], self._momentum.vector
-        momentum.lerp_(gradient, 1 - self._beta)
+        if skips is not None:
+            gradient.masked_fill_(skips.bool(), 0.0)
+        momentum.lerp_(gradient, (1 - self._beta) * kept)
         nesterov = gradient.lerp(momentum, self._beta)
         updates = self._orthogonalised([nesterov[span] for span, *_ in self._stacks])
         for (span, *_), update in zip(self._stacks, updates):
             # The update has the size that AdamW's would have, so that both use the same rate (arXiv 2502.16982).
             scale = 0.2 * math.sqrt(max(update.shape[1:]))
             matrices = self._weights.vector[span].view(update.shape)
-            matrices.mul_(1 - rate * self._decay).add_(update, alpha=-rate * scale)
+            matrices.mul_(1 - rate * self._decay * kept)
+            if isinstance(rate, Tensor):
+                matrices.addcmul_(update, -rate * scale * kept)
+            else:
+                matrices.add_(update, alpha=-rate * scale)
 
     @torch.no_grad()
     def rehearse(self) -> None:
@@ -171,6 +206,11 @@ class Muon(Optimizer):
             return [orthogonalised(stack, self._weights.precision) for stack in matrices]
         self._weights.step.orthogonalise(matrices, NEWTON_SCHULZ)
         return matrices
+
+
+def _kept(skips: Tensor | None) -> float | Tensor:
+    """The share of an update that is made."""
+    return 1.0 if skips is None else 1 - skips
 
 
 def orthogonalised(matrices: Tensor, precision: torch.dtype) -> Tensor:

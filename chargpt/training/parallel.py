@@ -111,6 +111,9 @@ class Group:
             return asked
         if asked.index is not None:
             raise UserError(f"runtime.device: {asked} given; with several processes use cuda, and each takes a GPU of its own")
+        if (count := torch.cuda.device_count()) < self.local_size:
+            what = f"{self.local_size} processes on a machine with {count}; start one for each, by --nproc-per-node {count}"
+            raise UserError(f"GPUs: {what}, or add --device cpu")
         torch.cuda.set_device(self.local_rank)
         return torch.device("cuda", self.local_rank)
 

@@ -1,6 +1,7 @@
 """What a run computes with: device, precision, threads, compiled or not. Chosen once and recorded in every checkpoint."""
 
 import contextlib
+import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from chargpt.config import Config
-from chargpt.device import choose_device, choose_precision
+from chargpt.device import choose_device, choose_precision, memory_free, why_not_cuda
 from chargpt.errors import Option, UserError
 from chargpt.kernels.attention import PANEL, FusedAttention, fused_attention, supports
 from chargpt.kernels.compiler import Unavailable
@@ -20,7 +21,12 @@ from chargpt.model import GPT
 from chargpt.terminal import one_line
 from chargpt.training.parallel import Group
 
-WORTH_COMPILING = 30e6  # training characters on a GPU that make up for a minute of compiling; a guess, not measured
+# Seconds that compiling takes, about: 25 for 6 layers on two slow cores.
+COMPILING_SECONDS = 30.0
+# Share of the time of recorded steps that compiled ones save, an estimate: what kernels that are fused do not read and write.
+COMPILED_SAVES = 0.2
+# Compiling is worth its time if it saves this many times as much.
+WORTH = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +41,14 @@ class Runtime:
     compile: bool = False
     processes: int = 1  # that train together
     trouble: str = ""  # why torch does not compile, although it should
-    slower: str = ""  # why `attention` is None on a CPU, and what to do, although there is one for this model
+    slower: str = ""  # why this is slower than it could be on this machine, and what to do
+    tf32: bool = False  # whether a GPU may use it for products in float32
+    deterministic: bool = False  # whether a GPU gives the same bits each time
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether the host goes on while the device computes. torch's Metal has no update that a number on it decides."""
+        return self.device.type not in ("cpu", "mps")
 
     def describe(self) -> str:
         """One line for the user."""
@@ -51,25 +64,35 @@ class Runtime:
     def environment(self) -> dict[str, str | int | bool]:
         """Everything that must be equal for a resumed run to be equal to the bit."""
         device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        driver = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)
+        gpu: dict[str, str | int | bool] = {
+            "cuda": f"{torch.version.cuda or torch.version.hip}, driver {driver()}",
+            "deterministic": self.deterministic,
+        }
         return {
             "torch": torch.__version__,
             "device": device,
             "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
-            "precision": str(self.precision).removeprefix("torch."),
+            "precision": "tf32" if self.tf32 else str(self.precision).removeprefix("torch."),
             "threads": self.threads,
             "processes": self.processes,
             "attention": "plain" if self.attention is None else f"compiled {self.attention.build}",
             "step": "torch" if self.step is None else f"native {self.step.build}",
             "compile": self.compile,
+            **(gpu if self.device.type == "cuda" else {}),
         }
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """In this block, torch computes gradients, with these threads, in float32 by default, and on a GPU with TF32."""
+        """In this block, torch computes gradients, with these threads, in float32 by default, and in equal bits if asked to."""
         threads, dtype, products = torch.get_num_threads(), torch.get_default_dtype(), torch.get_float32_matmul_precision()
         torch.set_num_threads(self.threads)
         torch.set_default_dtype(torch.float32)
-        torch.set_float32_matmul_precision("high")  # TF32 on GPUs that have it; no effect on a CPU
+        was_deterministic, is_full = torch.are_deterministic_algorithms_enabled(), self.runs_ahead and not self.tf32
+        torch.set_float32_matmul_precision("highest" if is_full else "high")  # of no effect on a CPU
+        if self.deterministic and self.device.type == "cuda":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which torch asks for
+            torch.use_deterministic_algorithms(True)
         try:
             with torch.enable_grad():
                 yield
@@ -77,18 +100,24 @@ class Runtime:
             torch.set_num_threads(threads)
             torch.set_default_dtype(dtype)
             torch.set_float32_matmul_precision(products)
+            torch.use_deterministic_algorithms(was_deterministic)
 
     def has_memory_for(self, ids: np.ndarray) -> bool:
         """Whether the device is a GPU with free memory for a whole text and much more."""
-        return self.device.type == "cuda" and 8 * len(ids) < torch.cuda.mem_get_info(self.device)[0]
+        return self.device.type == "cuda" and 8 * len(ids) < (memory_free(self.device) or 0)
 
     def compiled(self, model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
-        """`model`, with all GPTs in it, as training calls it: compiled by torch, if that was chosen, with CUDA graphs."""
+        """`model`, with all GPTs in it, as training calls it: compiled by torch, if that was chosen."""
         if not self.compile:
             return model
         for gpt in (module for module in model.modules() if isinstance(module, GPT)):
             gpt.position_table(gpt.config.block_size)  # a table that grows in the first step would be compiled twice
-        return torch.compile(model, mode="reduce-overhead", fullgraph=True, dynamic=False)
+        return torch.compile(model, fullgraph=True, dynamic=False)  # without CUDA graphs of its own: graphs.py records them
+
+
+def is_worth_compiling(seconds: float) -> bool:
+    """Whether a run of so many seconds on a GPU is compiled, unless the user decides it."""
+    return COMPILED_SAVES * seconds >= WORTH * COMPILING_SECONDS
 
 
 def may_be_in_c(config: Config) -> bool:
@@ -110,6 +139,9 @@ def choose_runtime(
     asked = config.runtime
     device = group.device(choose_device(asked.device))
     precision = choose_precision(asked.precision, device)
+    if precision == torch.float16 and device.type != "cuda":
+        what = f"runtime.precision: float16 given, which is for a CUDA GPU, and the device is {device.type}; use "
+        raise UserError(what, Option("runtime.precision", "auto"))
     compiled = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and worth_compiling
     trouble = _why_not_compile(device) if compiled else ""
     if trouble and asked.compile == "on":
@@ -125,6 +157,8 @@ def choose_runtime(
             attention = fused_attention(precision)
         except Unavailable as reason:
             slower = f"attention is not compiled, so steps take longer: {reason}"
+    if asked.device == "auto" and device.type == "cpu" and torch.cuda.is_available():
+        slower = f"{why_not_cuda(0)}; until then the CPU is used"
     is_torchs = saved_environment is not None and saved_environment.get("step") == "torch"
     step: StepKernel | None = None
     if asked.step == "native":
@@ -144,6 +178,8 @@ def choose_runtime(
         processes=group.size,
         trouble=trouble,
         slower=slower,
+        tf32=asked.precision == "tf32",
+        deterministic=asked.deterministic,
     )
 
 

@@ -6,8 +6,9 @@ while not trainer.is_finished:
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,22 +16,28 @@ import torch
 from torch import Tensor
 
 from chargpt.config import Config
+from chargpt.graphs import Graphs
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.runs.checkpoint_schema import Progress
+from chargpt.terminal import Notice, plural
 from chargpt.text.items import ItemMarks
-from chargpt.training.batches import Batches
+from chargpt.training.batches import Batches, on_device
 from chargpt.training.distillation import DistillationLoss, environment
 from chargpt.training.evaluation import evaluate
 from chargpt.training.item_batches import ItemBatches
 from chargpt.training.learning_rate import is_falling, learning_rate, replanned
 from chargpt.training.optimizer_kinds import make_optimizer
-from chargpt.training.parallel import Group
+from chargpt.training.parallel import FLAGS, Group
 from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
 
 # By `checkpoint.best`: a new checkpoint is the best one if its loss is less than this many nats above the lowest loss before.
 TOLERANCE = {"lowest": 0.0, "last": 0.1}
+
+
+# Steps on a GPU after which their numbers are read in any case.
+MOST_UNREAD = 1024
 
 
 class NotFinite(Exception):
@@ -61,7 +68,7 @@ def _batches(ids: np.ndarray, config: Config, *, runtime: Runtime, marks: ItemMa
     train, T = config.train, config.model.block_size
     size, accumulate, seed, device = train.batch_size, train.accumulate, train.seed, runtime.device
     if marks is None:
-        resident = runtime.has_memory_for(ids)
+        resident = on_device(ids, device) if runtime.has_memory_for(ids) else None
         return Batches(ids, T, batch_size=size, accumulate=accumulate, seed=seed, device=device, resident=resident)
     labels = train.label_loss
     return ItemBatches(
@@ -78,6 +85,10 @@ class Trainer:
 
     Each process of `group` computes its rows of a batch, and makes the same update from the sum of all gradients. All processes
     call the same methods in the same order.
+
+    A CPU and a GPU differ in two places, `_update` and `report`: a CPU reads the loss and the norm of a step before it updates,
+    while a GPU does not wait for the host. There, a step that is not finite changes nothing, and `report` reads the numbers of
+    all steps since it was called; `evaluate`, `state` and `check_weights` call it.
     """
 
     def __init__(
@@ -103,6 +114,13 @@ class Trainer:
         self._loss = runtime.compiled(distillation or working)
         self._expected = distillation and distillation.expected
         self.kernel = self.weights.by_kernel()  # what computes in place of `weights.working`, if there is one
+        self.notices: list[Notice] = []  # what the user should be told; whoever tells it empties the list
+        self._graphs, self._parts = Graphs(runtime.device), 1  # in which the rows of a micro-batch are computed
+        self._last = Step(0.0, 0.0, 0.0)
+        self._unread: list[tuple[int, float]] = []  # the number and the rate of each step whose numbers are on the GPU
+        if runtime.runs_ahead:
+            self._numbers = torch.zeros(MOST_UNREAD, FLAGS + 3, device=runtime.device)  # of each: loss, flags, norm, loss scale
+            self._rate = torch.zeros((), device=runtime.device)
 
     @property
     def model(self) -> GPT:
@@ -115,7 +133,11 @@ class Trainer:
         return self.progress.is_finished(self.config.train)
 
     def evaluate(self, ids: np.ndarray, *, marks: ItemMarks | None, interrupt: Interrupt) -> float | None:
-        """The mean loss of the weights as they are over `ids`, which may be items: see `evaluate` of evaluation.py."""
+        """The mean loss of the weights as they are over `ids`, which may be items: see `evaluate` of evaluation.py.
+
+        Raises NotFinite, as `report`.
+        """
+        self.report()
         working = self.weights.working
         return evaluate(working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
 
@@ -127,56 +149,141 @@ class Trainer:
         self.progress.record_evaluation(loss, sample=sample, is_falling=falling, tolerance=tolerance)
 
     def step(self) -> Step:
-        """Take one step: the gradient of a batch, clipping, an update.
+        """`advance`, and its `report`."""
+        self.advance()
+        return self.report()
 
-        Raises NotFinite, with the weights unchanged, when the loss or the gradient is not finite. A step in
+    def advance(self) -> None:
+        """Take one step: the gradient of a batch, clipping, an update. On a GPU, do not wait for it.
+
+        On a CPU, raises NotFinite, with the weights unchanged, when the loss or the gradient is not finite. A step in
         `progress.skipped` changes nothing and is not counted in the losses.
         """
         progress, step = self.progress, self.progress.step
-        if step in progress.skipped:
-            progress.step += 1
-            return Step(0.0, 0.0, self.rate_of(step))
-        with self.group.summing(self.weights.summed):
-            self.weights.tail[0] = self._compute_gradient(step)
-        # With the text on a GPU, this is the only point of a step that waits for it.
-        loss, *flags, grad_norm = torch.cat((self.weights.tail, self.weights.gradient_norm().view(1))).tolist()
-        self.group.read(flags)
-        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise NotFinite(f"loss {loss}, gradient norm {grad_norm}", step=step)
-        limit = self.config.optim.grad_clip or math.inf
-        if grad_norm > limit:
-            self.weights.gradient *= limit / grad_norm
         rate = self.rate_of(step)
-        self.optimizer.step(rate)
-        self.weights.refresh()
+        if step in progress.skipped:
+            progress.step, self._last = step + 1, Step(0.0, 0.0, rate)
+            return
+        with self.group.summing(self.weights.summed):
+            self._in_memory(functools.partial(self._compute_gradient, step))
+        self._update(step, rate)
         progress.step += 1
-        progress.loss_sum += loss
         progress.loss_count += 1
-        return Step(loss, grad_norm, rate)
 
-    def _compute_gradient(self, step: int) -> Tensor:
-        """Compute the gradient of the own rows of the batch; their share of the loss."""
+    def report(self) -> Step:
+        """What the last step reports. Raises NotFinite for the first step since the last call that was not finite."""
+        unread, self._unread = self._unread, []
+        if unread:  # the only point at which the host waits for a GPU
+            for (step, rate), numbers in zip(unread, self._numbers[: len(unread)].tolist()):
+                self._count(step, rate, *numbers)
+        if self._graphs.trouble:
+            what = f"this GPU cannot record a step ({self._graphs.trouble}), so each takes longer"
+            self.notices, self._graphs.trouble = [*self.notices, Notice("slower", what)], ""
+        return self._last
+
+    def _update(self, step: int, rate: float) -> None:
+        """Clip the gradient, and update the weights, unless the loss or the gradient of `step` is not finite."""
+        if not self.runtime.runs_ahead:
+            loss, *flags, norm = torch.cat((self.weights.tail, self.weights.gradient_norm().view(1))).tolist()
+            self._count(step, rate, loss, *flags, norm)
+            limit = self.config.optim.grad_clip or math.inf
+            if norm > limit:
+                self.weights.gradient *= limit / norm
+            self.optimizer.step(rate)
+            self.weights.refresh()
+            return
+        self._rate.fill_(rate)
+        self._graphs.run("update", self._update_on_device)
+        self._numbers[len(self._unread)].copy_(self._row)
+        self._unread.append((step, rate))
+        if len(self._unread) == MOST_UNREAD:
+            self.report()
+
+    @torch.no_grad()
+    def _update_on_device(self) -> None:
+        """`_update` for a GPU, which decides nothing by the numbers."""
+        weights, scaling = self.weights, self.optimizer.scaling
+        scale = weights.tail.new_ones(1) if scaling is None else scaling[:1]
+        norm = weights.gradient_norm() / scale
+        self._row = torch.cat((weights.tail, norm, scale))
+        skips = (weights.tail[0] + norm[0]).isfinite().logical_not().float()
+        limit = self.config.optim.grad_clip or math.inf
+        weights.gradient *= (limit / norm).clamp(max=1) / scale
+        self.optimizer.step(self._rate, skips)
+        if scaling is not None:
+            self.optimizer.rescale(norm[0].isfinite().logical_not().float())
+        weights.refresh()
+
+    def _count(self, step: int, rate: float, loss: float, *numbers: float) -> None:
+        """Take the numbers of a step into the account: flags of the group, the norm, and in float16 the scale of the loss."""
+        *flags, norm, scale = (*numbers, 1.0)[: FLAGS + 2]
+        self.group.read(flags)
+        if not (math.isfinite(loss) and (math.isfinite(norm) or scale > 1)):
+            raise NotFinite(f"loss {loss}, gradient norm {norm}", step=step)
+        self.progress.loss_sum += loss
+        self._last = Step(loss, norm if math.isfinite(norm) else self._last.grad_norm, rate)
+
+    def _compute_gradient(self, step: int) -> None:
+        """Compute the gradient of the own rows of the batch, and their share of the loss."""
         train = self.config.train
         seed = ((train.seed * 1_000_003 + step) * self.group.size + self.group.rank) % 2**63  # of dropout
         if self.config.model.dropout:
             torch.manual_seed(seed)
-        total = torch.zeros((), device=self.runtime.device)
         for micro in range(train.accumulate):
-            total += self._add_gradient(step, micro, self.rows, seed=seed * train.accumulate + micro)
-        return total
+            self._add_gradient(step, micro, self.rows, seed=seed * train.accumulate + micro)
 
-    def _add_gradient(self, step: int, micro: int, rows: slice, *, seed: int) -> Tensor | float:
-        """Add the gradient of these rows of a micro-batch; their share of the loss."""
-        idx, targets = self._batches.batch(step, micro, rows)
-        shares = self.config.train.accumulate * self.group.size
+    def _in_memory(self, function: Callable[[], None]) -> None:
+        """Run `function`, which computes a gradient; if a GPU has not enough memory for it, again with fewer rows at once.
+
+        The sum over all rows is the same but for rounding.
+        """
+        while True:
+            try:
+                return function()
+            except torch.OutOfMemoryError:
+                if self.rows.stop - self.rows.start == self._parts:
+                    raise
+            self._halve_rows()  # after the block, whose error holds the tensors
+
+    def _add_gradient(self, step: int, micro: int, rows: slice, *, seed: int) -> None:
+        """Add the gradient of these rows of a micro-batch, and their share of the loss; the first one begins a new sum."""
+        size = (rows.stop - rows.start) // self._parts
+        for start in range(rows.start, rows.stop, size):
+            begins = micro == 0 and start == rows.start
+            fetched = self._graphs.place(self._batches.fetch(step, micro, slice(start, start + size)))
+            self._graphs.run(f"gradient {begins}", functools.partial(self._add_gradient_of, fetched, seed=seed, begins=begins))
+
+    def _add_gradient_of(self, fetched: Tensor, *, seed: int, begins: bool) -> None:
+        weights, shares = self.weights, self.config.train.accumulate * self.group.size * self._parts
+        idx, targets = self._batches.windows(fetched)
+        share: Tensor | float
         if self.kernel is not None:
             expected = None if self._expected is None else self._expected(idx, targets)
-            begins = self.weights.begins_gradient()
             mean = self.kernel.add_gradient(idx, targets, scale=1 / shares, seed=seed, begins=begins, expected=expected)
-            return mean / shares
-        loss = self._loss(idx, targets) / shares
-        self.weights.add_gradient(loss)
-        return loss.detach()
+            share = mean / shares
+        else:
+            loss = self._loss(idx, targets) / shares
+            scale = None if self.optimizer.scaling is None else self.optimizer.scaling[0]
+            weights.add_gradient(loss, begins=begins, scale=scale)
+            share = loss.detach()
+        if begins:
+            weights.tail[0] = share
+        else:
+            weights.tail[0] += share
+
+    def _halve_rows(self) -> None:
+        """From now on, compute half of the rows at once, or fewer if their number is odd."""
+        count, before = self.rows.stop - self.rows.start, self._parts
+        self._parts = next(parts for parts in range(2 * before, count + 1) if count % parts == 0)
+        self.release()
+        what = f"not enough for {plural(count // before, 'window')} at once, so {count // self._parts} at a time are computed"
+        self.notices.append(Notice("memory", what))
+
+    def release(self) -> None:
+        """Free the memory that only steps need; a further step takes it again."""
+        self._graphs = Graphs(self.runtime.device)
+        if self.runtime.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def rehearse(self, windows: int = 0) -> None:
         """Compute the gradient of one micro-batch of the next step and discard it: to measure the time that this takes.
@@ -184,13 +291,12 @@ class Trainer:
         `windows` are those that are computed; 0 for all of this process.
         """
         rows = slice(self.rows.start, self.rows.start + windows) if windows else self.rows
-        self._add_gradient(self.progress.step, 0, rows, seed=0)
+        self._in_memory(functools.partial(self._add_gradient, self.progress.step, 0, rows, seed=0))
         self._wait_for_device()
-        self.weights.refresh()
 
     def rehearse_update(self) -> None:
         """Compute the products of an update and discard them: to measure the time that they take."""
-        self.optimizer.rehearse()
+        self._graphs.run("products of an update", self.optimizer.rehearse)
         self._wait_for_device()
 
     def _wait_for_device(self) -> None:
@@ -216,16 +322,19 @@ class Trainer:
         )
 
     def check_weights(self) -> None:
-        """Raise NotFinite if a weight is not finite: such weights must not be saved."""
+        """Raise NotFinite if a step, or a weight, is not finite: such weights must not be saved."""
+        self.report()
         if not self.weights.are_finite():
             raise NotFinite("the weights are not finite after it", step=self.progress.step - 1)
 
     def state(self) -> TrainerState:
-        """The state, as views: the next step changes them."""
+        """The state, as views: the next step changes them. Raises NotFinite, as `report`."""
+        self.report()
         return TrainerState(self.model.state_dict(), self.optimizer.tensors(), self.progress.copy())
 
     def load(self, state: TrainerState) -> None:
         """Continue from `state`, which a trainer of the same model and optimizer gave."""
+        self._unread = []
         self.model.load_state_dict(state.weights)
         self.optimizer.load(state.optimizer)
         self.progress = state.progress.copy()

@@ -53,7 +53,6 @@ class FlatWeights:
         self.vector = torch.cat([parameter.detach().flatten() for _, parameter in named])
         self.summed = self.vector.new_zeros(len(self.vector) + 1 + FLAGS)  # what processes sum: gradient, loss, flags
         self.gradient, self.tail = self.summed[: len(self.vector)], self.summed[len(self.vector) :]
-        self._outdated = True  # the gradient belongs to earlier weights
         self._view(model, self.vector)
         if precision == torch.float32:
             tensors = (*model.parameters(), *model.buffers())
@@ -64,28 +63,37 @@ class FlatWeights:
             self._view(self.working, self.computing)
         for block in self.working.blocks:
             block.attn.fused = attention
+        self._part: Tensor | None = None  # the gradient of a further micro-batch, in `precision`
         parameters = dict(self.working.named_parameters())
         self._inputs = [parameters[name] for name in self.spans]
-        self._slots = [self.gradient[span].view(parameters[name].shape) for name, span in self.spans.items()]
+        self._slots = self._views(self.gradient)
 
     def _view(self, model: GPT, vector: Tensor) -> None:
         for name, parameter in model.named_parameters():
             parameter.data = vector[self.spans[name]].view(parameter.shape)
+
+    def _views(self, vector: Tensor) -> list[Tensor]:
+        return [vector[span].view(tensor.shape) for span, tensor in zip(self.spans.values(), self._inputs)]
 
     def of_kind(self, kind: int) -> slice:
         """The part of the vector with the parameters of a kind."""
         spans = [span for name, span in self.spans.items() if self.kinds[name] == kind]
         return slice(spans[0].start, spans[-1].stop) if spans else slice(0, 0)
 
-    def add_gradient(self, loss: Tensor) -> None:
-        """Add the gradient of `loss`, computed with `working`, to the gradients since the weights last changed."""
-        parts = torch.autograd.grad(loss, self._inputs)
-        (torch._foreach_copy_ if self.begins_gradient() else torch._foreach_add_)(self._slots, parts)
+    def add_gradient(self, loss: Tensor, *, begins: bool, scale: Tensor | None = None) -> None:
+        """Add the gradient of `loss`, computed with `working` and multiplied by `scale`, to the one in the vector.
 
-    def begins_gradient(self) -> bool:
-        """Whether the gradient that is added next is the first one since the weights last changed; call this once for each."""
-        begins, self._outdated = self._outdated, False
-        return begins
+        It replaces that one if it `begins` a new sum.
+        """
+        parts = torch.autograd.grad(loss, self._inputs, scale)
+        if begins:
+            torch._foreach_copy_(self._slots, parts)
+        elif self.computing is self.vector:
+            torch._foreach_add_(self._slots, parts)
+        else:  # torch would add numbers of another type one parameter after the other
+            self._part = torch.empty_like(self.computing) if self._part is None else self._part
+            torch._foreach_copy_(self._views(self._part), parts)
+            self.gradient += self._part
 
     def by_kernel(self) -> KernelModel | None:
         """What computes in place of torch, if there is a kernel. It follows later changes of the weights."""
@@ -102,7 +110,6 @@ class FlatWeights:
         return torch.linalg.vector_norm(self.gradient)
 
     def refresh(self) -> None:
-        """Copy the vector to the working model. Call this whenever the vector has changed; it invalidates the gradient."""
-        self._outdated = True
+        """Copy the vector to the working model. Call this whenever the vector has changed."""
         if self.computing is not self.vector:
             self.computing.copy_(self.vector)

@@ -1,13 +1,16 @@
 """What is chosen for a text and a time: it fits both, what the user gave stays, and every choice is said."""
 
 import dataclasses
+import itertools
 import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from helpers import SHAPE, apply_overrides, given, publish_run
 
 from chargpt.config import Config, DataConfig, Settings, Source, difference
@@ -27,13 +30,18 @@ from chargpt.planning.chosen_for_time import (
 from chargpt.planning.law import (
     ENOUGH_EPOCHS,
     MAX_EPOCHS,
+    MOST_IN_STEP_MEDIUM,
     SHAPES,
+    STEPS,
     STUDENT_DECAY,
     STUDENT_GAP,
     TWO_MODELS_FROM,
     TWO_MODELS_FROM_HARDER,
+    Text,
+    shapes,
 )
 from chargpt.planning.teachers import find_teachers, seconds_of_stage, taught
+from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
@@ -102,6 +110,90 @@ def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
 def test_without_muon_it_is_adamw_with_learned_positions(corpora):
     config = choice_for(corpora[3000], optimizer="adamw").config
     assert config.optim.name == "adamw" and config.model.positions == "learned"
+
+
+def simulated(monkeypatch, rate: float, host: float) -> None:
+    """A device with so many operations a second, and so many seconds for the least step."""
+
+    def speed(config: Config, corpus: Corpus, teachers: object) -> float:
+        work = 6 * parameter_count(config.model, 65) * config.chars_per_step
+        return config.chars_per_step / max(host, work / rate)
+
+    monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", speed)
+    monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: None)
+
+
+def chosen_for(characters: int, minutes: float, *given_: str, optimizer: str = "muon") -> Config:
+    """The settings for a text like Shakespeare's of so many characters."""
+    characters_of = SimpleNamespace(vocab_size=65)
+    train, val = (np.broadcast_to(np.uint8(0), int(characters * share)) for share in (0.9, 0.1))
+    corpus = SimpleNamespace(train=train, val=val, marks=None, tokenizer=characters_of)
+    text = Text(len(train), entropy=3.3, ngram_loss=1.77, vocabulary=65)
+    return choose(given(*given_), corpus, text, seconds=60 * minutes, optimizer=optimizer).config
+
+
+LENGTHS, MINUTES = (100_000, 1_000_000, 100_000_000), (0.5, 3, 30)
+# Operations a second that a training reaches, estimates from the peaks of the cards, and the seconds of the least step.
+CARDS = {"small": (2e12, 6e-4), "T4": (2e13, 4e-4), "A100": (1e14, 3e-4), "H100": (2.5e14, 3e-4)}
+
+
+@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("characters", LENGTHS)
+def test_a_step_on_a_gpu_has_as_many_characters_as_fill_it_while_enough_steps_remain(monkeypatch, card, characters):
+    """To within one doubling of what follows from the card: by hand, a step is full at host * rate / 6 N characters."""
+    rate, host = CARDS[card]
+    simulated(monkeypatch, rate, host)
+    monkeypatch.setattr("chargpt.planning.chosen_for_time.choose_device", lambda name: torch.device("cuda"))
+    for minutes in MINUTES:
+        config = chosen_for(characters, minutes)
+        full = host * rate / (6 * parameter_count(config.model, 65))
+        found, steps = config.chars_per_step, config.train.max_steps
+        assert found <= max(2 * full, MOST_IN_STEP_MEDIUM), (minutes, found, full)
+        assert found <= MOST_IN_STEP_MEDIUM or steps >= 0.9 * STEPS, (minutes, steps)
+        assert found >= full / 2 or steps <= 2.1 * STEPS, (minutes, found, full, steps)
+
+
+def test_shapes_grow_beyond_the_table():
+    sizes = [12 * layers * width**2 for layers, width in shapes()]
+    assert max(sizes) > 1e9 and all(1.5 < larger / size < 4 for size, larger in itertools.pairwise(sizes))
+
+
+CHOICES_OF_A_CPU: list[tuple] = [
+    (20000, 0.5, "muon", 3, 96, 128, 8, 0.008, 1054, 1.0),
+    (20000, 0.5, "adamw", 2, 64, 32, 32, 0.003, 1054, 1.0),
+    (20000, 3, "muon", 3, 96, 128, 4, 0.008, 1054, 1.0),
+    (20000, 3, "adamw", 2, 64, 32, 32, 0.003, 1054, 1.0),
+    (20000, 30, "muon", 3, 96, 128, 4, 0.008, 1054, 1.0),
+    (20000, 30, "adamw", 2, 64, 32, 32, 0.003, 1054, 1.0),
+    (100000, 0.5, "muon", 3, 96, 128, 14, 0.008, 917, 0.95),
+    (100000, 0.5, "adamw", 3, 96, 128, 14, 0.003, 893, 0.93),
+    (100000, 3, "muon", 4, 128, 128, 10, 0.008, 1204, 1.0),
+    (100000, 3, "adamw", 4, 128, 128, 16, 0.003, 2401, 1.0),
+    (100000, 30, "muon", 5, 192, 256, 8, 0.006, 1318, 1.0),
+    (100000, 30, "adamw", 4, 128, 128, 16, 0.003, 2636, 1.0),
+    (1000000, 0.5, "muon", 2, 64, 256, 8, 0.008, 2513, 0.1),
+    (1000000, 0.5, "adamw", 2, 64, 128, 16, 0.003, 2350, 0.1),
+    (1000000, 3, "muon", 4, 128, 256, 8, 0.008, 2272, 0.19),
+    (1000000, 3, "adamw", 3, 96, 128, 16, 0.003, 5420, 0.29),
+    (1000000, 30, "muon", 5, 192, 256, 8, 0.006, 2807, 0.36),
+    (1000000, 30, "adamw", 5, 192, 256, 8, 0.002, 8679, 0.88),
+    (100000000, 0.5, "muon", 2, 64, 256, 8, 0.008, 2424, 0.1),
+    (100000000, 0.5, "adamw", 2, 64, 128, 16, 0.003, 2261, 0.1),
+    (100000000, 3, "muon", 3, 96, 256, 8, 0.008, 5478, 0.1),
+    (100000000, 3, "adamw", 3, 96, 128, 16, 0.003, 5331, 0.1),
+    (100000000, 30, "muon", 4, 128, 256, 8, 0.004, 24877, 0.1),
+    (100000000, 30, "adamw", 4, 128, 128, 16, 0.003, 24548, 0.1),
+]
+
+
+def test_the_choices_of_a_cpu_stay(monkeypatch):
+    """For given times, to the last setting: layers, width, context, windows, rate, steps, weight decay."""
+    simulated(monkeypatch, 1.5e11, 8e-4)
+    for characters, minutes, optimizer, *expected in CHOICES_OF_A_CPU:
+        config = chosen_for(characters, minutes, "runtime.device=cpu", optimizer=optimizer)
+        model, train, optim = config.model, config.train, config.optim
+        found = [model.n_layer, model.n_embd, model.block_size, train.batch_size, optim.learning_rate, train.max_steps]
+        assert [*found, optim.weight_decay] == expected, (characters, minutes, optimizer)
 
 
 GIVEN = [

@@ -10,9 +10,10 @@ from helpers import apply_overrides
 
 import train
 from chargpt.config import Config
+from chargpt.device import memory_free
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS
 from chargpt.planning.cli import parse_options
-from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_free, memory_needed
+from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_needed
 from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
 from chargpt.terminal import UserError
@@ -103,14 +104,13 @@ def test_processes_of_one_machine_share_its_memory(monkeypatch):
 
 @pytest.mark.parametrize("settings", [["train.batch_size=1000"], ["train.batch_size=400", "train.accumulate=4"]])
 def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch):
-    computed, batch, most = [], Batches.batch, 2**10
+    computed, windows, most = [], Batches.windows, 2**10
 
-    def counted(*given: object) -> tuple[torch.Tensor, torch.Tensor]:
-        found = batch(*given)
-        computed.append(found[0].numel())
-        return found
+    def counted(batches: Batches, fetched: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        computed.append(len(fetched) * batches._block_size)
+        return windows(batches, fetched)
 
-    monkeypatch.setattr(Batches, "batch", counted)
+    monkeypatch.setattr(Batches, "windows", counted)
     for module in ("chosen_for_time", "time_model"):
         monkeypatch.setattr(f"chargpt.planning.{module}.MOST_TIMED", most)
     plan = planned(text, tmp_path, *settings, "model.n_layer=1", "model.n_embd=16", "model.n_head=1", "runtime.device=cpu")
@@ -139,6 +139,8 @@ def test_a_setting_that_does_not_hold_for_the_last_model_is_named(text, tmp_path
 
 def test_the_memory_that_is_free_is_what_torch_tells_of_each_kind_of_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5, 9))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3)  # with what torch keeps to use again
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1)
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 8)
-    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 2)
-    assert memory_free(torch.device("cuda")) == 5 and memory_free(torch.device("mps")) == 6
+    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: 2)
+    assert memory_free(torch.device("cuda")) == 7 and memory_free(torch.device("mps")) == 6

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from chargpt.training.batches import Batches, permuted
+from chargpt.training.batches import Batches, on_device, permuted
 
+CPU = torch.device("cpu")
 IDS = np.arange(1000, dtype=np.uint16)  # every id is its own position
 
 
@@ -52,10 +53,10 @@ def test_a_text_that_lies_on_the_device_gives_the_same_batches(dtype, monkeypatc
     ids = (largest - np.arange(1000) * 65 % largest).astype(dtype)
     read_only = ids.copy()
     read_only.flags.writeable = False  # as a text in a file is
-    make_batches(read_only, resident=True)
+    on_device(read_only, CPU)
     for block_size in (16, 1):  # with 1, every id is an input or a target
         given = ids.copy()
-        one, other = make_batches(ids, block_size), make_batches(given, block_size, resident=True)
+        one, other = make_batches(ids, block_size), make_batches(given, block_size, resident=on_device(given, CPU))
         given[:] = 0  # the copy is what counts
         for step in range(250):
             for left, right in zip(one.batch(step), other.batch(step)):

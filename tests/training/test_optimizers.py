@@ -22,7 +22,7 @@ def make_weights(precision: torch.dtype = torch.float32) -> FlatWeights:
 def take_steps(weights: FlatWeights, optimizer: AdamW | Muon, first: int, count: int, *, rate: float = 1e-2) -> None:
     for step in range(first, first + count):
         idx = torch.randint(7, (4, 9), generator=torch.Generator().manual_seed(step))
-        weights.add_gradient(weights.working(idx[:, :-1], idx[:, 1:]))
+        weights.add_gradient(weights.working(idx[:, :-1], idx[:, 1:]), begins=True)
         optimizer.step(rate)
         weights.refresh()
 

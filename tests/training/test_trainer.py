@@ -141,7 +141,7 @@ def test_dropout_is_a_function_of_seed_and_step():
     def loss_at(step: int, seed: int = 1) -> float:
         config = dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, seed=seed, batch_size=1, accumulate=1))
         trainer = make_trainer(dataclasses.replace(config, model=dataclasses.replace(config.model, dropout=0.5)))
-        trainer._batches.batch = lambda step, micro, rows: (torch.arange(8)[None] % 7, torch.arange(1, 9)[None] % 7)
+        trainer._batches.fetch = lambda step, micro, rows: torch.arange(9)[None] % 7
         trainer.progress.step = step
         return trainer.step().loss
 
@@ -228,7 +228,7 @@ def test_micro_batches_of_a_step_have_dropout_of_their_own():
     """The same characters in both micro-batches of a step: one mask for both would make the two losses equal."""
     model = dataclasses.replace(CONFIG.model, dropout=0.5)
     trainer, losses = make_trainer(dataclasses.replace(CONFIG, model=model)), []
-    trainer._batches.batch = lambda step, micro, rows: (torch.arange(8)[None] % 7, torch.arange(1, 9)[None] % 7)
+    trainer._batches.fetch = lambda step, micro, rows: torch.arange(9)[None] % 7
     trainer.weights.working.register_forward_hook(lambda module, inputs, out: losses.append(out.item()))
     trainer.step()
     assert len(set(losses)) == len(losses) == 2

@@ -31,7 +31,7 @@ def test_gradient_is_that_of_the_parameters_and_adds_up():
     model, weights = make()
     model(IDX[:, :-1], IDX[:, 1:]).backward()
     for times in (1, 2):
-        weights.add_gradient(weights.working(IDX[:, :-1], IDX[:, 1:]))
+        weights.add_gradient(weights.working(IDX[:, :-1], IDX[:, 1:]), begins=times == 1)
         for name, span in weights.spans.items():
             torch.testing.assert_close(weights.gradient[span], times * model.get_parameter(name).grad.flatten())
 
@@ -47,7 +47,7 @@ def test_the_working_copy_follows_in_its_precision():
     loss = weights.working(IDX[:, :-1], IDX[:, 1:])
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, weights.model(IDX[:, :-1], IDX[:, 1:]), atol=0.05, rtol=0.05)
-    weights.add_gradient(loss)
+    weights.add_gradient(loss, begins=True)
     assert weights.gradient.dtype == torch.float32
 
 
@@ -59,7 +59,7 @@ def test_gradients_in_bfloat16_stay_right_over_many_characters():
     for precision in (torch.float32, torch.bfloat16):
         torch.manual_seed(0)
         weights = FlatWeights(GPT(config, 65), precision)
-        weights.add_gradient(weights.working(idx[:, :-1], idx[:, 1:]))
+        weights.add_gradient(weights.working(idx[:, :-1], idx[:, 1:]), begins=True)
         found[precision] = weights.gradient
     exact, rough = found.values()
     for name, span in weights.spans.items():
