@@ -15,18 +15,18 @@ from chargpt.project import project_root
 from chargpt.session import session as session_module
 from chargpt.session.session import Session
 from chargpt.training.parallel import Group
-from chargpt.training.trainer import Step, Trainer
+from chargpt.training.trainer import Trainer
 
 
 def clock_of_steps(monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> Clock:
     """The clock of a machine on which a step takes this many seconds, and everything else no time."""
-    clock, step = Clock(), Trainer.step
+    clock, advance = Clock(), Trainer.advance
 
-    def step_in_time(trainer: Trainer) -> Step:
+    def advance_in_time(trainer: Trainer) -> None:
         clock.sleep(seconds)
-        return step(trainer)
+        advance(trainer)
 
-    monkeypatch.setattr(Trainer, "step", step_in_time)
+    monkeypatch.setattr(Trainer, "advance", advance_in_time)
     for module in (train, session_module, clock_module):
         monkeypatch.setattr(module, "time", clock)
     return clock

@@ -17,7 +17,7 @@ from chargpt.runs.checkpoint import newest
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError, run_program
 from chargpt.text.corpus import load_corpus
-from chargpt.training.trainer import Step, Trainer
+from chargpt.training.trainer import Trainer
 
 LETTERS = {"elf": "aeil", "orc": "gruk", "ent": "bhom"}
 SETTINGS = (
@@ -73,14 +73,14 @@ def test_stopped_and_resumed_equals_uninterrupted(names, run, tmp_path, monkeypa
     words += [word.format(run=run) for word in OTHERS[settings]]
     words += [f"data.cache={tmp_path}/cache", "train.log_interval=1"]
     assert finish(opened([*words, "--run", f"{tmp_path}/whole"])) == 0
-    step = Trainer.step
+    advance = Trainer.advance
 
-    def stop(trainer: Trainer) -> Step:
+    def stop(trainer: Trainer) -> None:
         if trainer.progress.step == 50:  # in the second epoch
             signal.raise_signal(signal.SIGTERM)
-        return step(trainer)
+        advance(trainer)
 
-    monkeypatch.setattr(Trainer, "step", stop)
+    monkeypatch.setattr(Trainer, "advance", stop)
     assert finish(opened([*words, "--run", f"{tmp_path}/stopped"])) == 143
     monkeypatch.undo()
     assert 50 <= int(last_step(tmp_path / "stopped").name[5:]) < 60

@@ -127,7 +127,7 @@ from chargpt.training.trainer import Trainer
 def first_step(trainer):
     print(*(sys.modules.keys() & {{"torch._dynamo", "torch._inductor", "sympy", "PIL", "jinja2"}}))
     raise SystemExit(5)
-Trainer.step = first_step
+Trainer.advance = first_step
 train.main([{str(text)!r}, "--run", {str(tmp_path / "run")!r}, {f"data.cache={tmp_path}/cache"!r}, "model.n_embd=16"])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

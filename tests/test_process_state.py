@@ -119,8 +119,8 @@ def test_a_runtime_is_applied_until_its_block_ends_or_fails():
 
 def test_a_run_trains_in_its_own_runtime_and_changes_nothing_but_the_random_numbers(text, tmp_path, monkeypatch, capfd):
     words = ["--config", "tiny", "train.max_steps=2", "train.sample_length=0", "runtime.threads=2"]
-    seen, step = [], Trainer.step
-    monkeypatch.setattr(Trainer, "step", lambda trainer: seen.append(torch.get_num_threads()) or step(trainer))
+    seen, advance = [], Trainer.advance
+    monkeypatch.setattr(Trainer, "advance", lambda trainer: seen.append(torch.get_num_threads()) or advance(trainer))
     with unusual():
         before = without_randomness()
         assert train.main([str(text), *words, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0

@@ -43,9 +43,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     notices = [Notice("warning", line) for line in skipped]
     saved = checkpoint.state
     if saved.stage == 0:
-        what = (
-            f"{shown(run.folder)}: the first of several runs of an earlier version, which cannot go on; it still writes text; "
-        )
+        what = f"{shown(run.folder)}: the first of several runs of an earlier version, which cannot go on, but writes text; "
         raise UserError(what, "to train, start again with ", Option("run", "NAME"))
     corpus, changes = _corpus_of(checkpoint, options, root=root)
     notices += changes

@@ -61,7 +61,7 @@ from chargpt.runs.load import find_checkpoint, restore_model  # noqa: E402
 from chargpt.session import session  # noqa: E402
 from chargpt.terminal import plural  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
-from chargpt.training.trainer import Step, Trainer  # noqa: E402
+from chargpt.training.trainer import Trainer  # noqa: E402
 
 # Characters a second of a model of a million parameters on the simulated machine: two cores with bfloat16.
 SPEED = 33_000
@@ -270,12 +270,12 @@ def speed(config: Config, teachers: int = 0) -> float:
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
     """Train on the simulated machine in this block."""
-    machine, step, evaluate = Machine(), Trainer.step, Trainer.evaluate
+    machine, advance, evaluate = Machine(), Trainer.advance, Trainer.evaluate
 
-    def timed_step(trainer: Trainer) -> Step:
+    def timed_step(trainer: Trainer) -> None:
         teachers = 0 if trainer._expected is None else len(trainer._expected.__self__.teachers)  # its DistillationLoss
         machine.now += trainer.config.chars_per_step / speed(trainer.config, teachers)
-        return step(trainer)
+        advance(trainer)
 
     def timed_evaluate(trainer, ids, **more):  # type: ignore[no-untyped-def]
         parameters = trainer.model.parameter_count()
@@ -285,7 +285,7 @@ def simulated() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module in (train, session, clock):
             stack.enter_context(mock.patch.object(module, "time", machine))
-        stack.enter_context(mock.patch.object(Trainer, "step", timed_step))
+        stack.enter_context(mock.patch.object(Trainer, "advance", timed_step))
         stack.enter_context(mock.patch.object(Trainer, "evaluate", timed_evaluate))
         for module in (chosen_for_time, adaptation):
             stack.enter_context(

@@ -259,7 +259,7 @@ BOUNDARIES = {
     "before the first save of a model": (Run, "begin_stage", lambda run, stage: stage == 2),
     "in the folder of a model": (Session, "save", lambda session: session.stage == 2),
     "before the teacher is cleared": (run_module, "keep_best_weights", lambda folder: folder.name == "killed"),
-    "in the first step of a model": (Trainer, "step", lambda trainer: trainer.progress.first_step == 40),
+    "in the first step of a model": (Trainer, "advance", lambda trainer: trainer.progress.first_step == 40),
     "before the last one learns": (Session, "next_stage", lambda session: session.stage == 3),
 }
 
