@@ -110,7 +110,7 @@ class Group:
         if self.size == 1 or asked.type != "cuda":
             return asked
         if asked.index is not None:
-            raise UserError(f"runtime.device: {asked} given; with several processes use cuda, and each takes a GPU of its own")
+            raise UserError(f"runtime.device: {asked} given; with several processes use cuda, and each takes one GPU")
         torch.cuda.set_device(self.local_rank)
         return torch.device("cuda", self.local_rank)
 
