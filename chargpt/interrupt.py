@@ -19,7 +19,7 @@ Handler = Callable[[int, FrameType | None], Any] | int | None  # as signal.getsi
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
-SAVING = "\nstopping: this step is saved first\na second signal stops at once\n"
+SAVING = "\nsaving this step, then stopping\nCtrl-C again stops without saving\n"
 
 
 class Interrupt:

@@ -54,7 +54,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     add("words", nargs="*", metavar="TEXT", help="the text that a resumed run is trained on, and settings as section.key=value")
     add("--run", required=True, metavar="NAME", help="the name of the new run in checkpoints/, or a path")
     add("--meta", metavar="FILE", help="nanoGPT's meta.pkl (default: the one in DIR)")
-    add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: cpu or gpu, by the device)")
+    add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: the defaults of the settings)")
     options = parser.parse_intermixed_args(argv)
     options.texts, options.settings = texts_and_settings(options.words)
     return options

@@ -26,7 +26,7 @@ from chargpt.planning.teachers import Teacher, models_in_all, models_of
 from chargpt.planning.time_model import EVALUATES_FASTER, MOST_TIMED, TimeModel
 from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.model_shape import check_size, parameter_count
-from chargpt.terminal import Kind, Notice, clock, plural
+from chargpt.terminal import Kind, Notice, clock
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
@@ -226,13 +226,13 @@ def _several_models(
     }
     settings = settings.choose(f"the time is shared by {models_in_all(teachers)}", train=students)
     epochs = best.seen / law.STUDENT_SEES / text.characters
-    when, otherwise = ("It", "") if is_sure else ("If it begins to memorise the text, it", ". Otherwise it goes on")
-    learns, others = "a model of the same shape learns from the text and from", ""
-    if teachers > 1:
-        others = f", {plural(teachers - 1, 'model')} like it {'follows' if teachers == 2 else 'follow'}"
-    whose = "its predictions" if teachers == 1 else f"the predictions of {'both' if teachers == 2 else f'all {teachers}'}"
-    said = f"one model would see the text {epochs:.0f} times. {when} ends after at most {clock(first)}{others}"
-    about = f"{said}, and {learns} {whose} for at most {clock(second)}{otherwise}"
+    if teachers == 1:
+        before, last, whose = "one model comes first, for", "a second one", "its"
+    else:
+        before, last, whose = f"{teachers} models come first, each for", "the last one", "their"
+    about = f"alone, a model would read the text {epochs:.0f} times: {before} at most {clock(first)}, and {last} learns from "
+    about += f"the text and from {whose} predictions for at most {clock(second)}"
+    about += "" if is_sure else "; if the first one does not begin to memorise the text, it goes on alone"
     takes = teachers * first + second
     notices = _described(best._replace(settings=settings, seen=seen), candidates, text, takes=takes)
     notices.insert(0, Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line"))

@@ -249,11 +249,11 @@ def check_options(options: TrainOptions) -> None:
         other = Option("train.max_steps" if options.minutes is None else "minutes")
         raise UserError(Option("epochs"), ": given together with ", other, ", which sets the length as well; leave one out")
     if options.find_lr and options.epochs is not None:
-        raise UserError("--find-lr: makes short trainings of its own; leave out --epochs")
+        raise UserError("--find-lr: sets the length of its short trainings; leave out --epochs")
     if options.find_lr and options.gives("optim.learning_rate"):
         raise UserError("--find-lr: tries learning rates itself; leave out optim.learning_rate")
     if options.find_lr and (options.resume or options.minutes is not None):
-        raise UserError("--find-lr: makes short trainings of its own; leave out --resume and --minutes")
+        raise UserError("--find-lr: makes short trainings from the start; leave out --resume and --minutes")
     if options.dry_run and (options.resume or options.find_lr):
         raise UserError("--dry-run: describes a new run; leave out --resume and --find-lr")
     if options.start is not None and options.init_from is not None:

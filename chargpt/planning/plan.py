@@ -375,7 +375,7 @@ def _about_items(corpus: Corpus, config: Config) -> list[Notice]:
     if not longer:
         return []
     what = f"{longer:,} of {len(lengths):,} items are longer than the context of {context:,}"
-    what = f"{what}: their later characters are learned without what comes before it; "
+    what = f"{what}, so the model learns their ends without their beginnings; "
     return [Notice("note", Message(what, Option("model.block_size", int(lengths.max())), " would hold the longest"))]
 
 
@@ -389,7 +389,10 @@ def _about_teachers(settings: Settings, teachers: tuple[Teacher, ...]) -> list[N
     changed = difference(config, student_settings(settings).values)
     notes = []
     if first := [str(change) for change in changed if settings.is_given(change.key)]:
-        one = Message(f"for the last model, {', '.join(first)}; for one model as you said, add ", Option("train.teachers", 0))
+        one = Message(
+            f"the last model changes {', '.join(first)}; for one model with your values, add ",
+            Option("train.teachers", 0),
+        )
         notes.append(Notice("note", one))
     if not settings.is_given("train.teachers"):  # then the choice has told it
         return notes
@@ -419,5 +422,5 @@ def _about_shape(settings: Settings) -> list[Notice]:
     if not given or not open_:
         return []
     also = [Option(f"model.{name}", getattr(settings.values.model, name)) for name in open_]
-    fix = " chosen by the speed of this moment; to compare runs, give these too, so that all have the same shape"
+    fix = " follow the speed of this machine; to compare runs, give them too"
     return [Notice("note", Message(f"{', '.join(given)} given; ", Command("", *also), fix))]

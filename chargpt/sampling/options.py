@@ -158,7 +158,7 @@ class SamplingOptions:
         False,
         "text",
         "with --lines: no line twice in a text, no blank line, no part of a line; each line begins with the last line of "
-        "the prompt; the text ends early after 1,000 lines in a row that were removed",
+        "the prompt; the text ends early after 1,000 removed lines in a row",
     )
     stop: Sequence[str] = option(
         (),

@@ -180,7 +180,7 @@ def _texts(text: PathLike | Sequence[PathLike] | None) -> list[str]:
             raise UserError(f"text={one!r}: use the path of a file or folder, or a list of paths")
         path = os.fspath(one)
         if "\n" in path and not os.path.exists(path):
-            raise UserError("text: a text given, not the path of one; write it to a file first, and give the name of that file")
+            raise UserError("text: this is a text, not a path; write it to a file, and give the name of the file")
         if path == "-":
             raise UserError("text='-': standard input is for the command line; use the path of a file")
         texts.append(path)

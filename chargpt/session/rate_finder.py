@@ -32,7 +32,7 @@ from chargpt.training.trainer import NotFinite, Trainer
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
 MIN_RATE, FACTOR, MAX_RATES = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2
 HOPELESS = 0.3  # nats above the best: higher rates will not be better
-STOPPING = "\nstopping\na second signal stops at once\n"
+STOPPING = "\nstopping\nCtrl-C again stops at once\n"
 
 Curve = list[tuple[float, float]]  # rate and loss, rates ascending
 

@@ -155,8 +155,8 @@ def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, l
     if config.train.max_steps < checkpoint.step:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
     if bool(saved.optim.start_decay) != bool(config.optim.start_decay):
-        what = f"optim.start_decay: {saved.optim.start_decay:g} -> {config.optim.start_decay:g}: between 0 and more than 0, it"
-        raise UserError(f"{what} cannot change in a run that has begun; start a new one with ", Option("run", "NAME"))
+        what = f"optim.start_decay: {saved.optim.start_decay:g} -> {config.optim.start_decay:g}: cannot be switched on or off"
+        raise UserError(f"{what} in a run that has begun; start a new one with ", Option("run", "NAME"))
     for change in difference(saved, config):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
         fixed = (*FIXED, "train.teachers") if checkpoint.state.stage > 1 else FIXED

@@ -446,8 +446,8 @@ def _how_to_go_on(trainer: Trainer, stage: int) -> list[Words]:
     if not trainer.is_finished or stage <= train.teachers:
         return []
     if trainer.progress.step < train.max_steps:
-        return ["; to train on, add ", Option("train.patience", 0)]
-    return ["; to train on, add ", Option("train.max_steps", 2 * train.max_steps), ", or ", Option("minutes")]
+        return ["; to train longer, add ", Option("train.patience", 0)]
+    return ["; to train longer, add ", Option("train.max_steps", 2 * train.max_steps), ", or ", Option("minutes")]
 
 
 def _about_processes(trainer: Trainer) -> list[Notice]:

@@ -110,7 +110,7 @@ class Group:
         if self.size == 1 or asked.type != "cuda":
             return asked
         if asked.index is not None:
-            raise UserError(f"runtime.device: {asked} given; with several processes use cuda, and each takes a GPU of its own")
+            raise UserError(f"runtime.device: {asked} given; with several processes use cuda, and each takes one GPU")
         if (count := torch.cuda.device_count()) < self.local_size:
             what = f"{self.local_size} processes on a machine with {count}; start one for each, by --nproc-per-node {count}"
             raise UserError(f"GPUs: {what}, or add --device cpu")

@@ -113,7 +113,7 @@ def test_killed_stopped_and_resumed_is_the_same_bits(runs, optimizer):
     assert all("another process is lost" in line and "--resume" in line for line in ended.errors)
     ended = runs.resume(name, 2, when=runs.has_saved(name, 12), victim=1, number=signal.SIGTERM)
     assert ended.codes == [128 + signal.SIGTERM] * 2 and ended.errors == []
-    assert "stopped" in ended.out[0] and "this step is saved first" in ended.err[0] + ended.err[1]
+    assert "stopped" in ended.out[0] and "saving this step" in ended.err[0] + ended.err[1]
     ended = runs.resume(name, 2, when=runs.has_saved(name, 20))
     assert ended.codes[0] == -signal.SIGKILL and ended.codes[1] != 0 and ended.errors == []
     assert runs.resume(name, 2).codes == [0, 0]

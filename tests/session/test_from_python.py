@@ -79,7 +79,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
 @pytest.mark.parametrize(
     ("text", "arguments", "says"),
     [
-        ("a\nb", {}, "text: a text given, not the path of one; write it to a file first"),
+        ("a\nb", {}, "text: this is a text, not a path; write it to a file"),
         ("-", {}, "text='-': standard input is for the command line; use the path of a file"),
         (5, {}, "text=5: use the path of a file or folder, or a list of paths"),
         ([b"a"], {}, "text=b'a': use the path of a file or folder, or a list of paths"),
