@@ -80,7 +80,7 @@ WRONG = {
         "a.csv: no column 'body', its columns are: id, bodies; did you mean data.field=bodies",
     ),
     "nothing like it": ("id,x\n1,a\n", "no column 'body', its columns are: id, x; name the one with the text in data.field"),
-    "no header": ("1,the sea.\n2,a stone\n", "no column 'body', .*, or add a first line with the names of the columns"),
+    "no header": ("1,the sea.\n2,a stone\n", "no column 'body', .*, or its number, such as 1, if"),
     "a column twice": ("body,body\n1,a\n", "a.csv: 2 columns are named 'body'"),
     "an open quote": ('id,body\n1,a\n2,"b\n3,c\n', "a.csv: line 3: a field in quotes has no closing quote; close it"),
     "a quote inside quotes": ('id,body\n1,"a "b" c"\n', "a.csv: line 2: a quote inside a field in quotes; write it twice"),
