@@ -71,9 +71,9 @@ def _text(value: Any) -> str:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """An argparse type: a regular expression."""
+    """An argparse type: a regular expression, in which ^ and $ are the ends of a line."""
     try:
-        return re.compile(text)
+        return re.compile(text, re.MULTILINE)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"{text!r} given, which is no regular expression: {error}; correct it") from None
 
@@ -291,7 +291,11 @@ class SampleOptions:
     )
     new: bool = option(False, "items", "no item of the training text; --unique writes no item twice")
     match: re.Pattern[str] | None = option(
-        None, "items", "only items in which this regular expression matches", Kind(pattern), "REGEX"
+        None,
+        "items",
+        "only items in which this regular expression matches; ^ is the beginning of a line",
+        Kind(pattern),
+        "REGEX",
     )
     min_length: int = option(0, "items", "only items of N characters or more", whole(0), "N")
     max_length: int | None = option(

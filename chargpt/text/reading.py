@@ -162,6 +162,10 @@ class TextReader:
         from chargpt.text.records import documents_in  # only a text with records needs it
 
         more: dict[str, Any] = {"labels": labels, "setting": setting, "where": config.where, "left_out": self.left_out}
+        if structure.kind in CHATS:
+            from chargpt.text.chats import messages_in
+
+            more["messages"] = messages_in(pieces, structure.kind, label, self.left_out)
         documents = documents_in(pieces, structure, field=field, label=label, **more)
         for line, text in documents:
             self.records[structure.kind] += 1

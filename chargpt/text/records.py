@@ -15,7 +15,6 @@ from typing import Any
 
 from chargpt.errors import Option, UserError, Words
 from chargpt.text.formats import (
-    CHATS,
     JSON,
     JSON_LINES,
     MAX_COMPARED,
@@ -64,11 +63,13 @@ def documents_in(
     setting: str = "data.field",
     where: str = "",
     left_out: LeftOut | None = None,
+    messages: Iterable[tuple[int, dict[str, str]]] | None = None,
 ) -> Iterator[tuple[int, str]]:
     """The line where each record of the text that `pieces` form begins, and the text in its `field`, which may be empty.
 
     The values of the fields `labels` come before the text, see `labelled`. `label` names the file in errors, and `setting` what
-    `field` was given with. `where` is data.where. `left_out` gets what is left out. Raises UserError.
+    `field` was given with. `where` is data.where. `left_out` gets what is left out. `messages` are
+    the records of a chat, in place of `pieces`. Raises UserError.
     """
     names = [(field, setting), *((name, "data.label") for name in labels)]
     name, _, wanted = (" ".join(part.split()) for part in where.partition("="))
@@ -76,10 +77,7 @@ def documents_in(
     left_out = {} if left_out is None else left_out
     if structure.kind in (JSON, JSON_LINES):
         found = _json_records(decoded(pieces), structure, fields, label)
-    elif structure.kind in CHATS:
-        from chargpt.text.chats import messages_in
-
-        messages = messages_in(pieces, structure.kind, label, left_out)
+    elif messages is not None:
         found = ((line, [one.text_of(message, "", line) for one in fields]) for line, message in messages)
     else:
         found = _rows(decoded(pieces), structure, fields, label)
