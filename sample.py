@@ -72,14 +72,9 @@ def write(options: SampleOptions) -> int:
 
     if coloured := wants_colours(sys.stdout):
         enable_colours()
-    session = Session(
-        writing.generator,
-        printer=TextPrinter(sys.stdout, coloured=coloured),
-        unknown=options.sampling.unknown,
-        seed=options.sampling.seed or 0,
-        before=writing.before,
-        chat=writing.chat,
-    )
+    printer, seed = TextPrinter(sys.stdout, coloured=coloured), options.sampling.seed or 0
+    more: dict[str, Any] = {"before": writing.before, "chat": writing.chat}
+    session = Session(writing.generator, printer=printer, unknown=options.sampling.unknown, seed=seed, **more)
     return session.run(writing.prompt)
 
 

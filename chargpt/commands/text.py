@@ -1,11 +1,11 @@
 """`python -m chargpt text`: what a text is like, and what to expect of a model trained on it; or a cleaner text."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from chargpt.commands.frame import run_verb
-from chargpt.config import DataConfig
+from chargpt.config import COMMAND_LINE, Config, apply
 from chargpt.errors import UserError
 from chargpt.files import write_synced
 from chargpt.planning.cli import TrainOptions, parse_text_options
@@ -33,8 +33,6 @@ def print_plan(options: TrainOptions) -> None:
 
 def write_clean(options: TrainOptions, path: Path) -> None:
     """Write the text to the new file `path`, without page breaks, hyphens at line ends and ligatures. Raises UserError."""
-    from contextlib import closing
-
     from tqdm import tqdm
 
     from chargpt.text.cleaning import cleaned
@@ -43,19 +41,13 @@ def write_clean(options: TrainOptions, path: Path) -> None:
     from chargpt.text.sources import select_sources
 
     root = project_root()
-    given: dict[str, Any] = dict(options.settings.get("data", {}))
-    try:
-        config = DataConfig(**given)
-    except ValueError as error:
-        raise UserError(f"data.{error}") from None
+    config = apply(Config(), options.settings, where=COMMAND_LINE).data
     sources = select_sources(options.texts, val_text="", pattern=config.pattern, root=root, copies=root / "data" / "cache")
     with closing(sources):
         reader = TextReader(sources, config, progress=tqdm(disable=True), hashed=False)
         text, counts = cleaned("".join(decoded(piece for _, _, piece in reader.pieces())))
     try:
         write_synced(path, text.encode())
-    except FileExistsError:
-        raise UserError(f"--clean: {shown(path)} exists; use another name") from None
     except OSError as error:
         raise UserError(f"--clean: {shown(path)}: {error.strerror}; use another name") from None
     mended = ", ".join(f"{what} {count:,}" for what, count in counts.items())

@@ -18,7 +18,7 @@ from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import log, number, plural, shown, whole_number
-from chargpt.text.facts import sample
+from chargpt.text.facts import TRAIN_SAMPLE, sample
 
 if TYPE_CHECKING:
     from chargpt.sampling.loaded_model import LoadedModel
@@ -43,7 +43,6 @@ COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help
 INTERRUPTED = "the text is not saved (/save FILE); Ctrl-C again, Ctrl-D or exit leaves"
 TAIL = 60  # characters of the text that are shown after /undo
 SPEAKER = re.compile(r"(?m)^(?:<([^<>\n]{1,40})>|([^\s:<>][^:\n]{0,39}):) ")  # before a message: `Ben: ` or `<ben> `
-NAMES_SAMPLE = 2_000_000  # characters of the training text in which names are looked for
 MAX_NAMES = 50  # the most frequent ones
 MAX_LISTED = 8  # names that a message lists
 
@@ -60,7 +59,7 @@ def chat_of(options: "SampleOptions", loaded: "LoadedModel", corpus: "Corpus | N
     """The conversation that the options ask for. `corpus` is the training text, if it is known. Raises UserError."""
     if loaded.config.data.items:
         raise UserError(f"--chat: the run {loaded.run} was trained on items, not on a conversation; leave it out")
-    text = "" if corpus is None else corpus.tokenizer.decode(sample(corpus.train, NAMES_SAMPLE))
+    text = "" if corpus is None else corpus.tokenizer.decode(sample(corpus.train, TRAIN_SAMPLE))
     marks = {found[1] or found[2]: found[0] for found in SPEAKER.finditer(text)}
     counts = Counter(found[1] or found[2] for found in SPEAKER.finditer(text))
     names = [name for name, count in counts.most_common(MAX_NAMES) if count > 1]
@@ -162,13 +161,10 @@ class Session:
 
     def _begin(self, typed: str) -> None:
         """Begin a new text with what was typed."""
-        earlier, self._text = self._text, self._before
-        try:
-            ids = self._encode(typed) if typed else []
-        except UserError:
-            self._text = earlier
-            raise
-        self._earlier += [earlier] * bool(earlier)
+        ids = self._encode(typed, after=self._before) if typed else []
+        if self._text:
+            self._earlier.append(self._text)
+        self._text = self._before
         if ids:
             self._continue(ids)
 
@@ -220,10 +216,10 @@ class Session:
             raise UserError(f"/save: {name!r} given; use the name of a file") from None
         log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
-    def _encode(self, typed: str) -> list[int]:
+    def _encode(self, typed: str, *, after: list[int] | None = None) -> list[int]:
         """The ids of what was typed; in a chat, those of a message, on a line of its own, and of the name before the answer."""
         if self._chat is not None:
-            last = self._generator.tokenizer.decode(self._text[-1:])
+            last = self._generator.tokenizer.decode((self._text if after is None else after)[-1:])
             message = f"{self._chat.you}{typed}\n" if typed else ""
             typed = ("" if last in ("", "\n") else "\n") + message + self._chat.model
         return encode_prompt(typed.replace("\\n", "\n"), self._generator.tokenizer, unknown=self._unknown)

@@ -317,8 +317,7 @@ class SampleOptions:
     chat: bool = option(
         False,
         "output",
-        "with a model of a conversation, whose lines are `Name: message`: each line that you type is yours, and the model "
-        "answers; the same commands as with --interactive",
+        "--interactive with a model of a conversation (lines `Name: message`): you type messages, and the model answers",
     )
     as_: str | None = option(None, "output", "with --chat: your name in the conversation", TEXT, "NAME")
     with_: str | None = option(None, "output", "with --chat: the name of the one who answers", TEXT, "NAME")

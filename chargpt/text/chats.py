@@ -8,7 +8,7 @@ import email
 import email.policy
 import html
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from email.message import EmailMessage
 from itertools import chain
 
@@ -16,6 +16,7 @@ from chargpt.errors import UserError
 from chargpt.text.formats import AUTHOR, CSV, DISCORD, MBOX, MESSAGE, TELEGRAM, TEXT, WHATSAPP, WHATSAPP_STAMP, Structure
 from chargpt.text.records import LeftOut, decoded, documents_in, joined, lines_in, lines_of_objects, values_in
 
+Fields = dict[str, str]
 Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
 MEDIA, SERVICE, UNREADABLE = "messages without text", "lines that nobody wrote", "mails that cannot be read"
 # WhatsApp: what stands for a picture, in any language; a mark of direction is before what the program itself wrote.
@@ -37,9 +38,7 @@ QUOTED = re.compile(  # the lines of an earlier mail, with the one that says who
 TAGS = re.compile(r"(?si)<(script|style).*?</\1>|<[^>]*>")
 
 
-def messages_in(
-    pieces: Iterable[bytes | str], kind: str, label: str, left_out: LeftOut
-) -> Iterator[tuple[int, dict[str, str]]]:
+def messages_in(pieces: Iterable[bytes | str], kind: str, label: str, left_out: LeftOut) -> Iterator[tuple[int, Fields]]:
     """The line where each message begins, and its fields: author, text, and message, which is both on a line.
 
     `kind` is one of CHATS; `left_out` gets the lines of what is left out. Raises UserError.
@@ -136,9 +135,4 @@ def _author_and_text(mail: str) -> tuple[str, str]:
     return sender.display_name or sender.username, re.split(r"(?m)^-- ?$", text)[0]
 
 
-READERS: dict[str, Callable[[Iterator[str], str, LeftOut], Messages]] = {
-    WHATSAPP: _whatsapp,
-    TELEGRAM: _telegram,
-    DISCORD: _discord,
-    MBOX: _mbox,
-}
+READERS = {WHATSAPP: _whatsapp, TELEGRAM: _telegram, DISCORD: _discord, MBOX: _mbox}

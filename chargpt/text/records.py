@@ -14,18 +14,7 @@ from itertools import chain, islice
 from typing import Any
 
 from chargpt.errors import Option, UserError, Words
-from chargpt.text.formats import (
-    JSON,
-    JSON_LINES,
-    MAX_COMPARED,
-    NAME,
-    Structure,
-    csv_reader,
-    end_of,
-    longest,
-    named,
-    texts_in,
-)
+from chargpt.text.formats import JSON, JSON_LINES, MAX_COMPARED, NAME, Structure, csv_reader, end_of, longest, named, texts_in
 
 MAX_LINE = 2**28  # characters, which must fit into memory
 MAX_FIELD = 2**24  # characters in a table; more are a sign of a quote that is never closed
@@ -36,6 +25,8 @@ CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it mean
     "field larger than field limit": f"a field of more than {MAX_FIELD:,} characters; close its quote, or split it",
     "expected after": "a quote inside a field in quotes; write it twice, as CSV does",
 }
+Fields = Sequence["_Field"]
+Records = Iterator[tuple[int, list[str]]]  # the line where each begins, and its texts
 LeftOut = MutableMapping[str, list[int]]  # what is left out of a text, and the lines where it was
 MISSING = object()  # in place of the value of a field that a record does not have
 KINDS = {int: "a number", float: "a number", bool: "true or false", dict: "an object"}
@@ -90,9 +81,7 @@ def documents_in(
         one.check_found()
 
 
-def _json_records(
-    pieces: Iterator[str], structure: Structure, fields: Sequence["_Field"], label: str
-) -> Iterator[tuple[int, list[str]]]:
+def _json_records(pieces: Iterator[str], structure: Structure, fields: Fields, label: str) -> Records:
     """The line where each record begins, and its text in each of `fields`, the first of which says what a record is."""
     values = (_values_on_lines if structure.kind == JSON_LINES else values_in)(pieces, label)
     for line, value, source in values:
@@ -246,16 +235,12 @@ def _objects_in(value: object) -> Iterator[object]:
 
 def lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
     """The line where each object in a JSON `value` begins, by its id(). `source` is its text, which begins on `line`."""
-    return dict(zip(map(id, _objects_in(value)), _lines_of_objects(source, line)))
-
-
-def _lines_of_objects(source: str, line: int) -> Iterator[int]:
-    """The line where each object in JSON begins, which begins itself on `line`."""
-    at = 0
+    at, lines = 0, list[int]()
     for match in OBJECT.finditer(source):
         if match.group() == "{":
             line, at = line + source.count("\n", at, match.start()), match.start()
-            yield line
+            lines.append(line)
+    return dict(zip(map(id, _objects_in(value)), lines))
 
 
 def _values_on_lines(pieces: Iterable[str], label: str) -> Iterator[tuple[int, Any, str]]:

@@ -81,11 +81,9 @@ def _rare_labels(corpus: Corpus) -> list[Words]:
     """A warning if labels occur once: a label teaches what its items have in common."""
     labels = {} if corpus.items is None else corpus.items.labels
     once = [one_line(label) for label, count in labels.items() if count == 1]
-    if not once:
-        return []
     names = ", ".join(once[:MAX_NAMED]) + ", ..." * (len(once) > MAX_NAMED)
-    what = f"{len(once):,} of {len(labels):,} labels occur once ({names})"
-    return [f"{what}: nothing is learned of them; name what groups the items in data.label"]
+    what = f"{len(once):,} of {len(labels):,} labels occur once ({names}): nothing is learned of them"
+    return [f"{what}; name what groups the items in data.label"] * bool(once)
 
 
 def _rarest(corpus: Corpus) -> Words:
