@@ -244,10 +244,7 @@ class DataConfig:
             self.max_vocab == 0 or self.max_vocab >= 2, "max_vocab", self.max_vocab, "0 (no limit) or a number of 2 or more"
         )
         _require(not self.label or bool(self.items), "label", self.label, "it with data.items, which says what an item is")
-        allowed = "the text as NAME=VALUE, such as author=Ben"
-        _require(
-            not self.where or bool(self.where.partition("=")[0].strip()) and "=" in self.where, "where", self.where, allowed
-        )
+        _require(not self.where or "=" in self.where[1:], "where", self.where, "NAME=VALUE, such as author=Ben")
         try:
             is_right = self.label_pattern is None or self.label_pattern.groups > 0
         except re.error:

@@ -43,8 +43,7 @@ COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help
 INTERRUPTED = "the text is not saved (/save FILE); Ctrl-C again, Ctrl-D or exit leaves"
 TAIL = 60  # characters of the text that are shown after /undo
 SPEAKER = re.compile(r"(?m)^(?:<([^<>\n]{1,40})>|([^\s:<>][^:\n]{0,39}):) ")  # before a message: `Ben: ` or `<ben> `
-MAX_NAMES = 50  # the most frequent ones
-MAX_LISTED = 8  # names that a message lists
+MAX_NAMES, MAX_NAMED = 50, 8  # of the most frequent ones; those that a message lists
 
 
 class Chat(NamedTuple):
@@ -60,14 +59,13 @@ def chat_of(options: "SampleOptions", loaded: "LoadedModel", corpus: "Corpus | N
     if loaded.config.data.items:
         raise UserError(f"--chat: the run {loaded.run} was trained on items, not on a conversation; leave it out")
     text = "" if corpus is None else corpus.tokenizer.decode(sample(corpus.train, TRAIN_SAMPLE))
-    marks = {found[1] or found[2]: found[0] for found in SPEAKER.finditer(text)}
-    counts = Counter(found[1] or found[2] for found in SPEAKER.finditer(text))
+    found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
+    marks, counts = dict(found), Counter(name for name, _ in found)
     names = [name for name, count in counts.most_common(MAX_NAMES) if count > 1]
-    given = {"--as": options.as_, "--with": options.with_}
-    left = [name for name in names if name not in given.values()]
-    if len(names) == 2 and len(left) == 1:  # the other one of two
-        given = {option: name or left[0] for option, name in given.items()}
-    listed = ", ".join(f"{shell_word(name)} ({counts[name]:,} lines)" for name in names[:MAX_LISTED])
+    left = [name for name in names if name not in (options.as_, options.with_)]
+    other = left[0] if len(names) == 2 and len(left) == 1 else None
+    given = {"--as": options.as_ or other, "--with": options.with_ or other}
+    listed = ", ".join(f"{shell_word(name)} ({counts[name]:,} lines)" for name in names[:MAX_NAMED])
     for option, name in given.items():
         if name is None:
             what = f"names in the text are {listed}" if names else "no names are known of its training text"

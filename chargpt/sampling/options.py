@@ -291,11 +291,7 @@ class SampleOptions:
     )
     new: bool = option(False, "items", "no item of the training text; --unique writes no item twice")
     match: re.Pattern[str] | None = option(
-        None,
-        "items",
-        "only items in which this regular expression matches; ^ is the beginning of a line",
-        Kind(pattern),
-        "REGEX",
+        None, "items", "only items in which this regular expression matches; ^ begins a line", Kind(pattern), "REGEX"
     )
     min_length: int = option(0, "items", "only items of N characters or more", whole(0), "N")
     max_length: int | None = option(
@@ -314,11 +310,7 @@ class SampleOptions:
         "output",
         "type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, exit leaves",
     )
-    chat: bool = option(
-        False,
-        "output",
-        "--interactive with a model of a conversation (lines `Name: message`): you type messages, and the model answers",
-    )
+    chat: bool = option(False, "output", "--interactive for conversations: you type messages, and the model answers")
     as_: str | None = option(None, "output", "with --chat: your name in the conversation", TEXT, "NAME")
     with_: str | None = option(None, "output", "with --chat: the name of the one who answers", TEXT, "NAME")
 

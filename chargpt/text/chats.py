@@ -22,10 +22,8 @@ MEDIA, SERVICE, UNREADABLE = "messages without text", "lines that nobody wrote",
 # WhatsApp: what stands for a picture, in any language; a mark of direction is before what the program itself wrote.
 OMITTED = re.compile(r"\u200e.*|<[^<>]{3,50}>|\S.*\.\w{2,4} \([^()]{4,40}\)|null")
 DELETED = re.compile(
-    r"(this message was deleted|you deleted this message|diese nachricht wurde gelöscht|du hast diese nachricht gelöscht|"
-    r"ce message a été supprimé|vous avez supprimé ce message|(se eliminó|eliminaste) este mensaje|"
-    r"(questo messaggio è stato eliminato|hai eliminato questo messaggio)|(mensagem apagada|você apagou esta mensagem))\.?",
-    re.IGNORECASE,
+    r"(?i)((this message was|you) deleted( this message)?|(diese nachricht wurde|du hast diese nachricht) gelöscht|"
+    r"(ce message a été|vous avez) supprimé( ce message)?|(se eliminó|eliminaste) este mensaje|mensagem apagada)\.?"
 )
 EDITED = re.compile(r"\s*(\u200e<[^<>]*>|<This message was edited>)$")
 BY_DISCORD = re.compile(r"(Joined the server|Left the (group|channel)|(Added|Removed) .+ (to|from) the group|Pinned a message|"
@@ -98,7 +96,7 @@ def _telegram(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
 def _discord(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
     """The columns Author and Content of DiscordChatExporter's CSV."""
     table = Structure(kind=CSV, delimiter=",")
-    for line, row in documents_in(pieces, table, field="Content", label=label, labels=["Author"]):
+    for line, row in documents_in(pieces, table, field="Content", label=label, labels=["Author"], left_out=left_out):
         author, _, text = row.partition("\t")
         if BY_DISCORD.fullmatch(text.strip()):
             left_out.setdefault(SERVICE, []).append(line)

@@ -4,13 +4,12 @@ import re
 import unicodedata
 from collections import Counter
 
-PAGE_NUMBER = re.compile(r"[-–—\[ \t]*\d{1,4}[-–—\] \t]*")
+PAGE_NUMBER = re.compile(r"(?:^|\n)[-–—\[ \t]*\d{1,4}[-–—\] \t]*\Z")
 ENDS = ".!?:;…\"'”’»)]"  # what a paragraph may end with
 LETTER = r"[^\W\d_]"
 COMPOUND = re.compile(rf"(?<!{LETTER}){LETTER}+-{LETTER}+")
 # The two parts of a word that a line end divides, what follows the word, and the rest of the space there.
 DIVIDED = re.compile(rf"(?<!{LETTER})({LETTER}+)[-\u00ad\u2010]\n[ \t]*({LETTER}+)(\S*)[ \t]*\n?")
-SOFT_HYPHEN = "\u00ad"
 
 
 def cleaned(text: str) -> tuple[str, dict[str, int]]:
@@ -32,7 +31,7 @@ def cleaned(text: str) -> tuple[str, dict[str, int]]:
         hyphen = "-" * (f"{first}-{second}".lower() in compounds)
         return f"{first}{hyphen}{second}{rest}\n"
 
-    text = DIVIDED.sub(join, text).replace(SOFT_HYPHEN, "")
+    text = DIVIDED.sub(join, text).replace("\u00ad", "")  # soft hyphens
     forms = sum(count for one, count in Counter(text).items() if unicodedata.normalize("NFKC", one) != one)
     counts = {"page breaks": len(pages) - 1, "hyphens at line ends": joined, "ligatures and other forms of characters": forms}
     return unicodedata.normalize("NFKC", text), counts
@@ -42,11 +41,7 @@ def _joined(pages: list[str]) -> str:
     """The `pages` without the numbers below them. A paragraph goes on behind a page that does not end with a sentence."""
     text = ""
     for page in pages:
-        body = page.strip("\n")
-        above, _, last = body.rpartition("\n")
-        if PAGE_NUMBER.fullmatch(last):
-            body = above
-        if body := body.rstrip():
+        if body := PAGE_NUMBER.sub("", page.strip("\n")).rstrip():
             between = "\n" if text[-1:] not in ENDS else "\n\n"
             text += between * bool(text) + body
     return text + "\n"

@@ -130,9 +130,7 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
         return
     has_fields = any(fields_of(source, read_head(source), config) for source in every)
     if config.where and not has_fields:
-        what = (
-            f"data.where: {config.where!r} given, but {sources.label} is read as {recognised(every[0], config)} without fields"
-        )
+        what = f"data.where: {config.where!r} given, but {sources.label} is read without fields"
         raise UserError(what, "; name the field with its text in data.field, or leave it out")
     if "field" in asked and config.format == "text":
         what = f"data.field: {config.field!r} given with data.format=text, which reads files as they are"

@@ -132,9 +132,7 @@ _HALF = r"[^\d\n:\[\],-]{0,10}?"  # of the day: PM, p. m., nachm.
 _WHEN = rf"(?:{_DATE}[^\d\n]{{1,14}}{_TIME}{_HALF}|{_TIME}{_HALF}[^\d\n]{{1,3}}{_DATE})"
 _ON_IPHONE = rf"\[{_DATE}[^\d\n]{{1,14}}{_TIME}(?:[:.]\d\d)?{_HALF}\] "
 _IN_KOREAN = rf"(?=\d{{4}}(?:년|\.) ){_WHEN}, "
-WHATSAPP_STAMP = re.compile(
-    rf"(?m)^\ufeff?[\u200e\u200f\u202a-\u202e\u2066-\u2069]*(?:{_ON_IPHONE}|{_WHEN} [-–] |{_IN_KOREAN})"
-)
+WHATSAPP_STAMP = re.compile(rf"(?m)^\ufeff?[\u200e-\u2069]*(?:{_ON_IPHONE}|{_WHEN} [-–] |{_IN_KOREAN})")
 LOG_LEVEL = re.compile(r"(?i)\b(debug|info|notice|warn(ing)?|error|fatal|critical|trace)\b")  # in place of a name: a log
 WHATSAPP, TELEGRAM, DISCORD, MBOX = "WhatsApp chat", "Telegram chat", "Discord chat", "mailbox"
 CHATS = {

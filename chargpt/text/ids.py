@@ -71,11 +71,10 @@ def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
     notes = [f"{encoding}, as its byte-order mark says; the mark is removed" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
-        if kind in CHATS and config.format != "fields":
-            as_it_is = "data.format=text reads the file as it is"
-            notes.append(f"{kind}: {plural(count, 'message')}, each a line `Name: message`; {as_it_is}")
-            continue
-        notes.append(f"{kind}: {config.field!r} of {plural(count, 'record')} is the text")
+        is_chat = kind in CHATS and config.format != "fields"
+        as_it_is = "each a line `Name: message`; data.format=text reads the file as it is"
+        record = f"{config.field!r} of {plural(count, 'record')} is the text"
+        notes.append(f"{kind}: {plural(count, 'message')}, {as_it_is}" if is_chat else f"{kind}: {record}")
     for what, lines in reader.left_out.items():
         notes.append(f"{what}, left out: {len(lines):,}, the first in line {lines[0]:,}")
     if reader.empty_records:

@@ -31,9 +31,8 @@ from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, character_name, code_
 LINE, PARAGRAPH, FILE = "line", "paragraph", "file"  # what an item may be; anything else is the name of a field
 FASTA = (".fa", ".fasta", ".fna", ".faa", ".ffn")  # names of sequences in records that begin with >
 PLACES = ("file", "folder")  # labels of items that are not in records
-HEADER = "header"  # and of sequences: the first word of their header, or with [N] another one, from 0
-ORGANISM = "organism"  # the same: as NCBI writes it, or UniProt
-WORD = re.compile(r"header(?:\[(-?\d{1,3})\])?")
+ORGANISM = "organism"  # of a sequence, as NCBI or UniProt writes it in its header
+WORD = re.compile(r"header(?:\[(-?\d{1,3})\])?")  # its first word, or the one with this number, from 0
 SPECIES = re.compile(r"\[([^\[\]]+)\]\s*$|\bOS=(.+?)(?= [A-Z]{2}=|$)")
 BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")  # between paragraphs
 MAX_LABELS = 10_000  # different ones; more are not labels, but names of single items
@@ -263,11 +262,9 @@ def _place(name: str, origin: Origin, given: str) -> str:
     """The label `name` of a document: the name of its file without a suffix, or of the file's folder. Raises UserError."""
     path = origin.source.path
     if name not in PLACES or path is None:
-        what, allowed = "no file", "a file with it"
-        if path is not None and _is_fasta(origin):
-            what, allowed = "FASTA", "header (the first word of each header), header[1], organism, file or folder"
-        elif path is not None:
-            what, allowed = "plain text", "file or folder, a regular expression such as '^K:(.*)'"
+        kind = "FASTA" if _is_fasta(origin) else "plain text"
+        more = "header (the first word), header[1], organism" if kind == "FASTA" else "a regular expression such as '^K:(.*)'"
+        what, allowed = (kind, f"file or folder, {more}") if path is not None else ("no file", "a file with it")
         raise UserError(f"data.label: {given!r} given, but {origin.source.label} is {what}; use {allowed}, or leave it out")
     path = path.absolute()
     return plain_name(path).stem if name == "file" else path.parent.name

@@ -53,7 +53,7 @@ def documents_in(
     labels: Sequence[str] = (),
     setting: str = "data.field",
     where: str = "",
-    left_out: LeftOut | None = None,
+    left_out: LeftOut,
     messages: Iterable[tuple[int, dict[str, str]]] | None = None,
 ) -> Iterator[tuple[int, str]]:
     """The line where each record of the text that `pieces` form begins, and the text in its `field`, which may be empty.
@@ -65,7 +65,6 @@ def documents_in(
     names = [(field, setting), *((name, "data.label") for name in labels)]
     name, _, wanted = (" ".join(part.split()) for part in where.partition("="))
     fields = [_Field(one, given, label) for one, given in [*names, *[(name, "data.where")] * bool(where)]]
-    left_out = {} if left_out is None else left_out
     if structure.kind in (JSON, JSON_LINES):
         found = _json_records(decoded(pieces), structure, fields, label)
     elif messages is not None:

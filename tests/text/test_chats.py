@@ -177,7 +177,7 @@ def test_any_field_of_a_record_chooses_which_are_kept(name, tmp_path, load):
     (tmp_path / name).write_text(content)
     corpus = load(tmp_path / name, **{"where": "who=elf", **settings})
     assert sorted(text_of(corpus).split()) == ["ash", "elm", "sea"]
-    with pytest.raises(UserError, match="read as plain text without fields|no column|no field"):
+    with pytest.raises(UserError, match="is read without fields|no column|no field"):
         load(tmp_path / name, **settings | {"where": "none=elf"})
 
 

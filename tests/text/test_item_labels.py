@@ -75,5 +75,5 @@ def test_labels_that_occur_once_are_warned_of(tmp_path, load):
 
 def test_a_label_that_fasta_has_not_is_named(tmp_path, load):
     (tmp_path / "a.fa").write_text(GENES)
-    with pytest.raises(UserError, match=r"is FASTA; use header .*organism"):
+    with pytest.raises(UserError, match=r"is FASTA; use file or folder, header .*organism"):
         load(tmp_path / "a.fa", items="line", label="species")
