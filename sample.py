@@ -21,6 +21,7 @@ from chargpt.sampling.options import SampleOptions, parse_options
 from chargpt.terminal import best_effort_messages, enable_colours, log, wants_colours
 
 if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported
+    from chargpt.sampling.interactive import Chat
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.sampling.text_generator import TextGenerator
 
@@ -33,6 +34,7 @@ class Writing(NamedTuple):
     prompt: list[int]  # ids
     is_items: bool  # whether it writes items
     before: Sequence[int]  # ids before what is typed, with --interactive on items
+    chat: "Chat | None"  # with --chat
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -70,10 +72,9 @@ def write(options: SampleOptions) -> int:
 
     if coloured := wants_colours(sys.stdout):
         enable_colours()
-    printer, before = TextPrinter(sys.stdout, coloured=coloured), writing.before
-    session = Session(
-        writing.generator, printer=printer, unknown=options.sampling.unknown, seed=options.sampling.seed or 0, before=before
-    )
+    printer, seed = TextPrinter(sys.stdout, coloured=coloured), options.sampling.seed or 0
+    more: dict[str, Any] = {"before": writing.before, "chat": writing.chat}
+    session = Session(writing.generator, printer=printer, unknown=options.sampling.unknown, seed=seed, **more)
     return session.run(writing.prompt)
 
 
@@ -91,6 +92,13 @@ def prepare(options: SampleOptions) -> Writing:
         log(f"warning: {warning}")
     is_items, changes = writes_items(options, loaded), dict[str, Any]()
     before: list[int] = []
+    chat = None
+    if options.chat:
+        from chargpt.runs.load import corpus_in_cache
+        from chargpt.sampling.interactive import chat_of
+
+        chat = chat_of(options, loaded, corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root))
+        changes["stop"] = [*chat.ends, *options.sampling.stop]
     if is_items and options.interactive:
         before, changes["stop"] = beginning_of_items(options, loaded, root=root)
     if is_items:
@@ -102,7 +110,7 @@ def prepare(options: SampleOptions) -> Writing:
 
         excluded = known_lines(loaded.fingerprint, loaded.config, loaded.tokenizer, root=root)
     generator = loaded.text_generator(replace(options.sampling, **changes), excluded=excluded)
-    return Writing(loaded, generator, prompt, is_items, before)
+    return Writing(loaded, generator, prompt, is_items, before, chat)
 
 
 def write_samples(options: SampleOptions, writing: Writing, interrupt: Interrupt) -> None:

@@ -194,16 +194,18 @@ class DataConfig:
     encoding: str = "utf-8"
     # field of JSON lines, or column of CSV and TSV, that holds the text; data.text: the field text of the object data
     field: str = "text"
-    # auto: JSON lines by a field, all other files as they are; fields: CSV, TSV and JSON by a field too (data.field sets
-    # it); text: all files as they are
+    # auto: JSON lines by a field, exported chats as lines of the form Name: message, all other files as they are; fields: CSV,
+    # TSV, JSON and chats by a field too (data.field sets it); text: all files as they are
     format: Literal["auto", "fields", "text"] = "auto"
     # lines: shuffle the lines of the text before it is split, always in the same order
     shuffle: Literal["none", "lines"] = "none"
     # what an item of a list is: line, paragraph, file, or the name of a field or column; empty: the text is not a list
     items: str = ""
-    # what the label of an item is: fields or columns, separated by commas; file or folder: its name; header: the first word
-    # in FASTA
+    # what the label of an item is: fields or columns, separated by commas; file or folder: its name; in FASTA header (its first
+    # word), header[1] (its second word) or organism; or a regular expression whose group is the label: '^K:(.*)'
     label: str = ""
+    # the records to keep: NAME=VALUE keeps those whose field or column NAME is VALUE; in a chat, author=NAME; empty: all
+    where: str = ""
     # text between two documents, with escapes such as \n
     separator: str = "\n"
     # fold: read \r\n and \r as \n; keep: leave them; auto: fold, but keep with a vocabulary of bytes
@@ -245,6 +247,12 @@ class DataConfig:
             self.max_vocab == 0 or self.max_vocab >= 2, "max_vocab", self.max_vocab, "0 (no limit) or a number of 2 or more"
         )
         _require(not self.label or bool(self.items), "label", self.label, "it with data.items, which says what an item is")
+        _require(not self.where or "=" in self.where[1:], "where", self.where, "NAME=VALUE, such as author=Ben")
+        try:
+            is_right = self.label_pattern is None or self.label_pattern.groups > 0
+        except re.error:
+            is_right = False
+        _require(is_right, "label", self.label, "a regular expression with a group for the label, such as '^K:(.*)'")
         is_default = self.split in ("auto", "position") and self.shuffle == "none"
         whole = not self.items or (is_default and self.vocabulary == "characters")
         allowed = "a text of characters without data.split and data.shuffle: items are always mixed and split whole"
@@ -254,8 +262,16 @@ class DataConfig:
 
     @property
     def label_fields(self) -> list[str]:
-        """The names in `label`."""
+        """The names in `label`; a regular expression is one of them."""
+        if self.label_pattern is not None:
+            return [self.label]
         return [name.strip() for name in self.label.split(",") if name.strip()]
+
+    @property
+    def label_pattern(self) -> re.Pattern[str] | None:
+        """`label` if it is a regular expression, in which ^ and $ are the ends of a line. Raises re.error for a wrong one."""
+        is_pattern = "(" in self.label and re.search(r"[\\^$*+?|]", self.label)
+        return re.compile(self.label, re.MULTILINE) if is_pattern else None
 
     @property
     def unescaped_separator(self) -> str:

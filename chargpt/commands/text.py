@@ -1,15 +1,27 @@
-"""`python -m chargpt text`: what a text is like, and what to expect of a model trained on it."""
+"""`python -m chargpt text`: what a text is like, and what to expect of a model trained on it; or a cleaner text."""
 
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
 from chargpt.commands.frame import run_verb
+from chargpt.config import COMMAND_LINE, Config, apply
+from chargpt.errors import UserError
+from chargpt.files import write_synced
 from chargpt.planning.cli import TrainOptions, parse_text_options
 from chargpt.project import project_root
+from chargpt.terminal import Parser, log, plural, shown
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what `train.py --dry-run` prints. Returns the exit code. Raises UserError."""
-    return run_verb(parse_text_options, argv, print_plan)
+    """Print what `train.py --dry-run` prints, or write the clean text. Returns the exit code. Raises UserError."""
+    parser = Parser(add_help=False)
+    parser.add_argument("--clean", type=Path)
+    own, others = parser.parse_known_args(list(argv))
+    if own.clean is None:
+        return run_verb(parse_text_options, others, print_plan)
+    write_clean(parse_text_options(others), own.clean)
+    return 0
 
 
 def print_plan(options: TrainOptions) -> None:
@@ -17,3 +29,25 @@ def print_plan(options: TrainOptions) -> None:
     from chargpt.planning.plan import make_plan
 
     print(make_plan(options, root=project_root()).describe())
+
+
+def write_clean(options: TrainOptions, path: Path) -> None:
+    """Write the text to the new file `path`, without page breaks, hyphens at line ends and ligatures. Raises UserError."""
+    from tqdm import tqdm
+
+    from chargpt.text.cleaning import cleaned
+    from chargpt.text.reading import TextReader
+    from chargpt.text.records import decoded
+    from chargpt.text.sources import select_sources
+
+    root = project_root()
+    config = apply(Config(), options.settings, where=COMMAND_LINE).data
+    sources = select_sources(options.texts, val_text="", pattern=config.pattern, root=root, copies=root / "data" / "cache")
+    with closing(sources):
+        reader = TextReader(sources, config, progress=tqdm(disable=True), hashed=False)
+        text, counts = cleaned("".join(decoded(piece for _, _, piece in reader.pieces())))
+    try:
+        write_synced(path, text.encode())
+    except OSError as error:
+        raise UserError(f"--clean: {shown(path)}: {error.strerror}; use another name") from None
+    log(f"{shown(path)}: {plural(len(text), 'character')}; mended: {', '.join(f'{what} {n:,}' for what, n in counts.items())}")

@@ -1,12 +1,16 @@
-"""The interactive mode: the user types text, and the model continues it."""
+"""The interactive mode: the user types text, and the model continues it; or types messages, and it answers."""
 
 import argparse
+import difflib
+import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from chargpt.errors import UserError
+from chargpt.errors import UserError, shell_word
 from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.sampling.printing import TextPrinter, text_of
@@ -14,8 +18,15 @@ from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import log, number, plural, shown, whole_number
+from chargpt.text.facts import TRAIN_SAMPLE, sample
 
-HINT = "type text for the model to continue, and press Enter; /help lists the commands, /quit leaves"
+if TYPE_CHECKING:
+    from chargpt.sampling.loaded_model import LoadedModel
+    from chargpt.sampling.options import SampleOptions
+    from chargpt.text.corpus import Corpus
+
+HINT = "type text for the model to continue, and press Enter; /help lists the commands, exit leaves"
+CHAT_HINT = "you are {0!r}, the model is {1!r}; type a message and press Enter; /help lists the commands, exit leaves"
 HELP = """TEXT            add TEXT to the text so far, and let the model continue it; \\n is a newline
 Enter alone     let the model write more
 /undo           take back the last turn: what you typed and what the model wrote
@@ -25,12 +36,47 @@ Enter alone     let the model write more
 /seed N         the next turn draws from seed N, the one after it from N + 1
 /save FILE      write the text so far to a new file
 /help           this list
-/quit           leave (Ctrl-D too); the text is lost unless you save it
+/quit           leave (exit, quit and Ctrl-D too); the text is lost unless you save it
 //TEXT          the same as TEXT, for a text that begins with /
 Ctrl-C          stop the text that is being written"""
 COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help", "/quit")
-INTERRUPTED = "the text is not saved (/save FILE); Ctrl-C again, Ctrl-D or /quit leaves"
+INTERRUPTED = "the text is not saved (/save FILE); Ctrl-C again, Ctrl-D or exit leaves"
 TAIL = 60  # characters of the text that are shown after /undo
+SPEAKER = re.compile(r"(?m)^(?:<([^<>\n]{1,40})>|([^\s:<>][^:\n]{0,39}):) ")  # before a message: `Ben: ` or `<ben> `
+MAX_NAMES, MAX_NAMED = 50, 8  # of the most frequent ones; those that a message lists
+
+
+class Chat(NamedTuple):
+    """What is before each message of a conversation."""
+
+    you: str  # before what is typed
+    model: str  # before what the model answers
+    ends: list[str]  # each of them ends an answer: a newline, and what is before the message of another
+
+
+def chat_of(options: "SampleOptions", loaded: "LoadedModel", corpus: "Corpus | None") -> Chat:
+    """The conversation that the options ask for. `corpus` is the training text, if it is known. Raises UserError."""
+    if loaded.config.data.items:
+        raise UserError(f"--chat: the run {loaded.run} was trained on items, not on a conversation; leave it out")
+    text = "" if corpus is None else corpus.tokenizer.decode(sample(corpus.train, TRAIN_SAMPLE))
+    found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
+    marks, counts = dict(found), Counter(name for name, _ in found)
+    names = [name for name, count in counts.most_common(MAX_NAMES) if count > 1]
+    left = [name for name in names if name not in (options.as_, options.with_)]
+    other = left[0] if len(names) == 2 and len(left) == 1 else None
+    given = {"--as": options.as_ or other, "--with": options.with_ or other}
+    listed = ", ".join(f"{shell_word(name)} ({counts[name]:,} lines)" for name in names[:MAX_NAMED])
+    for option, name in given.items():
+        if name is None:
+            what = f"names in the text are {listed}" if names else "no names are known of its training text"
+            raise UserError(f"--chat: {option} is not given; add --as NAME --with NAME; {what}")
+        if names and name not in counts:
+            close = difflib.get_close_matches(name, names, n=1)
+            raise UserError(f"{option}: {name!r} given, but ", f"did you mean {close[0]}?" if close else f"use one of {listed}")
+    you, model = (marks.get(name or "", f"{name}: ") for name in given.values())
+    if you == model:
+        raise UserError(f"--with: {options.with_!r} given, the same as --as; give another")
+    return Chat(you, model, [f"\n{mark}" for mark in dict.fromkeys([you, *(marks[name] for name in names)]) if mark != model])
 
 
 class Session:
@@ -40,19 +86,31 @@ class Session:
     """
 
     def __init__(
-        self, generator: TextGenerator, *, printer: TextPrinter, unknown: str, seed: int, before: Sequence[int] = ()
+        self,
+        generator: TextGenerator,
+        *,
+        printer: TextPrinter,
+        unknown: str,
+        seed: int,
+        before: Sequence[int] = (),
+        chat: Chat | None = None,
     ) -> None:
-        """`unknown` is that of `encode_prompt`. With ids `before`, each line typed begins a new text, after them."""
+        """`unknown` is that of `encode_prompt`. With ids `before`, each line typed begins a new text, after them.
+
+        With a `chat`, each line typed is a message, and the model answers; `generator` then stops at its ends.
+        """
         self._generator, self._printer = generator, printer
         self._unknown, self._before = unknown, list(before)
-        self._seed = seed
+        self._seed, self._chat = seed, chat
         self._text: list[int] = []  # ids
         self._earlier: list[list[int]] = []  # the text before each turn
 
     def run(self, prompt: list[int]) -> int:
         """Continue the ids `prompt`, unless empty, then what is typed on standard input. Returns the exit code."""
-        log(HINT)
-        if prompt or self._before:
+        log(HINT if self._chat is None else CHAT_HINT.format(*self._chat))
+        if self._chat is not None:
+            self._text = prompt
+        elif prompt or self._before:
             self._text = self._before
             self._continue(prompt)
         interrupted = False
@@ -75,6 +133,8 @@ class Session:
 
     def _take(self, line: str) -> bool:
         """Do what a typed line asks for. Returns False to leave. Raises UserError."""
+        if line.rstrip() in ("exit", "quit"):
+            return False
         if not line.startswith("/") or line.startswith("//"):
             self._text = self._before or self._text
             self._continue(self._encode(line.removeprefix("/") if line.startswith("//") else line))
@@ -99,7 +159,7 @@ class Session:
 
     def _begin(self, typed: str) -> None:
         """Begin a new text with what was typed."""
-        ids = self._encode(typed)
+        ids = self._encode(typed, after=self._before) if typed else []
         if self._text:
             self._earlier.append(self._text)
         self._text = self._before
@@ -154,7 +214,12 @@ class Session:
             raise UserError(f"/save: {name!r} given; use the name of a file") from None
         log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
-    def _encode(self, typed: str) -> list[int]:
+    def _encode(self, typed: str, *, after: list[int] | None = None) -> list[int]:
+        """The ids of what was typed; in a chat, those of a message, on a line of its own, and of the name before the answer."""
+        if self._chat is not None:
+            last = self._generator.tokenizer.decode((self._text if after is None else after)[-1:])
+            message = f"{self._chat.you}{typed}\n" if typed else ""
+            typed = ("" if last in ("", "\n") else "\n") + message + self._chat.model
         return encode_prompt(typed.replace("\\n", "\n"), self._generator.tokenizer, unknown=self._unknown)
 
     def _continue(self, typed: list[int]) -> None:
@@ -163,7 +228,7 @@ class Session:
         self._earlier.append(self._text)
         self._text = self._text + typed
         with Interrupt(notice="") as interrupt:
-            self._printer.prompt(tokenizer.decode(typed))
+            self._printer.prompt(tokenizer.decode(typed) if self._chat is None else self._chat.model)
             with closing(self._generator.write(self._text, [self._seed])) as writing:
                 for (characters,) in writing:
                     end = self._line_end(characters, before=len(made))

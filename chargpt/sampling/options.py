@@ -71,9 +71,9 @@ def _text(value: Any) -> str:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """An argparse type: a regular expression."""
+    """An argparse type: a regular expression, in which ^ and $ are the ends of a line."""
     try:
-        return re.compile(text)
+        return re.compile(text, re.MULTILINE)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"{text!r} given, which is no regular expression: {error}; correct it") from None
 
@@ -142,7 +142,7 @@ class SamplingOptions:
         "error",
         "prompt",
         "what to do with characters of the prompt that the model has never seen: skip leaves them out and names them "
-        "(default: error; with --interactive: skip)",
+        "(default: error; with --interactive and --chat: skip)",
         one_of("error", "skip"),
     )
     length: int | None = option(
@@ -291,7 +291,7 @@ class SampleOptions:
     )
     new: bool = option(False, "items", "no item of the training text; --unique writes no item twice")
     match: re.Pattern[str] | None = option(
-        None, "items", "only items in which this regular expression matches", Kind(pattern), "REGEX"
+        None, "items", "only items in which this regular expression matches; ^ begins a line", Kind(pattern), "REGEX"
     )
     min_length: int = option(0, "items", "only items of N characters or more", whole(0), "N")
     max_length: int | None = option(
@@ -308,8 +308,11 @@ class SampleOptions:
     interactive: bool = option(
         False,
         "output",
-        "type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, Ctrl-D leaves",
+        "type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, exit leaves",
     )
+    chat: bool = option(False, "output", "--interactive for conversations: you type messages, and the model answers")
+    as_: str | None = option(None, "output", "with --chat: your name in the conversation", TEXT, "NAME")
+    with_: str | None = option(None, "output", "with --chat: the name of the one who answers", TEXT, "NAME")
 
     @property
     def sampling(self) -> SamplingOptions:
@@ -337,6 +340,9 @@ class SampleOptions:
             "several temperatures": len(self.samplings) > 1,
         }
         several = {name: of_texts[name] for name in ("--samples", "several temperatures")}
+        if not self.chat and (wrong := _first({"--as": self.as_ is not None, "--with": self.with_ is not None})):
+            raise UserError(f"{wrong}: given without --chat; add it")
+        mode = "--chat" if self.chat else "--interactive"
         typed = {"--json": self.json, **several, "--prompt-file -": self.prompt_file == "-"}
         given, others = _first(of_items), _first(of_texts)
         if given and others:
@@ -344,8 +350,8 @@ class SampleOptions:
         if self.max_length is not None and self.max_length < self.min_length:
             raise UserError(f"--max-length: {self.max_length} given, less than --min-length {self.min_length}; raise it")
         if self.interactive and (wrong := _first(of_items | {"--label": False}) or _first(typed)):
-            raise UserError(f"--interactive: {wrong} given as well; leave out one of the two")
-        if self.next and (wrong := given or others or "--interactive" * self.interactive):
+            raise UserError(f"{mode}: {wrong} given as well; leave out one of the two")
+        if self.next and (wrong := given or others or mode * self.interactive):
             raise UserError(f"--next: {wrong} given as well; leave out one of the two")
         if self.sampling.keep_stop and not self.sampling.stop:
             raise UserError("--keep-stop: keeps the text that ends a sample; add --stop TEXT")
@@ -384,14 +390,17 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     groups = {name: parser.add_argument_group(title) if name else parser for name, title in GROUPS.items()}
     for each in (*fields(SamplingOptions), *fields(SampleOptions)):
         if each.metadata:
-            name = f"--{each.name.replace('_', '-')}"
-            groups[each.metadata["group"]].add_argument(name, default=argparse.SUPPRESS, **each.metadata["add"])
+            name = f"--{each.name.rstrip('_').replace('_', '-')}"  # as_, since as is a word of Python
+            add = {"default": argparse.SUPPRESS, "dest": each.name, **each.metadata["add"]}
+            groups[each.metadata["group"]].add_argument(name, **add)
     given, more = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     if more and not more[0].startswith("-"):
         raise UserError(f"{more[0]}: given after RUN; a prompt is given with --prompt {shell_word(more[0])}")
     if more:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     values = vars(given)
+    if values.get("chat"):
+        values["interactive"] = True
     if values.get("interactive"):
         values.setdefault("unknown", "skip")
     values.setdefault("seed", random.SystemRandom().getrandbits(32))

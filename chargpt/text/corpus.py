@@ -99,12 +99,12 @@ def load_corpus(
     cache = Cache(cache_folders(config, root=root)[0])
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
     with contextlib.closing(sources):
-        check_effect(asked or {}, texts=texts, config=config, sources=sources)
         reading = config
         if config.items:
             from chargpt.text.item_list import reading_of_items
 
             reading = reading_of_items(config)
+        check_effect(asked or {}, texts=texts, config=reading, sources=sources)
         warnings = warnings_about(sources.train + sources.val, reading)
         divided = with_split(reading, sources)
         encoded = _find_or_encode(sources, divided, tokenizer, known, cache)
@@ -127,9 +127,12 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
         raise UserError(f"data.pattern: {config.pattern!r} given, but no folder is read; leave it out, or give a folder")
     if "val_fraction" in asked and config.val_text:
         raise UserError(f"data.val_fraction: {config.val_fraction} given, but data.val_text validates; leave one of them out")
-    if not ("field" in asked or "separator" in asked):
+    if not ("field" in asked or "separator" in asked or config.where):
         return
     has_fields = any(fields_of(source, read_head(source), config) for source in every)
+    if config.where and not has_fields:
+        what = f"data.where: {config.where!r} given, but {sources.label} is read without fields"
+        raise UserError(what, "; name the field with its text in data.field, or leave it out")
     if "field" in asked and config.format == "text":
         what = f"data.field: {config.field!r} given with data.format=text, which reads files as they are"
         raise UserError(f"{what}; leave one out")
@@ -307,6 +310,8 @@ def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) ->
         settings.append(config.shuffle)
     if config.items:
         settings += ["items", config.items, config.label]
+    if config.where:
+        settings += ["where", config.where]
     unicode_version = None if tokenizer.normalizer.is_identity else unicodedata.unidata_version
     return fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
 

@@ -2,7 +2,7 @@
 
 A table, JSON lines and JSON have named fields, and `data.field` selects the one to train on. The other formats have no reader
 here: they are trained on as they are, with a warning that names a command which extracts their text. To add one, add a row to
-MARKUP; a file that is no text is a row of DOCUMENTS or MAGIC.
+MARKUP; a file that is no text is a row of DOCUMENTS or MAGIC. An exported chat is a row of CHATS, and chats.py reads it.
 """
 
 import csv
@@ -65,6 +65,7 @@ MAX_COMPARED = 10_000  # columns or fields among which a mistyped one is looked 
 MAX_DEPTH = 6  # objects and lists in each other whose fields a message names
 MAX_SNIFFED = 16  # files without a telling name that are looked into
 ROWS = 200  # rows of the head that are compared
+SAME_WIDTH = 0.9  # share of the rows of a table that are as wide as the first; the others have a mistake
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
 NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is not a sentence
 BETWEEN = re.compile(r"[\s,]*")  # what is between the objects of a list
@@ -123,6 +124,40 @@ MARKUP = (
     Markup(FASTA, FASTA_NAMES, r">[^\n]*\n[A-Za-z*-]{10,}\s*\n([A-Za-z*-]+\s*\n|>)", ""),
 )
 
+# Exported chats: how each begins. Before a message, WhatsApp writes its date and time as the language of the phone has them; an
+# iPhone puts both in brackets. Invisible marks of direction may be before them.
+_DATE = r"\d{1,4}[^\d\n\[\]]{1,5}\d{1,2}[^\d\n]{1,5}\d{1,4}"
+_TIME = r"\d{1,2}[:.]\d\d"
+_HALF = r"[^\d\n:\[\],-]{0,10}?"  # of the day: PM, p. m., nachm.
+_WHEN = rf"(?:{_DATE}[^\d\n]{{1,14}}{_TIME}{_HALF}|{_TIME}{_HALF}[^\d\n]{{1,3}}{_DATE})"
+_ON_IPHONE = rf"\[{_DATE}[^\d\n]{{1,14}}{_TIME}(?:[:.]\d\d)?{_HALF}\] "
+_IN_KOREAN = rf"(?=\d{{4}}(?:년|\.) ){_WHEN}, "
+WHATSAPP_STAMP = re.compile(rf"(?m)^\ufeff?[\u200e-\u2069]*(?:{_ON_IPHONE}|{_WHEN} [-–] |{_IN_KOREAN})")
+LOG_LEVEL = re.compile(r"(?i)\b(debug|info|notice|warn(ing)?|error|fatal|critical|trace)\b")  # in place of a name: a log
+WHATSAPP, TELEGRAM, DISCORD, MBOX = "WhatsApp chat", "Telegram chat", "Discord chat", "mailbox"
+CHATS = {
+    WHATSAPP: WHATSAPP_STAMP,
+    TELEGRAM: re.compile(  # one chat, or all of an account
+        r'\{\s*(?:"about":\s*"Here is the data you requested|'
+        r'(?=[\s\S]{0,500}?"type":\s*"(?:\w+_(?:chat|group|supergroup|channel)|saved_messages)")'
+        r'(?:"\w+":\s*(?:"(?:\\.|[^"\\])*"|\d+|null),\s*){1,9}"messages":\s*\[)'
+    ),
+    DISCORD: re.compile(r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'),
+    MBOX: re.compile(r"From \S+ [^\n]*\d\d:\d\d:\d\d[^\n]*\d{4}[^\n]*\r?\n>?[A-Za-z][\w-]*: "),
+}
+AUTHOR, TEXT, MESSAGE = "author", "text", "message"  # the fields of a chat; a message is `Name: text`
+CHAT_HEAD = 2**13  # characters at the beginning in which a chat is recognised
+
+
+def chat_kind(head: str) -> str | None:
+    """Which of CHATS begins with `head`; None if none does."""
+    start = head[:CHAT_HEAD].lstrip("\ufeff \r\n")
+    kind = next((kind for kind, beginning in CHATS.items() if beginning.match(start)), None)
+    if kind == WHATSAPP:
+        names = re.findall(r"^([^:\n]{1,60}): ", WHATSAPP_STAMP.sub("", start), re.MULTILINE)
+        return None if not names or any(map(LOG_LEVEL.search, names)) else kind
+    return kind
+
 
 def refuse_checkpoint(path: Path) -> None:
     """Raise UserError, which says how to make a run of it, if `path` is a checkpoint of nanoGPT or its folder."""
@@ -167,7 +202,7 @@ class Structure:
     @property
     def has_fields(self) -> bool:
         """Whether `data.field` selects a part of it."""
-        return self.is_table or self.kind in (JSON, JSON_LINES)
+        return self.is_table or self.kind in (JSON, JSON_LINES, *CHATS)
 
     @property
     def tag(self) -> str:
@@ -179,9 +214,11 @@ class Structure:
 
 def fields_of(source: Source, head: bytes, config: DataConfig) -> Structure | None:
     """The structure by which `source`, which begins with `head`, is read; None if it is read as it is."""
-    structure = (
-        recognise(suffix_of(source), _decoded(head, config), field=config.field) if may_have_fields(source, config) else None
-    )
+    structure = None
+    if may_have_fields(source, config):
+        structure = recognise(suffix_of(source), _decoded(head, config), field=config.field)
+    elif config.format == "auto" and (kind := chat_kind(_decoded(head[: 4 * CHAT_HEAD], config))):
+        structure = Structure(kind=kind, fields=(AUTHOR, TEXT))
     return structure if structure is not None and structure.has_fields else None
 
 
@@ -240,10 +277,12 @@ def named(fields: Iterable[str]) -> str:
 def recognise(suffix: str, head: str, *, field: str = "") -> Structure | None:
     """The structure of a file whose name ends in `suffix` and which begins with `head`; None for plain text.
 
-    A file whose name says nothing is a table with a column `field` if its first line has that name.
+    A file whose name says nothing is a table with a column `field` if its first line has that name, or if `field` is a number.
     """
     start = head.lstrip("\ufeff \t\r\n")
     kind = FIELDS.get(suffix)
+    if kind is None and (chat := chat_kind(head)):
+        return Structure(kind=chat, fields=(AUTHOR, TEXT), longest=TEXT)
     if kind is None:
         by_name = (markup for markup in MARKUP if suffix in markup.suffixes)
         markup = next(by_name, None) or next((markup for markup in MARKUP if re.match(markup.beginning, start)), None)
@@ -350,6 +389,10 @@ def _table(kind: str, head: str, delimiter: str) -> tuple[Structure, float]:
 def _unnamed_table(head: str, field: str) -> Structure | None:
     """The table in a text whose name does not say so: its header has `field`, or many rows agree in their width."""
     first = head.partition("\n")[0]
+    if field.isdecimal():  # of a column; the first word of a line, and the rest of it, are columns too
+        given = [delimiter for delimiter in "\t,; " if delimiter in first.strip()]
+        tables = [_table(CSV if delimiter in ",;" else TSV, head, delimiter) for delimiter in [*given, "\t"]]
+        return next((table for table, same_width in tables if same_width > SAME_WIDTH), None)
     for kind, delimiter in ((TSV, "\t"), (CSV, ","), (CSV, ";")):
         if delimiter not in first and not (field and field == first.strip()):
             continue
@@ -381,7 +424,10 @@ def _rows(head: str, delimiter: str, *, quoted: bool) -> list[list[str]] | None:
 
 
 def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> "_csv.Reader":
-    """A csv.reader of a table whose fields may be in quotes, or never are."""
+    """A csv.reader of a table whose fields may be in quotes, or never are. A space divides a line once, if it has one."""
+    if delimiter == " ":
+        halves = (line.strip().split(None, 1) for line in lines)
+        lines, delimiter, quoted = ("\t".join([*half, ""][:2]) if half else "" for half in halves), "\t", False
     return csv.reader(lines, delimiter=delimiter, strict=quoted, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
 
 
@@ -400,8 +446,7 @@ def _warning(source: Source, structure: Structure, count: int) -> Words:
         where = f"its {'columns' if structure.is_table else 'fields'} are {named(structure.fields)}"
         return Message(f"{what}; {where}; for the text of one alone, add ", Option("data.field", structure.longest or "NAME"))
     if structure.is_table:
-        what = f"{what}; for one column alone, add a first line with the names of the columns, and "
-        return Message(what, Option("data.field", "NAME"))
+        return Message(f"{what}; for one column alone, give its number: add ", Option("data.field", 1))
     if structure.has_fields:
         return Message(f"{what}; for the text in one field of its objects, add ", Option("data.field", "NAME"))
     if structure.kind == FASTA:

@@ -12,6 +12,7 @@ from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.files import SyncedFile
 from chargpt.terminal import plural
+from chargpt.text.formats import CHATS
 from chargpt.text.reading import TRAIN, VAL, Piece, TextReader
 from chargpt.text.shuffle import shuffled_lines
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
@@ -70,7 +71,12 @@ def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
     notes = [f"{encoding}, as its byte-order mark says; the mark is removed" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
-        notes.append(f"{kind}: {config.field!r} of {plural(count, 'record')} is the text")
+        is_chat = kind in CHATS and config.format != "fields"
+        as_it_is = "each a line `Name: message`; data.format=text reads the file as it is"
+        record = f"{config.field!r} of {plural(count, 'record')} is the text"
+        notes.append(f"{kind}: {plural(count, 'message')}, {as_it_is}" if is_chat else f"{kind}: {record}")
+    for what, lines in reader.left_out.items():
+        notes.append(f"{what}, left out: {len(lines):,}, the first in line {lines[0]:,}")
     if reader.empty_records:
         notes.append(f"records without text skipped: {reader.empty_records:,}")
     if reader.binary_files:

@@ -31,7 +31,9 @@ from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, character_name, code_
 LINE, PARAGRAPH, FILE = "line", "paragraph", "file"  # what an item may be; anything else is the name of a field
 FASTA = (".fa", ".fasta", ".fna", ".faa", ".ffn")  # names of sequences in records that begin with >
 PLACES = ("file", "folder")  # labels of items that are not in records
-HEADER = "header"  # and of sequences
+ORGANISM = "organism"  # of a sequence, as NCBI or UniProt writes it in its header
+WORD = re.compile(r"header(?:\[(-?\d{1,3})\])?")  # its first word, or the one with this number, from 0
+SPECIES = re.compile(r"\[([^\[\]]+)\]\s*$|\bOS=(.+?)(?= [A-Z]{2}=|$)")
 BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")  # between paragraphs
 MAX_LABELS = 10_000  # different ones; more are not labels, but names of single items
 MAX_LABEL = 250  # characters
@@ -170,10 +172,11 @@ def _fitting(source: Source, config: DataConfig) -> DataConfig:
     """`config` without the fields that `source` does not have."""
     structure = fields_of(source, read_head(source), reading_of_items(config))
     if structure is None:
-        is_place = config.label in PLACES
+        is_place = config.label in PLACES or config.label_pattern is not None
         is_field = config.items not in (LINE, PARAGRAPH, FILE)
         return dataclasses.replace(config, items=LINE if is_field else config.items, label=config.label if is_place else "")
-    return config if {*config.label_fields} <= {*structure.fields} else dataclasses.replace(config, label="")
+    is_there = config.label_pattern is not None or {*config.label_fields} <= {*structure.fields}
+    return config if is_there else dataclasses.replace(config, label="")
 
 
 def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str, str]]:
@@ -181,6 +184,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
 
     Labels and texts may be empty. Raises UserError.
     """
+    pattern = config.label_pattern
     for origin, split, pieces in reader.documents():
         text = "".join(decoded(pieces))
         for character in ("\0", SEPARATOR):
@@ -188,6 +192,8 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
                 where = f"{origin.source.label}: line {origin.line + text.count(chr(10), 0, at):,}"
                 raise UserError(f"{where}: {character_name(character)} in an item; remove it")
         for line in _items_in(text, origin, config):
+            if pattern and not _is_fasta(origin):
+                line = labelled(line, [_found(pattern, line)])
             label, _, item = line.partition(TAB) if config.label_fields else ("", "", line)
             where = f"{origin.source.label}: line {origin.line:,}"
             if len(label) > MAX_LABEL:
@@ -204,7 +210,7 @@ def _items_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str]:
     if origin.is_record:  # its label is before its text
         yield text
         return
-    if plain_name(origin.source.path or Path()).suffix.lower() in FASTA:
+    if _is_fasta(origin):
         yield from _sequences_in(text, origin, config)
         return
     if config.items not in (LINE, PARAGRAPH, FILE):
@@ -212,7 +218,7 @@ def _items_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str]:
             f"{origin.source.label}: plain text, so it has no field {config.items!r}; give CSV, TSV or JSON lines with it, or "
         )
         raise UserError(what, Option("data.items", "line"), ", paragraph or file")
-    labels = [_place(name, origin, config.label) for name in config.label_fields]
+    labels = [] if config.label_pattern else [_place(name, origin, config.label) for name in config.label_fields]
     parts = [text]
     if config.items != FILE:  # neither the end of a file nor blank lines at its beginning are empty items
         inside = text.strip("\n\t ")
@@ -222,20 +228,43 @@ def _items_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str]:
 
 
 def _sequences_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str]:
-    """The sequences of a FASTA file, without its line ends; a label may be the first word of a header."""
+    """The sequences of a FASTA file, without its line ends; a label may be a part of its header."""
     for record in re.split(r"(?m)^>", text)[1:]:
         header, _, sequence = record.partition("\n")
-        first = (header.split() or [""])[0]
-        labels = [first if name == HEADER else _place(name, origin, config.label) for name in config.label_fields]
+        if config.label_pattern:
+            labels = [_found(config.label_pattern, header)]
+        else:
+            labels = [_part(name, header) or _place(name, origin, config.label) for name in config.label_fields]
         yield labelled("".join(sequence.split()), labels)
+
+
+def _is_fasta(origin: Origin) -> bool:
+    return not origin.is_record and plain_name(origin.source.path or Path()).suffix.lower() in FASTA
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    """What the groups of `pattern` match in `text` first, without spaces around it; empty if it does not match."""
+    found = pattern.search(text)
+    return "" if found is None else next((group for group in map(str.strip, filter(None, found.groups())) if group), "")
+
+
+def _part(name: str, header: str) -> str | None:
+    """The label `name` of a sequence with this header, " " if it has none; None if `name` is not one of a header."""
+    if name == ORGANISM:
+        return _found(SPECIES, header) or " "
+    if asked := WORD.fullmatch(name):
+        words, number = header.split(), int(asked[1] or 0)
+        return words[number] if -len(words) <= number < len(words) else " "
+    return None
 
 
 def _place(name: str, origin: Origin, given: str) -> str:
     """The label `name` of a document: the name of its file without a suffix, or of the file's folder. Raises UserError."""
     path = origin.source.path
     if name not in PLACES or path is None:
-        what = "plain text" if path is not None else "no file"
-        allowed = "file or folder" if path is not None else "a file with it"
+        kind = "FASTA" if _is_fasta(origin) else "plain text"
+        more = "header (the first word), header[1], organism" if kind == "FASTA" else "a regular expression such as '^K:(.*)'"
+        what, allowed = (kind, f"file or folder, {more}") if path is not None else ("no file", "a file with it")
         raise UserError(f"data.label: {given!r} given, but {origin.source.label} is {what}; use {allowed}, or leave it out")
     path = path.absolute()
     return plain_name(path).stem if name == "file" else path.parent.name

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from chargpt.config import DataConfig
 from chargpt.text.character_encodings import check_utf8, undecodable
-from chargpt.text.formats import Structure, fields_of, is_binary
+from chargpt.text.formats import AUTHOR, CHATS, MBOX, MESSAGE, TEXT, Structure, fields_of, is_binary
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.source import Source, Sources, byte_order_mark
 
@@ -69,6 +69,7 @@ class TextReader:
         self.byte_order_marks: set[str] = set()  # the encodings that they named
         self.records: Counter[str] = Counter()  # of each format that is read by data.field
         self.empty_records = 0  # whose field has no text
+        self.left_out: dict[str, list[int]] = {}  # what else was, such as media in a chat, and the lines where it was
 
     def __iter__(self) -> Iterator[tuple[int, Piece]]:
         return _join_small((split, piece) for _, split, piece in self.pieces())
@@ -134,6 +135,8 @@ class TextReader:
         # The vocabulary of bytes takes any file as it is, unless something must be decoded.
         if config.vocabulary == "bytes" and self._is_utf8 and self._is_identity and structure is None:
             return [(1, chunks)]
+        if structure is not None and structure.kind == MBOX:  # each mail names its own encoding
+            return self._records_of(source, structure, (chunk.decode("ascii", "surrogateescape") for chunk in chunks))
         encoding, mark = config.encoding, b""
         if self._is_utf8:
             mark, encoding = byte_order_mark(head)
@@ -150,11 +153,20 @@ class TextReader:
         self, source: Source, structure: Structure, pieces: Iterator[Piece]
     ) -> Iterator[tuple[int, Iterable[Piece]]]:
         """The text in the field of each record, normalised: the line where the record begins, and its pieces."""
-        field, label, labels = self.config.field, source.label, self.config.label_fields
-        setting = "data.items" if self.config.items else "data.field"  # which names the field
+        config, label = self.config, source.label
+        labels = [] if config.label_pattern else config.label_fields
+        setting = "data.items" if config.items else "data.field"  # which names the field
+        field = config.field
+        if structure.kind in CHATS and config.format != "fields":
+            field = TEXT if AUTHOR in labels else MESSAGE
         from chargpt.text.records import documents_in  # only a text with records needs it
 
-        documents = documents_in(pieces, structure, field=field, label=label, labels=labels, setting=setting)
+        more: dict[str, Any] = {"labels": labels, "setting": setting, "where": config.where, "left_out": self.left_out}
+        if structure.kind in CHATS:
+            from chargpt.text.chats import messages_in
+
+            more["messages"] = messages_in(pieces, structure.kind, label, self.left_out)
+        documents = documents_in(pieces, structure, field=field, label=label, **more)
         for line, text in documents:
             self.records[structure.kind] += 1
             self.empty_records += not text

@@ -9,7 +9,7 @@ import difflib
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -25,6 +25,9 @@ CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it mean
     "field larger than field limit": f"a field of more than {MAX_FIELD:,} characters; close its quote, or split it",
     "expected after": "a quote inside a field in quotes; write it twice, as CSV does",
 }
+Fields = Sequence["_Field"]
+Records = Iterator[tuple[int, list[str]]]  # the line where each begins, and its texts
+LeftOut = MutableMapping[str, list[int]]  # what is left out of a text, and the lines where it was
 MISSING = object()  # in place of the value of a field that a record does not have
 KINDS = {int: "a number", float: "a number", bool: "true or false", dict: "an object"}
 BETWEEN = re.compile(r"[\s,\[\]]*")  # what is between the records of a list
@@ -49,35 +52,52 @@ def documents_in(
     label: str,
     labels: Sequence[str] = (),
     setting: str = "data.field",
+    where: str = "",
+    left_out: LeftOut,
+    messages: Iterable[tuple[int, dict[str, str]]] | None = None,
 ) -> Iterator[tuple[int, str]]:
     """The line where each record of the text that `pieces` form begins, and the text in its `field`, which may be empty.
 
     The values of the fields `labels` come before the text, see `labelled`. `label` names the file in errors, and `setting` what
-    `field` was given with. Raises UserError.
+    `field` was given with. `where` is data.where. `left_out` gets what is left out. `messages` are
+    the records of a chat, in place of `pieces`. Raises UserError.
     """
-    fields = [_Field(field, setting, label), *(_Field(name, "data.label", label) for name in labels)]
-    if structure.kind not in (JSON, JSON_LINES):
-        yield from _rows(decoded(pieces), structure, fields, label)
-        return
-    values = (_values_on_lines if structure.kind == JSON_LINES else _values)(decoded(pieces), label)
-    for line, value, source in values:
-        records = list(_records_in(value, field))
-        lines = {id(value): line}
-        if records and records[0][0] is not value:  # the records are inside it
-            lines |= zip(map(id, _objects_in(value)), _lines_of_objects(source, line))
-        for record, prefix in records:
-            where = lines.get(id(record), line)
-            text, *values_of_labels = (one.text_of(record, prefix, where) for one in fields)
-            yield where, labelled(text, values_of_labels)
+    names = [(field, setting), *((name, "data.label") for name in labels)]
+    name, _, wanted = (" ".join(part.split()) for part in where.partition("="))
+    fields = [_Field(one, given, label) for one, given in [*names, *[(name, "data.where")] * bool(where)]]
+    if structure.kind in (JSON, JSON_LINES):
+        found = _json_records(decoded(pieces), structure, fields, label)
+    elif messages is not None:
+        found = ((line, [one.text_of(message, "", line) for one in fields]) for line, message in messages)
+    else:
+        found = _rows(decoded(pieces), structure, fields, label)
+    for line, (text, *values) in found:
+        if where and " ".join(values.pop().split()) != wanted:
+            left_out.setdefault(f"records where {name} is not {wanted}", []).append(line)
+            continue
+        yield line, labelled(text, values)
     for one in fields:
         one.check_found()
+
+
+def _json_records(pieces: Iterator[str], structure: Structure, fields: Fields, label: str) -> Records:
+    """The line where each record begins, and its text in each of `fields`, the first of which says what a record is."""
+    values = (_values_on_lines if structure.kind == JSON_LINES else values_in)(pieces, label)
+    for line, value, source in values:
+        records = list(_records_in(value, fields[0].name))
+        lines = {id(value): line}
+        if records and records[0][0] is not value:  # the records are inside it
+            lines |= lines_of_objects(value, source, line)
+        for record, prefix in records:
+            where = lines.get(id(record), line)
+            yield where, [one.text_of(record, prefix, where) for one in fields]
 
 
 class _Field:
     """A named field of the records of a JSON file. A record without it has an empty text; a file without it is a mistake."""
 
     def __init__(self, name: str, setting: str, label: str) -> None:
-        self._name, self._setting, self._label = name, setting, label
+        self.name, self._setting, self._label = name, setting, label
         self._without = 0  # records before the first one that has text in the field
         self._problem: UserError | None = None  # the first of them
         self._is_found = False
@@ -87,17 +107,17 @@ class _Field:
         where = f"{self._label}: line {line:,}"
         if not isinstance(record, dict):
             raise UserError(f"{where}: not a JSON object; give an object with the text in a field in each line")
-        value = _value_of(record, self._name.removeprefix(prefix))
-        if self._setting == "data.label" and isinstance(value, (int, float)):  # true and false are numbers
+        value = _value_of(record, self.name.removeprefix(prefix))
+        if self._setting in ("data.label", "data.where") and isinstance(value, (int, float)):  # true and false are numbers
             value = json.dumps(value)
-        text = _joined(value) if isinstance(value, list) else value
+        text = joined(value) if isinstance(value, list) else value
         if isinstance(text, (dict, int, float)):
-            raise UserError(f"{where}: field {self._name!r} is {KINDS[type(text)]}; ", *self._advice(record, prefix))
+            raise UserError(f"{where}: field {self.name!r} is {KINDS[type(text)]}; ", *self._advice(record, prefix))
         if not isinstance(text, str) or (isinstance(value, list) and value and not text):
             if not self._is_found:
                 self._without += 1
                 if self._problem is None:
-                    what = f"no field {self._name!r}" if value is MISSING else f"no text in the field {self._name!r}"
+                    what = f"no field {self.name!r}" if value is MISSING else f"no text in the field {self.name!r}"
                     names = named(f"{prefix}{name}" for name in texts_in(record))
                     self._problem = UserError(f"{where}: {what}, its fields are: {names}; ", *self._advice(record, prefix))
                 if self._without >= MAX_WITHOUT:
@@ -107,7 +127,7 @@ class _Field:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            what = f"half a surrogate pair at character {error.start:,} of {self._name!r}"
+            what = f"half a surrogate pair at character {error.start:,} of {self.name!r}"
             raise UserError(f"{where}: {what}; correct that line") from None
         return text
 
@@ -118,9 +138,11 @@ class _Field:
 
     def column_in(self, header: list[str]) -> int:
         """The number of the column of a table that has this name. Raises UserError."""
-        name, setting = self._name, self._setting
+        name, setting = self.name, self._setting
         if header.count(name) == 1:
             return header.index(name)
+        if self.is_number_in(header):
+            return int(name) - 1
         if name in header:
             raise UserError(f"{self._label}: {header.count(name)} columns are named {name!r}; give each of them its own name")
         close = difflib.get_close_matches(name, header[:MAX_COMPARED], n=1)
@@ -130,15 +152,19 @@ class _Field:
         if "," in name and set(name.split(",")) <= set(header):
             what_to_do = ["give one alone, for example ", Option(setting, name.partition(",")[0])]
         elif not close and not all(map(NAME.fullmatch, header)):
-            what_to_do.append(", or add a first line with the names of the columns if there is none")
+            what_to_do.append(", or its number, such as 1, if the first line is not one of names")
         raise UserError(f"{self._label}: no column {name!r}, its columns are: {named(header)}; ", *what_to_do)
+
+    def is_number_in(self, header: list[str]) -> bool:
+        """Whether the name is the number of a column, from 1: then the table has no header."""
+        return self.name.isdecimal() and self.name not in header and 0 < int(self.name) <= len(header)
 
     def _advice(self, record: dict[str, Any], prefix: str) -> list[Words]:
         texts = {f"{prefix}{name}": values for name, values in texts_in(record).items()}
-        inner = [name for name in texts if name.endswith(f".{self._name}")]
-        inside = {name: values for name, values in texts.items() if name.startswith(f"{self._name}.")}
+        inner = [name for name in texts if name.endswith(f".{self.name}")]
+        inside = {name: values for name, values in texts.items() if name.startswith(f"{self.name}.")}
         close = inner[:1] or difflib.get_close_matches(
-            self._name, [name for name in texts if name != self._name][:MAX_COMPARED], n=1
+            self.name, [name for name in texts if name != self.name][:MAX_COMPARED], n=1
         )
         if close and not inside:
             return ["did you mean ", Option(self._setting, close[0]), "?"]
@@ -148,7 +174,7 @@ class _Field:
         return what_to_do
 
 
-def _joined(parts: list[Any]) -> str:
+def joined(parts: list[Any]) -> str:
     """The text of a list: lines, if all of it is text, and otherwise the parts of one text, some of them in objects."""
     if all(isinstance(part, str) for part in parts):
         return "\n".join(parts)
@@ -206,13 +232,14 @@ def _objects_in(value: object) -> Iterator[object]:
             waiting += reversed(inner)
 
 
-def _lines_of_objects(source: str, line: int) -> Iterator[int]:
-    """The line where each object in JSON begins, which begins itself on `line`."""
-    at = 0
+def lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
+    """The line where each object in a JSON `value` begins, by its id(). `source` is its text, which begins on `line`."""
+    at, lines = 0, list[int]()
     for match in OBJECT.finditer(source):
         if match.group() == "{":
             line, at = line + source.count("\n", at, match.start()), match.start()
-            yield line
+            lines.append(line)
+    return dict(zip(map(id, _objects_in(value)), lines))
 
 
 def _values_on_lines(pieces: Iterable[str], label: str) -> Iterator[tuple[int, Any, str]]:
@@ -226,7 +253,7 @@ def _values_on_lines(pieces: Iterable[str], label: str) -> Iterator[tuple[int, A
                 raise UserError(f"{label}: line {number:,}: not JSON ({error}); {what_to_do}") from None
 
 
-def _values(unread: Iterator[str], label: str) -> Iterator[tuple[int, Any, str]]:
+def values_in(unread: Iterator[str], label: str) -> Iterator[tuple[int, Any, str]]:
     """The line where each value of a list begins, the value and its JSON; values need not be in a list. Raises UserError."""
     text, at, line, wanted = "", 0, 1, 1
     decoder = json.JSONDecoder()
@@ -256,10 +283,11 @@ def _values(unread: Iterator[str], label: str) -> Iterator[tuple[int, Any, str]]
         text, wanted = text + "".join(more), 2 * wanted  # a long record is tried again only when it is twice as long
 
 
-def _rows(pieces: Iterable[str], structure: Structure, fields: Sequence[_Field], label: str) -> Iterator[tuple[int, str]]:
-    """The line where each record of a table begins, and the text in its columns `fields`; the first record is the header.
+def _rows(pieces: Iterable[str], structure: Structure, fields: Sequence[_Field], label: str) -> Iterator[tuple[int, list[str]]]:
+    """The line where each record of a table begins, and its text in each of the columns `fields`.
 
-    Empty lines are skipped. Line ends inside a field become newlines. Raises UserError.
+    The first record is the header, unless `fields` are numbers. Empty lines are skipped. Line ends inside a field become
+    newlines. Raises UserError.
     """
     csv.field_size_limit(MAX_FIELD)
     rows = csv_reader(
@@ -283,13 +311,13 @@ def _rows(pieces: Iterable[str], structure: Structure, fields: Sequence[_Field],
         if not header:
             header = [name.strip() for name in row]
             columns = [one.column_in(header) for one in fields]
-            continue
+            if not any(one.is_number_in(header) for one in fields):
+                continue
         if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
             what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
             count = f"{len(row):,} {'field' if len(row) == 1 else 'fields'}, and the header has {len(header):,}"
             raise UserError(f"{where}: {count} (the separator is {structure.delimiter!r}); {what_to_do}")
-        text, *labels = (row[column] for column in columns)
-        yield line, labelled(text, labels)
+        yield line, [row[column] for column in columns]
 
 
 def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:

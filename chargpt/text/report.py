@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from chargpt.errors import Message, Option, Words, join
-from chargpt.terminal import Notice
+from chargpt.terminal import Notice, one_line
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import COMPRESSED_SAMPLE, TRAIN_SAMPLE, sample
 from chargpt.text.items import TAB, end_in
@@ -43,7 +43,7 @@ def examine(corpus: Corpus) -> list[Notice]:
         return [Notice("rarest", _rarest(corpus), "detail"), _odd(corpus), *_forms(corpus)]
     estimate = f" (estimated from {facts.sampled:,} characters)" if facts.sampled < corpus.characters else ""
     copies = f"{facts.shared:.1%} of the validation split is lines that are also in the training split"
-    warnings = [*corpus.warnings, *split_problems(corpus)]
+    warnings = [*corpus.warnings, *split_problems(corpus), *_rare_labels(corpus)]
     unit = "byte" if corpus.tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(corpus.train) > COMPRESSED_SAMPLE else ""
     ngram = f"order-{facts.ngram_order} n-gram {facts.ngram_loss / math.log(2):z.2f} bits per {unit} of validation text"
@@ -79,6 +79,15 @@ def split_problems(corpus: Corpus) -> list[Words]:
         said = Message(f"{what}: {own}, and {spread}; for a validation split from all over, add ", split)
         problems.append(said)
     return problems
+
+
+def _rare_labels(corpus: Corpus) -> list[Words]:
+    """A warning if labels occur once: a label teaches what its items have in common."""
+    labels = {} if corpus.items is None else corpus.items.labels
+    once = [one_line(label) for label, count in labels.items() if count == 1]
+    names = ", ".join(once[:MAX_NAMED]) + ", ..." * (len(once) > MAX_NAMED)
+    what = f"{len(once):,} of {len(labels):,} labels occur once ({names}): nothing is learned of them"
+    return [f"{what}; name what groups the items in data.label"] * bool(once)
 
 
 def _rarest(corpus: Corpus) -> Words:

@@ -4,13 +4,16 @@ import io
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from chargpt.config import Config
+from chargpt.errors import UserError
 from chargpt.model import GPT, GPTConfig
-from chargpt.sampling.interactive import Session
-from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.interactive import Chat, Session, chat_of
+from chargpt.sampling.options import SampleOptions, SamplingOptions
 from chargpt.sampling.printing import TextPrinter, text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.torch_texts import torch_writer
@@ -31,9 +34,11 @@ def generator() -> TextGenerator:
 def talk(generator, monkeypatch, capsys):
     """Run the interactive mode with these lines typed: standard output and standard error."""
 
-    def talk(typed: str, *, prompt: str = "", printer: type = TextPrinter, seed: int = 5, **settings: int) -> tuple[str, str]:
+    def talk(
+        typed: str, *, prompt: str = "", printer: type = TextPrinter, seed: int = 5, chat: Chat | None = None, **settings
+    ) -> tuple[str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        session = Session(generator.changed(**settings), printer=printer(sys.stdout), unknown="error", seed=seed)
+        session = Session(generator.changed(**settings), printer=printer(sys.stdout), unknown="error", seed=seed, chat=chat)
         assert session.run(TOKENIZER.encode(prompt).tolist()) == 0
         return capsys.readouterr()
 
@@ -160,3 +165,53 @@ def test_ctrl_c_at_the_prompt_says_that_the_text_is_not_saved_and_the_second_lea
     assert out.startswith("ab") and err.count("the text is not saved (/save FILE); Ctrl-C again") == 2
     assert code(KeyboardInterrupt, KeyboardInterrupt) == 130
     assert capsys.readouterr().err.endswith("\nstopped\n")
+
+
+@pytest.mark.parametrize("word", ["exit", "quit", "exit ", "/quit"])
+def test_a_word_leaves_every_mode(word, talk, generator):
+    assert talk(f"ab\n{word}\ncd\n")[0] == shown("ab" + continued(generator, "ab", 5))
+    assert talk(f"ab\n{word}\ncd\n", chat=Chat("a ", "b ", ["\na "]))[0].count("b ") >= 1
+
+
+def test_a_chat_puts_the_names_and_an_answer_ends_at_the_next_one(talk, generator):
+    chat, answers = Chat("a ", "b ", ["\na", "\nc"]), list[str]()
+    stopping, text = generator.changed(stop=chat.ends, length=60), ""
+    for seed, typed in enumerate(["hg", "", "fe"], 5):
+        text += "\n" * (bool(text) and not text.endswith("\n")) + (f"a {typed}\n" if typed else "") + "b "
+        answers.append(continued(stopping, text, seed))
+        text += answers[-1]
+        assert not any(end in answers[-1] for end in chat.ends)
+    assert talk("hg\n\nfe\n", chat=chat, stop=chat.ends, length=60)[0] == shown(*(f"b {answer}" for answer in answers))
+
+
+BOTH = {"as_": "Ben", "with_": "Oma"}
+
+
+@pytest.mark.parametrize(
+    "text, given, expected",
+    [
+        ("Ben: hi\nOma: hello\n", {"as_": "Ben"}, Chat("Ben: ", "Oma: ", ["\nBen: "])),
+        ("<u> hi\n<a> hello\n", {"with_": "a"}, Chat("<u> ", "<a> ", ["\n<u> "])),
+        ("Ben: hi\nOma: hello\nAda L: a: b\n", BOTH, Chat("Ben: ", "Oma: ", ["\nBen: ", "\nAda L: "])),
+        ("", BOTH, Chat("Ben: ", "Oma: ", ["\nBen: "])),
+        ("Ben: hi\nOma: hello\nAda: a\n", {"as_": "Ben"}, "--with is not given.*Ben .2 lines.*Ada .2 lines"),
+        ("Ben: hi\nOma: hello\n", {"as_": "Bem", "with_": "Oma"}, "--as: 'Bem' given, but did you mean Ben?"),
+        ("Ben: hi\nOma: hello\n", {"as_": "xyz", "with_": "Oma"}, "--as: 'xyz' given, but use one of Ben"),
+        ("Ben: hi\nOma: hello\n", {"as_": "Ben", "with_": "Ben"}, "--with: 'Ben' given, the same as --as"),
+        ("", {"as_": "Ben"}, "--with is not given.*no names are known"),
+    ],
+)  # fmt: skip
+def test_names_come_from_the_text(text, given, expected):
+    loaded, options = (
+        SimpleNamespace(config=Config(), run="x"),
+        SampleOptions(samplings=[SamplingOptions()], chat=True, **given),
+    )
+    corpus = None
+    if text:
+        train = Tokenizer("".join(sorted(set(text))))
+        corpus = SimpleNamespace(tokenizer=train, train=train.encode(text * 2))
+    if isinstance(expected, Chat):
+        assert chat_of(options, loaded, corpus) == expected
+    else:
+        with pytest.raises(UserError, match=expected):
+            chat_of(options, loaded, corpus)

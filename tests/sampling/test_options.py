@@ -23,7 +23,9 @@ def test_escapes_in_a_stop_text_are_those_of_a_separator(typed, meant):
     assert parse_options(["--stop", typed]).sampling.stop == (meant,) == (DataConfig(separator=typed).unescaped_separator,)
 
 
-@pytest.mark.parametrize("argv", [["--stop", "\\"], ["--keep-stop"], ["--next", "2", "--lines", "2"], ["--next", "2", "--new"]])
+@pytest.mark.parametrize(
+    "argv", [["--stop", "\\"], ["--keep-stop"], ["--next", "2", "--lines", "2"], ["--next", "2", "--new"], ["--as", "x"]]
+)
 def test_what_cannot_be_meant_is_named(argv):
     with pytest.raises(UserError, match=f"^{argv[0]}: "):
         parse_options(argv)
@@ -31,7 +33,8 @@ def test_what_cannot_be_meant_is_named(argv):
 
 @pytest.mark.parametrize("other", [["--json"], ["--samples", "2"], ["--temperature", "0,1"], ["--prompt-file", "-"]])
 def test_what_does_not_go_together_is_named(other):
-    with pytest.raises(UserError, match="--interactive: .* given as well"):
-        parse_options(["--interactive", *other])
+    for mode in ("--interactive", "--chat"):
+        with pytest.raises(UserError, match=f"{mode}: .* given as well"):
+            parse_options([mode, *other])
     with pytest.raises(UserError, match="--lines"):
         parse_options(["--unseen"])

@@ -73,7 +73,7 @@ def test_a_text_keeps_the_fingerprint_and_the_ids_by_which_runs_find_it(
 OTHER = {
     "val_fraction": 0.2, "split": "blocks", "val_text": "b.txt", "pattern": "*.md", "encoding": "cp1252", "field": "body",
     "format": "text", "shuffle": "lines", "items": "line", "label": "file", "separator": "--", "newlines": "keep",
-    "normalize": "NFC", "lowercase": True, "vocabulary": "bytes", "min_count": 2, "max_vocab": 9,
+    "normalize": "NFC", "lowercase": True, "vocabulary": "bytes", "min_count": 2, "max_vocab": 9, "where": "a=b",
 }  # fmt: skip
 NEEDS = {"label": {"items": "line"}}
 

@@ -134,7 +134,7 @@ def test_sequences_with_headers_are_told_of_items(tmp_path):
     one, two = warnings(tmp_path, a_fasta=FASTA), warnings(tmp_path, a_txt=FASTA)
     assert one[0].endswith("one item each, add data.items=line") and "that ends in .fasta, and add data.items=line" in two[0]
     (said,) = warnings(tmp_path, c_csv="the sea\nthe stone\n")
-    assert "add a first line with the names of the columns" in said
+    assert "give its number: add data.field=1" in said
     assert not warnings(tmp_path, reading=DataConfig(items="line"), b_fasta=FASTA)
 
 

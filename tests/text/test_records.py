@@ -80,7 +80,7 @@ WRONG = {
         "a.csv: no column 'body', its columns are: id, bodies; did you mean data.field=bodies",
     ),
     "nothing like it": ("id,x\n1,a\n", "no column 'body', its columns are: id, x; name the one with the text in data.field"),
-    "no header": ("1,the sea.\n2,a stone\n", "no column 'body', .*, or add a first line with the names of the columns"),
+    "no header": ("1,the sea.\n2,a stone\n", "no column 'body', .*, or its number, such as 1, if"),
     "a column twice": ("body,body\n1,a\n", "a.csv: 2 columns are named 'body'"),
     "an open quote": ('id,body\n1,a\n2,"b\n3,c\n', "a.csv: line 3: a field in quotes has no closing quote; close it"),
     "a quote inside quotes": ('id,body\n1,"a "b" c"\n', "a.csv: line 2: a quote inside a field in quotes; write it twice"),
@@ -118,7 +118,7 @@ def test_what_the_csv_module_wrote_comes_back_however_it_is_cut(rows, size, deli
     content = file.getvalue()
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
     structure = Structure(kind="CSV", delimiter=delimiter)
-    assert [text for _, text in documents_in(pieces, structure, field="body", label="a")] == [b for _, b in rows]
+    assert [text for _, text in documents_in(pieces, structure, field="body", label="a", left_out={})] == [b for _, b in rows]
 
 
 def test_json_lines_take_the_field_named(load, tmp_path):
@@ -166,7 +166,7 @@ LISTS = {
 @pytest.mark.parametrize("size", [1, 1000])
 def test_a_json_list_is_read_by_the_field_named_however_it_is_cut(case, size):
     pieces = [LISTS[case][at : at + size] for at in range(0, len(LISTS[case]), size)]
-    documents = list(documents_in(pieces, Structure(kind="JSON"), field="body", label="a"))
+    documents = list(documents_in(pieces, Structure(kind="JSON"), field="body", label="a", left_out={}))
     assert [text for _, text in documents if text] == ["the sea", "é海\nstone"]
     if case == "a list on many lines":
         assert [line for line, _ in documents] == [2, 5]
@@ -265,7 +265,7 @@ def test_a_path_leads_through_lists_to_the_records_whose_lines_are_told(load, tm
     content = json.dumps(CHAT, indent=1)
     pieces = [content[at : at + 7] for at in range(0, len(content), 7)]
     reading = {"field": "list.messages.text", "labels": ["list.messages.from"], "label": "a"}
-    documents = list(documents_in(pieces, Structure(kind="JSON"), **reading))
+    documents = list(documents_in(pieces, Structure(kind="JSON"), **reading, left_out={}))
     assert [text for _, text in documents] == ["ann\tthe sea", "ben\t", "ann\tand the {stone}", "ben\t"]
     lines = content.split("\n")
     assert [lines[line - 1].strip() + lines[line].strip()[:7] for line, _ in documents] == ['{"from":'] * 4
@@ -279,4 +279,4 @@ def test_a_field_that_no_record_has_is_an_error_at_the_end_or_after_many(monkeyp
     lines = [json.dumps({"n": "x"})] * 3 + ["not read"]
     for pieces in (lines, lines[:2]):
         with pytest.raises(UserError, match="a: line 1: no field 'text', its fields are: n; name one with text in data.field"):
-            list(documents_in(["\n".join(pieces)], Structure(kind="JSON lines"), field="text", label="a"))
+            list(documents_in(["\n".join(pieces)], Structure(kind="JSON lines"), field="text", label="a", left_out={}))

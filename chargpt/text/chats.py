@@ -1,0 +1,136 @@
+"""Exported chats and mailboxes, as messages: who wrote each, and its text on one line.
+
+Pictures, deleted messages and lines by the program itself ("Tom joined the group") are left out and counted. To add a kind of
+chat, add how it begins to CHATS in formats.py, and its reader to READERS.
+"""
+
+import email
+import email.policy
+import html
+import re
+from collections.abc import Iterable, Iterator
+from email.message import EmailMessage
+from itertools import chain
+
+from chargpt.errors import UserError
+from chargpt.text.formats import AUTHOR, CSV, DISCORD, MBOX, MESSAGE, TELEGRAM, TEXT, WHATSAPP, WHATSAPP_STAMP, Structure
+from chargpt.text.records import LeftOut, decoded, documents_in, joined, lines_in, lines_of_objects, values_in
+
+Fields = dict[str, str]
+Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
+MEDIA, SERVICE, UNREADABLE = "messages without text", "lines that nobody wrote", "mails that cannot be read"
+# WhatsApp: what stands for a picture, in any language; a mark of direction is before what the program itself wrote.
+OMITTED = re.compile(r"\u200e.*|<[^<>]{3,50}>|\S.*\.\w{2,4} \([^()]{4,40}\)|null")
+DELETED = re.compile(
+    r"(?i)((this message was|you) deleted( this message)?|(diese nachricht wurde|du hast diese nachricht) gelöscht|"
+    r"(ce message a été|vous avez) supprimé( ce message)?|(se eliminó|eliminaste) este mensaje|mensagem apagada)\.?"
+)
+EDITED = re.compile(r"\s*(\u200e<[^<>]*>|<This message was edited>)$")
+BY_DISCORD = re.compile(r"(Joined the server|Left the (group|channel)|(Added|Removed) .+ (to|from) the group|Pinned a message|"
+                        r"Started a (call|thread).*|Changed the channel (name|icon).*)\.?")  # fmt: skip
+MAIL = re.compile(r"From \S+ .*\d\d:\d\d:\d\d.*\d{4}")  # the line before a mail; its text has such a line with > before it
+QUOTED = re.compile(  # the lines of an earlier mail, with the one that says whose they are
+    r"^(?:(?:On|Am|Le|El|Il|Op|Em|Den) (?:(?!\n\n).){1,250}?:\s*\n(?=>)|[^\n]*:\n+(?=>))?(?:^>[^\n]*\n?)+",
+    re.MULTILINE | re.DOTALL,
+)
+TAGS = re.compile(r"(?si)<(script|style).*?</\1>|<[^>]*>")
+
+
+def messages_in(pieces: Iterable[bytes | str], kind: str, label: str, left_out: LeftOut) -> Iterator[tuple[int, Fields]]:
+    """The line where each message begins, and its fields: author, text, and message, which is both on a line.
+
+    `kind` is one of CHATS; `left_out` gets the lines of what is left out. Raises UserError.
+    """
+    for line, author, text in READERS[kind](decoded(pieces), label, left_out):
+        author, text = " ".join(author.replace(":", " ").split()), " ".join(text.split())
+        if text:
+            yield line, {AUTHOR: author, TEXT: text, MESSAGE: f"{author}: {text}"}
+        else:
+            left_out.setdefault(MEDIA, []).append(line)
+
+
+def _whatsapp(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
+    """A message may have several lines; only the first has a date. A line with a date and no name is by the program."""
+    begins, author = 0, ""
+    text: list[str] = []
+    for number, line in enumerate(chain(lines_in(pieces, label), [None]), 1):
+        stamp = None if line is None else WHATSAPP_STAMP.match(line)
+        if line is not None and not stamp:
+            text.append(line.rstrip("\r"))
+            continue
+        if author:
+            kept = [EDITED.sub("", one) for one in text if not (OMITTED.fullmatch(one) or DELETED.fullmatch(one.strip(" ‎")))]
+            yield begins, author, "\n".join(kept)
+        if line is not None and stamp:
+            begins = number
+            author, colon, first = line[stamp.end() :].rstrip("\r").partition(":")
+            text, author = [first.removeprefix(" ")], author.lstrip("~\u202f\u200e ").rstrip()
+            if not colon or len(author) > 60 or '"' in author or "“" in author:
+                left_out.setdefault(SERVICE, []).append(number)
+                author = ""
+
+
+def _telegram(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
+    """One chat, or all of an account. A text with links or bold words is a list of pieces."""
+    for line, value, source in values_in(pieces, label):
+        lines = lines_of_objects(value, source, line)
+        inner = value.get("chats") if isinstance(value, dict) else None
+        for chat in inner.get("list", []) if isinstance(inner, dict) else [value]:
+            messages = chat.get("messages") if isinstance(chat, dict) else None
+            if not isinstance(messages, list):
+                where = f"{label}: line {lines.get(id(chat), line):,}"
+                raise UserError(f"{where}: a chat without a list of messages; export it again, as JSON")
+            for number, message in enumerate(messages, 1):
+                at = lines.get(id(message), line)
+                text = message.get("text") if isinstance(message, dict) else None
+                text = joined(text) if isinstance(text, list) else text
+                if not isinstance(text, str):
+                    what = f"message {number:,} of its chat has no text, not even an empty one"
+                    raise UserError(f"{label}: line {at:,}: {what}; correct it, or export the chat again, as JSON")
+                if message.get("type") == "message":
+                    yield at, str(message.get("from") or "Deleted Account"), text
+                else:
+                    left_out.setdefault(SERVICE, []).append(at)
+
+
+def _discord(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
+    """The columns Author and Content of DiscordChatExporter's CSV."""
+    table = Structure(kind=CSV, delimiter=",")
+    for line, row in documents_in(pieces, table, field="Content", label=label, labels=["Author"], left_out=left_out):
+        author, _, text = row.partition("\t")
+        if BY_DISCORD.fullmatch(text.strip()):
+            left_out.setdefault(SERVICE, []).append(line)
+        else:
+            yield line, re.sub(r"#\d{1,4}$", "", author), text
+
+
+def _mbox(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
+    """The plain text of each mail, without what it quotes and its signature. Bytes outside ASCII are surrogate escapes."""
+    begins, is_blank = 1, True
+    mail: list[str] = []
+    for number, line in enumerate(chain(lines_in(pieces, label), [None]), 1):
+        line = line if line is None else line.rstrip("\r")
+        if line is not None and not (is_blank and MAIL.match(line)):
+            mail.append(line)
+            is_blank = not line
+            continue
+        if any(mail):
+            try:
+                yield begins, *_author_and_text("\n".join(mail))
+            except Exception:  # of a damaged header or an unknown encoding: the email package has no error of its own
+                left_out.setdefault(UNREADABLE, []).append(begins)
+        begins, mail = number, []
+
+
+def _author_and_text(mail: str) -> tuple[str, str]:
+    message = email.message_from_string(mail, EmailMessage, policy=email.policy.default)
+    sender = message["from"].addresses[0]
+    body = message.get_body(("plain", "html"))
+    text = "" if body is None else body.get_content().replace("\r\n", "\n")
+    if body is not None and body.get_content_subtype() == "html":
+        text = html.unescape(TAGS.sub(" ", text))
+    text = QUOTED.sub("", re.sub(r"(?m)^>(?=From )", "", text))
+    return sender.display_name or sender.username, re.split(r"(?m)^-- ?$", text)[0]
+
+
+READERS = {WHATSAPP: _whatsapp, TELEGRAM: _telegram, DISCORD: _discord, MBOX: _mbox}

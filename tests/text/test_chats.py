@@ -1,0 +1,225 @@
+"""Exported chats and mailboxes are read as one conversation; what nobody said is left out, and counted."""
+
+import json
+
+import pytest
+from text_helpers import text_of
+
+from chargpt.errors import UserError
+from chargpt.text.formats import chat_kind
+
+SAID = "Ben: hi there, Oma\nOma: hello, my dear: how are you?\nBen: fine and you\nOma: bye\n"
+# How WhatsApp writes the time before a message: on Android and on an iPhone, in several languages.
+STAMPS = {
+    "English, USA": "1/{}/24, 9:15\u202fPM - ",
+    "English, UK": "0{}/01/2024, 21:15 - ",
+    "German": "0{}.01.24, 21:15 - ",
+    "Spanish": "{}/1/24, 9:15 p.\u00a0m. - ",
+    "French": "0{}/01/2024 à 21:15 - ",
+    "Dutch": "0{}-01-2024 21:15 - ",
+    "Swedish": "2024-01-0{} 21:15 - ",
+    "Finnish": "{}.1.2024 klo 21.15 - ",
+    "Hungarian": "2024. 01. 0{}. 21:15 - ",
+    "Chinese": "2024/1/{} 下午9:15 - ",
+    "Korean": "2024년 1월 {}일 오후 9:15, ",
+    "Vietnamese": "21:15, 0{}/01/2024 - ",
+    "Arabic": "\u200f{}\u200f/\u200f١\u200f/\u200f٢٠٢٤، ٩:١٥ م - ",
+    "iPhone, USA": "[1/{}/24, 9:15:33\u202fPM] ",
+    "iPhone, German": "[0{}.01.24, 21:15:33] ",
+    "iPhone, Swedish": "[2024-01-0{} 21:15:33] ",
+    "iPhone, Chinese": "[2024/1/{} 下午9:15:33] ",
+    "iPhone, marked": "\u200e[1/{}/24, 9:15:33 p.m.] ",
+}
+WHATSAPP = [
+    "Messages and calls are end-to-end encrypted. Tap to learn more.",
+    "Ben: hi there,\nOma",
+    "Oma: <Media omitted>",
+    "Oma: hello, my dear: how are you?",
+    "Ben: \u200eimage omitted",
+    "Ben: IMG-20240101-WA0001.jpg (file attached)\nfine\nand you",
+    "Ben: This message was deleted",
+    'Oma changed the subject from "a: b" to "c"',
+    "~ Oma: bye <This message was edited>",
+]
+TELEGRAM = [
+    {"type": "service", "actor": "Ben", "action": "create_group", "text": ""},
+    {"type": "message", "from": "Ben", "text": ["hi ", {"type": "bold", "text": "there"}, ", Oma"]},
+    {"type": "message", "from": "Oma", "photo": "a.jpg", "text": ""},
+    {"type": "message", "from": "Oma", "reply_to_message_id": 2, "text": "hello, my dear: how are you?"},
+    {"type": "message", "from": "Ben", "text": "fine\nand you"},
+    {"type": "message", "from": "Oma", "text": [{"type": "link", "text": "bye"}]},
+]
+CHAT = {"name": "Fam[ily", "type": "private_group", "id": 1, "messages": TELEGRAM}
+ACCOUNT = {"about": "Here is the data you requested.", "chats": {"about": "x", "list": [CHAT]}}
+DISCORD = """AuthorID,Author,Date,Content,Attachments,Reactions
+1,Ben#0,2024-01-01,Joined the server.,,
+1,Ben#0,2024-01-01,"hi there,\nOma",,
+2,Oma#1234,2024-01-01,,https://example.org/a.jpg,
+2,Oma#1234,2024-01-01,"hello, my dear: how are you?",,
+1,Ben#0,2024-01-02,fine and you,,
+2,Oma#1234,2024-01-02,bye,,
+"""
+MBOX = b"""From a@example.org Mon Jan  1 09:15:00 2024
+From: Ben <ben@example.org>
+Content-Type: text/plain; charset=latin-1
+Content-Transfer-Encoding: 8bit
+
+hi there,
+Oma
+-- 
+Ben, caf\xe9
+
+From b@example.org Mon Jan  1 09:16:00 2024
+From: =?utf-8?q?Oma?= <oma@example.org>
+Content-Type: multipart/alternative; boundary=X
+
+--X
+Content-Type: text/html
+
+<p>never <b>read</b></p>
+--X
+Content-Type: text/plain; charset=utf-8
+Content-Transfer-Encoding: quoted-printable
+
+hello, my dear:=20
+how are you?
+
+On Mon, 1 Jan 2024 at 09:15, Ben <ben@example.org>
+wrote:
+> hi there,
+> Oma
+--X--
+
+From a@example.org Mon Jan  1 09:17:00 2024
+From: Ben <ben@example.org>
+Content-Type: text/html
+
+<html><style>b {}</style>fine&#32;<b>and</b> you</html>
+
+From c@example.org Mon Jan  1 09:18:00 2024
+From: Nobody <c@example.org>
+Content-Type: text/plain; charset=klingon
+
+qapla
+
+From b@example.org Mon Jan  1 09:19:00 2024
+From: Oma <oma@example.org>
+
+bye
+"""
+
+
+def whatsapp(language: str) -> str:
+    return "".join(STAMPS[language].format(day % 9 + 1) + message + "\n" for day, message in enumerate(WHATSAPP))
+
+
+CHATS = {
+    **{f"WhatsApp, {language}": ("chat.txt", whatsapp(language).encode(), 3, 2) for language in STAMPS},
+    "WhatsApp, \\r\\n": ("chat.txt", whatsapp("German").replace("\n", "\r\n").encode(), 3, 2),
+    "Telegram": ("result.json", json.dumps(CHAT, indent=1).encode(), 1, 1),
+    "Telegram, account": ("result.json", json.dumps(ACCOUNT).encode(), 1, 1),
+    "Discord": ("chat.csv", DISCORD.encode(), 1, 1),
+    "mbox": ("mail.mbox", MBOX, 0, 0),
+    "mbox, \\r\\n": ("mail", MBOX.replace(b"\n", b"\r\n"), 0, 0),
+}
+
+
+@pytest.fixture
+def chat(tmp_path):
+    def chat(name: str) -> str:
+        file, content, *_ = CHATS[name]
+        (tmp_path / file).write_bytes(content)
+        return str(tmp_path / file)
+
+    return chat
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_a_chat_is_one_conversation_and_what_is_left_out_is_counted(name, chat, load):
+    corpus = load(chat(name))
+    *_, media, service = CHATS[name]
+    assert text_of(corpus) + "\n" == SAID and not corpus.warnings
+    notes = " | ".join(map(str, corpus.notes))
+    assert "4 messages, each a line" in notes
+    assert (f"messages without text, left out: {media}" in notes) == bool(media)
+    assert (f"lines that nobody wrote, left out: {service}" in notes) == bool(service)
+    assert ("mails that cannot be read, left out: 1, the first in line" in notes) == name.startswith("mbox")
+
+
+@pytest.mark.parametrize("name", ["WhatsApp, French", "Telegram", "Discord", "mbox"])
+def test_one_author_alone_the_texts_alone_and_the_file_as_it_is(name, chat, load):
+    path = chat(name)
+    assert text_of(load(path, where="author=Oma")) == "Oma: hello, my dear: how are you?\nOma: bye"
+    assert sorted(text_of(load(path, items="line", label="author")).splitlines())[0] == "Ben\tfine and you"
+    with pytest.raises(UserError, match=r"line \d+: no field 'autor', .*; did you mean data.where=author\?"):
+        load(path, where="autor=Oma")
+    with pytest.raises(UserError, match="no text in it .*author is not Opa, left out: 4"):
+        load(path, where="author=Opa")
+    if name in ("WhatsApp, French", "Telegram"):
+        content = CHATS[name][1].decode()
+        assert text_of(load(path, format="text")) == content
+    if name in ("WhatsApp, French", "mbox"):
+        assert text_of(load(path, field="text", format="fields")).startswith("hi there, Oma\nhello")
+
+
+ROWS = [{"name": name, "who": who} for name, who in (("sea", "elf"), ("rock", "orc"), ("ash", "elf"), ("elm", "elf"))]
+TABLES = {
+    "a.csv": ("name,who\nsea,elf\nstone,orc\nash,elf\nelm,elf\n", {"field": "name", "format": "fields"}),
+    "a.jsonl": ("\n".join(map(json.dumps, ROWS)), {"field": "name"}),
+    "a.json": (json.dumps({"n": ROWS}), {"items": "n.name"}),
+    "b.csv": ("1,sea,elf\n2,rock,orc\n3,ash,elf\n4,elm,elf\n", {"items": "2", "where": "3=elf"}),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_any_field_of_a_record_chooses_which_are_kept(name, tmp_path, load):
+    content, settings = TABLES[name]
+    (tmp_path / name).write_text(content)
+    corpus = load(tmp_path / name, **{"where": "who=elf", **settings})
+    assert sorted(text_of(corpus).split()) == ["ash", "elm", "sea"]
+    with pytest.raises(UserError, match="is read without fields|no column|no field"):
+        load(tmp_path / name, **settings | {"where": "none=elf"})
+
+
+BAD = {
+    "not JSON": ("r.json", json.dumps(CHAT, indent=1).replace('"fine', '"fine" x'), r"line \d+: not JSON"),
+    "no text": ("r.json", json.dumps(CHAT, indent=0).replace('"text": "fine', '"words": "fine'), r"line \d+: message 5 of"),
+    "no object": ("r.json", json.dumps({**CHAT, "messages": [*TELEGRAM, 7]}), "line 1: message 7 of its chat has no text"),
+    "no list": ("r.json", json.dumps({**ACCOUNT, "chats": {"list": [1]}}), "line 1: a chat without a list of messages"),
+    "a quote": ("d.csv", DISCORD.replace("fine", '"fine'), r"line 7: a field in quotes has no closing quote"),
+    "a comma": ("d.csv", DISCORD.replace("and you,,", "and you,x,x,x"), "line 7: 7 fields, and the header has 6"),
+    "no sender": (
+        "m.mbox",
+        "From a Mon Jan  1 09:15:00 2024\nTo: Oma\n\nhi\n",
+        "cannot be read, left out: 1, the first in line 1",
+    ),
+    "media alone": ("w.txt", "1/1/24, 1:00 PM - Tom: <Media omitted>\n" * 9, "messages without text, left out: 9"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_chat_is_one_line_with_the_place(name, tmp_path, load):
+    file, content, message = BAD[name]
+    (tmp_path / file).write_text(content)
+    with pytest.raises(UserError, match=message) as error:
+        load(tmp_path / file)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[2024-01-02 10:00:00] local.ERROR: it failed\n[2024-01-02 10:00:01] local.INFO: well\n",
+        "2024-01-02 10:00:00,123 - root - INFO - it: began\n",
+        "2024-01-02 10:00:00 - root: began\n",
+        "2024-01-02 10:00, temperature: 5\n",
+        "Ben: hi\nOma: hello\n",
+        '{"messages": [{"role": "user", "content": "hi"}]}',
+        '{"name": "x", "type": "list", "messages": []}',
+        "Author,Date,Content\na,b,c\n",
+        "From here on 10:15 it went\nwell: ",
+        "",
+    ],
+)
+def test_what_only_looks_like_a_chat_is_read_as_before(text):
+    assert chat_kind(text) is None
