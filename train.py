@@ -36,9 +36,7 @@ def main(asked: Sequence[str] | TrainOptions | None = None) -> int:
     """
     started, root = time.perf_counter(), project_root()
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
-        if not isinstance(asked, TrainOptions):  # the others get what the first one decides
-            asked = parse_options(asked) if group.is_first else TrainOptions()
-        options = asked
+        options = parse_options(asked) if group.is_first else TrainOptions()  # the others get what the first one decides
         if options.dry_run:  # as in `open_session`; writes nothing but the cache of the text
             print(make_plan(options, root=root, processes=group.size).describe())
             return 0
@@ -58,18 +56,13 @@ def main(asked: Sequence[str] | TrainOptions | None = None) -> int:
 def open_session(options: TrainOptions, *, root: Path, group: Group, started: float) -> Session:
     """A new run, or one that continues. The first of several processes decides. Raises UserError."""
     opening = None
-    if group.is_first:
-        if group.restarted_after_save:  # torchrun has started the processes again: go on from the checkpoint
-            from chargpt.session.resumed import options_of_restart
+    if group.is_first and (options.resume or group.restarted_after_save):  # in the latter case by torchrun
+        from chargpt.session.resumed import open_saved
 
-            options = options_of_restart(options, root=root)
-        if options.resume:
-            from chargpt.session.resumed import open_saved
-
-            opening = open_saved(options, root=root, group=group)
-        else:
-            plan = make_plan(options, root=root, processes=group.size)  # encodes the text; times some steps to choose settings
-            opening = open_plan(plan, checkpoints=root / "checkpoints", group=group)
+        opening = open_saved(options, root=root, group=group)
+    elif group.is_first:
+        plan = make_plan(options, root=root, processes=group.size)  # encodes the text; times some steps to choose settings
+        opening = open_plan(plan, checkpoints=root / "checkpoints", group=group)
     return Session.open(opening, options, root=root, group=group, started=started)
 
 

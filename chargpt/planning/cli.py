@@ -84,8 +84,10 @@ def check_command_line(argv: Sequence[str] | None = None) -> None:
         parse_options(argv)
 
 
-def parse_options(argv: Sequence[str] | None) -> TrainOptions:
-    """The options of train.py in `argv` (None: those of the process). Raises UserError."""
+def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
+    """The options of train.py in `argv` (None: those of the process), or those that are given. Raises UserError."""
+    if isinstance(argv, TrainOptions):
+        return argv
     parser = _parser(
         command("train"),
         "[--run NAME] [--resume] [--open] [--dry-run] [--find-lr] [--verbose]",

@@ -13,7 +13,7 @@ from chargpt.planning.plan import ignored
 from chargpt.planning.teachers import check_teachers, models_of, teachers_of_stage, warnings_about
 from chargpt.planning.time_model import long_enough, longest_run, steps_in
 from chargpt.runs.blank_model import blank_model
-from chargpt.runs.checkpoint import Checkpoint, has_steps, run_of
+from chargpt.runs.checkpoint import Checkpoint, run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.run import Run, folder_of
@@ -38,6 +38,8 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
 
     Raises UserError if there is none, if another process trains it, or if it cannot continue as the same run.
     """
+    if group.restarted_after_save:
+        options = options_of_restart(options, root=root)
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
     checkpoint, skipped = run.load_newest()
     notices = [Notice("warning", line) for line in skipped]
@@ -177,8 +179,6 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
     if options.resume:
         return dataclasses.replace(options, minutes=None, epochs=None, settings=settings)
     folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
-    if not has_steps(folder):
-        return options
     return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)
 
 
