@@ -271,3 +271,23 @@ def test_a_run_that_is_resumed_keeps_what_it_has_reached_and_who_set_its_setting
     given = {**sources, "data.cache": "user"}  # on the command line that continues it
     assert (state.settings.sources, state.settings.reasons, state.progress.first_step) == (given, reasons, 60)
     assert 1000 < state.progress.seconds < 1060 and state.progress.first_loss == progress.first_loss
+
+
+def test_the_report_follows_the_training_and_a_run_that_stops_or_ends_has_one_that_stays(text, tmp_path, monkeypatch):
+    """It reads itself again while the run trains, is written at most in a hundredth of the time, and never ends a training."""
+    pages, show = [], Session.show_page
+
+    def looking(session: Session, *, is_training: bool = True) -> None:
+        show(session, is_training=is_training)
+        pages.append((session.run.folder / "report.html").read_text(encoding="utf-8"))
+
+    monkeypatch.setattr(Session, "show_page", looking)
+    session = begin(text, tmp_path / "run", "train.sample_length=20")
+    session.page_seconds = 0.0
+    assert finish(session) == 0
+    assert len(pages) == 2 and 'http-equiv="refresh"' in pages[0] and "validation loss" in pages[0]
+    assert pages[1] == pages[0], "the second evaluation came too soon after the first page"
+    assert 'http-equiv="refresh"' not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    show(session, is_training=False)  # as when a signal stops it
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "at the end of the training" in page and 'http-equiv="refresh"' not in page
