@@ -88,6 +88,18 @@ def test_the_losses_are_those_of_equal_amounts_of_text_and_measuring_changes_not
     assert sum(counted) - (len(corpus.val) - 1) == pytest.approx(len(corpus.val), rel=0.02)
 
 
+def test_the_training_text_is_measured_from_its_beginning_to_its_end(corpus):
+    """Other characters at either end, or in the middle, change the loss on training text and no other."""
+    trainer, end = new_trainer(corpus), len(corpus.train)
+    loss = measure(trainer, corpus, Interrupt())
+    few = len(corpus.val) // STRETCHES // 2
+    for start in (0, (end - few) * 3 // 7, (end - few) * 6 // 7, end - few):
+        train = corpus.train.copy()
+        train[start : start + few] = (train[start : start + few] + 1) % corpus.tokenizer.vocab_size
+        changed = measure(trainer, dataclasses.replace(corpus, train=train), Interrupt())
+        assert changed.training != loss.training and changed.validation == loss.validation, start
+
+
 def test_the_losses_of_a_list_are_those_of_whole_items(tmp_path):
     names = [f"{label},{'abcde'[i % 5] * (i % 7 + 1)}{i}" for i, label in enumerate(["elf", "orc"] * 100)]
     (tmp_path / "names.csv").write_text("race,name\n" + "\n".join(names))
