@@ -94,7 +94,9 @@ def test_a_line_is_given_out_once_it_is_whole_and_a_stop_text_still_stops():
     assert without("ab\ncx\nd", {"ab"}, stops=("x",)) == "c"
 
 
-@given(st.lists(st.text("ab", max_size=2), max_size=12), st.sets(st.text("ab", min_size=1, max_size=4)), st.text("ab", max_size=2))
+@given(
+    st.lists(st.text("ab", max_size=2), max_size=12), st.sets(st.text("ab", min_size=1, max_size=4)), st.text("ab", max_size=2)
+)
 def test_unique_lines_are_compared_whole_with_the_prompt_that_begins_them(ends, excluded, begun):
     """What the model writes is the end of each line; what the text has, and what was written before, are whole lines."""
     rules = UniqueLines(StopRules(TOKENIZER), lines=20, excluded=excluded, begun=begun)

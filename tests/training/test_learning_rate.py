@@ -63,7 +63,9 @@ def test_a_replanned_decay_goes_on_from_where_it_is_to_its_end(schedule, step, a
     assert falls == sorted(falls, reverse=True)
 
 
-@given(st.sampled_from(["linear", "cosine"]), st.floats(0.1, 1.0), st.integers(1, 99), st.integers(1, 1000), st.integers(1, 500))
+@given(
+    st.sampled_from(["linear", "cosine"]), st.floats(0.1, 1.0), st.integers(1, 99), st.integers(1, 1000), st.integers(1, 500)
+)
 def test_a_decay_that_has_begun_goes_on_falling_in_every_step(schedule, decay_fraction, step, more, later):
     """After one change of the length and after a second one: no step has the rate of the one before."""
     config = OptimConfig(learning_rate=1.0, warmup_steps=0, schedule=schedule, decay_fraction=decay_fraction)
