@@ -64,3 +64,12 @@ def test_a_lost_terminal_that_nohup_ignores_stays_ignored():
         "with Interrupt() as interrupt:\n    os.kill(os.getpid(), signal.SIGHUP)\n    print(interrupt.came_here)"
     )
     assert done.stdout == b"False\n"
+
+
+def test_ctrl_c_is_noticed_though_a_shells_background_job_begins_with_it_ignored():
+    ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    kill = "    os.kill(os.getpid(), signal.SIGINT)\n"
+    flag = ended(ignored + f"with Interrupt() as interrupt:\n{kill}    print(interrupt.came_here, interrupt.exit_code)")
+    assert flag.stdout == b"True 130\n"
+    at_once = ended(ignored + f"with ending_at_once():\n{kill}print('here')")
+    assert (at_once.returncode, at_once.stdout, at_once.stderr) == (130, b"", b"stopped\n")

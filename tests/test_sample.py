@@ -298,6 +298,10 @@ def test_unseen_writes_no_line_that_it_learned(call, tmp_path, capsys):
     assert code == 0 and set(seen.splitlines()) & set(lines)
     code, unseen, _ = call(*options, "--unseen")
     assert code == 0 and len(unseen.splitlines()) == 20 and not set(unseen.splitlines()) & set(lines)
+    for prompt in ("t", "se"):  # with the prompt that begins it, a line is one of the text or is not
+        begun = call(*options, "--unseen", "--unique", "--prompt", prompt)[1].splitlines()
+        assert len(begun) == len({*begun}) == 20 and not {*begun} & {*lines}
+        assert all(line.startswith(prompt) for line in begun)
     text.write_text("tea\n" * 1000 + "pea\nsees\n")  # what counts is the text that was learned
     assert call(*options, "--unseen")[1] == unseen
     shutil.rmtree(tmp_path / "cache")

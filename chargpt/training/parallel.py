@@ -182,8 +182,11 @@ def join_group() -> Group:
     size = _number("WORLD_SIZE", default=1)
     if size == 1:
         return Group()
+    if (rank := _number("RANK")) >= size:
+        what = f"RANK: {rank} given for {size} processes; torchrun numbers them 0 to {size - 1}"
+        raise UserError(f"{what}. Without torchrun, unset RANK and WORLD_SIZE")
     numbers = {"local_rank": _number("LOCAL_RANK"), "restarts": _number("TORCHELASTIC_RESTART_COUNT")}
-    return Group(_number("RANK"), size, local_size=_number("LOCAL_WORLD_SIZE") or size, **numbers)
+    return Group(rank, size, local_size=_number("LOCAL_WORLD_SIZE") or size, **numbers)
 
 
 def check_batch(batch_size: int, processes: int) -> None:

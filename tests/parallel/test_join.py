@@ -45,6 +45,16 @@ def test_a_variable_that_is_no_number_is_one_line(monkeypatch, name, value):
         join_group()
 
 
+@pytest.mark.parametrize(("size", "rank"), [(3, 5), (3, 3), (2, 2)])
+def test_a_rank_beyond_the_number_of_processes_is_one_line(monkeypatch, size, rank):
+    monkeypatch.setenv("WORLD_SIZE", str(size))
+    monkeypatch.setenv("RANK", str(rank))
+    with pytest.raises(UserError, match=f"^RANK: {rank} given for {size} processes.*0 to {size - 1}.*Without torchrun, unset"):
+        join_group()
+    monkeypatch.setenv("RANK", str(size - 1))
+    assert (join_group().rank, join_group().size) == (size - 1, size)
+
+
 def test_ctrl_c_ends_a_process_that_waits_for_another_one(programs):
     """It would wait for torch's timeout, in code that notices no signal of Python's."""
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -11,7 +11,7 @@ import torch
 from helpers import apply_overrides, logged
 
 import train
-from chargpt.config import Config, Settings
+from chargpt.config import Config, Settings, Source
 from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL_SPLIT, MeasuredStart, adapt
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import Plan, make_plan
@@ -104,6 +104,23 @@ def test_a_long_text_and_one_of_another_kind_get_a_higher_rate(start, other, tex
         for corpus, begins in ((corpus, known), (long, known), (corpus, known._replace(loss=2.5)))
     )
     assert short_rate < long_rate <= other_rate
+
+
+@pytest.mark.parametrize(
+    ("characters", "distance", "rate"),
+    [
+        *((9000, 0.0, 5e-4), (9000, 0.25, 1e-3), (9000, 1.0, 2e-3), (9000, 4.0, 2e-3), (9000, -1.0, 5e-4)),
+        *((100_794, 0.0, 1e-3), (100_794, 0.25, 1.4e-3), (100_794, 1.0, 2e-3), (10**7, 0.0, 2e-3)),
+    ],
+)
+def test_the_rate_grows_with_the_length_of_the_text_and_with_its_distance(start, other, characters, distance, rate):
+    """Muon's, by hand: four times as high for a nat, by the square root; twice as high for ten times the characters."""
+    corpus = begun(other, start).corpus
+    corpus = dataclasses.replace(corpus, train=np.broadcast_to(corpus.train[0], characters))
+    config = apply_overrides(Config(), [*SMALLEST, "optim.name=muon", "optim.learning_rate=1", "train.max_steps=9"])
+    settings = Settings(config, {"train.max_steps": Source.USER})
+    measured = MeasuredStart("a", "", loss=1.5 + distance, own_loss=1.5)
+    assert adapt(settings, corpus, measured, minutes=None).values.optim.learning_rate == rate
 
 
 def test_what_the_user_gives_stays(start, other):

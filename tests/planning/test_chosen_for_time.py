@@ -16,6 +16,7 @@ from helpers import SHAPE, apply_overrides, given, publish_run
 from chargpt.config import Config, DataConfig, Settings, Source, difference
 from chargpt.planning.chosen_for_time import (
     CHOSEN,
+    CLEARLY_WORSE,
     NEGLIGIBLE,
     NEGLIGIBLE_FOR_STUDENT,
     NEGLIGIBLE_SHARE,
@@ -38,6 +39,7 @@ from chargpt.planning.law import (
     TWO_MODELS_FROM,
     TWO_MODELS_FROM_HARDER,
     Text,
+    expected_loss,
     shapes,
 )
 from chargpt.planning.teachers import find_teachers, seconds_of_stage, taught
@@ -376,6 +378,22 @@ def test_models_are_compared_by_the_speed_that_each_has_here(corpora, monkeypatc
     considered = said_by(choice_for(corpora[3000], "train.teachers=0", seconds=100.0).notices)["considered"]
     widths = {int(width) for width in re.findall(r"x (\d+)\)", considered)}
     assert len(widths) >= 2 and widths < set(timed)
+
+
+def test_a_third_model_is_seen_though_the_second_is_worse(monkeypatch):
+    """On a machine that is much slower with one of the widths: there, the second model learns clearly less than the first."""
+    simulated(monkeypatch, 1.5e11, 8e-4)
+    slow, speeds = SHAPES[1][1], {True: 1e3, False: 1e5}
+    monkeypatch.setattr(
+        "chargpt.planning.chosen_for_time.training_speed", lambda config, *_: speeds[config.model.n_embd == slow]
+    )
+    text, minutes = Text(90_000_000, entropy=3.3, ngram_loss=1.77, vocabulary=65), 30
+    first, second = (
+        expected_loss(text, parameters=12 * layers * width**2, seen=60 * minutes * speeds[width == slow], optimizer="muon")
+        for layers, width in SHAPES[:2]
+    )
+    assert second > first + 2 * CLEARLY_WORSE
+    assert chosen_for(100_000_000, minutes, "runtime.device=cpu").model.n_embd > slow
 
 
 def test_several_processes_take_as_many_more_steps_and_a_short_run_has_a_short_warm_up(corpora, steady):

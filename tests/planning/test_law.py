@@ -195,3 +195,36 @@ def test_a_long_text_that_copies_itself_has_a_long_context(text, width, copying)
 def test_the_context_follows_the_nats_that_a_run_sees(seen, entropy, context):
     text = TEXT._replace(characters=10**7, entropy=entropy)
     assert context_for(text, n_embd=64, seen=seen, optimizer="muon") == context
+
+
+TEXTS = {
+    "short": Text(9_000, 3.1, 2.2, 50),
+    "usual": Text(1_000_000, 3.3, 1.77, 65),
+    "copying": Text(3_000_000, 3.5, 1.2, 90, 0.6),
+    "large": Text(10**8, 5.5, 3.0, 4000),
+}
+# What the fitted constants give: whoever fits them again (tests/benchmarks/recipes.py fit) writes these anew.
+EXPECTED_LOSSES = [
+    ("short", 98_304, 300_000, "muon", 2.2198),
+    ("short", 786_432, 20_000_000, "muon", 2.2327),
+    ("short", 4_718_592, 300_000_000, "muon", 2.2928),
+    ("short", 786_432, 5_000_000, "adamw", 2.2992),
+    ("usual", 98_304, 300_000, "muon", 1.8585),
+    ("usual", 786_432, 20_000_000, "muon", 1.4323),
+    ("usual", 4_718_592, 300_000_000, "muon", 1.3901),
+    ("usual", 786_432, 5_000_000, "adamw", 1.5857),
+    ("copying", 98_304, 300_000, "muon", 0.7559),
+    ("copying", 786_432, 20_000_000, "muon", 0.5664),
+    ("copying", 4_718_592, 300_000_000, "muon", 0.5414),
+    ("copying", 786_432, 5_000_000, "adamw", 0.6332),
+    ("large", 98_304, 300_000, "muon", 3.1492),
+    ("large", 786_432, 20_000_000, "muon", 2.3325),
+    ("large", 4_718_592, 300_000_000, "muon", 2.1420),
+    ("large", 786_432, 5_000_000, "adamw", 2.6328),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "seen", "optimizer", "loss"), EXPECTED_LOSSES)
+def test_the_losses_that_the_law_expects_stay(name, parameters, seen, optimizer, loss):
+    found = expected_loss(TEXTS[name], parameters=parameters, seen=seen, optimizer=optimizer)
+    assert found == pytest.approx(loss, abs=6e-5)

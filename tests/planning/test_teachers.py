@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import TINY_FILE, apply_overrides, bits, last_step
+from helpers import TINY_FILE, apply_overrides, bits, last_step, publish_run
 
 import train
 from chargpt.config import Config, TrainConfig
@@ -17,6 +17,7 @@ from chargpt.device import choose_device
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import step_kernel
 from chargpt.model import GPT, GPTConfig
+from chargpt.planning.teachers import find_teachers, keep_teachers, models_of, teachers_of_stage
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import find_checkpoint, restore_model
 from chargpt.terminal import UserError
@@ -164,6 +165,16 @@ def test_a_stopped_run_goes_on_with_its_teachers_to_the_same_bits_wherever_it_an
         (older / f"teacher-{number}").rename(kept / str(number))
     shutil.rmtree(last_step(older))
     assert resumed_bits(older) == bits(student)
+
+
+def test_more_than_nine_teachers_are_found_in_their_order(tmp_path):
+    """As the digest of all of them asks for it: teacher-10 comes after teacher-9, not after teacher-1."""
+    runs = [str(publish_run(tmp_path / f"run-{number}", steps=(number,))) for number in range(1, 13)]
+    teachers, run = find_teachers(runs, tmp_path)[0], tmp_path / "run"
+    run.mkdir()
+    keep_teachers(teachers, run)
+    found = teachers_of_stage(run, 1, Config(), digest_of_all=digest(models_of(teachers)))
+    assert [teacher.state.progress.step for teacher in found] == [*range(1, 13)]
 
 
 def test_copies_that_a_crash_left_are_replaced_and_another_folder_is_left_alone(taught, student):

@@ -74,12 +74,13 @@ def test_on_a_full_disk_nothing_goes_that_the_run_needs(tmp_path, small_disk):
     assert [path.name for path in steps(run.folder)] == ["step-00000000", "step-00000010"]
 
 
-def test_a_missing_mark_of_the_best_is_made_when_the_run_is_loaded(tmp_path):
-    publish_run(tmp_path / "run", steps=(10,))
+@pytest.mark.parametrize("step", [0, 10])
+def test_a_missing_mark_of_the_best_is_made_when_the_run_is_loaded(tmp_path, step):
+    publish_run(tmp_path / "run", steps=(step,))
     (tmp_path / "run" / "best.json").unlink()  # a crash came between the checkpoint and its mark
     run = Run(tmp_path / "run")
     checkpoint, skipped = run.load_newest()
-    assert (checkpoint.step, skipped) == (10, [])
+    assert (checkpoint.step, skipped) == (step, [])
     assert (run.folder / "best.json").exists()
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargpt.sampling.stop_rules import StopRules
+from chargpt.sampling.stop_rules import StopRules, UniqueLines
 from chargpt.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer("\nabcdxy")
@@ -92,3 +92,14 @@ def test_lines_left_out_are_not_counted(lines, known, wanted):
 def test_a_line_is_given_out_once_it_is_whole_and_a_stop_text_still_stops():
     assert pieces(StopRules(TOKENIZER, excluded=()), "ab\nc") == ["", "", "ab\n", "", "c"]
     assert without("ab\ncx\nd", {"ab"}, stops=("x",)) == "c"
+
+
+@given(
+    st.lists(st.text("ab", max_size=2), max_size=12), st.sets(st.text("ab", min_size=1, max_size=4)), st.text("ab", max_size=2)
+)
+def test_unique_lines_are_compared_whole_with_the_prompt_that_begins_them(ends, excluded, begun):
+    """What the model writes is the end of each line; what the text has, and what was written before, are whole lines."""
+    rules = UniqueLines(StopRules(TOKENIZER), lines=20, excluded=excluded, begun=begun)
+    written = begun + "".join(pieces(rules, "".join(f"{end}\n" for end in ends)))
+    expected = dict.fromkeys(begun + end for end in ends if (begun + end) not in ("", *excluded))
+    assert written == ("\n".join(expected) if expected else begun)

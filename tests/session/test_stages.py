@@ -88,6 +88,18 @@ def test_the_losses_are_those_of_equal_amounts_of_text_and_measuring_changes_not
     assert sum(counted) - (len(corpus.val) - 1) == pytest.approx(len(corpus.val), rel=0.02)
 
 
+def test_the_training_text_is_measured_from_its_beginning_to_its_end(corpus):
+    """Other characters at either end, or in the middle, change the loss on training text and no other."""
+    trainer, end = new_trainer(corpus), len(corpus.train)
+    loss = measure(trainer, corpus, Interrupt())
+    few = len(corpus.val) // STRETCHES // 2
+    for start in (0, (end - few) * 3 // 7, (end - few) * 6 // 7, end - few):
+        train = corpus.train.copy()
+        train[start : start + few] = (train[start : start + few] + 1) % corpus.tokenizer.vocab_size
+        changed = measure(trainer, dataclasses.replace(corpus, train=train), Interrupt())
+        assert changed.training != loss.training and changed.validation == loss.validation, start
+
+
 def test_the_losses_of_a_list_are_those_of_whole_items(tmp_path):
     names = [f"{label},{'abcde'[i % 5] * (i % 7 + 1)}{i}" for i, label in enumerate(["elf", "orc"] * 100)]
     (tmp_path / "names.csv").write_text("race,name\n" + "\n".join(names))
@@ -170,6 +182,17 @@ def test_a_model_that_does_not_memorise_goes_on_for_the_whole_time(text, tmp_pat
     assert all(later <= rate for rate, later in zip(rates[peak:], rates[peak + 1 :]))
     assert 14 < took <= 18  # all of the 18 seconds, but for what is kept back for the end
     assert rates[-1] < 0.05 * max(rates)
+
+
+def test_the_time_that_a_model_does_not_use_is_for_the_next_one(text, tmp_path, monkeypatch):
+    """The first one learns nothing, so patience ends it; what is left of its minute goes to the last one, which has two."""
+    clock = clock_of_steps(monkeypatch, seconds=1.0)
+    words = ["--minutes", "1", "train.teachers=1", "train.teacher_minutes=1"]
+    words += ["train.patience=1", "train.eval_interval=5", "optim.learning_rate=1e-30", "optim.schedule=cosine"]
+    started = clock.now
+    assert run(text, tmp_path, "early", *words) == 0
+    last = newest(tmp_path / "early" / "stage-2")[0].state.progress
+    assert last.first_step < 20 and 150 < clock.now - started <= 180
 
 
 def test_a_model_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_path, capsys):

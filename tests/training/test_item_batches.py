@@ -1,6 +1,7 @@
 """Batches and evaluation of items: windows begin at items, each is seen equally often, and labels and remains do not count."""
 
 import copy
+import itertools
 import random
 from collections import Counter
 
@@ -86,6 +87,27 @@ def test_a_long_item_goes_on_in_the_next_window():
     batches = batches_of(ids, has_labels=False, batch_size=3)
     inputs, targets = batches.batch(0)
     assert inputs[:, 0].tolist() == [END, 9, 17] and targets[targets != IGNORED].tolist() == ids.tolist()
+
+
+@pytest.mark.parametrize("parts", [[8], [3, 5], [2, 2, 4], [4, 4]])
+def test_items_that_fit_exactly_fill_their_window(parts):
+    """Items that have, with their ends, as many characters as a window, in any order."""
+    ids = np.array([place for _ in range(12) for part in parts for place in [2] * (part - 1) + [END]], np.uint8)
+    batches = batches_of(ids, has_labels=False, batch_size=1)
+    if len({*parts}) == 1:  # every order fills every window
+        assert batches.per_epoch * 8 == len(ids)
+        assert all((batches.batch(step)[1] != IGNORED).all() for step in range(2 * batches.per_epoch))
+    assert any((batches.batch(step)[1] != IGNORED).all() for step in range(batches.per_epoch))
+
+
+@pytest.mark.parametrize("longest", [1, 3, 7])
+def test_a_window_ends_where_the_next_item_does_not_fit(longest):
+    ids, _ = list_of(150, has_labels=False, longest=longest)
+    batches = batches_of(ids, has_labels=False, batch_size=1)
+    rows = [batches.batch(step)[1].flatten() for step in range(batches.per_epoch)]
+    for row, following in itertools.pairwise(rows):
+        size, first = int((row != IGNORED).sum()), following.tolist().index(END) + 1
+        assert size <= 8 < size + first
 
 
 def test_labels_count_where_that_is_asked_for():

@@ -3,11 +3,11 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chargpt.config import OptimConfig
-from chargpt.training.learning_rate import learning_rate, replanned
+from chargpt.training.learning_rate import is_falling, learning_rate, replanned
 
 
 def test_rates_are_those_of_the_formulas():
@@ -61,3 +61,19 @@ def test_a_replanned_decay_goes_on_from_where_it_is_to_its_end(schedule, step, a
     assert learning_rate((step + after) // 2, new, max_steps=after) > 0
     falls = [learning_rate(s, new, max_steps=after) for s in range(0, after + 1)]  # as its settings repeat it
     assert falls == sorted(falls, reverse=True)
+
+
+@given(
+    st.sampled_from(["linear", "cosine"]), st.floats(0.1, 1.0), st.integers(1, 99), st.integers(1, 1000), st.integers(1, 500)
+)
+def test_a_decay_that_has_begun_goes_on_falling_in_every_step(schedule, decay_fraction, step, more, later):
+    """After one change of the length and after a second one: no step has the rate of the one before."""
+    config = OptimConfig(learning_rate=1.0, warmup_steps=0, schedule=schedule, decay_fraction=decay_fraction)
+    assume(is_falling(step, config, max_steps=100))
+    length = step + more
+    new = replanned(config, step=step, before=100, after=length)
+    for _ in range(2):
+        rates = [learning_rate(s, new, max_steps=length) for s in range(step, length + 1)]
+        assert all(one > other for one, other in zip(rates, rates[1:]))
+        step = step + more // 2
+        new, length = replanned(new, step=step, before=length, after=step + later), step + later

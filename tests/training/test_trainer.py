@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from chargpt.kernels.step import step_kernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.training.batches import Batches
 from chargpt.training.learning_rate import learning_rate
+from chargpt.training.parallel import Group
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import NotFinite, Trainer
 
@@ -147,6 +149,25 @@ def test_dropout_is_a_function_of_seed_and_step():
 
     assert loss_at(3) == loss_at(3)
     assert len({loss_at(3), loss_at(4), loss_at(5), loss_at(3, seed=2)}) == 4
+
+
+def test_every_mask_of_dropout_by_the_kernel_is_another_one(native):
+    """On a text of one character, where all windows are equal: no two losses are, for no seed, step, process or micro-batch.
+
+    A second row has a mask of its own, too, so two rows have another loss than one.
+    """
+    losses = []
+    for rows, seed, rank in itertools.product((1, 2), (1, 2), (0, 1)):
+        train = dataclasses.replace(native.train, seed=seed, batch_size=2 * rows, accumulate=2)
+        config = dataclasses.replace(native, train=train, model=dataclasses.replace(native.model, dropout=0.5))
+        torch.manual_seed(0)
+        group, ids = Group(rank, 2), np.zeros(500, np.uint8)  # which exchanges nothing here
+        trainer = Trainer(GPT(config.model, 7), ids, config, runtime=choose_runtime(config), group=group)
+        kernel, whole = trainer.kernel, trainer.kernel.add_gradient
+        kernel.add_gradient = lambda *batch, **more: losses.append(whole(*batch, **more)) or losses[-1]
+        for step in (0, 1, 2, 3):
+            trainer._compute_gradient(step)
+    assert len(losses) == len({*losses}) == 2 * 2 * 2 * 4 * 2
 
 
 def test_a_loss_that_is_not_finite_leaves_the_weights_alone():
