@@ -140,7 +140,12 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
             return kept, [] if problem == ONCE else [Notice("warning", again)]
     if gone:
         moved = Command("", Option("resume", True), Option("run", run), *(places[text] for text in gone))
-        raise UserError(f"{name}: the text of the run is not there any more; if it has moved, give its new place: ", moved)
+        raise UserError(
+            f"{name}: the text of the run is not there any more; if it has moved, give its new place: ",
+            moved,
+            "; for another text, use ",
+            anew,
+        )
     folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
     raise UserError(f"{name}: {problem}, and its encoded copy is not in {folders}; restore it, or begin with ", anew)
 

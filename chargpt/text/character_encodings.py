@@ -101,7 +101,7 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
         return UserError(f"{source.label}: {what}")
     before, rest = around[: offset - start], around[offset - start :]
     where = f"{source.label}: byte {offset:,} (line {lines:,}) is not {encoding}"
-    if encoding == "utf-8" and rest[:1] == b"\xed" and rest[1:2] >= b"\xa0":
+    if encoding == "utf-8" and re.match(rb"\xed[\xa0-\xbf][\x80-\xbf]", rest):
         what = f"{where}, but half of a surrogate pair, as CESU-8 has them; convert the file to UTF-8, or set "
         return UserError(what, Option("data.vocabulary", "bytes"))
     if encoding == "utf-8" and (damage := _damage(before, rest)):

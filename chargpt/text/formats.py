@@ -455,7 +455,7 @@ def _warning(source: Source, structure: Structure, count: int) -> Words:
             f"{what}, with its headers; for its sequences alone, one item each, {rename}add ", Option("data.items", "line")
         )
     name = "FILE" if source.path is None else str(source.path)
-    new = shell_word(Path(plain_name(Path(name))).stem + ".txt")
+    new = shell_word(Path(plain_name(Path(name))).stem + "-text.txt")  # never the file itself, which a shell empties first
     code = next(markup.code for markup in MARKUP if markup.name == structure.kind)
     python = "py" if WINDOWS else "python3"
     return f'{what}, with its markup; for its text alone: {python} -X utf8 -c "{code}" {shell_word(name)} > {new}'

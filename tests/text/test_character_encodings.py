@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from text_helpers import text_of
 
+from chargpt.config import DataConfig
 from chargpt.terminal import UserError
+from chargpt.text.corpus import load_corpus
 
 UNDECODABLE = {
     "Latin-1": (
@@ -180,3 +182,13 @@ def test_token_ids_that_are_letters_of_many_scripts_are_not_text(load, tmp_path)
     (tmp_path / "train.bin").write_bytes(np.random.default_rng(0).choice(letters, 5000).astype("<u2").tobytes())
     with pytest.raises(UserError, match="NUL bytes, so it is (probably )?not text; give a text file"):
         load(tmp_path / "train.bin")
+
+
+@pytest.mark.parametrize("encoding", ["koi8-r", "cp1251"])
+def test_a_letter_that_begins_like_a_surrogate_is_no_cesu_8(encoding, tmp_path):
+    """The byte ED is a letter of these encodings; in CESU-8, two continuation bytes follow it."""
+    text = "Мороз и солнце, день чудесный.\n" if encoding == "koi8-r" else "нет войны, нет беды.\n"
+    (tmp_path / "text.txt").write_bytes((text * 40).encode(encoding))
+    with pytest.raises(UserError) as error:
+        load_corpus([str(tmp_path / "text.txt")], DataConfig(), root=tmp_path, block_size=8)
+    assert "CESU" not in str(error.value) and "perhaps" in str(error.value)

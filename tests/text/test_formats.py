@@ -126,7 +126,7 @@ def test_the_command_that_a_warning_names_writes_the_text_alone(case, tmp_path):
     command, _, target = warning.partition("for its text alone: ")[2].rpartition(" > ")
     _, *arguments = shlex.split(command)
     written = subprocess.run([sys.executable, *arguments], capture_output=True, check=True, text=True).stdout
-    assert shlex.split(target) == ["my file.txt"]
+    assert shlex.split(target) == ["my file-text.txt"]
     assert [line for line in written.splitlines() if line.strip()] == text
 
 
