@@ -155,6 +155,8 @@ def part_of_text(text: str | None, loaded: "LoadedModel", *, start: int, length:
 
     if text is None:
         ids, name = corpus_of_run(loaded).val, "the validation split"
+        if not len(ids):
+            raise UserError(f"{loaded.run}: has no validation split, since all of its text is for training; give a TEXT")
     else:
         ids = np.array(encode_prompt(read_prompt("", text), loaded.tokenizer, unknown="skip"), np.int64)
         name = "standard input" if text == "-" else shown(text)
