@@ -24,14 +24,15 @@ from chargpt.planning.teachers import (
 )
 from chargpt.planning.time_model import TimeModel, long_enough
 from chargpt.runs.blank_model import blank_model
-from chargpt.runs.checkpoint import Checkpoint
+from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.runs.run import Run, check_free
-from chargpt.terminal import Notice
+from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.initialisation import initial_model
 from chargpt.training.parallel import Group
 from chargpt.training.runtime import Runtime, choose_runtime
+from chargpt.training.trainer import Trainer, TrainerState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,3 +150,26 @@ def joined(given: Opening, *, root: Path, group: Group, corpus: Corpus | None, r
     return dataclasses.replace(
         given, corpus=corpus, runtime=runtime, model=blank_model(config.model, state.tokenizer.vocab_size)
     )
+
+
+def make_trainer(opening: Opening, group: Group) -> Trainer:
+    """The trainer of a session, with the state of a checkpoint if one is resumed. Raises UserError."""
+    corpus, checkpoint = opening.corpus, opening.checkpoint
+    trainer = Trainer(
+        opening.model,
+        corpus.train,
+        opening.config,
+        runtime=opening.runtime,
+        marks=corpus.marks,
+        group=group,
+        teachers=opening.teachers,
+    )
+    trainer.progress = opening.state.progress.copy()
+    if checkpoint is not None:
+        tensors = trainer.optimizer.suitable(checkpoint.training)
+        check_tensors(tensors, trainer.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
+        trainer.load(TrainerState(checkpoint.weights, checkpoint.training, trainer.progress))
+    elif opening.run is not None and opening.state.stage == 1:
+        saved = [*trainer.model.state_dict().values(), *trainer.optimizer.tensors().values()]
+        opening.run.check_space(sum(tensor.nbytes for tensor in saved))
+    return trainer

@@ -1,13 +1,12 @@
 """How a run ended: the code of the program, what the user is told, and what to type next."""
 
 import math
-import webbrowser
 from pathlib import Path
 
 from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, Words, resuming
 from chargpt.interrupt import Interrupt
-from chargpt.pages.report_page import REPORT, write_final_report
+from chargpt.pages.report_page import write_final_report
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import best, newest
 from chargpt.runs.checkpoint_schema import Progress
@@ -49,7 +48,8 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     if interrupt.agreed:
         again = resuming(name, verb="train")
         which = "".join(f" of {name}" for name in [name_of_stage(trainer.config, session.stage)] if name)
-        session.show_page(is_training=False)
+        if session.page.is_written:
+            session.write_page(run, is_training=False)
         notice("stopped", Message(f"at step {progress.step:,}{which}, saved; continue with: ", again))
         return interrupt.exit_code
     is_last = session.stage > train.teachers
@@ -68,8 +68,7 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
         device, sample = str(trainer.runtime.device), Message(Command("sample", name))
         ends = screen().spelled(Message("stopped while the report was written: the run is complete; write text with: ", sample))
         notice(*write_final_report(run.folder, session.corpus, device=device, if_stopped=ends))
-        if session.options.open and not session.is_open:
-            webbrowser.open((run.folder / REPORT).resolve().as_uri())
+        session.page.open(run)
     notice("sample", Message(Command("sample", name)))
     return 0
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.config import COMMAND_LINE, Config, Settings, Source, Tree, apply, difference
+from chargpt.config import COMMAND_LINE, DataConfig, Settings, Source, Tree, apply, difference
 from chargpt.errors import Command, Message, Option, UserError
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
@@ -14,7 +14,7 @@ from chargpt.planning.teachers import check_teachers, models_of, teachers_of_sta
 from chargpt.planning.time_model import long_enough, longest_run, steps_in
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint, run_of
-from chargpt.runs.checkpoint_schema import NO_TEXT
+from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
 from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.run import Run, folder_of
 from chargpt.session.opening import Opening
@@ -53,8 +53,8 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
         max_steps = steps_in(options.epochs, saved.config, characters=len(corpus.train))
         train = {**options.settings.get("train", {}), "max_steps": max_steps}
         options = dataclasses.replace(options, epochs=None, settings={**options.settings, "train": train})
-    config, changes = _config_of(checkpoint, options)
-    notices += changes
+    settings, changes = _settings_of(checkpoint, options)
+    config, notices = settings.values, notices + changes
     seconds = saved.seconds_left if options.minutes is None else 60 * options.minutes
     if options.minutes is None and options.gives("train.max_steps"):
         seconds = None
@@ -71,8 +71,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     check_memory(config, vocab_size=vocab_size, processes=processes, on_machine=group.local_size, has_begun=True)
     has_new_length = options.minutes is not None or config.train.max_steps != saved.config.train.max_steps
     progress = dataclasses.replace(saved.progress.copy(), without_gain=0) if has_new_length else saved.progress.copy()
-    given = {f"{section}.{key}": Source.USER for section, keys in options.settings.items() for key in keys}
-    settings = Settings(config, {**saved.settings.sources, **given}, saved.settings.reasons)
+    settings = dataclasses.replace(settings, values=config)
     worth_compiling, environment = saved.environment.get("compile") is True, saved.environment
     return Opening(
         state=dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress),
@@ -130,11 +129,19 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     if not is_same:
         what = f": {' '.join(texts)} given, which is not the text of the run {run}; leave "
         raise UserError(Option("text"), what, Option("text"), " out, or train on it from the weights of this run with ", anew)
+    return _kept_corpus(state, config.data, read, problem, run=run, root=root)
+
+
+def _kept_corpus(
+    state: SavedState, data: DataConfig, read: Sequence[str], problem: str, *, run: str, root: Path
+) -> tuple[Corpus, list[Notice]]:
+    """The encoded copy of the text of `run`, where the texts to `read` have a `problem`, and a warning. Raises UserError."""
+    anew = Command("", Option("init_from", run), Option("run", "NAME"))
     places: dict[str, str | Option] = {text: "TEXT" for text in state.texts}
-    places[config.data.val_text] = Option("data.val_text", "TEXT")
+    places[data.val_text] = Option("data.val_text", "TEXT")
     gone = [text for text in places if os.path.isabs(text) and not os.path.exists(text)]
     name = "standard input" if read[:1] == ["-"] else shown([*gone, *read, DEFAULT][0])
-    for settings in (config.data, state.config.data):
+    for settings in (data, state.config.data):
         if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint):
             again = Message(f"{name}: {problem}; the run goes on with the text that it began with; for another one, use ", anew)
             return kept, [] if problem == ONCE else [Notice("warning", again)]
@@ -150,13 +157,15 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     raise UserError(f"{name}: {problem}, and its encoded copy is not in {folders}; restore it, or begin with ", anew)
 
 
-def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, list[Notice]]:
+def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, list[Notice]]:
     """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
     saved, notices = checkpoint.state.config, ignored(options)
     if options.minutes is not None or options.gives("train.max_steps"):  # --minutes had chosen them for another length
         train = dataclasses.replace(saved.train, min_evaluations=0, max_epochs=0.0)
         saved = dataclasses.replace(saved, train=train, optim=dataclasses.replace(saved.optim, replanned=(0.0, 0.0)))
-    config = apply(saved, options.settings, where=COMMAND_LINE)
+    before = dataclasses.replace(checkpoint.state.settings, values=saved)
+    settings = before.give(options.settings, source=Source.USER, where=COMMAND_LINE)
+    config = settings.values
     if _places(options):
         config = dataclasses.replace(config, data=absolute_paths(config.data))
     if config.train.max_steps < checkpoint.step:
@@ -172,7 +181,7 @@ def _config_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Config, l
             raise UserError(what, Option("run", "NAME"))
         if options.minutes is None or change.key != "train.max_steps":
             notices.append(Notice("changed", str(change)))
-    return config, notices
+    return dataclasses.replace(settings, values=config), notices
 
 
 def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:

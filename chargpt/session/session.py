@@ -1,10 +1,9 @@
-"""A training in progress, in one process: how it is created, resumed and joined, and what is done between two steps."""
+"""A training in progress, in one process: how it is opened, and what is done between two steps."""
 
 import contextlib
 import dataclasses
 import math
 import time
-import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,19 +16,20 @@ from chargpt.config import Settings, TrainConfig
 from chargpt.errors import Message, Option, Words, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
-from chargpt.pages.report_page import REPORT, write_live_report
+from chargpt.pages.report_page import REPORT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, Clock
 from chargpt.planning.teachers import seconds_of_stage
 from chargpt.planning.time_model import TimeModel, describe_training, longest_run
-from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors
+from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.run import DETAILS, Run
 from chargpt.runs.sealed_json import CheckpointError
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import Journal
-from chargpt.session.opening import Opening, for_others, joined, open_next_stage
+from chargpt.session.live_page import LivePage
+from chargpt.session.opening import Opening, for_others, joined, make_trainer, open_next_stage
 from chargpt.session.stages import (
     decided,
     describe_decision,
@@ -48,8 +48,6 @@ from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
 MAX_ROLLBACKS = 3
 # Characters of a sample before the first evaluation after step 0.
 EARLY_SAMPLE = 100
-# Seconds that the first report of a run in training is expected to take.
-FIRST_PAGE = 0.1
 # Notices on the speed of a run, at most, and on its slowing down.
 MAX_TOLD = 2
 
@@ -63,6 +61,7 @@ class Session:
     run: Run | None = None  # None in a process that is not the first one: it writes nothing
     saved: SavedState | None = None  # what the newest checkpoint holds; None while there is none
     journal: Journal
+    page: LivePage
     options: TrainOptions  # what the user asked for
     settings: Settings  # as the session began; those of `trainer.config` are the present ones
     stage: int = 1  # which of the models of the run
@@ -75,9 +74,6 @@ class Session:
     is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
     choices: Sequence[Notice] = ()  # for the user, after the model and the time are described
     told_speeds: list[float] = field(default_factory=list)  # seconds per step, as the user was told
-    page_seconds: float = FIRST_PAGE  # that the report of a run in training takes
-    page_written: float = field(default_factory=time.perf_counter)  # when it was last written
-    is_open: bool = False  # in a browser
     told_slow: int = 0  # how often the user was told that the machine has become slow
     clock: Clock = field(init=False)  # while the run is recorded
     writer: SampleWriter = field(init=False)
@@ -117,35 +113,19 @@ class Session:
             raise SystemExit(shared)
         with group.together():
             if opening is None:
-                corpus_, runtime = (before.corpus, before.trainer.runtime) if before else (None, None)
-                opening = joined(shared, root=root, group=group, corpus=corpus_, runtime=runtime)
-            corpus, config, run, checkpoint = opening.corpus, opening.config, opening.run, opening.checkpoint
+                corpus, runtime = (before.corpus, before.trainer.runtime) if before else (None, None)
+                opening = joined(shared, root=root, group=group, corpus=corpus, runtime=runtime)
             journal = Journal(verbose=options.verbose)
             journal.add(opening.notices)
-            trainer = Trainer(
-                opening.model,
-                corpus.train,
-                config,
-                runtime=opening.runtime,
-                marks=corpus.marks,
-                group=group,
-                teachers=opening.teachers,
-            )
-            trainer.progress = opening.state.progress.copy()
-            if checkpoint is not None:
-                tensors = trainer.optimizer.suitable(checkpoint.training)
-                check_tensors(tensors, trainer.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
-                trainer.load(TrainerState(checkpoint.weights, checkpoint.training, trainer.progress))
-            elif run is not None and opening.state.stage == 1:
-                saved = [*trainer.model.state_dict().values(), *trainer.optimizer.tensors().values()]
-                run.check_space(sum(tensor.nbytes for tensor in saved))
+            trainer = make_trainer(opening, group)
         trainer.share()
         session = cls(
             trainer=trainer,
-            corpus=corpus,
-            run=run,
+            corpus=opening.corpus,
+            run=opening.run,
             saved=opening.saved,
             journal=journal,
+            page=before.page if before else LivePage(opens=options.open),
             options=options,
             settings=opening.state.settings,
             stage=opening.state.stage,
@@ -157,7 +137,7 @@ class Session:
             is_extended=opening.is_extended,
             choices=[*opening.choices, *_about_processes(trainer)],
         )
-        session._describe_opening(checkpoint)
+        session._describe_opening(opening.checkpoint)
         return session
 
     def _describe_opening(self, checkpoint: Checkpoint | None) -> None:
@@ -284,8 +264,8 @@ class Session:
             loss = trainer.evaluate(split, marks=self.corpus.marks, interrupt=interrupt)
             if loss is None:
                 return
-        if loss is not None and not math.isfinite(loss):
-            raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
+            if not math.isfinite(loss):
+                raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
         with group.together():  # a signal may come
             sample = self.writer.write(trainer.model, interrupt)
         if interrupt.agreed:
@@ -295,23 +275,13 @@ class Session:
         if group.is_first:
             extra = extra_metrics(trainer.weights.working, self.corpus, trainer.config.train, sample=sample, loss=loss)
         self.journal.record_evaluation(progress.step, loss, best=progress.best_loss, sample=sample, extra_metrics=extra)
-        self.show_page()
+        if self.run is not None and self.page.is_due:
+            self.write_page(self.run)
 
-    def show_page(self, *, is_training: bool = True) -> None:
-        """Write the report of the run as it is, unless that would take more than a hundredth of the time since the last one.
-
-        Of a run that has stopped, the last one is replaced in any case.
-        """
-        began = time.perf_counter()
-        is_due = began - self.page_written >= 100 * self.page_seconds if is_training else self.page_seconds > FIRST_PAGE
-        if self.run is None or not is_due:
-            return
+    def write_page(self, run: Run, *, is_training: bool = True) -> None:
+        """Write the report of the run as it is."""
         self.journal.flush()
-        write_live_report(self.run.folder, self.state(), self.corpus, is_training=is_training)
-        if self.options.open and not self.is_open:
-            self.is_open = webbrowser.open((self.run.folder / REPORT).resolve().as_uri())
-        self.page_written = time.perf_counter()
-        self.page_seconds = max(self.page_seconds, 1.01 * FIRST_PAGE, self.page_written - began)
+        self.page.write(run, self.state(), self.corpus, is_training=is_training)
 
     def write_sample(self) -> None:
         """Write a short sample before the first evaluation that writes one, and record it. No signal cuts it short."""

@@ -273,9 +273,10 @@ def _place(name: str, origin: Origin, given: str) -> str:
 def _held_out(items: Counter[str], fraction: float) -> tuple[set[str], list[str]]:
     """Items for validation, and those that are too frequent for it: with one of them, the split would have twice its share.
 
-    About this `fraction` of all, those with the lowest hashes; at least one, and never all of them.
+    About this `fraction` of all others, those with the lowest hashes; at least one, and never all of them.
     """
-    wanted, size = max(1, round(fraction * items.total())), 0
+    others = sum(count for count in items.values() if count <= 2 * fraction * items.total()) or items.total()
+    wanted, size = max(1, round(fraction * others)), 0
     held_out, passed_over = set[str](), list[str]()
     for item in sorted(items, key=lambda item: hashlib.blake2b(item.encode(), digest_size=8).digest()):
         if size < wanted and len(held_out) < len(items) - 1:

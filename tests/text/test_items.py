@@ -92,6 +92,9 @@ def test_a_frequent_item_does_not_take_the_validation_split_beyond_its_share(mos
     train, val = (items_in(ids, corpus.tokenizer, has_labels=False) for ids in (corpus.train, corpus.val))
     assert sorted(item.text for item in train + val) == sorted(names) and not set(train) & set(val)
     assert 1 <= len(val) <= max(9, 2 * round(fraction * len(names)))
+    others = [name for name in names if name != "most"]
+    if most > 2 * fraction * len(names):  # then most of the others are learned too
+        assert len(val) <= max(9, 2 * round(fraction * len(others)))
 
 
 def test_a_list_of_two_items_is_split_so_that_the_frequent_one_is_learned(load, tmp_path):
