@@ -170,13 +170,12 @@ def _forms(corpus: Corpus) -> list[Notice]:
             if same != character and looks_same and (same in counts or (same.isalpha() and set(same) <= counts.keys())):
                 add(form, _code_point(character), same[0], count)
                 break
-    combining = "".join(character for character in counts if unicodedata.combining(character))
-    if combining:  # a letter of two characters: only the text has how often it occurs
-        text = "".join(corpus.tokenizer.decode(sample(ids, TRAIN_SAMPLE)) for ids in (corpus.train, corpus.val))
-        for letter, count in Counter(re.findall(f"[^\\W\\d_][{combining}]+", text)).items():
-            same = unicodedata.normalize("NFC", letter)
-            if len(same) == 1 and same in counts:
-                add("NFC", " ".join(f"U+{ord(c):04X}" for c in letter), same, count)
+    text = "".join(corpus.tokenizer.decode(sample(ids, TRAIN_SAMPLE)) for ids in (corpus.train, corpus.val))
+    if not unicodedata.is_normalized("NFC", text):  # it has letters of several characters
+        text = "".join(unicodedata.normalize("NFC", character) for character in text)
+        for same, count in (Counter(unicodedata.normalize("NFC", text)) - Counter(text)).items():
+            if same in counts:
+                add("NFC", " ".join(f"U+{ord(c):04X}" for c in unicodedata.normalize("NFD", same)), same, count)
     for curly, straight in zip("“”‘’", "\"\"''"):
         if straight in counts and curly in counts:
             add("", _code_point(curly), straight, counts[curly])
