@@ -194,8 +194,8 @@ class Tokenizer:
     def nearest(self, character: str) -> str | None:
         """A known character similar to `character`: its other case, base letter, plain look-alike, or one of its category."""
         known = self.characters or ""
-        base = unicodedata.normalize("NFKD", character)[0]
-        group = next((group for group in LOOK_ALIKES if base in group), base)
+        base = (unicodedata.normalize("NFKD", character).lstrip(" ") or " ")[0]  # an accent alone is one on a space
+        group = next((group for group in LOOK_ALIKES if character in group or base in group), base)
         for candidate in (character.swapcase(), base, *group, base.swapcase()):
             if candidate in known and len(candidate) == 1:
                 return candidate

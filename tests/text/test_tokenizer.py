@@ -109,6 +109,7 @@ def test_folding_begins_only_where_the_limit_is_exceeded_and_drops_the_last_of_e
 def test_the_nearest_character_is_alike_in_case_base_look_or_kind():
     tokenizer = fitted("aB1'-. \n")
     nearest = {"A": "a", "b": "B", "à": "a", "À": "a", "’": "'", "—": "-", "!": "'", "/": ".", "\t": " ", "٣": "1", "Ω": None}
+    nearest |= {"´": "'", "¨": None, "\u00a0": " "}
     assert {character: tokenizer.nearest(character) for character in nearest} == nearest
     for known, wanted in {"“”": '"', "’": "'`", "”": '“"', '"': "“„»", "—": "-–", "–": "-—", "×": "x", "\u2028": "\r"}.items():
         tokenizer = Tokenizer("".join(sorted(known + "«()…")))
