@@ -267,6 +267,7 @@ def values_in(unread: Iterator[str], label: str) -> Iterator[tuple[int, Any, str
                 value, end = decoder.raw_decode(text, at)
             except (ValueError, RecursionError) as error:
                 problem = getattr(error, "msg", str(error))
+                where = f"{label}: line {line + text.count(chr(10), at, getattr(error, 'pos', at)):,}"
             else:
                 yield line, value, text[at:end]
                 line += text.count("\n", at, end)

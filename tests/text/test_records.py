@@ -189,8 +189,9 @@ def test_a_json_list_is_read_by_the_field_named_however_it_is_cut(case, size):
         ),
         ("[" * 10**5, "a.json: empty; give"),
         ('[{"body": ' + "[" * 10**5, "a.json: line 1: not JSON"),
+        ('[\n {"body": "fine"},\n {\n  "body": "a",\n  "n" 5\n }\n]', "a.json: line 5: not JSON"),
     ],
-    ids=["cut", "no object", "deep", "misspelt", "other fields", "two lists", "nothing", "nested"],
+    ids=["cut", "no object", "deep", "misspelt", "other fields", "two lists", "nothing", "nested", "inside a record"],
 )
 def test_json_errors_name_the_line(content, message, load, tmp_path):
     (tmp_path / "a.json").write_text(content)
