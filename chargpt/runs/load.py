@@ -55,7 +55,8 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
             return run_of_stage(folder)
         if name and folder.exists() and (inside := next(filter(has_steps, folder.absolute().parents), None)):
             return run_of_stage(inside)  # a path into a run is that run
-    if STEP_NAME.fullmatch(Path(name).name) and Path(name).parent.is_dir() and (found := steps(Path(name).parent)):
+    step = next((path for path in (Path(name), *Path(name).parents) if STEP_NAME.fullmatch(path.name)), None)
+    if step and step.parent.is_dir() and (found := steps(step.parent)):  # it may have been removed since
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
         raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
     if name:

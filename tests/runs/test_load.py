@@ -80,9 +80,10 @@ def test_a_model_comes_back_as_it_was(run):
     assert all(torch.equal(a, b) for a, b in zip(original.parameters(), model.parameters(), strict=True))
 
 
-def test_a_missing_checkpoint_is_an_error_that_names_those_of_its_run(run):
-    with pytest.raises(UserError, match="step-00000999: no such checkpoint; 2 in this run, use step-00000500, step-00001000"):
-        find_checkpoint(f"{run}/step-00000999", Path())
+@pytest.mark.parametrize("name", ["step-00000999", "step-00000999/", "step-00000999/model.safetensors"])
+def test_a_missing_checkpoint_is_an_error_that_names_those_of_its_run(name, run):
+    with pytest.raises(UserError, match="step-00000999.*: no such checkpoint; 2 in this run, use step-00000500, step-00001000"):
+        find_checkpoint(f"{run}/{name}", Path())
 
 
 @pytest.mark.parametrize("given", ["out nano", "out nano/ckpt.pt"])
