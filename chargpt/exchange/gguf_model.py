@@ -5,14 +5,13 @@ llama.cpp computes the GELU by its tanh approximation from a float16 table, so i
 """
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import gguf
 from torch import Tensor
 
 from chargpt.exchange.export import ExportOptions
-from chargpt.exchange.layouts import EPSILON, THETA, architecture, bias_or_zeros, layers, layers_split, renamed
+from chargpt.exchange.layouts import EPSILON, THETA, Layout, architecture, renamed
 from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tokenizer_json import FOLDED_NAME
 from chargpt.model import GPT
@@ -21,17 +20,17 @@ from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
 
 FILE = "model.gguf"
-# Our name of each layer of a block, and the name in GGUF.
-NAMES = {
+LAYERS = {
     "norm_1": "attn_norm",
-    "attn.qkv": "attn_qkv",
-    "attn.q": "attn_q",
-    "attn.k": "attn_k",
-    "attn.v": "attn_v",
     "attn.proj": "attn_output",
     "norm_2": "ffn_norm",
     "mlp.up": "ffn_up",
     "mlp.down": "ffn_down",
+}
+# What GGUF calls the queries, keys and values of each architecture.
+ATTENTION = {
+    "gpt2": {"attn.qkv": "attn_qkv"},
+    "starcoder2": {"attn.q": "attn_q", "attn.k": "attn_k", "attn.v": "attn_v"},
 }
 USAGE = """```bash
 llama-completion -m model.gguf -p "PROMPT" --temp 0.8 -no-cnv
@@ -90,15 +89,8 @@ def gguf_tokens(tokenizer: Tokenizer) -> list[str]:
 
 def gguf_tensors(model: GPT) -> dict[str, Tensor]:
     """The weights by the names of GGUF, with zeros for missing biases."""
-    tensors = {"token_embd.weight": model.token_embedding.weight}
-    named: Iterable[tuple[str, Tensor, Tensor | None]] = layers_split(model)
-    if architecture(model.config) == "gpt2":
-        tensors["position_embd.weight"] = model.position_table(model.config.block_size)
-        named = layers(model)
-    for name, weight, bias in named:
-        theirs = "output_norm" if name == "norm" else renamed(name, "blk", NAMES)
-        tensors |= {f"{theirs}.weight": weight, f"{theirs}.bias": bias_or_zeros(weight, bias)}
-    return tensors
+    layers = LAYERS | ATTENTION[architecture(model.config)]
+    return renamed(model, Layout("token_embd", "position_embd", "blk", "output_norm", layers))
 
 
 def _notes(loaded: LoadedModel) -> list[str]:

@@ -17,11 +17,12 @@ from chargpt.exchange.export import ExportOptions, write_json
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import (
     EPSILON,
+    GPT2,
+    STARCODER2,
     THETA,
+    read_weights,
     transformers_config,
     transformers_tensors,
-    weights_from_gpt2,
-    weights_from_starcoder2,
 )
 from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tensor_file import TensorSource, check_file, open_tensors, write_tensors
@@ -107,10 +108,8 @@ def read_folder(folder: Path) -> ImportedModel:
         raise UserError(f"{where}: {found}; the two must be equal")
     shape = (_gpt2_shape if kind == "gpt2" else _starcoder2_shape)(config, where, tokenizer.vocab_size)
     source = open_tensors(folder / "model.safetensors", most_numbers=2 * MAX_NUMBERS)
-    if kind == "gpt2":
-        weights = weights_from_gpt2(source, shape, tokenizer.vocab_size, is_transposed=True)
-    else:
-        weights = weights_from_starcoder2(source, shape, tokenizer.vocab_size)
+    layout = GPT2 if kind == "gpt2" else STARCODER2
+    weights = read_weights(source, layout, shape, tokenizer.vocab_size, is_transposed=kind == "gpt2")
     _check_output(source, weights["token_embedding.weight"])
     source.check_all_read(except_for=BUFFERS)
     return imported(f"transformers ({kind})", shape, tokenizer, weights, ids=ids)

@@ -4,8 +4,9 @@ transformers computes both as model.py does: GPT-2 with the exact GELU, Starcode
 Both have biases everywhere; a model without biases gets zeros, which changes no logit.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,30 +14,67 @@ from torch import Tensor, nn
 from chargpt.config import ModelConfig
 from chargpt.exchange.tensor_file import TensorSource
 from chargpt.model import GPT, GPTConfig
+from chargpt.runs.model_shape import weight_shapes
 
 # The epsilon of every LayerNorm.
 EPSILON = 1e-5
 # The base of rotary frequencies.
 THETA = 10000.0
-# Our name of each layer of a block, and the names in GPT-2 (nanoGPT has the same) and in Starcoder2.
-GPT2 = {
-    "norm_1": "ln_1",
-    "attn.qkv": "attn.c_attn",
-    "attn.proj": "attn.c_proj",
-    "norm_2": "ln_2",
-    "mlp.up": "mlp.c_fc",
-    "mlp.down": "mlp.c_proj",
-}
-STARCODER2 = {
-    "norm_1": "input_layernorm",
-    "attn.q": "self_attn.q_proj",
-    "attn.k": "self_attn.k_proj",
-    "attn.v": "self_attn.v_proj",
-    "attn.proj": "self_attn.o_proj",
-    "norm_2": "post_attention_layernorm",
-    "mlp.up": "mlp.c_fc",
-    "mlp.down": "mlp.c_proj",
-}
+
+
+class Layout(NamedTuple):
+    """What another program calls the weights."""
+
+    token_embedding: str
+    position_embedding: str
+    blocks: str
+    norm: str  # after the last block
+    layers: Mapping[str, str]  # our name of each layer of a block, and theirs; with attn.q, queries, keys and values are apart
+
+    def name(self, ours: str) -> str:
+        """Their name of a weight or a bias, such as transformer.h.0.ln_1.bias for blocks.0.norm_1.bias."""
+        layer, _, kind = ours.rpartition(".")
+        if layer.startswith("blocks."):
+            _, number, layer = layer.split(".", 2)
+            return f"{self.blocks}.{number}.{self.layers[layer]}.{kind}"
+        return f"{getattr(self, layer)}.{kind}"
+
+    def parts(self, ours: str) -> list[str]:
+        """The parts of a weight or a bias that they hold apart."""
+        is_split = ".qkv." in ours and "attn.q" in self.layers
+        return [ours.replace(".qkv.", f".{letter}.") for letter in "qkv"] if is_split else [ours]
+
+
+GPT2 = Layout(  # nanoGPT has the same names
+    "transformer.wte",
+    "transformer.wpe",
+    "transformer.h",
+    "transformer.ln_f",
+    {
+        "norm_1": "ln_1",
+        "attn.qkv": "attn.c_attn",
+        "attn.proj": "attn.c_proj",
+        "norm_2": "ln_2",
+        "mlp.up": "mlp.c_fc",
+        "mlp.down": "mlp.c_proj",
+    },
+)
+STARCODER2 = Layout(
+    "model.embed_tokens",
+    "",
+    "model.layers",
+    "model.norm",
+    {
+        "norm_1": "input_layernorm",
+        "attn.q": "self_attn.q_proj",
+        "attn.k": "self_attn.k_proj",
+        "attn.v": "self_attn.v_proj",
+        "attn.proj": "self_attn.o_proj",
+        "norm_2": "post_attention_layernorm",
+        "mlp.up": "mlp.c_fc",
+        "mlp.down": "mlp.c_proj",
+    },
+)
 
 # The architecture that computes each kind of positions.
 ARCHITECTURES = {"learned": "gpt2", "sinusoidal": "gpt2", "rotary": "starcoder2"}
@@ -95,85 +133,54 @@ def transformers_config(model: GPT) -> dict[str, Any]:
     }
 
 
-def layers(model: GPT) -> Iterable[tuple[str, Tensor, Tensor | None]]:
-    """Name, weight and bias of every layer of the blocks, as `blocks.0.attn.qkv`, and of the last norm, as `norm`."""
+def renamed(model: GPT, layout: Layout, *, is_transposed: bool = False, are_biases_filled: bool = True) -> dict[str, Tensor]:
+    """The weights by the names of `layout`; those of the model itself, not copies. Norms have biases, zeros if need be.
+
+    `is_transposed`: whether linear layers hold the transpose. `are_biases_filled`: whether each of them has a bias, too.
+    """
+    tensors = {layout.name("token_embedding.weight"): model.token_embedding.weight}
+    if architecture(model.config) == "gpt2":
+        tensors[layout.name("position_embedding.weight")] = model.position_table(model.config.block_size)
     for name, module in model.named_modules():
         if isinstance(module, (nn.Linear, nn.LayerNorm)):
-            yield name, module.weight, module.bias
-
-
-def layers_split(model: GPT) -> Iterable[tuple[str, Tensor, Tensor | None]]:
-    """`layers` with queries, keys and values on their own: attn.q, attn.k and attn.v for attn.qkv."""
-    for name, weight, bias in layers(model):
-        if not name.endswith("attn.qkv"):
-            yield name, weight, bias
-            continue
-        biases = (None,) * 3 if bias is None else bias.chunk(3)
-        for letter, one, its_bias in zip("qkv", weight.chunk(3), biases):
-            yield name.removesuffix("qkv") + letter, one, its_bias
+            weight, bias = module.weight, module.bias
+            if bias is None and (are_biases_filled or weight.dim() == 1):
+                bias = torch.zeros(weight.size(0))
+            for ours, tensor in ((f"{name}.weight", weight), (f"{name}.bias", bias)):
+                if tensor is not None:
+                    parts = layout.parts(ours)
+                    for part, one in zip(parts, tensor.chunk(len(parts))):
+                        tensors[layout.name(part)] = one.t() if is_transposed else one  # of a vector: itself
+    return tensors
 
 
 def transformers_tensors(model: GPT) -> dict[str, Tensor]:
     """The weights as transformers stores them for `transformers_config`; those of the model itself, not copies."""
     if architecture(model.config) == "gpt2":
-        tensors = {
-            "transformer.wte.weight": model.token_embedding.weight,
-            "transformer.wpe.weight": model.position_table(model.config.block_size),
-        }
-        for name, weight, bias in layers(model):
-            theirs = "transformer.ln_f" if name == "norm" else renamed(name, "transformer.h", GPT2)
-            tensors[f"{theirs}.weight"] = weight.t()  # GPT-2's linear layers hold the transpose
-            tensors[f"{theirs}.bias"] = bias_or_zeros(weight, bias)
-        return tensors
-    tensors = {"model.embed_tokens.weight": model.token_embedding.weight}
-    for name, weight, bias in layers_split(model):
-        theirs = "model.norm" if name == "norm" else renamed(name, "model.layers", STARCODER2)
-        tensors[f"{theirs}.weight"] = weight
-        if weight.dim() == 1 or bias is not None:
-            tensors[f"{theirs}.bias"] = bias_or_zeros(weight, bias)
-    return tensors
+        return renamed(model, GPT2, is_transposed=True)
+    return renamed(model, STARCODER2, are_biases_filled=False)
 
 
-def bias_or_zeros(weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The bias of a layer whose weight is `weight` (outputs first)."""
-    return torch.zeros(weight.size(0)) if bias is None else bias
+def read_weights(
+    source: TensorSource, layout: Layout, shape: ModelConfig, vocab_size: int, *, is_transposed: bool = False
+) -> dict[str, Tensor]:
+    """The weights of a GPT, with the biases that `source` has. Raises UserError.
 
-
-def renamed(name: str, blocks: str, names: Mapping[str, str]) -> str:
-    """`blocks.0.norm_1` as it is called elsewhere, for example transformer.h.0.ln_1."""
-    _, number, layer = name.split(".", 2)
-    return f"{blocks}.{number}.{names[layer]}"
-
-
-def weights_from_gpt2(source: TensorSource, shape: ModelConfig, vocab_size: int, *, is_transposed: bool) -> dict[str, Tensor]:
-    """The weights of a GPT with learned positions, from tensors with GPT-2's names; biases as `with_biases` expects them.
-
-    `is_transposed`: whether linear layers hold the transpose, as in transformers; in nanoGPT they do not. Raises UserError.
+    `is_transposed`: whether linear layers hold the transpose, as in transformers' GPT-2; in nanoGPT they do not.
     """
-    C, prefix = shape.n_embd, "transformer."
-    weights = {
-        "token_embedding.weight": source.read(f"{prefix}wte.weight", (vocab_size, C)),
-        "position_embedding.weight": source.read(f"{prefix}wpe.weight", (shape.block_size, C)),
-    }
-    for name, rows, columns in _expected(shape, GPT2):
-        theirs = f"{prefix}ln_f" if name == "norm" else renamed(name, f"{prefix}h", GPT2)
-        _read_layer(source, weights, name, theirs, rows, columns, is_transposed=is_transposed)
-    return weights
-
-
-def weights_from_starcoder2(source: TensorSource, shape: ModelConfig, vocab_size: int) -> dict[str, Tensor]:
-    """The weights of a GPT with rotary positions; see `weights_from_gpt2`."""
-    weights = {"token_embedding.weight": source.read("model.embed_tokens.weight", (vocab_size, shape.n_embd))}
-    for name, rows, columns in _expected(shape, STARCODER2):
-        theirs = "model.norm" if name == "norm" else renamed(name, "model.layers", STARCODER2)
-        _read_layer(source, weights, name, theirs, rows, columns, is_transposed=False)
-    for i in range(shape.n_layer):
-        for kind in ("weight", "bias"):
-            split = [weights.pop(f"blocks.{i}.attn.{letter}.{kind}", None) for letter in "qkv"]
-            present = [tensor for tensor in split if tensor is not None]
-            if present:
-                size = present[0].shape
-                weights[f"blocks.{i}.attn.qkv.{kind}"] = torch.cat([torch.zeros(size) if p is None else p for p in split])
+    weights: dict[str, Tensor] = {}
+    for name, size in weight_shapes(replace(shape, bias=True), vocab_size).items():
+        parts = layout.parts(name)
+        size = (size[0] // len(parts), *size[1:])
+        turned = is_transposed and len(size) == 2 and "embedding" not in name
+        present = [name.endswith(".weight") or layout.name(part) in source for part in parts]
+        if any(present):
+            read = [
+                source.read(layout.name(part), size[::-1] if turned else size) if is_there else torch.zeros(size)
+                for part, is_there in zip(parts, present)
+            ]
+            tensor = read[0] if len(read) == 1 else torch.cat(read)
+            weights[name] = tensor.t().contiguous() if turned else tensor
     return weights
 
 
@@ -185,25 +192,3 @@ def with_biases(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
     named = [name.removesuffix(".weight") for name in weights if name.endswith(".weight") and "embedding" not in name]
     missing = {f"{layer}.bias": torch.zeros(weights[f"{layer}.weight"].size(0)) for layer in named}
     return {**missing, **weights}, True
-
-
-def _expected(shape: ModelConfig, names: Mapping[str, str]) -> Iterable[tuple[str, int, int]]:
-    """Our name of every layer, and the rows and columns of its matrix; a norm has 0 columns."""
-    C = shape.n_embd
-    sizes = {"attn.qkv": (3 * C, C), "mlp.up": (4 * C, C), "mlp.down": (C, 4 * C), "norm_1": (C, 0), "norm_2": (C, 0)}
-    for i in range(shape.n_layer):
-        for layer in names:
-            yield f"blocks.{i}.{layer}", *sizes.get(layer, (C, C))
-    yield "norm", C, 0
-
-
-def _read_layer(
-    source: TensorSource, weights: dict[str, Tensor], name: str, theirs: str, rows: int, columns: int, *, is_transposed: bool
-) -> None:
-    """Read the weight of a layer, and its bias if there is one."""
-    turned = is_transposed and columns
-    size = ((columns, rows) if turned else (rows, columns)) if columns else (rows,)
-    weight = source.read(f"{theirs}.weight", size)
-    weights[f"{name}.weight"] = weight.t().contiguous() if turned else weight
-    if f"{theirs}.bias" in source:
-        weights[f"{name}.bias"] = source.read(f"{theirs}.bias", (rows,))

@@ -1,9 +1,12 @@
 """Reads a checkpoint of nanoGPT: ckpt.pt, and meta.pkl with its characters.
 
-Both are pickles, which can hold code. `torch_file.py` reads them without running any.
+Both are pickles, which can name any function. Only those are called with which torch makes tensors and containers.
 """
 
+import io
+import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,18 +19,19 @@ from chargpt.aliases import ALIASES
 from chargpt.config import ModelConfig
 from chargpt.errors import UserError, shell_word
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
-from chargpt.exchange.layouts import weights_from_gpt2
+from chargpt.exchange.layouts import GPT2, read_weights
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
-from chargpt.exchange.torch_file import MAX_PICKLED, SavedTensor, read_torch_file, unpickled
 from chargpt.runs.checkpoint_schema import MAX_STEPS
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.sealed_json import read_bounded
-from chargpt.terminal import one_line, shown
+from chargpt.terminal import shown
 from chargpt.text.formats import CHECKPOINT
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
 
 VOCABULARY = "meta.pkl"
+# Bytes of a pickle, without the numbers of tensors.
+MAX_PICKLED = 32 << 20
 # Bytes of a checkpoint: the weights, and two moments of each.
 MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)
 # The first bytes of a zip file.
@@ -62,8 +66,8 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     numbers = 12 * shape.n_layer * shape.n_embd**2 + (shape.block_size + len(ids)) * shape.n_embd
     if 2 * numbers > path.stat().st_size:  # otherwise a small file could name the same numbers for every layer
         raise UserError(f"{where}: {path.stat().st_size:,} bytes, too few for a model of {numbers:,} weights; copy it again")
-    source = TensorSource(where, {name: (tensor.shape, tensor.read) for name, tensor in tensors.items()})
-    weights = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
+    source = TensorSource(where, tensors)
+    weights = read_weights(source, GPT2, shape, len(ids))
     if OUTPUT in source and not torch.equal(source.read(OUTPUT, (len(ids), shape.n_embd)), weights[EMBEDDING]):
         raise UserError(f"{where}: {OUTPUT} is not the token embedding; only tied embeddings can be imported")
     source.check_all_read(except_for=BUFFERS)
@@ -94,11 +98,11 @@ def read_characters(path: Path) -> dict[str, int]:
         )
     check_file(path, most=MAX_PICKLED)
     try:
-        found = dict(unpickled(read_bounded(path, limit=MAX_PICKLED))["stoi"])
+        found = dict(_Containers(io.BytesIO(read_bounded(path, limit=MAX_PICKLED))).load()["stoi"])
     except UserError:
         raise
-    except Exception as error:  # any kind of invalid pickle is reported in the same way
-        raise _refused(path, "the vocabulary of a character model", error, CLEAN_VOCABULARY) from None
+    except Exception:  # any kind of invalid pickle is reported in the same way
+        raise _refused(path, "the vocabulary of a character model", CLEAN_VOCABULARY) from None
     if len(found) > CODE_POINTS or {i for i in found.values() if type(i) is int} != set(range(len(found))):
         raise UserError(f"{shown(path)}: its ids are not 0, 1, 2 and so on; prepare the text as characters")
     return found
@@ -114,7 +118,17 @@ def _load(path: Path) -> dict[str, Any]:
     """The dictionary in a checkpoint. Its tensors are read when they are used."""
     check_file(path, most=MAX_BYTES)
     try:
-        checkpoint = read_torch_file(path)
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            pickled = max((entry.file_size for entry in entries if entry.filename.endswith("/data.pkl")), default=0)
+            # A packed entry could grow without limit when it is read, and so could entries that share their bytes.
+            is_packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+            if is_packed or sum(entry.file_size for entry in entries) > path.stat().st_size or pickled > MAX_PICKLED:
+                raise UserError(f"{shown(path)}: not as torch.save writes it; save the checkpoint again")
+            if damaged := archive.testzip():
+                raise UserError(f"{shown(path)}: damaged, the checksum of {damaged:.80} differs; copy the file again")
+        with warnings.catch_warnings(action="ignore"):
+            checkpoint = torch.load(path, "cpu", weights_only=True, mmap=True)
     except UserError:
         raise
     except Exception as error:  # any kind of invalid file is reported in the same way
@@ -123,23 +137,31 @@ def _load(path: Path) -> dict[str, Any]:
         if isinstance(error, zipfile.BadZipFile) and start in (ZIP_START, b""):
             raise UserError(f"{shown(path)}: damaged or incomplete, its end is missing; copy the file again") from None
         if start == ZIP_START or start.startswith(PICKLE_START):
-            raise _refused(path, "a checkpoint of tensors and plain values", error, CLEAN_CHECKPOINT) from None
+            raise _refused(path, "a checkpoint of tensors and plain values", CLEAN_CHECKPOINT) from None
         checkpoint = None
     if not isinstance(checkpoint, dict):
         raise UserError(f"{shown(path)}: not a checkpoint of nanoGPT; give the folder that its train.py wrote")
     return checkpoint
 
 
-def _refused(path: Path, what: str, error: Exception, clean: str) -> UserError:
+class _Containers(pickle._Unpickler):
+    """In Python: the one in C keeps objects by number in an array, and a number of 4 bytes would make it 32 GB large."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise ValueError(f"{module}.{name} is no plain container")
+
+
+def _refused(path: Path, what: str, clean: str) -> UserError:
     """The error for a pickle with anything else in it, with the command that writes a clean one."""
     to_do = f"if you trust the file, make a clean one of it with {clean}{shell_word(shown(path))}"
-    return UserError(f"{shown(path)}: not {what} ({one_line(error):.200}); {to_do}")
+    return UserError(f"{shown(path)}: not {what} alone; {to_do}")
 
 
-def _tensors(model: object, where: str) -> dict[str, SavedTensor]:
+def _tensors(model: object, where: str) -> dict[str, Tensor]:
     """The tensors of the model in their order, without the prefix that torch.compile adds."""
     found: Mapping[Any, Any] = model if isinstance(model, Mapping) else {None: None}
-    if not all(isinstance(name, str) and isinstance(tensor, SavedTensor) for name, tensor in found.items()):
+    are_tensors = all(isinstance(tensor, Tensor) and not tensor.is_nested for tensor in found.values())
+    if not are_tensors or not all(isinstance(name, str) for name in found):
         raise UserError(f"{where}: holds no model; give the folder that nanoGPT's train.py wrote")
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in found.items()}
 
@@ -180,7 +202,7 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
     return settings, notes
 
 
-def _moments(optimizer: Any, tensors: dict[str, SavedTensor], shape: ModelConfig, ids: list[int]) -> dict[str, Tensor] | None:
+def _moments(optimizer: Any, tensors: dict[str, Tensor], shape: ModelConfig, ids: list[int]) -> dict[str, Tensor] | None:
     """The state of nanoGPT's AdamW in our names; None if it is not as its train.py writes it.
 
     Its parameters are numbered: first the matrices and embeddings in the order of the model, then all others.
@@ -190,14 +212,14 @@ def _moments(optimizer: Any, tensors: dict[str, SavedTensor], shape: ModelConfig
     try:
         states = [optimizer["state"][number] for number in range(len(names))]
         counts = [state["step"] for state in states]
-        (step,) = {float(count.read() if isinstance(count, SavedTensor) else count) for count in counts}
+        (step,) = {float(count) for count in counts}
         if not (step.is_integer() and 0 <= step < MAX_STEPS):
             return None
         moments = {"step": torch.tensor(step)}
         for quantity in ("exp_avg", "exp_avg_sq"):
             found = {name: state[quantity] for name, state in zip(names, states)}
-            source = TensorSource(quantity, {name: (tensor.shape, tensor.read) for name, tensor in found.items()})
-            ours = weights_from_gpt2(source, shape, len(ids), is_transposed=False)
+            source = TensorSource(quantity, found)
+            ours = read_weights(source, GPT2, shape, len(ids))
             ours[EMBEDDING] = ours[EMBEDDING][ids]
             moments |= {f"{name}/{quantity}": tensor for name, tensor in ours.items()}
     except (AttributeError, KeyError, IndexError, TypeError, ArithmeticError, RuntimeError, ValueError):

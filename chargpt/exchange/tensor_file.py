@@ -3,8 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import safetensors
@@ -12,9 +11,9 @@ import torch
 from torch import Tensor
 
 from chargpt.errors import UserError
-from chargpt.files import SyncedFile
+from chargpt.files import write_pieces_synced
 from chargpt.runs.sealed_json import JSON_LIMIT
-from chargpt.runs.tensor_header import tensor_header
+from chargpt.runs.stored_tensor import file_pieces
 from chargpt.terminal import shown
 
 # Bytes of a header; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size.
@@ -23,35 +22,29 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a new safetensors file in float32; at most one of `tensors` is copied at a time. Raises OSError."""
-    header = tensor_header(((name, torch.float32, tensor.shape) for name, tensor in tensors.items()), metadata)
-    with SyncedFile(path) as file:
-        file.write(memoryview(header))
-        for tensor in tensors.values():
-            numbers = tensor.detach().to(torch.float32).contiguous().numpy()
-            file.write(numbers.astype("<f4", copy=False).data.cast("B"))
+    """Write a new safetensors file; at most one of `tensors` is copied at a time. Raises OSError."""
+    write_pieces_synced(path, file_pieces(tensors, metadata))
 
 
 class TensorSource:
-    """Tensors of another program's file, read one at a time, each with its shape checked before it is loaded."""
+    """Tensors of another program's file, which are mapped and not yet in memory."""
 
-    def __init__(self, where: str, entries: Mapping[str, tuple[Sequence[int], Callable[[], Tensor]]]) -> None:
-        """`entries` gives the shape of each tensor and how to load it. `where` begins error messages."""
-        self._where, self._entries = where, entries
-        self._unread = set(entries)
+    def __init__(self, where: str, tensors: Mapping[str, Tensor]) -> None:
+        """`where` begins error messages."""
+        self._where, self._tensors = where, tensors
+        self._unread = set(tensors)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._entries
+        return name in self._tensors
 
     def read(self, name: str, shape: Sequence[int]) -> Tensor:
         """A tensor as float32. Raises UserError unless it is there, of this shape, of floating point, and finite."""
-        if name not in self._entries:
+        if name not in self._tensors:
             raise UserError(f"{self._where}: has no tensor {name}; it is not a complete model of this architecture")
-        found, load = self._entries[name]
-        if tuple(found) != tuple(shape):
+        tensor = self._tensors[name].detach()
+        if tuple(found := tensor.shape) != tuple(shape):
             raise UserError(f"{self._where}: {name} is {list(found)}, not {list(shape)} as the settings say; export it again")
         self._unread.discard(name)
-        tensor = load().detach()
         if tensor.dtype not in FLOATS or tensor.layout != torch.strided or tensor.device.type != "cpu":
             raise UserError(f"{self._where}: {name} is {tensor.dtype}; save the model in float32, float16 or bfloat16")
         tensor = tensor.to(torch.float32)
@@ -71,16 +64,16 @@ class TensorSource:
 def open_tensors(path: Path, *, most_numbers: int) -> TensorSource:
     """The tensors of a safetensors file, which are read when they are used. Raises UserError."""
     check_file(path, most=4 * most_numbers + JSON_LIMIT)
-    with open(path, "rb") as file:
-        header = int.from_bytes(file.read(8), "little")
+    with open(path, "rb") as opened:
+        header = int.from_bytes(opened.read(8), "little")
     if header > HEADER_LIMIT:
         raise UserError(f"{shown(path)}: a header of {header:,} bytes, more than that of any model that can be imported")
     try:
-        tensors = safetensors.safe_open(path, framework="pt")
-        entries = {name: (tensors.get_slice(name).get_shape(), partial(tensors.get_tensor, name)) for name in tensors.keys()}
+        file = safetensors.safe_open(path, framework="pt")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
     except Exception as error:  # any kind of invalid data is reported in the same way
         raise UserError(f"{shown(path)}: not a valid safetensors file ({str(error):.200}); export it again") from None
-    return TensorSource(shown(path), entries)
+    return TensorSource(shown(path), tensors)
 
 
 def check_file(path: Path, *, most: int) -> None:

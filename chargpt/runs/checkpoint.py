@@ -15,7 +15,6 @@ model. One process writes a run; any number may read it meanwhile.
 
 import errno
 import hashlib
-import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -29,8 +28,7 @@ from chargpt.config import MAX_TEACHERS
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_pieces_synced, write_synced
 from chargpt.runs.checkpoint_schema import FORMAT, SavedState
 from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, UnreadableError, read_bounded, seal, unseal
-from chargpt.runs.stored_tensor import StoredTensor, read_tensors
-from chargpt.runs.tensor_header import dtype_name, in_file_order, tensor_bytes, tensor_header
+from chargpt.runs.stored_tensor import StoredTensor, dtype_name, file_pieces, read_tensors
 from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # reading a checkpoint needs no torch
@@ -382,13 +380,11 @@ def _publishing(target: Path, *, size: int) -> Iterator[Path]:
 
 def _write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> dict[str, Any]:
     """Write a safetensors file, with one tensor at a time in memory besides those given. Returns its fingerprint."""
-    ordered, digest, size = in_file_order(tensors), hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
 
     def pieces() -> Iterator[bytes | memoryview]:
         nonlocal size
-        header = tensor_header(((name, tensor.dtype, tensor.shape) for name, tensor in ordered), {"format": "pt"})
-        content: Iterator[bytes | memoryview] = itertools.chain([header], (tensor_bytes(tensor) for _, tensor in ordered))
-        for piece in content:
+        for piece in file_pieces(tensors, {"format": "pt"}):
             digest.update(piece)
             size += len(piece)
             yield piece

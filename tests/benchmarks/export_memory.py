@@ -71,7 +71,7 @@ def make_foreign(folder: Path, name: str) -> None:
     import torch
 
     from chargpt.exchange import hugging_face
-    from chargpt.exchange.layouts import GPT2, layers, renamed
+    from chargpt.exchange.layouts import GPT2, renamed
     from chargpt.sampling.loaded_model import load_model
 
     for positions, kind in (("learned", "gpt2"), ("rotary", "starcoder2")):
@@ -80,14 +80,8 @@ def make_foreign(folder: Path, name: str) -> None:
         if kind == "starcoder2":
             return
         model, shape = loaded.model, loaded.model.config
-        tensors = {
-            "transformer.wte.weight": model.token_embedding.weight,
-            "transformer.wpe.weight": model.position_table(shape.block_size),
-        }
-        for part, weight, _ in layers(model):
-            theirs = "transformer.ln_f" if part == "norm" else renamed(part, "transformer.h", GPT2)
-            tensors[f"{theirs}.weight"] = weight
-        tensors = {key: tensor.detach().clone() for key, tensor in tensors.items()}
+        named = renamed(model, GPT2).items()
+        tensors = {key: tensor.detach().clone() for key, tensor in named if key.endswith(".weight")}
         ordered = sorted(tensors.values(), key=lambda tensor: tensor.dim() < 2)
         moments = {
             i: {"step": torch.tensor(1.0), "exp_avg": t.clone(), "exp_avg_sq": t.clone().abs()} for i, t in enumerate(ordered)

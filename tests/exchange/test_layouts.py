@@ -1,29 +1,27 @@
 """GPT-2's and Starcoder2's names for the same weights: there and back is the same model, to the bit."""
 
+from dataclasses import replace
+
 import torch
 
 from chargpt.exchange.layouts import (
+    GPT2,
+    STARCODER2,
+    read_weights,
     transformers_config,
     transformers_tensors,
-    weights_from_gpt2,
-    weights_from_starcoder2,
     with_biases,
 )
 from chargpt.exchange.tensor_file import TensorSource
 
 
-def source_of(model) -> TensorSource:
-    tensors = transformers_tensors(model)
-    return TensorSource("x", {name: (tensor.shape, lambda tensor=tensor: tensor) for name, tensor in tensors.items()})
-
-
 def test_there_and_back_is_the_same_model(make_model, each_shape):
     model = make_model(**each_shape).model
-    config, source = model.config, source_of(model)
-    if config.positions == "rotary":
-        found = weights_from_starcoder2(source, config, model.vocab_size)
-    else:
-        found = weights_from_gpt2(source, config, model.vocab_size, is_transposed=True)
+    config, source = model.config, TensorSource("x", transformers_tensors(model))
+    layout, shape = STARCODER2 if config.positions == "rotary" else GPT2, config
+    if config.positions == "sinusoidal":
+        shape = replace(config, positions="learned")
+    found = read_weights(source, layout, shape, model.vocab_size, is_transposed=layout is GPT2)
     source.check_all_read(except_for="")
     found, bias = with_biases(found)
     table = found.pop("position_embedding.weight", None)

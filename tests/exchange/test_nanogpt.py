@@ -8,13 +8,11 @@ import subprocess
 import sys
 import zipfile
 
-import numpy as np
 import pytest
 import torch
 from nanogpt_files import SETTINGS, SHAPE, Model, new_optimizer, take_step, write_files
 
 from chargpt.exchange.nanogpt import read_characters, read_nanogpt
-from chargpt.exchange.torch_file import read_torch_file
 from chargpt.runs.blank_model import blank_model
 from chargpt.terminal import UserError
 
@@ -104,9 +102,7 @@ def test_no_code_in_a_pickle_runs(folder, tmp_path, where):
     "changes, problem",
     [
         ({"model": None}, "holds no model"),
-        ({"model": {"transformer.wte.weight": torch.nested.nested_tensor([torch.ones(2)])}}, "names torch._utils"),
-        ({"model": {"transformer.wte.weight": torch.ones(1, device="meta")}}, "names torch._utils"),
-        ({"model": {"transformer.wte.weight": torch.eye(2).to_sparse()}}, "names torch._utils"),
+        ({"model": {"transformer.wte.weight": torch.nested.nested_tensor([torch.ones(2)])}}, "holds no model"),
         ({"model_args": None}, "holds no model_args"),
         ({"model_args": {**SHAPE, "vocab_size": 50304}}, "vocab_size is 50304"),
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": 10**7}}, "layers"),
@@ -114,7 +110,7 @@ def test_no_code_in_a_pickle_runs(folder, tmp_path, where):
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 64}}, "too few for a model of 100,"),
         ({"iter_num": -1}, "iter_num is -1"),
         ({"iter_num": 2**62}, "iter_num is"),
-        ({"iter_num": 10**30}, "more than 64 bits"),
+        ({"iter_num": 10**30}, "iter_num is 1000"),
     ],
 )
 def test_a_wrong_checkpoint_is_one_line(trained, tmp_path, changes, problem):
@@ -132,8 +128,8 @@ def test_the_command_in_the_message_writes_a_clean_file(trained, tmp_path):
     config = {**SETTINGS, "where": tmp_path}
     folder = write_files(tmp_path / "a b", model, optimizer, CHARACTERS, step=3, bias=bias, config=config)
     (folder / "meta.pkl").write_bytes(pickle.dumps({"stoi": collections.Counter({c: i for i, c in enumerate(CHARACTERS)})}))
-    for name in ("pathlib", "collections Counter"):
-        with pytest.raises(UserError, match=f"names {name}") as raised:
+    for name in ("ckpt.pt", "meta.pkl"):
+        with pytest.raises(UserError, match=f"{name}: not .* alone; if you trust") as raised:
             read_nanogpt(folder, meta=None)
         words = shlex.split(str(raised.value).partition("make a clean one of it with ")[2])
         assert words[0] == "python"
@@ -142,16 +138,6 @@ def test_the_command_in_the_message_writes_a_clean_file(trained, tmp_path):
     assert found.settings == expected.settings and found.step == 3 and found.tokenizer == expected.tokenizer
     assert found.weights.keys() == expected.weights.keys() and found.moments is None
     assert all(torch.equal(found.weights[name], expected.weights[name]) for name in expected.weights)
-
-
-@pytest.mark.parametrize("protocol", (2, 5))
-def test_numbers_of_numpy_and_a_namespace_are_plain_values(tmp_path, protocol):
-    import argparse
-
-    config = argparse.Namespace(**SETTINGS, best=np.float64(0.5), half=np.float32(0.5), whole=np.int64(-3), on=np.bool_(True))
-    torch.save({"config": config, "again": config, "bytes": 1}, tmp_path / "ckpt.pt", pickle_protocol=protocol)
-    found = read_torch_file(tmp_path / "ckpt.pt")
-    assert found["config"] == found["again"] == {**SETTINGS, "best": 0.5, "half": 0.5, "whole": -3, "on": True}
 
 
 @pytest.mark.parametrize(
@@ -221,14 +207,6 @@ def test_a_packed_checkpoint_is_refused_before_it_is_unpacked(folder):
         read_nanogpt(folder, meta=None)
 
 
-def test_a_directory_of_any_length_is_refused_before_it_is_read(folder):
-    with zipfile.ZipFile(folder / "ckpt.pt", "w") as file:
-        for number in range(70):
-            file.writestr(f"{number}/".ljust(60_000, "a"), b"")
-    with pytest.raises(UserError, match="not as torch.save writes it"):
-        read_nanogpt(folder, meta=None)
-
-
 @pytest.mark.parametrize(
     "meta, problem",
     [
@@ -246,138 +224,37 @@ def test_a_wrong_vocabulary_is_one_line(folder, meta, problem):
         read_nanogpt(folder, meta=None)
 
 
-@pytest.mark.parametrize("protocol", (2, 5))
-def test_a_checkpoint_of_every_protocol_and_kind_of_number_is_read(tmp_path, protocol):
+def test_a_checkpoint_of_every_kind_of_number_is_read(tmp_path):
     torch.manual_seed(0)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         model = Model(len(CHARACTERS), **SHAPE).to(dtype)
         folder = write_files(tmp_path / "out", model, None, CHARACTERS, step=0)
-        saved = torch.load(folder / "ckpt.pt", weights_only=True)
-        torch.save(saved, folder / "ckpt.pt", pickle_protocol=protocol)
         found = read_nanogpt(folder, meta=None).weights["blocks.1.mlp.up.weight"]
         assert torch.equal(found, model.transformer["h"][1]["mlp"]["c_fc"].weight.float())
 
 
-def archive(folder, pickled: bytes, numbers: bytes = bytes(64)) -> None:
-    """Write a ckpt.pt with this pickle, and one record of numbers, `0`."""
-    with zipfile.ZipFile(folder / "ckpt.pt", "w") as file:
-        file.writestr("ckpt/data/0", numbers)
-        file.writestr("ckpt/data.pkl", pickled)
-
-
-def text(words: str) -> bytes:
-    return b"X" + len(words).to_bytes(4, "little") + words.encode()
-
-
-def whole(number: int) -> bytes:
-    return b"\x8a\x08" + number.to_bytes(8, "little", signed=True)
-
-
-def tensor(shape: bytes, strides: bytes, *, count: bytes = whole(16), record: bytes = b"") -> bytes:
-    """The pickle of a tensor in the record `0`, as torch.save writes it; the shape and the strides are pickled tuples."""
-    storage = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + count + b"tQ"
-    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + (record or storage) + whole(0) + shape + strides + b"\x89}tR"
-
-
-TUPLES_OF_TUPLES = b")" + b"".join(b"r" + n.to_bytes(4, "little") + b"j" + n.to_bytes(4, "little") + b"\x86" for n in range(60))
-HOSTILE = {
-    "a call that asks for memory": b"c__builtin__\nbytearray\n" + whole(10**15) + b"\x85R.",
-    "a name that takes any argument": b"ccollections\nOrderedDict\n" + b"]" + TUPLES_OF_TUPLES + b"N\x86a\x85R.",
-    "a key whose hash takes forever": b"}" + TUPLES_OF_TUPLES + b"Ns.",
-    "more instructions than any checkpoint has": b"(" + b"}\x94" * 1_100_000 + b"t.",
-    "an object with the largest number": b"}r\xff\xff\xff\xffcos\nsystem\n.",
+HOSTILE = {  # the pickle of a checkpoint or of a vocabulary
+    "a call that asks for memory": b"c__builtin__\nbytearray\n\x8a\x08" + (10**15).to_bytes(8, "little") + b"\x85R.",
+    "an object with the largest number": b"}r\xff\xff\xff\xff.",
     "bytes of any size": b"\x96" + (2**40).to_bytes(8, "little") + b".",
-    "a frame of any size": b"\x95" + (2**40).to_bytes(8, "little") + b"cos\nsystem\n.",
-    "a call with a text of a million characters, again and again": b"c_codecs\nencode\nq\x00("
-    + text("x" * 10**6)
-    + text("latin1")
-    + b"tq\x01R"
-    + b"h\x00h\x01R" * 100_000
-    + b"cos\nsystem\n.",
-    "a name of a storage that is endless as text": b"("
-    + text("storage")
-    + b"ctorch\nFloatStorage\n"
-    + b"]r\x00\x00\x00\x00"
-    + b"".join(b"(h\x00h\x00lr\x00\x00\x00\x00" for _ in range(60))
-    + text("cpu")
-    + whole(1)
-    + b"tQ.",
-    "a tensor with strides of 0": tensor(whole(10**9) + b"\x85", whole(0) + b"\x85") + b".",
-    "a tensor of more numbers than it has": tensor(whole(17) + b"\x85", whole(1) + b"\x85") + b".",
-    "a tensor beyond its record": tensor(whole(2) + b"\x85", whole(16) + b"\x85") + b".",
-    "a tensor in the place of a record": tensor(
-        whole(10**12) + b"\x85",
-        whole(0) + b"\x85",
-        record=tensor(whole(10**12) + whole(0) + b"\x86", whole(1) + whole(10**13) + b"\x86"),
-    )
-    + b".",
-    "keys of one hash": b"}("
-    + b"".join(b"\x8a\x0c" + (k * (2**61 - 1)).to_bytes(12, "little") + b"N" for k in range(100_000))
-    + b"u.",
-    "objects under numbers of one hash": b"}"
-    + b"".join(b"p%d\n" % (k * (2**61 - 1)) for k in range(100_000))
-    + b"cos\nsystem\n.",
-    "a namespace that is filled again and again": b"}("
-    + b"".join(b"M" + k.to_bytes(2, "little") + b"N" for k in range(60_000))
-    + b"uq\0cargparse\nNamespace\n)\x81"
-    + b"h\0b" * 300_000
-    + b"cos\nsystem\n.",
-    "a tensor of a negative size": tensor(whole(-1) + b"\x85", whole(1) + b"\x85") + b".",
-    "a tensor of many dimensions": tensor(b"(" + whole(1) * 5000 + b"t", b"(" + whole(1) * 5000 + b"t") + b".",
-    "a record of another size": tensor(whole(1) + b"\x85", whole(1) + b"\x85", count=whole(2**62)) + b".",
-    "a record that is not there": b"("
-    + text("storage")
-    + b"ctorch\nFloatStorage\n"
-    + text("7")
-    + text("cpu")
-    + whole(1)
-    + b"tQ.",
     "no value": b".",
-    "an instruction without its values": b"\x86.",
-    "a text in the place of a function": text("os system") + b")R.",
     "an instance of a class": b"(ios\nsystem\n.",
-    "an instruction that there is not": b"x.",
     "an extension": b"\x82\x01.",
-    "a text that cannot be shown": b"c\x1b[31m\nred\n.",
+    "a name that cannot be shown": b"c\x1b[31m\nred\n.",
 }
 
 
-@pytest.mark.parametrize("pickled", [pickled for pickled in HOSTILE.values() if len(pickled) < 1000])
-def test_a_hostile_pickle_is_one_line(tmp_path, pickled, recwarn, capfd):
-    archive(tmp_path, b"\x80\x02" + pickled)
-    with pytest.raises(UserError, match="ckpt.pt: not a checkpoint of tensors") as raised:
-        read_nanogpt(tmp_path, meta=None)
-    assert "instruction 1" not in str(raised.value)
-    assert str(raised.value).isprintable() and not recwarn.list and capfd.readouterr() == ("", "")
-
-
-def test_no_hostile_pickle_takes_memory_or_time(tmp_path, programs):
-    """As a program with 1 GiB beyond what it has after its imports, and 30 seconds of a processor."""
-    code = """
-import resource, sys
-from pathlib import Path
-from chargpt.exchange import nanogpt
-from chargpt.terminal import UserError
-now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (now + 2**30, now + 2**30))
-used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
-resource.setrlimit(resource.RLIMIT_CPU, (used + 30, used + 30))
-for folder in Path(sys.stdin.readline().strip()).iterdir():
-    try:
-        nanogpt.read_nanogpt(folder, meta=None)
-    except UserError as error:
-        print(error)
-"""
-    if not os.path.exists("/proc/self/statm"):
-        pytest.skip("needs /proc, which Linux has")
-    for number, pickled in enumerate(HOSTILE.values()):
-        (tmp_path / str(number)).mkdir()
-        archive(tmp_path / str(number), b"\x80\x02" + pickled)
-    with programs.start(code=code, stdin=subprocess.PIPE) as running:
-        running.stdin.write(f"{tmp_path}\n".encode())
-        out, err = running.communicate(timeout=100)
-    assert running.returncode == 0 and not err, err
-    assert out.count(b"not a checkpoint of tensors") == len(HOSTILE) and b"MemoryError" not in out
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_pickle_is_one_line(tmp_path, case, recwarn, capfd):
+    """A table of as many objects as the largest number says would take 32 GB."""
+    (tmp_path / "meta.pkl").write_bytes(b"\x80\x02" + HOSTILE[case])
+    with zipfile.ZipFile(tmp_path / "ckpt.pt", "w") as file:
+        for name, content in (("data.pkl", b"\x80\x02" + HOSTILE[case]), ("version", b"3\n"), ("byteorder", b"little")):
+            file.writestr(f"ckpt/{name}", content)
+    for read in (lambda: read_characters(tmp_path / "meta.pkl"), lambda: read_nanogpt(tmp_path, meta=None)):
+        with pytest.raises(UserError, match="not (a|the) (checkpoint|vocabulary)") as raised:
+            read()
+        assert str(raised.value).isprintable() and not recwarn.list and capfd.readouterr() == ("", "")
 
 
 def test_a_small_file_cannot_name_the_same_numbers_for_a_large_model(tmp_path):
@@ -425,18 +302,6 @@ def test_records_that_share_their_bytes_are_refused(folder):
         file._didModify, file.start_dir = True, start
     with pytest.raises(UserError, match="not as torch.save writes it"):
         read_nanogpt(folder, meta=None)
-
-
-@pytest.mark.parametrize(
-    "pickled, problem",
-    [(HOSTILE["a key whose hash takes forever"], "unhashable"), (b"}r\xff\xff\xff\x7f.", "'stoi'")],
-    ids=["a key whose hash takes forever", "an object with the largest number"],
-)
-def test_a_hostile_vocabulary_is_one_line(tmp_path, pickled, problem):
-    """A table of 2**31 - 1 objects, which the second pickle asks for in 10 bytes, would take 32 GB."""
-    (tmp_path / "meta.pkl").write_bytes(b"\x80\x02" + pickled)
-    with pytest.raises(UserError, match=f"meta.pkl: not the vocabulary of a character model .*{problem}"):
-        read_characters(tmp_path / "meta.pkl")
 
 
 def test_without_its_vocabulary_the_message_says_where_it_is(folder, tmp_path):

@@ -52,11 +52,12 @@ def test_a_source_gives_float32_of_the_expected_shape(tmp_path, dtype):
         (torch.tensor([1.0, float("nan")]), "not finite"),
         (torch.tensor([1, 2]), "save the model in float32"),
         (torch.empty(2, device="meta"), "save the model in float32"),
+        (torch.ones(2).to_sparse(), "save the model in float32"),
     ],
 )
 def test_values_that_no_model_has_are_refused(tensor, problem):
     with pytest.raises(UserError, match=problem):
-        TensorSource("x", {"a": (tensor.shape, lambda: tensor)}).read("a", (2,))
+        TensorSource("x", {"a": tensor}).read("a", (2,))
 
 
 def test_a_file_with_very_many_tensors_is_not_parsed(tmp_path):
@@ -67,14 +68,8 @@ def test_a_file_with_very_many_tensors_is_not_parsed(tmp_path):
         open_tensors(tmp_path / "x.safetensors", most_numbers=100)
 
 
-def test_a_shape_is_checked_before_the_tensor_is_loaded():
-    source = TensorSource("x", {"a": ((10**12,), lambda: pytest.fail("loaded"))})
-    with pytest.raises(UserError, match="not"):
-        source.read("a", (3,))
-
-
 def test_tensors_without_a_place_are_named():
-    source = TensorSource("x", {"mask": ((1,), lambda: torch.zeros(1)), "adapter": ((1,), lambda: torch.zeros(1))})
+    source = TensorSource("x", {"mask": torch.zeros(1), "adapter": torch.zeros(1)})
     with pytest.raises(UserError, match="adapter has no place"):
         source.check_all_read(except_for="mask")
 
