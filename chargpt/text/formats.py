@@ -290,11 +290,7 @@ def recognise(suffix: str, head: str, *, field: str = "") -> Structure | None:
             return Structure(kind=markup.name)
     if kind in (JSON, JSON_LINES) or (kind is None and start[:1] in ("{", "[")):
         return _json(kind, start)
-    if kind is None:
-        return _unnamed_table(head, field)
-    tables = [_table(kind, head, delimiter) for delimiter in DELIMITERS[kind]]
-    alone = not set(field) & set(DELIMITERS[kind])  # not several names, which would be a header without a delimiter
-    return max(tables, key=lambda found: (alone and field in found[0].fields, len(found[0].fields) > 1, found[1]))[0]
+    return _table_in(kind, head, field)
 
 
 def _decoded(head: bytes, config: DataConfig) -> str:
@@ -369,9 +365,36 @@ def longest(texts: Mapping[str, Sequence[str]]) -> str:
     return max(filled, key=filled.__getitem__, default="")
 
 
-def _table(kind: str, head: str, delimiter: str) -> tuple[Structure, float]:
+def _table_in(kind: str | None, head: str, field: str) -> Structure | None:
+    """The table in `head`. Without a `kind`, which the name of its file tells, it must have `field`, or surely be a table."""
+    if kind:
+        delimiters = DELIMITERS[kind]
+    else:  # a number may be that of a column of two, the first word of a line and the rest
+        delimiters = "\t,; " if field.isdecimal() else "\t,;"
+    is_one_name = not set(field) & set(delimiters)  # not several, which would be a header without a delimiter
+
+    def fit(found: tuple[Structure, float]) -> tuple[bool, bool, bool, bool, float]:
+        table, same_width = found
+        has_field = bool(field) and is_one_name and field in table.fields
+        return has_field, len(table.fields) > 1, same_width > SAME_WIDTH, table.delimiter != " ", same_width
+
+    table, same_width = max((_table(kind, head, delimiter) for delimiter in delimiters), key=fit)
+    if kind or (field and field in table.fields):
+        return table
+    if field.isdecimal():
+        return table if same_width > SAME_WIDTH else None
+    lines = [line for line in head.split("\n")[: ROWS + 1] if line.strip()]
+    if same_width < 1 or len(lines) <= SURE_ROWS or any(line[0].isspace() for line in lines):
+        return None
+    if table.kind == TSV:  # with or without a header: pairs of sentences, for example
+        return table if len(table.fields) > 1 else None
+    has_names = all(map(NAME.fullmatch, table.fields)) and len(set(table.fields)) == len(table.fields)
+    return table if has_names and len(table.fields) > 2 else None
+
+
+def _table(kind: str | None, head: str, delimiter: str) -> tuple[Structure, float]:
     """The table in `head`, if `delimiter` separates its fields, and the share of its rows that are as wide as the first."""
-    quoted = True
+    kind, quoted = kind or (CSV if delimiter in ",;" else TSV), True
     rows = _rows(head, delimiter, quoted=True)
     if rows is None and delimiter == "\t":  # many programs write quotes into TSV as they are
         quoted, rows = False, _rows(head, delimiter, quoted=False)
@@ -381,32 +404,8 @@ def _table(kind: str, head: str, delimiter: str) -> tuple[Structure, float]:
     header = tuple(name.strip() for name in rows[0])
     alike = [row for row in rows if len(row) == len(header)]
     texts = dict(zip(header, zip(*alike[1:])))
-    return Structure(kind=kind, delimiter=delimiter, quoted=quoted, fields=header, longest=longest(texts)), len(alike) / len(
-        rows
-    )
-
-
-def _unnamed_table(head: str, field: str) -> Structure | None:
-    """The table in a text whose name does not say so: its header has `field`, or many rows agree in their width."""
-    first = head.partition("\n")[0]
-    if field.isdecimal():  # of a column; the first word of a line, and the rest of it, are columns too
-        given = [delimiter for delimiter in "\t,; " if delimiter in first.strip()]
-        tables = [_table(CSV if delimiter in ",;" else TSV, head, delimiter) for delimiter in [*given, "\t"]]
-        return next((table for table, same_width in tables if same_width > SAME_WIDTH), None)
-    for kind, delimiter in ((TSV, "\t"), (CSV, ","), (CSV, ";")):
-        if delimiter not in first and not (field and field == first.strip()):
-            continue
-        table, same_width = _table(kind, head, delimiter)
-        if field and field in table.fields:
-            return table
-        lines = [line for line in head.split("\n")[: ROWS + 1] if line.strip()]
-        is_wide = len(table.fields) >= (2 if kind == TSV else 3)
-        if not is_wide or same_width < 1 or len(lines) <= SURE_ROWS or any(line[0].isspace() for line in lines):
-            continue
-        has_header = all(map(NAME.fullmatch, table.fields)) and len(set(table.fields)) == len(table.fields)
-        if has_header or kind == TSV:  # TSV without a header: pairs of sentences, for example
-            return table
-    return None
+    table = Structure(kind=kind, delimiter=delimiter, quoted=quoted, fields=header, longest=longest(texts))
+    return table, len(alike) / len(rows)
 
 
 def _rows(head: str, delimiter: str, *, quoted: bool) -> list[list[str]] | None:

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any
 
 from chargpt.errors import Option, UserError, Words
-from chargpt.text.formats import JSON, JSON_LINES, MAX_COMPARED, NAME, Structure, csv_reader, end_of, longest, named, texts_in
+from chargpt.text.formats import JSON_LINES, MAX_COMPARED, NAME, Structure, csv_reader, end_of, longest, named, texts_in
 
 MAX_LINE = 2**28  # characters, which must fit into memory
 MAX_FIELD = 2**24  # characters in a table; more are a sign of a quote that is never closed
@@ -25,8 +25,7 @@ CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it mean
     "field larger than field limit": f"a field of more than {MAX_FIELD:,} characters; close its quote, or split it",
     "expected after": "a quote inside a field in quotes; write it twice, as CSV does",
 }
-Fields = Sequence["_Field"]
-Records = Iterator[tuple[int, list[str]]]  # the line where each begins, and its texts
+Records = Iterator[tuple[int, Any, str]]  # the line where each begins, an object, and the part of a path that leads to it
 LeftOut = MutableMapping[str, list[int]]  # what is left out of a text, and the lines where it was
 MISSING = object()  # in place of the value of a field that a record does not have
 KINDS = {int: "a number", float: "a number", bool: "true or false", dict: "an object"}
@@ -64,14 +63,16 @@ def documents_in(
     """
     names = [(field, setting), *((name, "data.label") for name in labels)]
     name, _, wanted = (" ".join(part.split()) for part in where.partition("="))
-    fields = [_Field(one, given, label) for one, given in [*names, *[(name, "data.where")] * bool(where)]]
-    if structure.kind in (JSON, JSON_LINES):
-        found = _json_records(decoded(pieces), structure, fields, label)
-    elif messages is not None:
-        found = ((line, [one.text_of(message, "", line) for one in fields]) for line, message in messages)
+    names += [(name, "data.where")] * bool(where)
+    fields = [_Field(one, given, label, is_table=structure.is_table) for one, given in names]
+    if messages is not None:
+        records: Records = ((line, message, "") for line, message in messages)
+    elif structure.is_table:
+        records = _rows(decoded(pieces), structure, [one.name for one in fields], label)
     else:
-        found = _rows(decoded(pieces), structure, fields, label)
-    for line, (text, *values) in found:
+        records = _json_records(decoded(pieces), structure, field, label)
+    for line, record, prefix in records:
+        text, *values = [one.text_of(record, prefix, line) for one in fields]
         if where and " ".join(values.pop().split()) != wanted:
             left_out.setdefault(f"records where {name} is not {wanted}", []).append(line)
             continue
@@ -80,24 +81,21 @@ def documents_in(
         one.check_found()
 
 
-def _json_records(pieces: Iterator[str], structure: Structure, fields: Fields, label: str) -> Records:
-    """The line where each record begins, and its text in each of `fields`, the first of which says what a record is."""
-    values = (_values_on_lines if structure.kind == JSON_LINES else values_in)(pieces, label)
-    for line, value, source in values:
-        records = list(_records_in(value, fields[0].name))
+def _json_records(pieces: Iterator[str], structure: Structure, field: str, label: str) -> Records:
+    """The records of JSON. What a record is, the path `field` says."""
+    for line, value, source in (_values_on_lines if structure.kind == JSON_LINES else values_in)(pieces, label):
+        records = list(_records_in(value, field))
         lines = {id(value): line}
         if records and records[0][0] is not value:  # the records are inside it
             lines |= lines_of_objects(value, source, line)
-        for record, prefix in records:
-            where = lines.get(id(record), line)
-            yield where, [one.text_of(record, prefix, where) for one in fields]
+        yield from ((lines.get(id(record), line), record, prefix) for record, prefix in records)
 
 
 class _Field:
-    """A named field of the records of a JSON file. A record without it has an empty text; a file without it is a mistake."""
+    """A named field of the records of a file. A record without it has an empty text; a file without it is a mistake."""
 
-    def __init__(self, name: str, setting: str, label: str) -> None:
-        self.name, self._setting, self._label = name, setting, label
+    def __init__(self, name: str, setting: str, label: str, *, is_table: bool) -> None:
+        self.name, self._setting, self._label, self._is_table = name, setting, label, is_table
         self._without = 0  # records before the first one that has text in the field
         self._problem: UserError | None = None  # the first of them
         self._is_found = False
@@ -136,39 +134,19 @@ class _Field:
         if self._problem is not None and not self._is_found:
             raise self._problem
 
-    def column_in(self, header: list[str]) -> int:
-        """The number of the column of a table that has this name. Raises UserError."""
-        name, setting = self.name, self._setting
-        if header.count(name) == 1:
-            return header.index(name)
-        if self.is_number_in(header):
-            return int(name) - 1
-        if name in header:
-            raise UserError(f"{self._label}: {header.count(name)} columns are named {name!r}; give each of them its own name")
-        close = difflib.get_close_matches(name, header[:MAX_COMPARED], n=1)
-        what_to_do: list[Words] = [f"name the one with the text in {setting}"]
-        if close:
-            what_to_do = ["did you mean ", Option(setting, close[0]), "?"]
-        if "," in name and set(name.split(",")) <= set(header):
-            what_to_do = ["give one alone, for example ", Option(setting, name.partition(",")[0])]
-        elif not close and not all(map(NAME.fullmatch, header)):
-            what_to_do.append(", or its number, such as 1, if the first line is not one of names")
-        raise UserError(f"{self._label}: no column {name!r}, its columns are: {named(header)}; ", *what_to_do)
-
-    def is_number_in(self, header: list[str]) -> bool:
-        """Whether the name is the number of a column, from 1: then the table has no header."""
-        return self.name.isdecimal() and self.name not in header and 0 < int(self.name) <= len(header)
-
     def _advice(self, record: dict[str, Any], prefix: str) -> list[Words]:
-        texts = {f"{prefix}{name}": values for name, values in texts_in(record).items()}
-        inner = [name for name in texts if name.endswith(f".{self.name}")]
-        inside = {name: values for name, values in texts.items() if name.startswith(f"{self.name}.")}
-        close = inner[:1] or difflib.get_close_matches(
-            self.name, [name for name in texts if name != self.name][:MAX_COMPARED], n=1
-        )
+        name, texts = self.name, {f"{prefix}{name}": values for name, values in texts_in(record).items()}
+        ends = [other for other in texts if other.endswith(f".{name}")]
+        inside = {other: values for other, values in texts.items() if other.startswith(f"{name}.")}
+        others = [other for other in texts if other != name][:MAX_COMPARED]
+        close = ends[:1] or difflib.get_close_matches(name, others, n=1)
+        if "," in name and set(name.split(",")) <= set(texts):
+            return ["give one alone, for example ", Option(self._setting, name.partition(",")[0])]
         if close and not inside:
             return ["did you mean ", Option(self._setting, close[0]), "?"]
         what_to_do: list[Words] = [f"name one with text in {self._setting}"]
+        if self._is_table and not all(map(NAME.fullmatch, texts)):  # its first row has no names
+            return [*what_to_do, ", or its number, such as ", Option(self._setting, 1)]
         if example := longest(inside) or longest(texts):
             what_to_do += [", for example ", Option(self._setting, example)]
         return what_to_do
@@ -284,18 +262,16 @@ def values_in(unread: Iterator[str], label: str) -> Iterator[tuple[int, Any, str
         text, wanted = text + "".join(more), 2 * wanted  # a long record is tried again only when it is twice as long
 
 
-def _rows(pieces: Iterable[str], structure: Structure, fields: Sequence[_Field], label: str) -> Iterator[tuple[int, list[str]]]:
-    """The line where each record of a table begins, and its text in each of the columns `fields`.
+def _rows(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], label: str) -> Records:
+    """The records of a table: a text by the name of each column.
 
-    The first record is the header, unless `fields` are numbers. Empty lines are skipped. Line ends inside a field become
-    newlines. Raises UserError.
+    The first row has the names, unless one of those `wanted` is the number of a column: then all are named by their numbers.
+    Empty lines are skipped. Line ends inside a field become newlines. Raises UserError.
     """
     csv.field_size_limit(MAX_FIELD)
-    rows = csv_reader(
-        _lines_of_table(pieces, structure.delimiter, label), delimiter=structure.delimiter, quoted=structure.quoted
-    )
+    lines = _lines_of_table(pieces, structure.delimiter, label)
+    rows = csv_reader(lines, delimiter=structure.delimiter, quoted=structure.quoted)
     header: list[str] = []
-    columns: list[int] = []
     done = 0  # lines before the record
     while True:
         where = f"{label}: line {done + 1:,}"
@@ -310,15 +286,17 @@ def _rows(pieces: Iterable[str], structure: Structure, fields: Sequence[_Field],
         if not row:
             continue
         if not header:
-            header = [name.strip() for name in row]
-            columns = [one.column_in(header) for one in fields]
-            if not any(one.is_number_in(header) for one in fields):
+            header, numbers = [name.strip() for name in row], [f"{number}" for number in range(1, len(row) + 1)]
+            if twice := next((name for name in wanted if header.count(name) > 1), None):
+                raise UserError(f"{label}: {header.count(twice)} columns are named {twice!r}; give each of them its own name")
+            if set(header).issuperset(wanted) or not set(numbers) & set(wanted):
                 continue
+            header = numbers
         if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
             what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
             count = f"{len(row):,} {'field' if len(row) == 1 else 'fields'}, and the header has {len(header):,}"
             raise UserError(f"{where}: {count} (the separator is {structure.delimiter!r}); {what_to_do}")
-        yield line, [row[column] for column in columns]
+        yield line, dict(zip(header, row)), ""
 
 
 def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:

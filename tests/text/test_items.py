@@ -143,7 +143,7 @@ def test_labels_and_bounds_are_found_in_the_ids(seed):
 
 
 HOSTILE = {
-    "a field that is not there": ("a.csv", "race,name\nelf,ann\n", {"items": "nmae"}, ["no column 'nmae'", "name"]),
+    "a field that is not there": ("a.csv", "race,name\nelf,ann\n", {"items": "nmae"}, ["no field 'nmae'", "name"]),
     "a label that is not there": ("a.csv", "race,name\nelf,a\n", {"items": "name", "label": "rase"}, ["data.label=race"]),
     "a field of plain text": ("a.txt", "ann\nbob\n", {"items": "name"}, ["no field 'name'", "data.items=line"]),
     "a label of plain text": ("a.txt", "ann\nbob\n", {"items": "line", "label": "race"}, ["data.label", "file or folder"]),

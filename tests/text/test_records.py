@@ -77,10 +77,13 @@ def test_without_a_field_a_table_is_read_as_it_is(load, tmp_path):
 WRONG = {
     "no such column": (
         "id,bodies\n1,a\n",
-        "a.csv: no column 'body', its columns are: id, bodies; did you mean data.field=bodies",
+        "a.csv: line 2: no field 'body', its fields are: id, bodies; did you mean data.field=bodies",
     ),
-    "nothing like it": ("id,x\n1,a\n", "no column 'body', its columns are: id, x; name the one with the text in data.field"),
-    "no header": ("1,the sea.\n2,a stone\n", "no column 'body', .*, or its number, such as 1, if"),
+    "nothing like it": (
+        "id,x\n1,a\n",
+        "no field 'body', its fields are: id, x; name one with text in data.field, for example data.field=id",
+    ),
+    "no header": ("1,the sea.\n2,a stone\n", "no field 'body', .*, or its number, such as data.field=1"),
     "a column twice": ("body,body\n1,a\n", "a.csv: 2 columns are named 'body'"),
     "an open quote": ('id,body\n1,a\n2,"b\n3,c\n', "a.csv: line 3: a field in quotes has no closing quote; close it"),
     "a quote inside quotes": ('id,body\n1,"a "b" c"\n', "a.csv: line 2: a quote inside a field in quotes; write it twice"),
