@@ -35,7 +35,7 @@ def write_clean(options: TrainOptions, path: Path) -> None:
     """Write the text to the new file `path`, without page breaks, hyphens at line ends and ligatures. Raises UserError."""
     from tqdm import tqdm
 
-    from chargpt.text.cleaning import cleaned
+    from chargpt.text.normalization import cleaned
     from chargpt.text.reading import TextReader
     from chargpt.text.records import decoded
     from chargpt.text.sources import select_sources

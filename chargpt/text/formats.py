@@ -18,8 +18,7 @@ from chargpt.errors import Message, Option, UserError, Words, shell_word
 from chargpt.files import WINDOWS
 from chargpt.project import command
 from chargpt.terminal import shown
-from chargpt.text.compression import first_block, plain_name
-from chargpt.text.source import Source, byte_order_mark
+from chargpt.text.source import Source, byte_order_mark, plain_name
 
 if TYPE_CHECKING:
     import _csv
@@ -170,7 +169,7 @@ def refuse_checkpoint(path: Path) -> None:
 def binary_format(head: bytes, *, path: Path | None = None) -> str | None:
     """What a file that begins with `head` is, and what to do about it; None if it may be text. `path` is for a command."""
     what, suffix = None, "" if path is None else path.suffix.lower()
-    if any(part[TAR_OFFSET:].startswith(b"ustar") for part in (head, first_block(head))):
+    if head[TAR_OFFSET:].startswith(b"ustar"):
         what = "a tar archive, not text; unpack it and give the folder"
     elif head.startswith(b"PK\x03\x04"):
         contained = next((kind for content, kind in ZIP_CONTENTS.items() if content in head), "")

@@ -17,14 +17,13 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, shell_word
 from chargpt.terminal import one_line, plural
-from chargpt.text.compression import plain_name
 from chargpt.text.formats import fields_of, read_head
 from chargpt.text.ids import Stretches, TextCounts, notes_of
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader
 from chargpt.text.records import decoded, labelled
 from chargpt.text.shuffle import random_numbers
-from chargpt.text.source import Source, Sources
+from chargpt.text.source import Source, Sources, plain_name
 from chargpt.text.sources import select_sources
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, character_name, code_points
 

@@ -15,7 +15,7 @@ from chargpt.errors import UserError
 from chargpt.text.cache import EncodedText
 from chargpt.text.reading import TRAIN, Origin, Piece, TextReader, with_split
 from chargpt.text.sources import can_be_read_again, needs_download, select_sources
-from chargpt.text.tokenizer import Tokenizer, code_points
+from chargpt.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def find_places(
             sources, tokenizer = dataclasses.replace(sources, train=train, val=val), encoded.tokenizer
             reader = TextReader(sources, tokenizer.settings(config), progress=tqdm(disable=True), hashed=False)
             with contextlib.closing(reader.pieces()) as pieces:
-                for number, place in _places(sorted(set(wanted)), encoded.train, pieces, _encoder(tokenizer)):
+                for number, place in _places(sorted(set(wanted)), encoded.train, pieces, tokenizer):
                     found[number] = place
     return found
 
@@ -65,7 +65,7 @@ def _places(
     wanted: list[int],
     train: np.ndarray,
     pieces: Iterator[tuple[Origin | None, int, Piece]],
-    encode: Callable[[Piece], np.ndarray],
+    tokenizer: Tokenizer,
 ) -> Iterator[tuple[int, Place]]:
     """Each of the ascending numbers `wanted` with its place, as long as the `pieces` are those of `train`."""
     done, waiting = 0, iter(wanted)
@@ -79,7 +79,12 @@ def _places(
             continue
         if begins is not None and begins is not origin:
             origin, line = begins, begins.line
-        ids = encode(piece)[: len(train) - done]
+        if tokenizer.characters is None:
+            assert isinstance(piece, bytes), type(piece)
+            ids = np.frombuffer(piece, np.uint8)
+        else:
+            ids = tokenizer.ids_of(piece if isinstance(piece, str) else piece.decode())
+        ids = ids[: len(train) - done]
         if not np.array_equal(ids, train[done : done + len(ids)]):
             return
         assert origin is not None, "a separator comes after a document"
@@ -98,14 +103,3 @@ def _places(
 def _newlines(piece: Piece, start: int, end: int) -> int:
     """The number of newlines in a part of `piece`."""
     return piece.count(b"\n", start, end) if isinstance(piece, bytes) else piece.count("\n", start, end)
-
-
-def _encoder(tokenizer: Tokenizer) -> Callable[[Piece], np.ndarray]:
-    """A function that returns the ids of a normalised piece, -1 for an unknown character."""
-    table = None if tokenizer.characters is None else tokenizer.table()
-
-    def encode(piece: Piece) -> np.ndarray:
-        points = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else code_points(piece)
-        return points if table is None else np.take(table, points, mode="clip")
-
-    return encode

@@ -1,19 +1,24 @@
-"""The bytes of one source: a file (unpacked, if it is compressed), a copy of a pipe, or bytes in memory."""
+"""The bytes of one source: a file (unpacked, if it is compressed), a copy of a pipe, or bytes in memory.
 
+To add a compression, add the end of its names to OPENERS.
+"""
+
+import bz2
 import codecs
+import gzip
 import hashlib
+import lzma
 import mmap
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from chargpt.errors import UserError
-from chargpt.text.compression import is_compressed, open_unpacked
 
 MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginning of that of UTF-32-LE
     (codecs.BOM_UTF8, "utf-8"),
@@ -27,6 +32,38 @@ BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
 HIDDEN = "hidden files and folders skipped"  # a line of the report on a folder
 BROKEN = "broken links skipped"  # another one
 RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
+
+
+def _open_zst(file: BinaryIO) -> Any:
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        try:
+            from backports import zstd
+        except ImportError:
+            what_to_do = "unpack it (zstd -d), or pip install backports.zstd"
+            raise UserError(f"{file.name}: this Python cannot read .zst; {what_to_do}") from None
+    return zstd.open(file, "rb")
+
+
+# How a file is opened whose name ends so. A .tgz holds no text, which its content says better.
+OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": gzip.open,
+    ".tgz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": _open_zst,
+}
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether the name of a file says that it is compressed."""
+    return path.suffix.lower() in OPENERS
+
+
+def plain_name(path: Path) -> Path:
+    """The name of a file without the suffix of its compression."""
+    return Path(path.stem if is_compressed(path) else path.name)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +100,7 @@ class Source:
     def _unpacked_chunks(self, path: Path, size: int) -> Iterator[bytes]:
         """The same for a compressed file. Raises UserError early for one that unpacks to far more than a text would."""
         done = 0
-        with open(path, "rb") as packed, open_unpacked(path, packed=packed) as file:
+        with open(path, "rb") as packed, OPENERS[path.suffix.lower()](packed) as file:
             while chunk := file.read(size):
                 done += len(chunk)
                 if done > max(BOMB_SIZE, MAX_RATIO * packed.tell()):

@@ -25,9 +25,8 @@ from typing import BinaryIO
 from chargpt.errors import Message, Option, UserError, Words, shell_word
 from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.terminal import log, shown
-from chargpt.text.compression import plain_name
 from chargpt.text.formats import CHECKPOINT, DOCUMENTS, refuse_checkpoint
-from chargpt.text.source import Source, Sources, walk
+from chargpt.text.source import Source, Sources, plain_name, walk
 
 DEFAULT = "python-docs"
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"

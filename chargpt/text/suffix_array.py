@@ -6,13 +6,10 @@ bound the memory of making it to about 0.4 GB, whatever the size of the text. A 
 that follow it, so that every match of up to OVERLAP ids is found; of a longer one, at least that much.
 """
 
+import contextlib
 import re
-import shutil
-import struct
-import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -24,11 +21,7 @@ from chargpt.text.cache import EncodedText
 
 CHUNK = 2**22  # ids that are sorted together
 OVERLAP = 2**16  # ids after a chunk that are sorted with it
-NAME = "train.suffixes"
-FORMAT = 1  # increase it whenever the same ids give another file
-TRAILER = struct.Struct("<16s5Q")  # what follows the suffixes: MAGIC, FORMAT, ids, CHUNK, OVERLAP, CRC-32 of the suffixes
-MAGIC = b"chargpt suffixes"
-AT_ONCE = 2**22  # suffixes checked at a time
+NAME = "train.suffixes"  # change it whenever the same ids give another file
 QUERIES = 4096  # queries searched at a time
 COMPARED = 32  # ids of a query compared at a time
 
@@ -168,62 +161,31 @@ def sorted_chunks(ids: np.ndarray, *, vocab_size: int, chunk: int = CHUNK, overl
 
 
 def open_index(text: EncodedText) -> SuffixIndex | None:
-    """The index of the training split, if it is kept beside its ids and undamaged."""
-    path = _index_path(text)
-    try:
-        return None if path is None else SuffixIndex(text.train, _read(path, len(text.train)))
-    except (OSError, ValueError):
-        return None
+    """The index of the training split, if it is kept beside its ids. What it finds is always compared with them."""
+    if text.folder is not None:
+        with contextlib.suppress(OSError, ValueError):
+            suffixes = np.memmap(text.folder / NAME, "<u4", mode="r")
+            return SuffixIndex(text.train, suffixes) if len(suffixes) == len(text.train) else None
+    return None
 
 
 def open_or_make_index(text: EncodedText) -> SuffixIndex:
     """The index of the training split; it is made and kept if there is none yet. Raises UserError if it cannot be written."""
     if index := open_index(text):
         return index
-    path = _index_path(text)
-    assert path is not None, "only an encoded text in the cache has an index"
+    assert text.folder is not None, "only an encoded text in the cache has an index"
+    path = text.folder / NAME
     try:
-        free, size = shutil.disk_usage(path.parent).free, 4 * len(text.train)
-        if size > free:
-            raise UserError(
-                f"{shown(path.parent)}: the index needs {size:,} bytes, but only {free:,} are free; free some space"
-            )
-        remove_left_behind(path.parent, re.compile(re.escape(NAME)))
-        _write(path, text)
-        return SuffixIndex(text.train, _read(path, len(text.train)))
+        remove_left_behind(text.folder, re.compile(re.escape(NAME)))
+        with publishing(path) as aside, SyncedFile(aside) as file:
+            with tqdm(
+                desc="indexing", total=len(text.train), unit="B", unit_scale=True, delay=1, leave=False, disable=None
+            ) as bar:
+                for suffixes in sorted_chunks(text.train, vocab_size=text.tokenizer.vocab_size):
+                    file.write(suffixes.data.cast("B"))
+                    bar.update(len(suffixes))
     except OSError as error:
         raise UserError(f"{shown(path)}: {error.strerror}; make its folder writable, or free some space") from None
-
-
-def _index_path(text: EncodedText) -> Path | None:
-    """The file of the index, beside the ids; None for ids in memory, which have no index file."""
-    name = text.train.filename if isinstance(text.train, np.memmap) else None
-    return None if name is None else Path(name).with_name(NAME)
-
-
-def _write(path: Path, text: EncodedText) -> None:
-    n, checksum = len(text.train), 0
-    with publishing(path) as aside, SyncedFile(aside) as file:
-        with tqdm(desc="indexing", total=n, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
-            for suffixes in sorted_chunks(text.train, vocab_size=text.tokenizer.vocab_size):
-                checksum = zlib.crc32(suffixes.data, checksum)
-                file.write(suffixes.data.cast("B"))
-                progress.update(len(suffixes))
-        file.write(memoryview(_trailer(n, checksum)))
-
-
-def _read(path: Path, n: int) -> np.ndarray:
-    """The suffixes in a file, mapped read-only. Raises OSError, or ValueError if it is damaged or not the index of `n` ids."""
-    if path.stat().st_size != 4 * n + TRAILER.size:
-        raise ValueError(f"{path}: not the index of {n} ids")
-    content = np.memmap(path, np.uint8, mode="r")
-    suffixes, checksum = content[: 4 * n].view("<u4"), 0
-    for start in range(0, n, AT_ONCE):
-        checksum = zlib.crc32(suffixes[start : start + AT_ONCE].data, checksum)
-    if content[4 * n :].tobytes() != _trailer(n, checksum):
-        raise ValueError(f"{path}: damaged")
-    return suffixes
-
-
-def _trailer(n: int, checksum: int) -> bytes:
-    return TRAILER.pack(MAGIC, FORMAT, n, CHUNK, OVERLAP, checksum)
+    index = open_index(text)
+    assert index is not None, "it has just been written"
+    return index

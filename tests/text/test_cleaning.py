@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from chargpt.__main__ import main
 from chargpt.errors import UserError
-from chargpt.text.cleaning import cleaned
+from chargpt.text.normalization import cleaned
 
 CLEAN = {
     "nothing": ("The sea.\n\n  A stone -\nand well-known ash.\n", "The sea.\n\n  A stone -\nand well-known ash.\n"),

@@ -1,4 +1,4 @@
-"""The index finds what a naive search finds, in chunks as in one, and a damaged one is made again."""
+"""The index finds what a naive search finds, in chunks as in one, and one of another length is made again."""
 
 import numpy as np
 import pytest
@@ -93,23 +93,30 @@ def corpus(tmp_path, text):
     return load_corpus([str(text)], DataConfig(cache=str(tmp_path / "cache")), root=tmp_path, block_size=8)
 
 
-def test_the_index_is_kept_and_checked(corpus, tmp_path):
+def test_the_index_is_kept_and_made_again_if_it_is_another_one(corpus, tmp_path):
     assert open_index(corpus) is None
     lengths, _ = open_or_make_index(corpus).longest_matches(corpus.train[100:200].astype(np.int64))
     assert lengths[0] == 100
     assert open_index(corpus).count(corpus.train[100:200]) == 1
     path = tmp_path / "cache" / corpus.fingerprint / suffix_array.NAME
     content = path.read_bytes()
-    for damaged in (content[:-1], content[:1000] + b"\xff" + content[1001:], content[:-1] + b"\1", b""):
+    for damaged in (content[:-1], content[:-4], content + content[:4], b""):
         path.unlink()
         path.write_bytes(damaged)
         assert open_index(corpus) is None
         open_or_make_index(corpus)
         assert path.read_bytes() == content
+    path.chmod(0o600)
+    path.write_bytes(np.random.default_rng(0).integers(0, 2**32, len(corpus.train), np.uint32).tobytes())
+    lengths, places = open_index(corpus).longest_matches(corpus.train[:50].astype(np.int64))
+    for i, (n, at) in enumerate(zip(lengths.tolist(), places.tolist())):
+        assert np.array_equal(corpus.train[at : at + n], corpus.train[i : i + n]), "what is found stands there"
 
 
-def test_too_little_space_is_said_before_anything_is_written(corpus, monkeypatch):
-    usage = type("usage", (), {"free": 10})
-    monkeypatch.setattr(suffix_array.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(UserError, match="only 10 are free"):
+def test_an_index_that_cannot_be_written_is_one_line(corpus, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(suffix_array, "publishing", full)
+    with pytest.raises(UserError, match="train.suffixes: No space left on device; make its folder writable"):
         open_or_make_index(corpus)
