@@ -15,7 +15,8 @@ from programs import DEVNULL
 import sample
 import train
 from chargpt.model import GPTConfig
-from chargpt.runs.load import find_checkpoint, restore_model
+from chargpt.runs.load import find_checkpoint
+from chargpt.runs.models import restore_model
 from chargpt.sampling import printing
 from chargpt.terminal import run_program
 from chargpt.text.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import run_verb, verb_parser
 from chargpt.project import command, project_root
-from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.terminal import columns, one_line, shown
 from chargpt.text.sources import DEFAULT
 

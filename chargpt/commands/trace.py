@@ -105,7 +105,7 @@ def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *
     from chargpt.analysis.copies import Novelty
     from chargpt.project import project_root
     from chargpt.runs.load import corpus_in_cache, find_checkpoint
-    from chargpt.runs.start_from import RUN
+    from chargpt.runs.models import RUN
     from chargpt.text.suffix_array import open_or_make_index
 
     start = loaded.config.train.start

@@ -27,8 +27,8 @@ from chargpt.exchange.layouts import (
 from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tensor_file import TensorSource, check_file, open_tensors, write_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
+from chargpt.runs.checkpoint_schema import JSON_LIMIT, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS
-from chargpt.runs.sealed_json import JSON_LIMIT, read_bounded
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import shown
 

@@ -16,10 +16,10 @@ from chargpt.model import GPT, SINUSOID_SCALE, sinusoids
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import by_fields, load_settings
 from chargpt.project import presets_folder
-from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import check_size
+from chargpt.runs.models import blank_model
 from chargpt.runs.run import Run, new_folder
 from chargpt.terminal import notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus

@@ -22,9 +22,8 @@ from chargpt.exchange.importing import ImportedModel, brief, checked_shape, impo
 from chargpt.exchange.layouts import GPT2, read_weights
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
-from chargpt.runs.checkpoint_schema import MAX_STEPS
+from chargpt.runs.checkpoint_schema import MAX_STEPS, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS
-from chargpt.runs.sealed_json import read_bounded
 from chargpt.terminal import shown
 from chargpt.text.formats import CHECKPOINT
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer

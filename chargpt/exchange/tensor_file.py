@@ -12,7 +12,7 @@ from torch import Tensor
 
 from chargpt.errors import UserError
 from chargpt.files import write_pieces_synced
-from chargpt.runs.sealed_json import JSON_LIMIT
+from chargpt.runs.checkpoint_schema import JSON_LIMIT
 from chargpt.runs.stored_tensor import file_pieces
 from chargpt.terminal import shown
 

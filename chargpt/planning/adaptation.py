@@ -20,12 +20,11 @@ from chargpt.planning.chosen_for_time import (
 )
 from chargpt.planning.teachers import Teacher
 from chargpt.planning.time_model import EVALUATES_FASTER, TimeModel, evaluation_steps
-from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import corpus_in_cache
 from chargpt.runs.model_shape import parameter_count
-from chargpt.runs.start_from import name_of_start, start_from
+from chargpt.runs.models import blank_model, name_of_start, start_from
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split

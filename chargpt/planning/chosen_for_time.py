@@ -24,8 +24,8 @@ from chargpt.planning.law import Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.teachers import Teacher, models_in_all, models_of
 from chargpt.planning.time_model import EVALUATES_FASTER, MOST_TIMED, TimeModel
-from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.model_shape import check_size, parameter_count
+from chargpt.runs.models import gpt_config
 from chargpt.terminal import Kind, Notice, clock
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split

@@ -34,8 +34,8 @@ from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size
+from chargpt.runs.models import RUN, name_of_start, start_from
 from chargpt.runs.run import folder_of, new_folder
-from chargpt.runs.start_from import RUN, name_of_start, start_from
 from chargpt.runs.starts import load_start
 from chargpt.terminal import Notice, clock, notice_line, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus

@@ -16,9 +16,9 @@ from chargpt.files import discard
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import Checkpoint, best, load, publish_weights, stage_folder
-from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.load import find_checkpoint, restore_model
-from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
+from chargpt.runs.load import find_checkpoint
+from chargpt.runs.models import restore_model
 from chargpt.terminal import Notice, shown
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.distillation import digest

@@ -26,8 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 from chargpt.config import MAX_TEACHERS
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_pieces_synced, write_synced
-from chargpt.runs.checkpoint_schema import FORMAT, SavedState
-from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, UnreadableError, read_bounded, seal, unseal
+from chargpt.runs.checkpoint_schema import (
+    FORMAT,
+    JSON_LIMIT,
+    CheckpointError,
+    SavedState,
+    UnreadableError,
+    read_bounded,
+    seal,
+    unseal,
+)
 from chargpt.runs.stored_tensor import StoredTensor, dtype_name, file_pieces, read_tensors
 from chargpt.terminal import shown
 

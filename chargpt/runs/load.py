@@ -1,4 +1,4 @@
-"""From a run on disk to a model in memory: which run is meant, and the model in its checkpoint."""
+"""Which run is meant, and which of its checkpoints."""
 
 import dataclasses
 import difflib
@@ -24,13 +24,12 @@ from chargpt.runs.checkpoint import (
     stage_folder,
     steps,
 )
-from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.starts import load_start, start_names
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:  # finding and reading a run needs neither torch nor a text
-    from chargpt.model import GPT
+if TYPE_CHECKING:  # finding and reading a run needs no text
     from chargpt.text.corpus import Corpus
 
 MAX_LISTED = 10  # checkpoints that an error message names
@@ -157,16 +156,6 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
             note = f"{shown(later.path)}: the run stopped before this checkpoint was evaluated; it is used, not that of step 0"
             return later, [*warnings, *skipped, note]
     return checkpoint, warnings
-
-
-def restore_model(checkpoint: Checkpoint) -> "tuple[GPT, Tokenizer, Config]":
-    """The model of a checkpoint, on the CPU; its tokenizer; its settings."""
-    from chargpt.runs.blank_model import blank_model
-
-    state = checkpoint.state
-    model = blank_model(state.config.model, state.tokenizer.vocab_size)
-    model.load_state_dict(checkpoint.weights)
-    return model, state.tokenizer, state.config
 
 
 def without_cache(config: Config) -> Config:

@@ -29,8 +29,7 @@ from chargpt.runs.checkpoint import (
     stage_folder,
     steps,
 )
-from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # finding a run needs no torch

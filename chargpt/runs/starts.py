@@ -17,8 +17,7 @@ import numpy as np
 
 from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.runs.checkpoint import WEIGHTS, Checkpoint, check_weights
-from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.sealed_json import JSON_LIMIT, CheckpointError, read_bounded
+from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError, SavedState, read_bounded
 from chargpt.runs.stored_tensor import StoredTensor, read_tensors
 from chargpt.terminal import shown
 

@@ -91,7 +91,7 @@ class LoadedModel:
         import torch
 
         from chargpt.device import one_thread
-        from chargpt.runs.blank_model import blank_model
+        from chargpt.runs.models import blank_model
 
         with one_thread():
             model = blank_model(self.config.model, self.tokenizer.vocab_size)

@@ -23,9 +23,9 @@ from chargpt.planning.teachers import (
     teachers_of_stage,
 )
 from chargpt.planning.time_model import TimeModel, long_enough
-from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors
 from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.runs.models import blank_model
 from chargpt.runs.run import Run, check_free
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus

@@ -9,9 +9,8 @@ from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import write_final_report
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import best, newest
-from chargpt.runs.checkpoint_schema import Progress
-from chargpt.runs.load import restore_model
-from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.checkpoint_schema import CheckpointError, Progress
+from chargpt.runs.models import restore_model
 from chargpt.runs.starts import start_names
 from chargpt.session.session import Session
 from chargpt.session.stages import name_of_stage

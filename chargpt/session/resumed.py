@@ -12,10 +12,10 @@ from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import ignored
 from chargpt.planning.teachers import check_teachers, models_of, teachers_of_stage, warnings_about
 from chargpt.planning.time_model import long_enough, longest_run, steps_in
-from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint, run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
 from chargpt.runs.load import find_run, without_cache
+from chargpt.runs.models import blank_model
 from chargpt.runs.run import Run, folder_of
 from chargpt.session.opening import Opening
 from chargpt.terminal import Notice, shown

@@ -22,9 +22,8 @@ from chargpt.planning.clock import CHANGED, Clock
 from chargpt.planning.teachers import seconds_of_stage
 from chargpt.planning.time_model import TimeModel, describe_training, longest_run
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.runs.checkpoint_schema import SavedState
+from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.run import DETAILS, Run
-from chargpt.runs.sealed_json import CheckpointError
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import Journal

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from chargpt.config import ModelConfig
 from chargpt.model import EMBEDDING_STD, GPT, SINUSOID_SCALE, rotary_table, rotate, sinusoids
-from chargpt.runs.blank_model import gpt_config
+from chargpt.runs.models import gpt_config
 
 RANDOM_SHARE = 0.1  # the random queries and keys of the first layer are scaled by this
 # The score of a head's own distance minus that of the next one, before the softmax. Learned and sinusoidal positions are read

@@ -27,7 +27,7 @@ from train_speed import ROOT, prepare_nanogpt
 
 sys.path.insert(0, str(ROOT))
 from chargpt.runs.checkpoint import load, steps  # noqa: E402
-from chargpt.runs.load import restore_model  # noqa: E402
+from chargpt.runs.models import restore_model  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 
 

@@ -30,7 +30,7 @@ from chargpt.device import choose_device  # noqa: E402
 from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
-from chargpt.runs.blank_model import gpt_config  # noqa: E402
+from chargpt.runs.models import gpt_config  # noqa: E402
 from chargpt.sampling.c_texts import c_engine, c_writer  # noqa: E402
 from chargpt.sampling.options import SamplingOptions  # noqa: E402
 from chargpt.sampling.torch_texts import torch_writer  # noqa: E402

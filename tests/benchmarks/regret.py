@@ -56,8 +56,8 @@ from chargpt.planning import adaptation, chosen_for_time, clock  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
 from chargpt.planning.plan import Plan, make_plan  # noqa: E402
-from chargpt.runs.blank_model import blank_model  # noqa: E402
-from chargpt.runs.load import find_checkpoint, restore_model  # noqa: E402
+from chargpt.runs.load import find_checkpoint  # noqa: E402
+from chargpt.runs.models import blank_model, restore_model  # noqa: E402
 from chargpt.session import session  # noqa: E402
 from chargpt.terminal import plural  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402

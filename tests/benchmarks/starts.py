@@ -186,7 +186,8 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     from chargpt.config import DataConfig, Settings
     from chargpt.runs.checkpoint import WEIGHTS
     from chargpt.runs.checkpoint_schema import FORMAT
-    from chargpt.runs.load import find_checkpoint, restore_model
+    from chargpt.runs.load import find_checkpoint
+    from chargpt.runs.models import restore_model
     from chargpt.runs.starts import CARD, LARGEST, STARTS
     from chargpt.text.corpus import load_corpus
     from chargpt.training.evaluation import evaluate

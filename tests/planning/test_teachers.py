@@ -19,7 +19,8 @@ from chargpt.kernels.step import step_kernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.teachers import find_teachers, keep_teachers, models_of, teachers_of_stage
 from chargpt.runs.checkpoint import newest
-from chargpt.runs.load import find_checkpoint, restore_model
+from chargpt.runs.load import find_checkpoint
+from chargpt.runs.models import restore_model
 from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, DistillationLoss, digest
 from chargpt.training.runtime import Runtime, choose_runtime

@@ -21,8 +21,8 @@ from helpers import SHAPE, random_weights, saved_state
 from hypothesis import HealthCheck, given, settings, strategies
 from torch import Tensor
 
-from chargpt.runs import checkpoint, sealed_json
-from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs import checkpoint
+from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError
 from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
 
@@ -395,7 +395,7 @@ def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path, part: str, va
 
 def test_a_state_too_large_to_read_back_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="smaller vocabulary"):
-        checkpoint.publish(tmp_path, **tensors_at(1), state=saved_state(1, texts=["x" * sealed_json.JSON_LIMIT]))
+        checkpoint.publish(tmp_path, **tensors_at(1), state=saved_state(1, texts=["x" * JSON_LIMIT]))
     assert os.listdir(tmp_path) == []
     everything = "".join(chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs"))
     checkpoint.publish(tmp_path, **tensors_at(1), state=saved_state(1, tokenizer=Tokenizer(everything)))

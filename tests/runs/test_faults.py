@@ -16,7 +16,7 @@ from helpers import random_weights, saved_state
 from torch import Tensor
 
 from chargpt.runs import checkpoint
-from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.checkpoint_schema import CheckpointError
 
 MODES = ("crash", "error", "power cut loses data", "power cut loses names")
 SCENARIOS = ("first", "third", "again")

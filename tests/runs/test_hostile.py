@@ -28,8 +28,7 @@ import sample
 import train
 from chargpt.model import GPTConfig
 from chargpt.runs import checkpoint
-from chargpt.runs.checkpoint_schema import FORMAT
-from chargpt.runs.sealed_json import CheckpointError
+from chargpt.runs.checkpoint_schema import FORMAT, CheckpointError
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.tokenizer import Tokenizer
 

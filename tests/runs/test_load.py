@@ -14,7 +14,8 @@ from chargpt.errors import UserError, shell_word
 from chargpt.model import GPT
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.checkpoint_schema import Progress
-from chargpt.runs.load import find_checkpoint, find_run, restore_model
+from chargpt.runs.load import find_checkpoint, find_run
+from chargpt.runs.models import restore_model
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from chargpt.model import GPT, POSITIONS, GPTConfig
-from chargpt.runs.blank_model import blank_model
 from chargpt.runs.model_shape import check_size, parameter_count
+from chargpt.runs.models import blank_model
 from chargpt.terminal import UserError
 
 

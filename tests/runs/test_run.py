@@ -11,9 +11,8 @@ from helpers import SHAPE, publish_run, random_weights, saved_state
 
 from chargpt.config import CheckpointConfig, Config, TrainConfig, apply
 from chargpt.runs.checkpoint import best, newest, publish, steps
-from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.checkpoint_schema import CheckpointError, Progress
 from chargpt.runs.run import Run, folder_of, free_folder, new_folder
-from chargpt.runs.sealed_json import CheckpointError
 from chargpt.terminal import UserError
 from chargpt.yaml_settings import read_yaml
 

@@ -31,7 +31,8 @@ from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.runs import run as run_module
 from chargpt.runs.checkpoint import best, newest, publish, stage_folder, steps
-from chargpt.runs.load import find_checkpoint, find_run, restore_model
+from chargpt.runs.load import find_checkpoint, find_run
+from chargpt.runs.models import restore_model
 from chargpt.runs.run import Run
 from chargpt.session.session import Session
 from chargpt.session.stages import (

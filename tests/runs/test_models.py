@@ -8,7 +8,7 @@ from helpers import SHAPE, random_weights, saved_state
 
 from chargpt.model import GPT
 from chargpt.runs.checkpoint import load, publish
-from chargpt.runs.start_from import start_from
+from chargpt.runs.models import start_from
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 

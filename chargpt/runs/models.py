@@ -1,21 +1,51 @@
-"""Starting from other weights: the copy, which matches embeddings by character."""
+"""From a checkpoint to a model: one of its shape, with its weights, or begun with those of another vocabulary."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
+from chargpt.config import Config, ModelConfig
 from chargpt.errors import UserError
-from chargpt.model import GPT
+from chargpt.model import GPT, GPTConfig
 from chargpt.runs.checkpoint import Checkpoint, run_of
-from chargpt.runs.load import restore_model
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
 EMBEDDING = "token_embedding.weight"
-# Characters that a line lists.
-LISTED = 20
-# What stands before the name of a run in `train.start`. A start that comes with the program has its name alone there.
-RUN = "run "
+LISTED = 20  # characters that a line lists
+RUN = "run "  # before the name of a run in `train.start`; a start that comes with the program has its name alone there
+
+
+def gpt_config(shape: ModelConfig | GPTConfig) -> GPTConfig:
+    """The config that a GPT of this shape is made with."""
+    return GPTConfig(**vars(shape))
+
+
+def blank_model(shape: ModelConfig | GPTConfig, vocab_size: int) -> GPT:
+    """A float32 model whose weights are still to be loaded. Initial ones would cost seconds and change the random state."""
+    with _WithoutInitialisation():
+        return GPT(gpt_config(shape), vocab_size).float()  # whatever the default of the caller is
+
+
+class _WithoutInitialisation(TorchFunctionMode):
+    """Leaves new weights uninitialised. (torch's meta device would do as well, but takes more than a second to import.)"""
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs.get("tensor", *args[:1])
+        return func(*args, **kwargs)
+
+
+def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:
+    """The model of a checkpoint, on the CPU; its tokenizer; its settings."""
+    state = checkpoint.state
+    model = blank_model(state.config.model, state.tokenizer.vocab_size)
+    model.load_state_dict(checkpoint.weights)
+    return model, state.tokenizer, state.config
 
 
 @torch.no_grad()
