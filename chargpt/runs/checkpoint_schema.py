@@ -14,6 +14,7 @@ import math
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -236,7 +237,7 @@ def _from_format_7(data: dict[str, Any]) -> dict[str, Any]:
     return {"reasons": {}, **data}
 
 
-MIGRATIONS = {
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: _from_format_1,
     2: lambda data: data,  # it knew one process
     3: _from_format_3,

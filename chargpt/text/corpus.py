@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import shutil
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,10 @@ from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.errors import Message, Option, UserError, Words, join
-from chargpt.files import SyncedFile
 from chargpt.terminal import Notice, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.facts import TextFacts, facts_of
-from chargpt.text.formats import fields_of, may_have_fields, read_head, recognised, warnings_about
+from chargpt.text.formats import fields_of, may_have_fields, read_head, warnings_about
 from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.items import TAB
 from chargpt.text.normalization import TextNormalizer
@@ -32,7 +31,7 @@ if TYPE_CHECKING:  # the modules for lists are imported for lists alone
     from chargpt.text.item_list import ItemList
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not worth settings that make it fit
-MAKE_ROOM = "free some space there, or name another folder in data.cache"
+MAKE_ROOM = "free some space there, or name another folder that can be written to in data.cache"
 FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; the setting data.newlines can keep them"
 BY_FILE = Message("whole files validate; ", Option("data.split", "position"), " takes the end of the text instead")
 MAX_VOCAB = 2**17  # ids of a new vocabulary without data.max_vocab
@@ -119,7 +118,6 @@ def load_corpus(
 
 def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequence[str], sources: Sources) -> None:
     """Raise UserError for a setting of `config` that the user has `asked` for, and that does nothing for these texts."""
-    every = sources.train + sources.val
     if config.items and ("field" in asked or "separator" in asked):
         name = "data.field" if "field" in asked else "data.separator"
         raise UserError(f"{name}: given with data.items, which names the field and ends each item itself; leave it out")
@@ -129,19 +127,16 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
         raise UserError(f"data.val_fraction: {config.val_fraction} given, but data.val_text validates; leave one of them out")
     if not ("field" in asked or "separator" in asked or config.where):
         return
-    has_fields = any(fields_of(source, read_head(source), config) for source in every)
-    if config.where and not has_fields:
+    if any(fields_of(source, read_head(source), config) for source in sources.train + sources.val):
+        return
+    if config.where:
         what = f"data.where: {config.where!r} given, but {sources.label} is read without fields"
         raise UserError(what, "; name the field with its text in data.field, or leave it out")
-    if "field" in asked and config.format == "text":
-        what = f"data.field: {config.field!r} given with data.format=text, which reads files as they are"
-        raise UserError(f"{what}; leave one out")
-    if "field" in asked and not has_fields:
-        kinds = {recognised(source, config) for source in every[:100]}
-        what = f"is {kinds.pop()}, which has no fields" if len(kinds) == 1 else "has no fields"
-        what_to_do = "leave it out, or give CSV, TSV or JSON lines with a field of that name"
-        raise UserError(f"data.field: {config.field!r} given, but {sources.label} {what}; {what_to_do}")
-    if "separator" in asked and not has_fields and max(len(sources.train), len(sources.val)) < 2:
+    if "field" in asked:
+        what = f"data.field: {config.field!r} given, but {sources.label} is read without fields"
+        as_it_is = ", because of data.format=text" * (config.format == "text")
+        raise UserError(f"{what}{as_it_is}; leave it out, or give CSV, TSV or JSON with a field of that name")
+    if max(len(sources.train), len(sources.val)) < 2:
         what = f"{sources.label} is one document"
         raise UserError(f"data.separator: {config.separator!r} given, but {what}; leave it out, or give several files")
 
@@ -185,7 +180,7 @@ def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer |
                 cache.record(request, encoded.fingerprint)
     except OSError as error:
         where = shown(error.filename or cache.folder)
-        raise UserError(f"{where}: {error.strerror or error}; name a folder that can be written to in data.cache") from None
+        raise UserError(f"{where}: {error.strerror or error}; {MAKE_ROOM}") from None
     return encoded
 
 
@@ -231,8 +226,11 @@ def _encode(
         if encoded := cache.open(fingerprint):
             return encoded
         copies = 1 if config.shuffle == "none" else 2
-        size = copies * (found.n_train + found.n_val) * tokenizer.dtype.itemsize
-        with _publishing(cache, fingerprint, counts=counts, meta=meta, size=size) as (train, val):
+        size, free = copies * (found.n_train + found.n_val) * tokenizer.dtype.itemsize, shutil.disk_usage(cache.folder).free
+        if size > free:
+            what = f"the encoded text needs {size:,} bytes, but only {free:,} are free"
+            raise UserError(f"{shown(cache.folder)}: {what}; {MAKE_ROOM}")
+        with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
             if items is not None:
                 write_ids(items.pieces(), tokenizer, train=train, val=val, stretches=found.stretches)
             else:
@@ -285,22 +283,6 @@ def _check_marks(found: "ItemList", tokenizer: Tokenizer, config: DataConfig) ->
         what = "the characters that end items and labels would share the id of rare ones"
         count = Option("data.min_count", config.min_count)
         raise UserError(f"data.max_vocab: {config.max_vocab} given with ", count, f": {what}; keep more")
-
-
-@contextlib.contextmanager
-def _publishing(
-    cache: Cache, fingerprint: str, *, counts: np.ndarray, meta: dict[str, Any], size: int
-) -> Iterator[tuple[SyncedFile, SyncedFile]]:
-    """`Cache.publishing` of `size` bytes. Raises UserError, with what to do, if the cache cannot be written or lacks space."""
-    free = shutil.disk_usage(cache.folder).free
-    if size > free:
-        what = f"the encoded text needs {size:,} bytes, but only {free:,} are free"
-        raise UserError(f"{shown(cache.folder)}: {what}; {MAKE_ROOM}")
-    try:
-        with cache.publishing(fingerprint, counts=counts, meta=meta) as files:
-            yield files
-    except OSError as error:
-        raise UserError(f"{shown(cache.folder)}: {error.strerror}; {MAKE_ROOM}") from None
 
 
 def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) -> str:
@@ -384,12 +366,6 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
         few = f"{plural(corpus.characters, 'character')} {'is' if corpus.characters == 1 else 'are'} too few to learn from"
         raise UserError(f"{corpus.name}: {few}; give a text of some thousands")
     ways: list[Words] = []
-    if config.split == "position" and not config.val_text:
-        total = corpus.characters
-        fractions = [f / 100 for f in range(1, 100) if need <= int(total * (1 - f / 100)) <= total - 2]
-        if fractions:
-            nearest = min(fractions, key=lambda f: abs(f - config.val_fraction))
-            ways.append(Message("set ", Option("data.val_fraction", nearest)))
     if n_train > SHORTEST_USEFUL and not has_shape:
         ways.append(Message("set ", Option("model.block_size", n_train - 1), " or less"))
     if config.split in ("document", "blocks"):

@@ -5,6 +5,7 @@ here: they are trained on as they are, with a warning that names a command which
 MARKUP; a file that is no text is a row of DOCUMENTS or MAGIC. An exported chat is a row of CHATS, and chats.py reads it.
 """
 
+import contextlib
 import csv
 import json
 import re
@@ -67,7 +68,6 @@ ROWS = 200  # rows of the head that are compared
 SAME_WIDTH = 0.9  # share of the rows of a table that are as wide as the first; the others have a mistake
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
 NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is not a sentence
-BETWEEN = re.compile(r"[\s,]*")  # what is between the objects of a list
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
 # Formats with fields, as messages name them.
 JSON_LINES, JSON, CSV, TSV = "JSON lines", "JSON", "CSV", "TSV"
@@ -227,12 +227,6 @@ def may_have_fields(source: Source, config: DataConfig) -> bool:
     return config.format == "fields" or (config.format == "auto" and is_json_lines)
 
 
-def recognised(source: Source, config: DataConfig) -> str:
-    """What `source` is, whatever `config` says about how to read it. Raises UserError if it cannot be read."""
-    structure = recognise(suffix_of(source), _decoded(read_head(source), config))
-    return "plain text" if structure is None else structure.kind
-
-
 def read_head(source: Source) -> bytes:
     """The beginning of `source`. Raises UserError if it cannot be read."""
     return next(source.chunks(HEAD), b"")
@@ -299,29 +293,22 @@ def _decoded(head: bytes, config: DataConfig) -> str:
 
 def _json(kind: str | None, start: str) -> Structure | None:
     """JSON or JSON lines, by the values at the `start` of a file; None if it is neither, unless its name says so."""
-    values = list(_objects_at(start.removeprefix("[")))
-    if kind is None:
-        first, _, rest = start.partition("\n")
-        if not values and not re.match(r'\{\s*"[^"\n]*"\s*:\s*["\[{\d]', start):
-            return None
-        on_lines = next(_objects_at(first), None) and next(_objects_at(rest.lstrip().partition("\n")[0]), None)
-        kind = JSON_LINES if on_lines else JSON
-    texts = texts_in(values or _completed(start))
+    objects = list(_objects_on_lines(start))
+    texts = texts_in(objects or _completed(start))
+    if kind is None and not texts:
+        return None
+    kind = kind or (JSON_LINES if len(objects) > 1 else JSON)
     return Structure(kind=kind, fields=tuple(texts), longest=longest(texts))
 
 
-def _objects_at(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects at the beginning of `text`, up to the first thing that is not an object."""
-    at, decoder = 0, json.JSONDecoder()
-    for _ in range(ROWS):
-        at = end_of(BETWEEN, text, at)
-        try:
-            record, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(record, dict) or not record:
-            return
-        yield record
+def _objects_on_lines(start: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects in the first lines of a file, up to a line that is anything else."""
+    for line in filter(None, map(str.strip, start.split("\n")[:ROWS])):
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(record := json.loads(line), dict):
+                yield record
+                continue
+        return
 
 
 def _completed(start: str) -> object:

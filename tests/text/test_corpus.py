@@ -42,7 +42,7 @@ def test_more_characters_than_a_language_has_are_refused_with_the_setting(load, 
 
 def test_the_advice_given_for_a_short_poem_works(load, tmp_path):
     (tmp_path / "poem.txt").write_text("a" * 300)
-    with pytest.raises(UserError, match="set data.val_fraction=0.78, or set model.block_size=28 or less"):
+    with pytest.raises(UserError, match="needs 65 for training: set model.block_size=28 or less, or give a longer text"):
         load(tmp_path / "poem.txt", block_size=64, val_fraction=0.9)
     load(tmp_path / "poem.txt", block_size=64, val_fraction=0.78)
     load(tmp_path / "poem.txt", block_size=28, val_fraction=0.9)

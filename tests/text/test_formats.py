@@ -162,9 +162,9 @@ def test_the_fields_of_json_are_named_by_the_paths_that_read_them(tmp_path):
 NO_EFFECT = {
     "a field of plain text": (
         {"field": "body", "format": "fields"},
-        "data.field: 'body' given, but .*a.txt is plain text, which",
+        "data.field: 'body' given, but .*a.txt is read without fields; leave",
     ),
-    "a field and plain reading": ({"field": "body", "format": "text"}, "data.field: 'body' given with data.format=text"),
+    "a field and plain reading": ({"field": "body", "format": "text"}, "data.field: 'body' given, .* without fields, because of data.format=text"),
     "a pattern without a folder": ({"pattern": "*.md"}, r"data.pattern: '\*.md' given, but no folder is read; leave it out"),
     "a separator of one document": ({"separator": "x"}, "data.separator: 'x' given, but .*a.txt is one document; leave"),
 }
