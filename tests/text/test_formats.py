@@ -164,7 +164,10 @@ NO_EFFECT = {
         {"field": "body", "format": "fields"},
         "data.field: 'body' given, but .*a.txt is read without fields; leave",
     ),
-    "a field and plain reading": ({"field": "body", "format": "text"}, "data.field: 'body' given, .* without fields, because of data.format=text"),
+    "a field and plain reading": (
+        {"field": "body", "format": "text"},
+        "data.field: 'body' given, .* without fields, because of data.format=text",
+    ),
     "a pattern without a folder": ({"pattern": "*.md"}, r"data.pattern: '\*.md' given, but no folder is read; leave it out"),
     "a separator of one document": ({"separator": "x"}, "data.separator: 'x' given, but .*a.txt is one document; leave"),
 }
