@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from chargpt.errors import Option
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.project import project_root
 from chargpt.sampling.options import SampleOptions, parse_options
@@ -59,10 +60,10 @@ def write(options: SampleOptions) -> int:
             print_next(found, sys.stdout, facts=facts if options.json else None)
             return interrupt.exit_code
         if writing.is_items and not options.interactive:
-            from chargpt.sampling.items import print_items
+            from chargpt.sampling.printing import print_items
 
-            loaded, generator, root = writing.loaded, writing.generator, project_root()
-            print_items(options, loaded, generator, file=sys.stdout, root=root, stop=lambda: interrupt.came_here)
+            beginning = writing.loaded.tokenizer.decode(writing.prompt)
+            print_items(options, writing.loaded, beginning, sys.stdout, stop=lambda: interrupt.came_here)
             return interrupt.exit_code
         if not options.interactive:
             write_samples(options, writing, interrupt)
@@ -80,27 +81,27 @@ def write(options: SampleOptions) -> int:
 
 def prepare(options: SampleOptions) -> Writing:
     """The model, and how it writes. Raises UserError."""
-    from chargpt.sampling.items import beginning_of_items, writes_items
     from chargpt.sampling.loaded_model import load_model
     from chargpt.sampling.prompt import encode_prompt, read_prompt
 
-    root = project_root()
+    checkpoints = project_root() / "checkpoints"
     loaded, warnings = load_model(
-        options.run, root / "checkpoints", start=options.start, device=options.device, precision=options.precision
+        options.run, checkpoints, start=options.start, device=options.device, precision=options.precision
     )
     for warning in warnings:
         log(f"warning: {warning}")
-    is_items, changes = writes_items(options, loaded), dict[str, Any]()
+    is_items, changes = loaded.writes_items(options.wanted.given, of_text=options.of_text), dict[str, Any]()
     before: list[int] = []
     chat = None
     if options.chat:
-        from chargpt.runs.load import corpus_in_cache
         from chargpt.sampling.interactive import chat_of
 
-        chat = chat_of(options, loaded, corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=root))
+        chat = chat_of(options, loaded, loaded.find_corpus())
         changes["stop"] = [*chat.ends, *options.sampling.stop]
     if is_items and options.interactive:
-        before, changes["stop"] = beginning_of_items(options, loaded, root=root)
+        from chargpt.sampling.interactive import beginning_of_items
+
+        before, changes["stop"] = beginning_of_items(options, loaded)
     if is_items:
         changes["unique"] = False
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.sampling.unknown)
@@ -108,7 +109,7 @@ def prepare(options: SampleOptions) -> Writing:
     if options.unseen:
         from chargpt.sampling.known_lines import known_lines
 
-        excluded = known_lines(loaded.fingerprint, loaded.config, loaded.tokenizer, root=root)
+        excluded = known_lines(loaded.corpus(Option("unseen")))
     generator = loaded.text_generator(replace(options.sampling, **changes), excluded=excluded)
     return Writing(loaded, generator, prompt, is_items, before, chat)
 

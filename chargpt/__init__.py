@@ -4,6 +4,9 @@
 >>> model = chargpt.train("poems.txt", minutes=10)  # as train.py does, into the same folder
 >>> model = chargpt.load("poems")  # in another session
 >>> print(model.generate("The sea", length=200, seed=1))
+>>> for piece in model.stream("The sea"):  # as it is written
+...     print(piece, end="", flush=True)
+>>> model.items(20, label="Finnish", unique=True, new=True)  # of a run on items
 >>> model.score("The sea is calm tonight.")  # nats per character
 >>> model.score(["The sea is calm.", "The sea is green."])  # many texts at once
 >>> model.logits("The sea")  # (7, vocab_size)
@@ -12,18 +15,22 @@
 
 import os
 
+from chargpt.keywords import named
+
 TYPE_CHECKING = False  # as in typing, whose import takes time in which `python -m chargpt` cannot handle a signal yet
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
     from chargpt.sampling.loaded_model import LoadedModel
+    from chargpt.text.items import Item
 
     __version__: str
 
-__all__ = ["LoadedModel", "__version__", "load", "train"]
+__all__ = ["Item", "LoadedModel", "__version__", "load", "train"]
 
 
+@named
 def load(
     run: str | os.PathLike[str] | None = None,
     *,
@@ -55,6 +62,7 @@ def load(
     return loaded
 
 
+@named
 def train(
     text: "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None" = None,
     *,
@@ -115,8 +123,12 @@ def __getattr__(name: str) -> object:
         from chargpt.sampling.loaded_model import LoadedModel
 
         return LoadedModel
+    if name == "Item":
+        from chargpt.text.items import Item
+
+        return Item
     raise AttributeError(f"module 'chargpt' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import signal
 from collections import Counter
 
@@ -10,6 +11,7 @@ from helpers import bits, last_step, logged, logged_without_speed
 from scripts import needs_node, run_script
 from session_helpers import finish, opened, resumed
 
+import chargpt
 import sample
 import train
 from chargpt.__main__ import main
@@ -134,11 +136,43 @@ def test_items_as_json_have_the_log_probability_of_the_model(write, run):
         assert value["label"] == "elf" and isinstance(value["new"], bool)
 
 
+LIKE = {
+    "all": {},
+    "one label": {"label": "orc", "unique": True, "temperature": 1.0},
+    "chosen": {"label": "elf", "new": True, "match": "a$", "min_length": 4, "max_length": 5, "prompt": "e"},
+}
+
+
+@pytest.mark.parametrize("what", LIKE)
+def test_the_library_writes_the_items_of_the_program(what, write, run):
+    flags = [f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}") for name, value in LIKE[what].items()]
+    out, _ = write("--items", "12", "--json", *flags)
+    expected = [(value["label"], value["item"]) for value in map(json.loads, out.splitlines())]
+    assert chargpt.load(run).items(12, seed=1, **LIKE[what]) == expected and len(expected) == 12
+
+
+def test_the_library_writes_one_item_of_a_label(run):
+    model = chargpt.load(run)
+    assert model.generate("gu", label="orc", seed=4) == model.items(1, prompt="gu", label="orc", seed=4)[0].text
+    assert "".join(model.stream("gu", label="orc", seed=4)) == model.generate("gu", label="orc", seed=4)
+    assert model.generate(seed=5) == model.items(1, seed=5)[0].text
+    assert model.generate("orc\tgu", seed=5, lines=3).count("\n") == 2  # the list as a text
+    many = model.generate(["g"] * 40, label="orc", seed=1)
+    assert many == [model.generate("g", label="orc", seed=1 + i) for i in range(40)] and len({*many}) > 10
+    for wrong, says in (({"label": "Orc"}, "label='Orc': did you mean orc?"), ({"label": "orc", "lines": 2}, "label: given")):
+        with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
+            model.generate(**wrong)
+    with pytest.warns(UserWarning, match="no more items: 1,000 in a row were refused; change match, raise temperature, or ask"):
+        assert model.items(3, match="zzz", seed=1) == []
+
+
 MISTAKES = {
-    "an unknown label": (["--label", "elv"], ["--label: 'elv'", "use one of elf"]),
+    "a label of other case": (["--label", "ORC"], ["--label: 'ORC' given; did you mean orc?"]),
+    "an unknown label": (["--label", "zz"], ["--label: 'zz' given; use one of elf, orc, ent"]),
+    "an option of items for a text": (["--match", "a", "--lines", "2"], ["--match: --lines given as well"]),
     "lines": (["--items", "3", "--lines", "2"], ["--items: --lines given as well"]),
     "a wrong expression": (["--match", "("], ["--match", "regular expression"]),
-    "lengths": (["--min-length", "5", "--max-length", "3"], ["--max-length: 3", "--min-length 5"]),
+    "lengths": (["--min-length", "5", "--max-length", "3"], ["--max-length: 3 given; use at least --min-length 5"]),
     "a letter that the model does not know": (["--prompt", "Q"], ["'Q'"]),
     "interactive without a label": (["--interactive"], ["--interactive", "--label", "elf"]),
 }
@@ -154,7 +188,7 @@ def test_a_mistake_gets_one_line(what, write):
 def test_a_plain_run_has_no_items(text, tmp_path, capsys):
     words = [str(text), *SETTINGS, "train.max_steps=2", "--run", f"{tmp_path}/plain", f"data.cache={tmp_path}/cache"]
     assert train.main(words) == 0
-    for words in (["--items", "3"], ["--label", "a"], ["--new"]):
+    for words in (["--items", "3"], ["--label", "a"], ["--new"], ["--match", "a"]):
         with pytest.raises(UserError, match="not trained on items"):
             sample.main([f"{tmp_path}/plain", *words])
     for verb in (["classify", f"{tmp_path}/plain"], ["score", f"{tmp_path}/plain", "--items"]):

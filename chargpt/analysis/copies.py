@@ -11,7 +11,7 @@ from chargpt.errors import UserError
 from chargpt.sampling.items import sampled_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.printing import text_of
+from chargpt.sampling.stop_rules import text_of
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import end_in
 from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index, open_or_make_index

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from chargpt.analysis.item_labels import Guesses, guess_labels
-from chargpt.sampling.items import ItemFilter, ItemStats, write_items
+from chargpt.sampling.items import ItemStats, known_items, write_items
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.options import ItemOptions, SamplingOptions
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import Item, items_in
 
@@ -43,11 +43,10 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, secon
     """A report on a run on items: on about `characters` of the validation items. Writing ends after about `seconds`."""
     assert corpus.items is not None, "a run on items"
     has_labels = bool(corpus.items.labels)
-    known = frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=has_labels))
     generator = loaded.text_generator(SamplingOptions(temperature=1.0))
     started, stats = time.monotonic(), ItemStats()
-    wanted = ItemFilter(count=WRITTEN, max_length=LONGEST)
-    for _ in write_items(generator, wanted, labels=corpus.items.labels, seed=0, known=known, stats=stats):
+    wanted = ItemOptions(items=WRITTEN, max_length=LONGEST)
+    for _ in write_items(generator, wanted, labels=corpus.items.labels, seed=0, stats=stats):
         if time.monotonic() - started > seconds:
             break
     by_label: dict[str, list[str]] = {label: [] for label in [*corpus.items.labels][:LABELS] or [""]}
@@ -63,7 +62,7 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, secon
         samples=[(label, texts) for label, texts in by_label.items() if texts],
         written=len(stats.written),
         unique=stats.unique / max(1, len(stats.written)),
-        new=stats.new / max(1, len(stats.written)),
+        new=stats.new(known_items(corpus)) / max(1, len(stats.written)),
         scored=len(items),
         bits=float(bits.mean()),
         worst=[(float(bits[i]), items[i]) for i in order[::-1][:listed]],

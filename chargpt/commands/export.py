@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from chargpt.commands.frame import load_run, run_verb, verb_parser
 from chargpt.errors import UserError, shell_word
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_positions, publish, require_gguf
-from chargpt.project import project_root
 from chargpt.terminal import notice, shown
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
@@ -77,9 +76,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
 
 def _labels(loaded: "LoadedModel") -> tuple[str, ...]:
     """The labels of a run on items, if its text is in a cache; none of any other run."""
-    from chargpt.runs.load import corpus_in_cache
-
-    corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=project_root())
+    corpus = loaded.find_corpus()
     return () if corpus is None or corpus.items is None else tuple(corpus.items.labels)
 
 

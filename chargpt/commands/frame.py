@@ -101,19 +101,12 @@ def load_run(name: str, *, device: str, described: bool = True) -> "LoadedModel"
 
 
 def corpus_of_run(loaded: "LoadedModel") -> "Corpus":
-    """The encoded text that the run was trained on, see `corpus_in_cache`. Raises UserError if it is in no cache."""
+    """The encoded text that the run was trained on, see `LoadedModel.corpus`. Raises UserError if it is in no cache."""
     from chargpt.runs.checkpoint_schema import NO_TEXT
-    from chargpt.runs.load import corpus_in_cache
 
-    corpus = corpus_in_cache(loaded.config, loaded.tokenizer, loaded.fingerprint, root=project_root())
-    if corpus is not None:
-        return corpus
-    if loaded.fingerprint == NO_TEXT and not loaded.texts:
+    if loaded.fingerprint == NO_TEXT and not loaded.texts and loaded.find_corpus() is None:
         raise UserError(f"{loaded.run}: was imported without a text, so it has no validation split; give a text here")
-    raise UserError(
-        f"{loaded.run}: its training text is not in the cache; {command('train')} --resume --run {loaded.run} encodes it "
-        "again if it is unchanged"
-    )
+    return loaded.corpus(loaded.run)
 
 
 def label_counts(loaded: "LoadedModel") -> "Mapping[str, int]":

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from chargpt.errors import UserError, shell_word
 from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
-from chargpt.sampling.printing import TextPrinter, text_of
+from chargpt.sampling.loaded_model import LoadedModel, listed_labels
+from chargpt.sampling.options import SampleOptions
+from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.prompt import encode_prompt
-from chargpt.sampling.stop_rules import Character
+from chargpt.sampling.stop_rules import Character, text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import log, number, plural, shown, whole_number
 from chargpt.text.facts import TRAIN_SAMPLE, sample
+from chargpt.text.items import end_in, item_prompt
 
 if TYPE_CHECKING:
-    from chargpt.sampling.loaded_model import LoadedModel
-    from chargpt.sampling.options import SampleOptions
     from chargpt.text.corpus import Corpus
 
 HINT = "type text for the model to continue, and press Enter; /help lists the commands, exit leaves"
@@ -54,7 +55,7 @@ class Chat(NamedTuple):
     ends: list[str]  # each of them ends an answer: a newline, and what is before the message of another
 
 
-def chat_of(options: "SampleOptions", loaded: "LoadedModel", corpus: "Corpus | None") -> Chat:
+def chat_of(options: SampleOptions, loaded: LoadedModel, corpus: "Corpus | None") -> Chat:
     """The conversation that the options ask for. `corpus` is the training text, if it is known. Raises UserError."""
     if loaded.config.data.items:
         raise UserError(f"--chat: the run {loaded.run} was trained on items, not on a conversation; leave it out")
@@ -77,6 +78,14 @@ def chat_of(options: "SampleOptions", loaded: "LoadedModel", corpus: "Corpus | N
     if you == model:
         raise UserError(f"--with: {options.with_!r} given, the same as --as; give another")
     return Chat(you, model, [f"\n{mark}" for mark in dict.fromkeys([you, *(marks[name] for name in names)]) if mark != model])
+
+
+def beginning_of_items(options: SampleOptions, loaded: LoadedModel) -> tuple[list[int], list[str]]:
+    """The ids before an item, and what ends it. Raises UserError without a label where there are some."""
+    labels, tokenizer = loaded.labels(options.wanted.label), loaded.tokenizer
+    if len(labels) > 1:
+        raise UserError(f"--interactive: completes items of one label; give --label, one of {listed_labels(labels)}")
+    return tokenizer.encode(item_prompt(tokenizer, next(iter(labels), ""))).tolist(), [end_in(tokenizer)]
 
 
 class Session:

@@ -1,13 +1,8 @@
 """The lines of a training text: whether a line that a model has written is one of them."""
 
-from pathlib import Path
-
 import numpy as np
 
-from chargpt.config import Config
-from chargpt.errors import UserError
-from chargpt.project import command
-from chargpt.runs.load import corpus_in_cache
+from chargpt.text.corpus import Corpus
 from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index
 from chargpt.text.tokenizer import Tokenizer
 
@@ -44,13 +39,6 @@ def _occurs(wanted: np.ndarray, ids: np.ndarray) -> bool:
     return at >= 0
 
 
-def known_lines(fingerprint: str, config: Config, tokenizer: Tokenizer, *, root: Path) -> KnownLines:
-    """The lines of a run's training text, see `corpus_in_cache`. Raises UserError if it is in no cache."""
-    corpus = corpus_in_cache(config, tokenizer, fingerprint, root=root)
-    if corpus is None:
-        raise UserError(
-            f"--unseen: the training text of this run is not in the cache; {command('train')} --resume encodes it again "
-            "if it is unchanged"
-        )
-    # Making an index takes as long as hundreds of searches, so only one that is there is used.
-    return KnownLines(corpus.train, tokenizer, open_index(corpus))
+def known_lines(corpus: Corpus) -> KnownLines:
+    """The lines of a training text, by its index if there is one: making it takes as long as hundreds of searches."""
+    return KnownLines(corpus.train, corpus.tokenizer, open_index(corpus))

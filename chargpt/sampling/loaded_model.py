@@ -5,26 +5,45 @@ decode.c cannot be had.
 """
 
 import ctypes
+import dataclasses
+import difflib
+import math
 import random
+import re
 import warnings
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 
 from chargpt.config import Config
-from chargpt.errors import UserError, Words, in_python, python_errors
+from chargpt.errors import Given, Option, UserError, Words, in_python, python_errors, resuming, shell_word
+from chargpt.keywords import named
 from chargpt.processor import may_have_gpu
+from chargpt.project import project_root
 from chargpt.runs.checkpoint import run_of
-from chargpt.runs.load import find_checkpoint
+from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import Weights, c_engine, c_writer, rounded
-from chargpt.sampling.options import SamplingOptions, checked, listed, one_of, short, whole
-from chargpt.sampling.printing import text_of, too_few_lines
+from chargpt.sampling.items import LONGEST, ItemStats, drawn, known_items, too_few_items, write_items
+from chargpt.sampling.options import (
+    TEXT,
+    ItemOptions,
+    RuleOptions,
+    SamplingOptions,
+    TextOptions,
+    checked,
+    listed,
+    one_of,
+    short,
+    whole,
+)
 from chargpt.sampling.prompt import first_id
+from chargpt.sampling.random_numbers import RandomNumbers
+from chargpt.sampling.stop_rules import Character, text_of, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.terminal import one_line
@@ -35,8 +54,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chargpt.model import GPT
+    from chargpt.text.corpus import Corpus
 
 UNKNOWN = one_of("error", "skip")  # what to do with characters that the model does not know
+LISTED = 12  # labels that an error lists
 SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several threads wait for one another longer than they gain
 
 
@@ -118,6 +139,58 @@ class LoadedModel:
         data = self.config.data
         return ItemMarks.of(self.tokenizer, has_labels=bool(data.label_fields)) if data.items else None
 
+    def find_corpus(self) -> "Corpus | None":
+        """The encoded text that it was trained on; None if it is in no cache, see `corpus_in_cache`."""
+        return corpus_in_cache(self.config, self.tokenizer, self.fingerprint, root=project_root())
+
+    def corpus(self, asks: Words) -> "Corpus":
+        """The same for what `asks` for it: an option, or the run. Raises UserError if it is in no cache."""
+        if (corpus := self.find_corpus()) is None:
+            what = ": the training text of this run is not in the cache; "
+            raise UserError(asks, what, resuming(self.run, verb="train"), " encodes it again if it is unchanged")
+        return corpus
+
+    def writes_items(self, asks: str, *, of_text: object) -> bool:
+        """Whether this run writes items: it was trained on some, and nothing is asked for that is `of_text`.
+
+        `asks` is the option that asks for items; empty for none. Raises UserError for it if the run has none.
+        """
+        if asks and not self.config.data.items:
+            what = f": the run {self.run} was not trained on items; leave it out, or train with "
+            raise UserError(Option(asks), what, Option("data.items", "line"))
+        return bool(self.config.data.items) and not of_text
+
+    def labels(self, label: str | None = None) -> Mapping[str, int]:
+        """How often each label is to be written: as in the training text, or `label` alone. Empty for a run without labels.
+
+        Raises UserError.
+        """
+        if not self.config.data.label_fields:
+            if label is not None:
+                raise UserError(Given("label", label, ", but "), f"the run {self.run} has no labels; leave it out")
+            return {}
+        corpus = self.corpus(Option("label")) if label is None else self.find_corpus()
+        known = {} if corpus is None or corpus.items is None else corpus.items.labels
+        if label is None:
+            return known
+        label = self.tokenizer.normalizer.apply(" ".join(label.split()))
+        if known and label not in known:
+            folded = {name.casefold(): name for name in reversed(known)}  # of two, the more frequent one
+            close = difflib.get_close_matches(label.casefold(), folded, n=1)
+            what_to_do = f"did you mean {folded[close[0]]}?" if close else f"use one of {listed_labels(known)}"
+            raise UserError(Given("label", label), what_to_do)
+        return {label: 1}
+
+    def write_items(
+        self, wanted: ItemOptions, sampling: SamplingOptions, *, beginning: str, stats: ItemStats
+    ) -> Iterator[Item]:
+        """The `wanted` items with this `beginning` as they are made, counted in `stats`. Raises UserError."""
+        self.writes_items("items", of_text=False)
+        labels = self.labels(wanted.label)
+        known = known_items(self.corpus(Option("new"))) if wanted.new else frozenset[str]()
+        generator, seed = self.text_generator(sampling), sampling.seed or 0
+        return write_items(generator, wanted, labels=labels, seed=seed, known=known, beginning=beginning, stats=stats)
+
     @overload
     def generate(
         self,
@@ -138,12 +211,14 @@ class LoadedModel:
         ban: str | None = None,
         overflow: Literal["refill", "exact"] = "refill",
         unknown: Literal["error", "skip"] = "error",
+        label: str | None = None,
     ) -> str: ...
 
     @overload
-    def generate(self, prompt: list[str] | tuple[str, ...], **options: Any) -> list[str]: ...
+    def generate(self, prompt: list[str] | tuple[str, ...], **options: Unpack[TextOptions]) -> list[str]: ...
 
-    def generate(self, prompt: str | Sequence[str] = "", **options: Any) -> str | list[str]:
+    @named
+    def generate(self, prompt: str | Sequence[str] = "", **options: Unpack[TextOptions]) -> str | list[str]:
         """The text `prompt` and its continuation, as sample.py prints them; for a list of prompts, a list of texts.
 
         A text has at most `length` characters after the prompt (None: 500, or 1000 for each of `lines`). It ends with `lines`
@@ -160,18 +235,102 @@ class LoadedModel:
         tenth R times less likely (1: off). `allow` are the only characters to write, `ban` those never to write. `overflow`
         says what the model reads beyond block_size characters: see docs/sampling.md. `unknown="skip"` leaves out characters of
         the prompt that the model does not know; otherwise they raise ValueError, as options out of range do.
+
+        A run on items writes one item for each prompt, which is how it begins, unless `lines` or `stop` asks for a text. Its
+        label is `label`, or drawn by the frequencies in the training text, and is not part of the text. See `items` for many.
         """
-        with python_errors():
-            chosen = SamplingOptions(**options)
-            generator = self.text_generator(chosen)
-        first = random.SystemRandom().getrandbits(32) if chosen.seed is None else chosen.seed
-        prompts = self._encoded(*listed("prompt", prompt), chosen.unknown)
-        written = generator.continuations(prompts, range(first, first + len(prompts)))
-        if chosen.unique and (problem := too_few_lines(written, lines=chosen.lines, length=chosen.limit)):
-            warnings.warn(in_python(problem), stacklevel=2)
-        texts = [self.tokenizer.decode(ids) + text_of(added) for ids, added in zip(prompts, written)]
+        generator, begun, ids, seeds = self._begin(prompt, **options)
+        written = generator.continuations(ids, seeds)
+        _warn_of_too_few_lines(generator.options, written)
+        texts = [beginning + text_of(added) for beginning, added in zip(begun, written)]
         return texts[0] if isinstance(prompt, str) else texts
 
+    @named
+    def stream(self, prompt: str = "", **options: Unpack[TextOptions]) -> Iterator[str]:
+        """The text that `generate` gives with the same options, in pieces as it is written: the prompt, then its continuation.
+
+        Raises ValueError as `generate` does.
+        """
+        generator, (beginning,), (ids,), (seed,) = self._begin(_one_text("prompt", prompt), **options)
+
+        def pieces() -> Iterator[str]:
+            written: list[Character] = []
+            if beginning:
+                yield beginning
+            for (added,) in generator.write(ids, [seed]):
+                written += added
+                if added:
+                    yield text_of(added)
+            _warn_of_too_few_lines(generator.options, [written])
+
+        return pieces()
+
+    def _begin(
+        self, prompt: str | Sequence[str], *, label: str | None = None, **options: Any
+    ) -> tuple[TextGenerator, list[str], list[list[int]], list[int]]:
+        """What writes, how each text begins, the ids that are continued, and their seeds. Raises UserError."""
+        with python_errors():
+            chosen = SamplingOptions(**options)
+            asks, of_text = "" if label is None else "label", chosen.lines or chosen.stop
+            if asks and of_text:
+                raise UserError(Option(asks), ": given together with lines or stop, which are for a text; leave one out")
+            is_items = self.writes_items(asks, of_text=of_text)
+            ids = self._encoded(*listed("prompt", prompt), chosen.unknown)
+            begun, first = [self.tokenizer.decode(one) for one in ids], _seed(chosen)
+            seeds = list(range(first, first + len(ids)))
+            if is_items:
+                labels = self.labels(None if label is None else checked("label", label, TEXT))
+                length = LONGEST if chosen.length is None else chosen.length
+                chosen = dataclasses.replace(chosen, length=length, stop=end_in(self.tokenizer))
+                for i, beginning in enumerate(begun):
+                    (name,), (seeds[i],) = drawn(labels, RandomNumbers(seeds[i]), 1)
+                    ids[i] = self.tokenizer.encode(item_prompt(self.tokenizer, name, beginning)).tolist()
+            return self.text_generator(chosen), begun, ids, seeds
+
+    @named
+    def items(
+        self,
+        count: int = 10,
+        *,
+        label: str | None = None,
+        prompt: str = "",
+        unique: bool = False,
+        new: bool = False,
+        match: str | re.Pattern[str] | None = None,
+        min_length: int = 0,
+        max_length: int | None = None,
+        **options: Unpack[RuleOptions],
+    ) -> list[Item]:
+        """`count` items of a run on items, as sample.py writes them: each with its `label` and its `text`.
+
+        Without a `label`, each label occurs as often as in the training text; it is "" for a run without labels. Each item
+        begins with `prompt`. With `unique`, no item occurs twice, and with `new`, no item is one of the training text. `match`
+        is a regular expression that occurs in each item, in which ^ and $ are the ends of a line. An item has from `min_length`
+        to `max_length` characters (None: 1000). The other options are those of `generate`.
+
+        There are fewer items, and a warning says so, if 1,000 in a row do not fit the options. Raises ValueError as `generate`
+        does, and for a run that was not trained on items.
+        """
+        stats = ItemStats()
+        with python_errors():
+            wanted = ItemOptions(
+                items=checked("count", count, whole(1)),
+                label=label,
+                unique=unique,
+                new=new,
+                match=match,  # type: ignore[arg-type]  # it is compiled
+                min_length=min_length,
+                max_length=max_length,
+            )
+            sampling = SamplingOptions(**options)
+            sampling = dataclasses.replace(sampling, seed=_seed(sampling))
+            (ids,) = self._encoded([_one_text("prompt", prompt)], ["prompt"], sampling.unknown)
+            list(self.write_items(wanted, sampling, beginning=self.tokenizer.decode(ids), stats=stats))
+        if problem := too_few_items(stats, wanted):
+            warnings.warn(in_python(problem), stacklevel=3)
+        return stats.written
+
+    @named
     def next(
         self, prompt: str = "", count: int = 10, *, unknown: Literal["error", "skip"] = "error"
     ) -> list[tuple[str, float]]:
@@ -183,7 +342,7 @@ class LoadedModel:
         with python_errors():
             checked("unknown", unknown, UNKNOWN)
             count = checked("count", count, whole(1))
-        (ids,) = self._encoded(*listed("prompt", prompt), unknown)
+        (ids,) = self._encoded([_one_text("prompt", prompt)], ["prompt"], unknown)
         return self.next_after(ids, count)
 
     def next_after(self, ids: Sequence[int], count: int) -> list[tuple[str, float]]:
@@ -201,19 +360,21 @@ class LoadedModel:
         self, text: list[str] | tuple[str, ...], *, stride: int = 0, unknown: Literal["error", "skip"] = "error"
     ) -> list[float]: ...
 
+    @named
     def score(
         self, text: str | Sequence[str], *, stride: int = 0, unknown: Literal["error", "skip"] = "error"
     ) -> float | list[float]:
         """The mean loss of the model on `text` in nats per character (lower is better); divide by math.log(2) for bits.
 
         For a list of texts, a list of losses. Short texts are computed together, many times faster than one at a time, and
-        their losses differ by less than 0.00001 from those of the same texts alone.
+        their losses differ by less than 0.00001 from those of the same texts alone. A text of the list with less than two
+        characters has no loss: it is nan, and a warning counts them.
 
         The loss of a character is its negative log-likelihood given the characters before it. A window of block_size
         characters begins every `stride` characters; see `surprisals`. The default, 0, is block_size: a window does not see the
         ones before it, as in the validation loss. The first character of the text is not predicted. A model of bytes is scored
         per byte. `unknown="skip"` leaves out characters that the model does not know. Raises ValueError for those characters
-        otherwise, for less than two characters, and for a stride beyond block_size.
+        otherwise, for one text with less than two characters, and for a stride beyond block_size.
         """
         from chargpt.sampling.surprisal import surprisals, total_losses
 
@@ -225,15 +386,21 @@ class LoadedModel:
             raise UserError(f"stride={stride}: use at most the context, {size}")
         given, names = listed("text", text)
         texts = [np.array(ids, np.int64) for ids in self._encoded(given, names, unknown)]
-        for ids, one, name in zip(texts, given, names):
-            if len(ids) < 2:
-                raise UserError(f"{name}={short(one)}: use at least two characters that the model knows")
+        long = [i for i, ids in enumerate(texts) if len(ids) > 1]
+        if first := next((f"{name}={short(given[i])}" for i, name in enumerate(names) if len(texts[i]) < 2), ""):
+            if isinstance(text, str):
+                raise UserError(f"{first}: use at least two characters that the model knows")
+            what = f"{len(given) - len(long):,} of {len(given):,} texts have less than two characters that the model knows"
+            warnings.warn(f"{what}, the first is {first}; their losses are nan", stacklevel=3)
         if isinstance(text, str):
             with self.threads(min(len(texts[0]), size)):
                 total = sum(part.sum(dtype=np.float64).item() for part in surprisals(self.model, texts, stride=stride or size))
             return total / (len(texts[0]) - 1)
-        totals = total_losses(self.model, texts, stride=stride or size, threads=self.threads)
-        return [total / (len(ids) - 1) for total, ids in zip(totals.tolist(), texts)]
+        losses = [math.nan] * len(texts)
+        totals = total_losses(self.model, [texts[i] for i in long], stride=stride or size, threads=self.threads)
+        for i, total in zip(long, totals.tolist()):
+            losses[i] = total / (len(texts[i]) - 1)
+        return losses
 
     def item_losses(self, items: Sequence[Item]) -> np.ndarray:
         """The loss of each item and its end, given its label, in nats, float64, (len(items),), as in the validation.
@@ -279,9 +446,7 @@ class LoadedModel:
 
     def _ids(self, text: str) -> "Tensor":
         """The ids of `text` on the model's device, (T,)."""
-        if not isinstance(text, str):
-            raise UserError(f"text={short(text)}: use one str")
-        ids, unknown = self.tokenizer.encode_known(text)
+        ids, unknown = self.tokenizer.encode_known(_one_text("text", text))
         if unknown:  # without them, a row would belong to another character
             named = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
             what = f"text: characters the model has not seen: {named}; remove them"
@@ -302,6 +467,29 @@ class LoadedModel:
                 known = self.tokenizer.encode_known(text)[0] if unknown == "skip" else self.tokenizer.encode(text, name=name)
                 encoded.append(known.tolist())
         return encoded
+
+
+def _one_text(name: str, value: object) -> str:
+    """The argument `name`, which is one text. Raises UserError."""
+    if not isinstance(value, str):
+        raise UserError(f"{name}={short(value)}: use one str")
+    return value
+
+
+def _seed(options: SamplingOptions) -> int:
+    """The seed that is given, or a random one."""
+    return random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
+
+
+def _warn_of_too_few_lines(options: SamplingOptions, written: Sequence[Sequence[Character]]) -> None:
+    if options.unique and (problem := too_few_lines(written, lines=options.lines, length=options.limit)):
+        warnings.warn(in_python(problem), stacklevel=4)
+
+
+def listed_labels(labels: Iterable[str]) -> str:
+    """The first LISTED of the labels, as they are typed in a shell, and how many more there are."""
+    words = [shell_word(label) for label in labels]
+    return ", ".join(words[:LISTED]) + (f" and {len(words) - LISTED:,} more" if len(words) > LISTED else "")
 
 
 def load_model(

@@ -10,14 +10,15 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
-from chargpt.errors import Given, UserError, shell_word
+from chargpt.errors import Given, Option, UserError, shell_word
 from chargpt.project import command
 from chargpt.terminal import Parser, number, numbers, whole_number
 
+DEFAULT_ITEMS = 10
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 # The groups of --help, in its order.
 GROUPS = {
@@ -70,12 +71,17 @@ def _text(value: Any) -> str:
     return value
 
 
-def pattern(text: str) -> re.Pattern[str]:
-    """An argparse type: a regular expression, in which ^ and $ are the ends of a line."""
+def pattern(text: Any) -> re.Pattern[str]:
+    """A regular expression, in which ^ and $ are the ends of a line; a compiled one stays as it is. An argparse type."""
     try:
-        return re.compile(text, re.MULTILINE)
+        return re.compile(text, re.MULTILINE if isinstance(text, str) else 0)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"{text!r} given, which is no regular expression: {error}; correct it") from None
+
+
+def read_escapes(text: str) -> str:
+    """An argparse type: text in which \\n is a newline, \\t a tab and \\\\ a backslash. Other backslashes stay."""
+    return re.sub(r"\\[nt\\]", lambda found: {r"\n": "\n", r"\t": "\t"}.get(found[0], "\\"), text)
 
 
 def unescaped(text: str) -> str:
@@ -95,7 +101,7 @@ def checked(name: str, value: Any, kind: Kind) -> Any:
         return kind.checked(value) if kind.checked else value
     except UserError:
         raise
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, argparse.ArgumentTypeError):
         raise UserError(Given(name, value), f"use {kind.use}") from None
 
 
@@ -131,12 +137,44 @@ def option(default: Any, group: str, says: str, kind: Kind = Kind(), metavar: st
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SamplingOptions:
-    """How text is written. The rules apply in the order of their fields, each to the result of the one before.
+class Checked:
+    """A record of options. Raises UserError for a value out of range."""
 
-    Raises UserError for a value out of range.
-    """
+    def __post_init__(self) -> None:
+        for each in fields(self):  # type: ignore[arg-type]  # of a dataclass
+            if (value := getattr(self, each.name)) is not each.default:
+                object.__setattr__(self, each.name, checked(each.name, value, each.metadata["kind"]))
+
+
+class RuleOptions(TypedDict, total=False):
+    """Those of SamplingOptions that hold for items too, as type checkers see them in the library."""
+
+    unknown: Literal["error", "skip"]
+    seed: int | None
+    overflow: Literal["refill", "exact"]
+    allow: str | None
+    ban: str | None
+    repetition_penalty: float
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+
+
+class TextOptions(RuleOptions, total=False):
+    """All of SamplingOptions, and a label."""
+
+    length: int | None
+    lines: int
+    unique: bool
+    stop: str | Sequence[str]
+    keep_stop: bool
+    label: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions(Checked):
+    """How text is written. The rules apply in the order of their fields, each to the result of the one before."""
 
     unknown: Literal["error", "skip"] = option(
         "error",
@@ -229,12 +267,6 @@ class SamplingOptions:
         off=0,
     )
 
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if value is not None or each.default is not None:
-                object.__setattr__(self, each.name, checked(each.name, value, each.metadata["kind"]))
-
     @property
     def limit(self) -> int:
         """The most characters of a text, also if no length is given."""
@@ -257,26 +289,9 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleOptions:
-    """What the user of sample.py asked for."""
+class ItemOptions(Checked):
+    """Which items are written; the others that the model makes are refused."""
 
-    samplings: list[SamplingOptions]  # one for each temperature
-    run: str | None = None
-    start: str | None = option(
-        None, "", f"a model that comes with the program, in place of a run; {command('starts')} lists them", TEXT, "NAME"
-    )
-    device: str = option("auto", "", "auto, cpu, cuda, cuda:N or mps (default: auto)", TEXT, "D")
-    precision: Literal["float32", "bfloat16", "int8"] = option(
-        "float32",
-        "",
-        "how the weights are stored: bfloat16 takes half of the bytes and int8 a quarter, so a CPU reads them faster, but "
-        "they are rounded; the arithmetic is float32 (default: float32)",
-        one_of("float32", "bfloat16", "int8"),
-    )
-    prompt: str = option("", "prompt", "text to continue (default: none, the text begins on a new line)", TEXT, "TEXT")
-    prompt_file: str | None = option(None, "prompt", "text to continue, from a UTF-8 file; - is standard input", TEXT, "FILE")
-    unseen: bool = option(False, "text", "with --lines: remove lines that occur in the text that the model was trained on")
-    samples: int = option(1, "text", "write N texts, separated by a line of dashes (default: 1)", whole(1), "N")
     items: int = option(
         0,
         "items",
@@ -291,12 +306,63 @@ class SampleOptions:
     )
     new: bool = option(False, "items", "no item of the training text; --unique writes no item twice")
     match: re.Pattern[str] | None = option(
-        None, "items", "only items in which this regular expression matches; ^ begins a line", Kind(pattern), "REGEX"
+        None,
+        "items",
+        "only items in which this regular expression matches; ^ begins a line",
+        Kind(pattern, pattern, "a regular expression"),
+        "REGEX",
     )
     min_length: int = option(0, "items", "only items of N characters or more", whole(0), "N")
     max_length: int | None = option(
         None, "items", "only items of up to N characters (default: --length, or 1000)", whole(1), "N"
     )
+    unique: bool = field(default=False, metadata={"kind": Kind()})  # --unique, which is for lines too
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_length is not None and self.max_length < self.min_length:
+            raise UserError(Given("max_length", self.max_length), "use at least ", Option("min_length", self.min_length))
+
+    @property
+    def count(self) -> int:
+        """How many are written."""
+        return self.items or DEFAULT_ITEMS
+
+    @property
+    def given(self) -> str:
+        """The first option that asks for items; empty if none does."""
+        asked = (each.name for each in fields(self) if each.name != "unique" and getattr(self, each.name) != each.default)
+        return next(asked, "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions:
+    """What the user of sample.py asked for."""
+
+    samplings: list[SamplingOptions]  # one for each temperature
+    wanted: ItemOptions = ItemOptions()
+    run: str | None = None
+    start: str | None = option(
+        None, "", f"a model that comes with the program, in place of a run; {command('starts')} lists them", TEXT, "NAME"
+    )
+    device: str = option("auto", "", "auto, cpu, cuda, cuda:N or mps (default: auto)", TEXT, "D")
+    precision: Literal["float32", "bfloat16", "int8"] = option(
+        "float32",
+        "",
+        "how the weights are stored: bfloat16 takes half of the bytes and int8 a quarter, so a CPU reads them faster, but "
+        "they are rounded; the arithmetic is float32 (default: float32)",
+        one_of("float32", "bfloat16", "int8"),
+    )
+    prompt: str = option(
+        "",
+        "prompt",
+        "text to continue, in which \\n is a newline (default: none, the text begins on a new line)",
+        Kind(read_escapes),
+        "TEXT",
+    )
+    prompt_file: str | None = option(None, "prompt", "text to continue, from a UTF-8 file; - is standard input", TEXT, "FILE")
+    unseen: bool = option(False, "text", "with --lines: remove lines that occur in the text that the model was trained on")
+    samples: int = option(1, "text", "write N texts, separated by a line of dashes (default: 1)", whole(1), "N")
     next: int = option(
         0,
         "output",
@@ -320,36 +386,29 @@ class SampleOptions:
         return self.samplings[0]
 
     @property
-    def longest_item(self) -> int | None:
-        return self.sampling.length if self.max_length is None else self.max_length
+    def of_text(self) -> str:
+        """The first option that asks for a text, also of a run on items; empty if none does."""
+        return _first(
+            {
+                "--lines": self.sampling.lines > 0,
+                "--unseen": self.unseen,
+                "--stop": bool(self.sampling.stop),
+                "--samples": self.samples > 1,
+                "several temperatures": len(self.samplings) > 1,
+            }
+        )
 
     def __post_init__(self) -> None:
-        of_items = {
-            "--items": self.items > 0,
-            "--label": self.label is not None,
-            "--new": self.new,
-            "--match": self.match is not None,
-            "--min-length": self.min_length > 0,
-            "--max-length": self.max_length is not None,
-        }
-        of_texts = {
-            "--lines": self.sampling.lines > 0,
-            "--unseen": self.unseen,
-            "--stop": bool(self.sampling.stop),
-            "--samples": self.samples > 1,
-            "several temperatures": len(self.samplings) > 1,
-        }
-        several = {name: of_texts[name] for name in ("--samples", "several temperatures")}
+        several = {"--samples": self.samples > 1, "several temperatures": len(self.samplings) > 1}
         if not self.chat and (wrong := _first({"--as": self.as_ is not None, "--with": self.with_ is not None})):
             raise UserError(f"{wrong}: given without --chat; add it")
         mode = "--chat" if self.chat else "--interactive"
         typed = {"--json": self.json, **several, "--prompt-file -": self.prompt_file == "-"}
-        given, others = _first(of_items), _first(of_texts)
+        given, others = self.wanted.given and str(Option(self.wanted.given)), self.of_text
         if given and others:
             raise UserError(f"{given}: {others} given as well, which is not for items; leave out one of the two")
-        if self.max_length is not None and self.max_length < self.min_length:
-            raise UserError(f"--max-length: {self.max_length} given, less than --min-length {self.min_length}; raise it")
-        if self.interactive and (wrong := _first(of_items | {"--label": False}) or _first(typed)):
+        without_label = replace(self.wanted, label=None).given
+        if self.interactive and (wrong := without_label and str(Option(without_label)) or _first(typed)):
             raise UserError(f"{mode}: {wrong} given as well; leave out one of the two")
         if self.next and (wrong := given or others or mode * self.interactive):
             raise UserError(f"--next: {wrong} given as well; leave out one of the two")
@@ -388,8 +447,8 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
         "(default: the best checkpoint of the newest run)",
     )
     groups = {name: parser.add_argument_group(title) if name else parser for name, title in GROUPS.items()}
-    for each in (*fields(SamplingOptions), *fields(SampleOptions)):
-        if each.metadata:
+    for each in (*fields(SamplingOptions), *fields(ItemOptions), *fields(SampleOptions)):
+        if "add" in each.metadata:
             name = f"--{each.name.rstrip('_').replace('_', '-')}"  # as_, since as is a word of Python
             add = {"default": argparse.SUPPRESS, "dest": each.name, **each.metadata["add"]}
             groups[each.metadata["group"]].add_argument(name, **add)
@@ -406,4 +465,7 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     values.setdefault("seed", random.SystemRandom().getrandbits(32))
     chosen = {each.name: values.pop(each.name) for each in fields(SamplingOptions) if each.name in values}
     each_temperature = chosen.pop("temperature", [SamplingOptions.temperature])
-    return SampleOptions(samplings=[SamplingOptions(**chosen, temperature=value) for value in each_temperature], **values)
+    items = {each.name: values.pop(each.name) for each in fields(ItemOptions) if each.name in values}
+    wanted = ItemOptions(**items, unique=chosen.get("unique", False))
+    samplings = [SamplingOptions(**chosen, temperature=value) for value in each_temperature]
+    return SampleOptions(samplings=samplings, wanted=wanted, **values)

@@ -1,34 +1,26 @@
-"""How samples are printed: as text, or as JSON lines."""
+"""How samples, items and the next characters are printed: as text, or as JSON lines."""
 
 import itertools
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, TextIO
 
-from chargpt.errors import Message, Option
-from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.stop_rules import ATTEMPTS, Character
+from chargpt.errors import Message
+from chargpt.sampling.items import ItemStats, known_items, too_few_items
+from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.sampling.options import SampleOptions, SamplingOptions
+from chargpt.sampling.stop_rules import Character, text_of, too_few_lines
 from chargpt.sampling.text_generator import BATCH, TextGenerator
-from chargpt.terminal import escape_controls, json_line
+from chargpt.terminal import escape_controls, json_line, log
+from chargpt.text.items import Item
 
 DIVIDER = "-" * 15
+QUICK_TO_READ = 2**24  # ids of a training text up to which its items are compared with new ones without being asked
+NOT_IN_CACHE = "not known, since the training text of this run is not in the cache"
 MAGENTA = "\033[35m{}\033[0m"  # legible on a dark and on a light background; does not reach beyond its text
-
-
-def text_of(characters: Sequence[Character]) -> str:
-    """The text of `characters`."""
-    return "".join(character.text for character in characters)
-
-
-def too_few_lines(samples: Sequence[Sequence[Character]], *, lines: int, length: int) -> Message | None:
-    """A line for the user if one of the `samples`, of different lines, has less than `lines`; None if none has."""
-    fewest = min((text_of(sample).count("\n") + bool(sample) for sample in samples), default=lines)
-    if fewest >= lines:
-        return None
-    limit = f"{ATTEMPTS:,} lines in a row that were not new, or {length:,} characters"
-    what = f"{fewest:,} of {lines:,} lines: the model had no more new ones ({limit}); raise "
-    return Message(what, Option("temperature"), " or ", Option("length"))
 
 
 class TextPrinter:
@@ -152,3 +144,45 @@ def print_samples(
         if generator.options.unique:
             problem = problem or too_few_lines(samples, lines=generator.options.lines, length=generator.options.limit)
     return made, problem
+
+
+def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, file: TextIO, *, stop: Callable[[], bool]) -> None:
+    """Write the items that the options ask for to `file`, and a table to standard error. Raises UserError.
+
+    When `stop()` becomes true, no more items are made.
+    """
+    wanted, sampling, corpus = options.wanted, replace(options.sampling, unique=False), loaded.find_corpus()
+    if corpus is None and wanted.label is not None:
+        log(f"--label: {NOT_IN_CACHE}")
+    started, stats = time.perf_counter(), ItemStats()
+    for item in loaded.write_items(wanted, sampling, beginning=beginning, stats=stats):
+        if not options.json:
+            text = f"{item.label}\t{item.text}" if item.label and wanted.label is None else item.text
+            file.write((escape_controls(text) if file.isatty() else text) + "\n" * (1 + ("\n" in item.text)))
+            file.flush()
+        if stop():
+            break
+    seconds, written = time.perf_counter() - started, len(stats.written)
+    is_compared = corpus is not None and (wanted.new or len(corpus.train) <= QUICK_TO_READ)
+    known = known_items(corpus) if corpus is not None and is_compared else None
+    if options.json:
+        _print_json(loaded, stats.written, known, file)
+    why = ", ".join(f"{what} {count:,}" for what, count in stats.refused.most_common())
+    log(f"written   {written:>7,}  of {wanted.count:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
+    log(f"unique    {stats.unique:>7,}  {stats.unique / max(1, written):6.1%}")
+    if known is not None:
+        log(f"new       {stats.new(known):>7,}  {stats.new(known) / max(1, written):6.1%}")
+    elif corpus is None:
+        log(f"new       {NOT_IN_CACHE}")
+    if not stop() and (problem := too_few_items(stats, wanted)):
+        log(problem)
+
+
+def _print_json(loaded: LoadedModel, items: Sequence[Item], known: frozenset[str] | None, file: TextIO) -> None:
+    """A JSON object for each item, with its log-probability given the label, in nats, before any sampling rule."""
+    for item, loss in zip(items, loaded.item_losses(items).tolist()):
+        value: dict[str, object] = {"label": item.label} if item.label else {}
+        value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
+        value |= {} if known is None else {"new": item.text not in known}
+        file.write(json_line(value, file) + "\n")
+    file.flush()

@@ -12,7 +12,7 @@ from chargpt.model import GPT
 from chargpt.sampling.c_texts import c_engine, c_writer
 from chargpt.sampling.items import sampled_items
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.printing import text_of
+from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.sampling.writer import Writer

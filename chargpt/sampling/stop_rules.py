@@ -3,6 +3,7 @@
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
+from chargpt.errors import Message, Option
 from chargpt.text.tokenizer import Tokenizer
 
 ATTEMPTS = 1000  # lines in a row that are not new, after which `UniqueLines` ends a sample
@@ -13,6 +14,21 @@ class Character(NamedTuple):
 
     text: str
     log_probability: float  # in nats, under the model itself, before any sampling rule
+
+
+def text_of(characters: Sequence[Character]) -> str:
+    """The text of `characters`."""
+    return "".join(character.text for character in characters)
+
+
+def too_few_lines(samples: Sequence[Sequence[Character]], *, lines: int, length: int) -> Message | None:
+    """A line for the user if one of the `samples`, of different lines, has less than `lines`; None if none has."""
+    fewest = min((text_of(sample).count("\n") + bool(sample) for sample in samples), default=lines)
+    if fewest >= lines:
+        return None
+    limit = f"{ATTEMPTS:,} lines in a row that were not new, or {length:,} characters"
+    what = f"{fewest:,} of {lines:,} lines: the model had no more new ones ({limit}); raise "
+    return Message(what, Option("temperature"), " or ", Option("length"))
 
 
 class StopRules:
@@ -51,7 +67,7 @@ class StopRules:
         self._decode(self._decoder.push([new]))
         if self._excluded is not None and self._held and self._held[-1].text == "\n":
             self._remove_line(len(self._held) - 1)
-        text = "".join(character.text for character in self._held)
+        text = text_of(self._held)
         ends = [at + len(stop) * self._keep_stop for stop in self._stops if (at := text.find(stop)) >= 0]
         if self._lines_left and text.count("\n") >= self._lines_left:
             ends.append([at for at, c in enumerate(text) if c == "\n"][self._lines_left - 1])

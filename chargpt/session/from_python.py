@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import difflib
 import json
 import numbers
 import os
@@ -15,9 +14,11 @@ from typing import Any, cast
 from tqdm.auto import tqdm  # a widget in a notebook
 from tqdm.notebook import tqdm_notebook
 
+from chargpt import train
 from chargpt.aliases import ALIASES, Ours
 from chargpt.config import COMMAND_LINE, RENAMED, Config, FromCommandLine, to_dict, typed_values
 from chargpt.errors import UserError, in_python, resuming
+from chargpt.keywords import keys_like
 from chargpt.planning.cli import TrainOptions, check_options, with_same_settings
 from chargpt.planning.cli import minutes as as_minutes
 from chargpt.project import SOURCE, project_root
@@ -26,7 +27,7 @@ from chargpt.terminal import Screen, number, one_line, shown
 from chargpt.text.sources import DEFAULT
 
 KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
-ARGUMENTS = ("text", "minutes", "epochs", "run", "resume", "config", "start", "init_from", "vocab_from", "teacher", "device")
+ARGUMENTS = train.__annotations__.keys() - {"settings", "return"}
 # The child's own sys.path begins with the folder of the package, whatever is in the current folder.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(*sys.argv[2:])"
 NOTEBOOK = 120  # columns of the bar in a notebook
@@ -229,20 +230,14 @@ def _number(name: str, value: object, read: Callable[[str], float]) -> float | N
 def _instead(key: object) -> str:
     """What to write in place of a key of `settings` that is not one of ours."""
     name = str(key).rpartition(".")[2]
-    theirs = ALIASES.get(name, "")
+    theirs = ALIASES.get(name, name)
     argument = theirs.name if isinstance(theirs, Ours) else name
     if argument in ARGUMENTS:
         return f"use the argument {argument}"
-    if isinstance(theirs, str) and theirs:
-        return f"use {theirs!r}" if theirs in KEYS else f"use {theirs}"
-    same = [known for known in KEYS if known.endswith(f".{name}")]
-    close = same or (difflib.get_close_matches(str(key), KEYS, n=1) if "." in str(key) else []) or _close_names(name)
+    if isinstance(theirs, str) and "." not in theirs and theirs != name:
+        return f"use {theirs}"
+    close = keys_like(str(key))
     return f"use {' or '.join(map(repr, close))}" if close else "use section.key, for example {'train.max_steps': 500}"
-
-
-def _close_names(name: str) -> list[str]:
-    close = difflib.get_close_matches(name, [key.rpartition(".")[2] for key in KEYS], n=1)
-    return [key for key in KEYS if close and key.endswith(f".{close[0]}")]
 
 
 def _plain(value: object, key: object) -> object:

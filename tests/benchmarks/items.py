@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from chargpt.analysis.item_labels import guess_labels
 from chargpt.commands.frame import corpus_of_run, load_run
-from chargpt.sampling.items import ItemFilter, ItemStats, write_items
-from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.items import ItemStats, write_items
+from chargpt.sampling.options import ItemOptions, SamplingOptions
 from chargpt.text.items import Item, items_in
 
 SAMPLES = 250  # for each label
@@ -114,7 +114,7 @@ def measure_labels(run: str) -> None:
     known = frozenset(item.text for item in train)
     for label in corpus.items.labels:
         generator, stats = loaded.text_generator(SamplingOptions()), ItemStats()
-        wanted = ItemFilter(count=SAMPLES, unique=True, new=True)
+        wanted = ItemOptions(items=SAMPLES, unique=True, new=True)
         samples = list(write_items(generator, wanted, labels={label: 1}, seed=1, known=known, stats=stats))
         print(json.dumps({"run": run, "label": label, "samples": len(samples), "accuracy": accuracy(independent, samples)}))
 

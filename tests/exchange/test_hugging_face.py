@@ -10,7 +10,7 @@ from exchange_helpers import VOCABULARIES, check_same, ids_of
 from chargpt.exchange.hugging_face import write
 from chargpt.model import POSITIONS
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.printing import text_of
+from chargpt.sampling.stop_rules import text_of
 
 FILES = {"README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 

@@ -14,7 +14,8 @@ from chargpt.errors import UserError
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.interactive import Chat, Session, chat_of
 from chargpt.sampling.options import SampleOptions, SamplingOptions
-from chargpt.sampling.printing import TextPrinter, text_of
+from chargpt.sampling.printing import TextPrinter
+from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.terminal import one_line

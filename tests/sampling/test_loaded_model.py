@@ -6,12 +6,14 @@ import inspect
 import math
 import os
 import pickle
+import re
 import subprocess
 import sys
 import typing
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers import publish_run
@@ -20,7 +22,7 @@ import chargpt
 import sample
 from chargpt.model import GPT
 from chargpt.sampling import loaded_model
-from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.options import ItemOptions, RuleOptions, SamplingOptions, TextOptions
 from chargpt.terminal import UserError
 from chargpt.training.evaluation import evaluate
 
@@ -116,6 +118,48 @@ def test_a_list_of_texts_is_scored_like_each_alone(model):
     assert model.score(tuple(texts)) == model.score(texts) and model.score([]) == []
 
 
+def test_a_text_of_a_list_that_is_too_short_has_no_loss_and_is_counted(model):
+    with pytest.warns(
+        UserWarning, match=r"2 of 4 texts have less than two .*, the first is text\[1\]=''; their losses are nan"
+    ):
+        losses = model.score(["ab", "", "abcd", "É"], unknown="skip")
+    assert np.isnan(losses).tolist() == [False, True, False, True] and losses[::2] == model.score(["ab", "abcd"])
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda model: model.generate(temprature=1), "generate() .* 'temprature'; did you mean temperature?"),
+        (lambda model: model.generate(["a"], max_new_tokens=1), "generate() .* 'max_new_tokens'; did you mean length?"),
+        (lambda model: model.stream(stops="a"), "stream() .* 'stops'; did you mean stop?"),
+        (lambda model: model.items(lable="a"), "items() .* 'lable'; did you mean label?"),
+        (lambda model: model.items(lines=3), "items() .* 'lines'; use count, label, .*, min_p"),
+        (lambda model: model.score("ab", strid=1), "score() .* 'strid'; did you mean stride?"),
+        (lambda model: chargpt.load(devise="cpu"), "load() .* 'devise'; did you mean device?"),
+        (lambda model: chargpt.train(minuets=1), "train() .* 'minuets'; did you mean minutes?"),
+        (lambda model: chargpt.train(max_iters=1), "train() .* 'max_iters'; did you mean settings={'train.max_steps': ...}?"),
+        (lambda model: chargpt.train(n_layr=1), "train() .* 'n_layr'; did you mean settings={'model.n_layer': ...}?"),
+        (lambda model: chargpt.train(gpuid=1), "train() .* 'gpuid'; did you mean device?"),
+    ],
+)
+def test_a_wrong_keyword_is_named_with_the_right_one(model, call, says):
+    with pytest.raises(TypeError, match=f"^{re.escape(says)}$".replace(r"\.\*", ".*")):
+        call(model)
+
+
+@pytest.mark.parametrize("options", [{"length": 30}, {"lines": 2, "stop": "gh"}, {"length": 0}, {"lines": 3, "unique": True}])
+def test_a_text_comes_in_pieces_as_it_is_written(model, options):
+    for prompt in ("", "ab"):
+        pieces = list(model.stream(prompt, seed=3, temperature=1.0, **options))
+        assert "".join(pieces) == model.generate(prompt, seed=3, temperature=1.0, **options) and all(pieces)
+    assert len(list(model.stream("ab", length=300, seed=3))) > 3
+
+
+def test_the_library_shows_itself_and_nothing_else():
+    assert dir(chargpt) == ["Item", "LoadedModel", "__version__", "load", "train"]
+    assert all(getattr(chargpt, name) for name in dir(chargpt))
+
+
 def test_small_work_uses_one_thread_and_the_number_stays(model, monkeypatch):
     seen, forward = [], GPT.forward
     monkeypatch.setattr(
@@ -185,7 +229,14 @@ def test_characters_that_the_model_does_not_know_can_be_skipped(model):
         (lambda model: model.generate(["a", None]), r"prompt\[1\]=None: use a str"),
         (lambda model: model.generate("É"), "prompt: characters the model has not seen: .* unknown='skip'$"),
         (lambda model: model.score(["ab", "aÉ"]), r"text\[1\]: characters the model has not seen: .* unknown='skip'$"),
-        (lambda model: model.score(["ab", "a"]), r"text\[1\]='a': use at least two characters"),
+        (lambda model: model.next(["ab"]), r"prompt=\['ab'\]: use one str"),
+        (lambda model: model.stream(["ab"]), r"prompt=\['ab'\]: use one str"),
+        (lambda model: model.stream(top_k=-1), "top_k=-1: use a whole number"),
+        (lambda model: model.items(), "items: the run poems was not trained on items; .*settings={'data.items': 'line'}$"),
+        (lambda model: model.items(0), "count=0: use a whole number"),
+        (lambda model: model.items(match="("), r"match='\(': use a regular expression"),
+        (lambda model: model.items(min_length=5, max_length=3), "max_length=3: use at least min_length=5"),
+        (lambda model: model.generate(label="a"), "label: the run poems was not trained on items"),
         (lambda model: model.score(b"ab"), "text=b'ab': use a str, or a list of str"),
         (lambda model: model.score("ab", stride=17), "stride=17: use at most the context, 16"),
         (lambda model: model.score("ab", unknown="no"), "unknown='no': use one of error, skip"),
@@ -214,11 +265,19 @@ def test_a_copy_and_a_pickle_write_and_score_as_the_model(run, precision, copied
 
 def test_an_editor_sees_every_option_with_its_type_and_default():
     first, _ = typing.get_overloads(chargpt.LoadedModel.generate)
-    shown = {name: given for name, given in inspect.signature(first).parameters.items() if name not in ("self", "prompt")}
+    not_of_text = ("self", "prompt", "label")
+    shown = {name: given for name, given in inspect.signature(first).parameters.items() if name not in not_of_text}
     expected = {field.name: (field.default, field.type) for field in dataclasses.fields(SamplingOptions)}
     expected["stop"] = ((), str | Sequence[str])
     assert {name: (parameter.default, parameter.annotation) for name, parameter in shown.items()} == expected
     assert all(parameter.kind == parameter.KEYWORD_ONLY for parameter in shown.values())
+    kinds = {name: kind for name, (_, kind) in expected.items()}
+    assert typing.get_type_hints(TextOptions) == {**kinds, "label": str | None}
+    of_lines = ("length", "lines", "unique", "stop", "keep_stop", "label")
+    assert TextOptions.__annotations__.keys() - RuleOptions.__annotations__.keys() == {*of_lines}
+    parameters = inspect.signature(chargpt.LoadedModel.items).parameters
+    for field in dataclasses.fields(ItemOptions)[1:]:
+        assert parameters[field.name].default == field.default, field.name
     names = {**vars(typing), "os": os, "LoadedModel": chargpt.LoadedModel}  # chargpt imports typing for type checkers alone
     for function in (chargpt.load, chargpt.train):
         hints = typing.get_type_hints(function, names)

@@ -24,6 +24,14 @@ def test_escapes_in_a_stop_text_are_those_of_a_separator(typed, meant):
 
 
 @pytest.mark.parametrize(
+    ("typed", "meant"),
+    [(r"X:1\nM:3/4", "X:1\nM:3/4"), (r"a\tb", "a\tb"), (r"\\n", r"\n"), (r"\begin\x", r"\begin\x"), ("\\", "\\")],
+)
+def test_a_prompt_may_have_line_ends(typed, meant):
+    assert parse_options(["--prompt", typed]).prompt == meant
+
+
+@pytest.mark.parametrize(
     "argv", [["--stop", "\\"], ["--keep-stop"], ["--next", "2", "--lines", "2"], ["--next", "2", "--new"], ["--as", "x"]]
 )
 def test_what_cannot_be_meant_is_named(argv):

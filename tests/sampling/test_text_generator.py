@@ -5,7 +5,7 @@ import torch
 
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.printing import text_of
+from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.text.normalization import TextNormalizer

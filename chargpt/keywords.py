@@ -1,0 +1,63 @@
+"""A wrong keyword of a function of the library is a TypeError that names the right one."""
+
+TYPE_CHECKING = False  # as in typing, whose import takes time
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from typing import Any, TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+
+def named(function: "F") -> "F":
+    """`function`, which takes only the keywords that it names, and those of the record of its `**options` if it has one."""
+    code, record = function.__code__, function.__annotations__.get("options")
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    known = [*own, *(record.__args__[0].__annotations__ if record else ())]
+
+    def call(*given: "Any", **keywords: "Any") -> "Any":
+        for name in keywords:
+            if name not in known:
+                what = f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                raise TypeError(f"{what}; {right_name(name, [name for name in known if name != 'self'])}")
+        return function(*given, **keywords)
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
+        setattr(call, name, getattr(function, name))
+    vars(call)["__wrapped__"] = function  # for inspect.signature
+    return call  # type: ignore[return-value]
+
+
+def right_name(name: str, arguments: "Collection[str]") -> str:
+    """What to write in place of the argument `name`, which a function with these `arguments` does not have."""
+    import difflib
+
+    from chargpt.aliases import ALIASES, Ours
+
+    ours = ALIASES.get(name)
+    close = [ours.name] if isinstance(ours, Ours) else difflib.get_close_matches(name, arguments, n=1, cutoff=0.7)
+    if close and close[0] in arguments:
+        return f"did you mean {close[0]}?"
+    if "settings" in arguments and (keys := keys_like(name)):
+        return f"did you mean settings={{{keys[0]!r}: ...}}?"
+    return f"use {', '.join(arguments)}"
+
+
+def keys_like(name: str) -> list[str]:
+    """The settings that may be meant by `name`, a section.key or a key, which is none."""
+    import difflib
+
+    from chargpt.aliases import ALIASES
+    from chargpt.config import Config, to_dict
+
+    keys = [f"{section}.{key}" for section, values in to_dict(Config()).items() for key in values]
+    last = name.rpartition(".")[2]
+    if (ours := ALIASES.get(last)) in keys:
+        return [str(ours)]
+    if (
+        "." in name
+        and not any(key.endswith(f".{last}") for key in keys)
+        and (close := difflib.get_close_matches(name, keys, n=1))
+    ):
+        return close
+    close = difflib.get_close_matches(last, [key.rpartition(".")[2] for key in keys], n=1)
+    return [key for key in keys if close and key.endswith(f".{close[0]}")]
