@@ -196,7 +196,8 @@ class Session:
         """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
         trainer, train = self.trainer, self.trainer.config.train
         step, name = trainer.progress.step, name_of_stage(trainer.config, self.stage)
-        with self.journal.recording(self.run, trainer.config, progress=trainer.progress, is_new=self.saved is None, name=name):
+        present, is_new = dataclasses.replace(self.settings, values=trainer.config), self.saved is None
+        with self.journal.recording(self.run, present, progress=trainer.progress, is_new=is_new, name=name):
             every = train.log_interval if trainer.runtime.runs_ahead else 1
             left, least = train.max_steps - step, train.min_evaluations
             self.clock = Clock(steps_left=left, deadline=self.deadline, min_evaluations=least, waits_every=every)
