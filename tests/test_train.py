@@ -139,15 +139,26 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys, clock
     rates = [line["lr"] for line in logged(tmp_path / "run") if "lr" in line]
     falling = rates[rates.index(max(rates)) :]
     assert falling == sorted(falling, reverse=True) and falling[-1] < 0.1 * falling[0]
-    lines, told = capsys.readouterr().out.splitlines(), [1_000_000]
-    for line in lines:  # each length that is shown was told before, and each one that is told is shown
-        if found := re.match("speed .*; ([0-9,]+) steps(?: in place of ([0-9,]+))?", line):
-            length, before = (number and int(number.replace(",", "")) for number in found.groups())
-            assert before == (told[-1] if len(told) > 1 else None)
-            told.append(length)
-        elif found := re.match("step [0-9,]+/([0-9,]+)", line):
-            assert int(found[1].replace(",", "")) == told[-1]
-    assert len(told) > 2 and told[-1] == steps
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("speed ")]
+    assert len(told) == 1 and "20.0 ms a step" in told[0]  # though the length was fitted several times
+
+
+@pytest.mark.parametrize("words, most", [([], 2), (["--minutes", "0.4"], 9)])
+def test_the_speed_is_told_again_only_when_it_has_changed_by_half(trainer, capsys, clock, monkeypatch, words, most):
+    """Without a time limit, two disturbances of the same kind are told once."""
+    monkeypatch.setattr(time_budget, "SETTLED_SECONDS", 0.5)
+    advance = Trainer.advance
+
+    def disturbed(trainer: Trainer) -> None:
+        clock.now += 0.08 * (100 <= trainer.progress.step % 400 < 200)
+        advance(trainer)
+
+    monkeypatch.setattr(Trainer, "advance", disturbed)
+    assert trainer("train.max_steps=700", "train.eval_interval=5000", "train.log_interval=1", *words) == 0
+    found = re.findall("(?m)^(speed|slow) +([0-9.]+) ms a step", capsys.readouterr().out)
+    assert found[:2] == [("speed", "20.0"), ("slow", "100.0")] and len(found) <= most
+    speeds = [float(speed) for _, speed in found]
+    assert all(not 1 / 1.5 < now / before < 1.5 for before, now in zip(speeds, speeds[1:]))
 
 
 @pytest.mark.parametrize("minutes", [None, 0.05])

@@ -59,21 +59,19 @@ class HeadFacts:
         fitting = [p for p, score in scores.items() if score >= max(MIN_SCORE, MIN_TIMES * self.chance[p])]
         return max(fitting, key=lambda pattern: scores[pattern], default="")
 
-    def most_telling(self) -> tuple[int, int]:
-        """The layer and the head that a reader sees first: of those named after a pattern, the one with the highest score.
+    def most_telling(self) -> tuple[int, int, str]:
+        """The layer and the head that a reader sees first, and its pattern: the one with the score the most above chance.
 
-        The character before, and the character itself, count only where no head is named after another pattern. Without any
-        named head, it is the one whose score is the most above that of chance.
+        The character before counts only where no other pattern has MIN_TIMES the score of chance. On a text too short for any
+        pattern, it is the first head, without one.
         """
-        layers, heads = self.entropy.shape
-        every = [(layer, head) for layer in range(layers) for head in range(heads)]
-        names = {place: name for place in every if (name := self.name(*place))}
-        for wanted in ({*self.scores} - {"previous", "itself"}, {"previous"}):
-            found = [place for place in every if names.get(place) in wanted]
-            if found:
-                return max(found, key=lambda place: self.scores[names[place]][place])
-        gains = [scores - self.chance[name] for name, scores in self.scores.items() if name != "itself"]
-        return max(every, key=lambda place: max((gain[place] for gain in gains), default=0.0))
+        for names in (self.scores.keys() - {"previous", "itself"}, {"previous"} & self.scores.keys()):
+            found = [(name, divmod(int(self.scores[name].argmax()), self.entropy.shape[1])) for name in names]
+            scores = {(*place, name): self.scores[name][place] - self.chance[name] for name, place in found}
+            clear = {place: gain for place, gain in scores.items() if gain >= (MIN_TIMES - 1) * self.chance[place[2]]}
+            if clear:
+                return max(sorted(clear), key=lambda place: clear[place])
+        return 0, 0, ""
 
 
 def measure_heads(weights: Tensor, characters: Sequence[str]) -> HeadFacts:

@@ -23,7 +23,7 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import ItemMarks
-from chargpt.text.report import split_problems
+from chargpt.text.report import about_repeats, split_problems
 from chargpt.text.suffix_array import SuffixIndex
 from chargpt.text.tokenizer import Tokenizer
 
@@ -91,7 +91,7 @@ class RunReport:
     corpus: list[Notice] = field(default_factory=list)  # about the text
     training_characters: int | None = None
     fingerprint: str = ""  # of the text and its split
-    split_problems: list[str] = field(default_factory=list)  # why its validation loss does not say how good it is
+    about_split: list[str] = field(default_factory=list)  # why its validation loss does not say how good it is
     excerpt: str = ""
     ngram_loss: float | None = None  # the loss of an n-gram model, nats per character
     scored: int = 0  # predicted characters that the losses and the lines are measured on
@@ -187,7 +187,7 @@ def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, A
     about = {
         "corpus": corpus.describe()[1:],
         "training_characters": len(corpus.train),
-        "split_problems": [str(problem) for problem in split_problems(corpus)],
+        "about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)],
         "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
     }
     if not corpus.is_validated:

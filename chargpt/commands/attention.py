@@ -1,15 +1,33 @@
 """`python -m chargpt attention`: what the heads of a model attend to on a text, as one HTML page."""
 
+import re
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_run_options, add_text_option, load_run, page_file, part_of_text, run_verb, verb_parser
+from chargpt.commands.frame import (
+    add_run_options,
+    add_text_option,
+    corpus_of_run,
+    load_run,
+    page_file,
+    part_of_text,
+    run_verb,
+    verb_parser,
+)
+from chargpt.errors import UserError
 from chargpt.terminal import log, one_line, shown, whole_number
 
+if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    from chargpt.text.corpus import Corpus
+
 MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
+
+SEARCHED = 1000  # characters of the validation split in which a beginning is looked for
+BEGINNINGS = (r"\n\s*\n(?=\S)", r"\n(?=\S)", r"[.!?]\W?\s+(?=\S)", r"\s(?=\S)")  # of paragraphs, lines, sentences, words
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,7 +40,13 @@ def main(argv: Sequence[str]) -> int:
     )
     add_run_options(parser)
     add_text_option(parser)
-    parser.add_argument("--start", type=whole_number(0), default=0, metavar="N", help="begin after N characters (default: 0)")
+    parser.add_argument("--text", dest="words", metavar="WORDS", help="look at these words, in place of a TEXT")
+    parser.add_argument(
+        "--start",
+        type=whole_number(0),
+        metavar="N",
+        help="begin after N characters (default: 0, and in the validation split where a paragraph, line or sentence begins)",
+    )
     parser.add_argument(
         "--length", type=whole_number(1), metavar="N", help="at most N characters (default and limit: the context of the model)"
     )
@@ -43,7 +67,11 @@ def write_page(options: Namespace) -> None:
     started = time.monotonic()
     config = loaded.model.config
     length = min(config.block_size, int((MAX_WEIGHTS / (config.n_layer * config.n_head)) ** 0.5), options.length or sys.maxsize)
-    ids, place = part_of_text(options.text, loaded, start=options.start, length=length)
+    if options.text is not None and options.words is not None:
+        raise UserError(f"--text: given with the file {shown(options.text)}; leave one of them out")
+    is_own = options.text is not None or options.words is not None
+    start = options.start if options.start is not None else 0 if is_own else beginning(corpus_of_run(loaded), length=length)
+    ids, place = part_of_text(options.text, loaded, start=start, length=length, words=options.words)
     weights = loaded.model.attention(ids[None].to(loaded.model.token_embedding.weight.device))[:, 0].float().cpu()
     characters = characters_of(ids.numpy(), loaded.tokenizer)
     facts = measure_heads(weights, characters)
@@ -54,3 +82,15 @@ def write_page(options: Namespace) -> None:
     seconds = time.monotonic() - started
     log(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB in {seconds:.1f} s")
     print(one_line(shown(options.out)))
+
+
+def beginning(corpus: "Corpus", *, length: int) -> int:
+    """The place in the validation split where a paragraph, or else a line, sentence or word begins, `length` before its end."""
+    from chargpt.analysis.characters import characters_of
+
+    if corpus.marks is not None:  # it begins with an item
+        return 0
+    part = corpus.val[: max(0, min(SEARCHED, len(corpus.val) - length))]
+    text = "".join(character[0] for character in characters_of(part, corpus.tokenizer))
+    found = (re.search(pattern, text) for pattern in BEGINNINGS)
+    return next((match.end() for match in found if match), 0)

@@ -135,24 +135,26 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: Sequence[st
     return list_items(texts, dataclasses.replace(data, val_text=""), root=project_root())
 
 
-def part_of_text(text: str | None, loaded: "LoadedModel", *, start: int, length: int, least: int = 1) -> tuple["Tensor", str]:
+def part_of_text(
+    text: str | None, loaded: "LoadedModel", *, start: int, length: int, least: int = 1, words: str | None = None
+) -> tuple["Tensor", str]:
     """At most `length` ids (T,) of a text from `start` on, and a line that says which. Raises UserError below `least`.
 
-    `text` is a file, or - for standard input; None is the validation split of the run's text. Characters that the model does
-    not know are left out.
+    `text` is a file, or - for standard input; None is the validation split of the run's text. `words` are a text themselves.
+    Characters that the model does not know are left out.
     """
     import numpy as np
     import torch
 
     from chargpt.sampling.prompt import encode_prompt, read_prompt
 
-    if text is None:
+    if text is None and words is None:
         ids, name = corpus_of_run(loaded).val, "the validation split"
         if not len(ids):
             raise UserError(f"{loaded.run}: has no validation split, since all of its text is for training; give a TEXT")
     else:
-        ids = np.array(encode_prompt(read_prompt("", text), loaded.tokenizer, unknown="skip"), np.int64)
-        name = "standard input" if text == "-" else shown(text)
+        ids = np.array(encode_prompt(read_prompt(words or "", text), loaded.tokenizer, unknown="skip"), np.int64)
+        name = "your text" if text is None else "standard input" if text == "-" else shown(text)
     part = torch.from_numpy(ids[start : start + length].astype(np.int64))
     if len(part) < least:
         known = f"{len(part)} of its characters are known to the model" + (f" after the first {start:,}" if start else "")

@@ -224,17 +224,19 @@ function show(index) {
   shown = (index + maps.length) % maps.length;
   const map = maps[shown];
   byId("chosen").value = shown;
-  byId("pattern").textContent = map.name && `pattern: ${map.name}`;
+  const [layer, head, leaning] = facts.first, isFirst = map.layer === layer && map.head === head;
+  byId("pattern").classList.toggle("named", Boolean(map.name));  // a phone shows the name in the list alone
+  byId("pattern").textContent = map.name ? `pattern: ${map.name}` : isFirst && leaning ? `most like: ${leaning}` : "";
   maps.forEach((other, i) => other.button.setAttribute("aria-pressed", i === shown));
   for (const row of byId("measures").tBodies[0].rows) row.classList.toggle("chosen", Number(row.dataset.map) === shown);
   drawMap();
   redraw();
 }
 
-// The character to begin with: of the text after its first quarter, that whose attention is the most on one character. For a
-// head that follows another pattern than the character before, the last two characters do not count.
+// The character to begin with: of the text after its first quarter, that whose attention is the most on one character. The last
+// two characters count only for a head that follows the character before.
 function clearest(map) {
-  const least = map.name && map.name !== "previous" && map.name !== "itself" ? 2 : 0, weights = weightsOf(map);
+  const least = ["previous", "itself"].includes(map.name) ? 0 : 2, weights = weightsOf(map);
   let best = T - 1, most = -1;
   for (let t = Math.floor(T / 4); t < T; t++) {
     for (let s = 0; s <= t - least; s++) if (level(weights, t, s) > most) [best, most] = [t, level(weights, t, s)];

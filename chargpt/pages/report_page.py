@@ -241,7 +241,7 @@ def result(run: RunReport) -> str:
     training = [loss for step, loss in run.log.curve("train/loss") if step <= run.step][-1:]
     if training and training[0] < run.val_loss / 2:
         sentences.append(f"The training loss is {training[0]:.2f}: the model has memorised a part of its text")
-    sentences += [f"{problem[0].upper()}{problem[1:]}" for problem in run.split_problems]
+    sentences += [f"{said[0].upper()}{said[1:]}" for said in run.about_split]
     return " ".join(f"{sentence}." for sentence in sentences)
 
 

@@ -1,7 +1,6 @@
 """How long a run is, in steps and in time: the clock of a training measures its speed and fits it to --minutes."""
 
 import contextlib
-import math
 import time
 from collections.abc import Iterator
 
@@ -16,10 +15,8 @@ from chargpt.planning.time_model import (
 
 # Seconds of steps after which the speed is known.
 SETTLED_SECONDS = 3.0
-# Steps are slow if they take this many times as long as the fastest one, or longer.
+# Steps are slow if they take more than this many times as long as the user was told.
 SLOW = 2.0
-# They have recovered if they take this many times as long, or less.
-RECOVERED = 1.5
 # The length is fitted again if the speed has changed by this factor or more.
 CHANGED = 1.5
 # Windows of SETTLED_SECONDS for which steps are slower than expected before the run is made shorter, at least.
@@ -58,19 +55,17 @@ class Clock:
         self.seconds = 0.0  # in steps, without the first ones
         self.evaluation_seconds = 0.0  # of an evaluation with what follows it: the faster of the last two
         self.seconds_per_step = 0.0  # as last measured
+        self.lately = 0.0  # seconds per step in the faster half of the last window
         self.reserve = 0.0  # seconds for what precedes and follows the training, as last measured
         self._steps_left, self._min_evaluations, self._waits_every = steps_left, min_evaluations, waits_every
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
         self._measured = self._lap = self._window_start = (SETTLING_STEPS, 0.0)
         self._evaluations: list[float] = []  # seconds of the last two
         self._window: list[float] = []  # seconds of each step in the present window
-        self._speed = 0.0  # seconds per step in the faster half of the last window
-        self._fastest = math.inf  # the least of these
         self._expected = 0.0  # seconds per step, as last measured for the length; 0 before it
         self._slower_since = 0.0  # `seconds` when steps became slower than expected, by CHANGED or more
         self._has_changed = False  # from what is expected, by CHANGED or more
         self._changes_left = MAX_CHANGES
-        self._is_slow = self._has_slowed = False
         self._last = time.perf_counter()
         self._most_reserve = 0.0 if deadline is None else max(0.0, deadline - self._last) * OVERHEAD_SHARE
 
@@ -90,12 +85,8 @@ class Clock:
         """Take the speed of the steps in the window, and begin the next window."""
         every = min(self._waits_every, len(self._window))
         means = [sum(self._window[at : at + every]) / every for at in range(0, len(self._window) - every + 1, every)]
-        self._speed, was_slow = _faster_half(means), self._is_slow
-        mean = sum(self._window) / len(self._window)
-        self._fastest = min(self._fastest, self._speed)
-        self._is_slow = self._speed > (RECOVERED if was_slow else SLOW) * self._fastest
-        self._has_slowed = self._has_slowed or (self._is_slow and not was_slow)
-        if self._speed <= CHANGED * self._expected:
+        self.lately, mean = _faster_half(means), sum(self._window) / len(self._window)
+        if self.lately <= CHANGED * self._expected:
             self._slower_since = self.seconds
         left = 0.0 if self.deadline is None else self.deadline - self._last
         is_slower = self.seconds - self._slower_since >= max(SLOWER_WINDOWS * SETTLED_SECONDS, SLOWER_SHARE * left)
@@ -179,14 +170,6 @@ class Clock:
             return 0.0
         self._lap = (self.steps, self.seconds)
         return steps / seconds
-
-    def slowdown(self) -> str:
-        """A message when steps have begun to take more than twice as long as before, once until they recover; else empty."""
-        if not self._has_slowed:
-            return ""
-        self._has_slowed = False
-        now, before = 1000 * self._speed, 1000 * self._fastest
-        return f"{now:.1f} ms a step, {before:.1f} before: the machine is busy with other work, or too hot"
 
     def seconds_left(self, *, is_undecided: bool = False) -> float | None:
         """What is left of --minutes until the run's length has been fitted to them; None afterwards, and without them.

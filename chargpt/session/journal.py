@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from chargpt.config import Config, to_dict
+from chargpt.config import Settings, Source, to_dict
 from chargpt.errors import Words
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run
@@ -21,6 +21,9 @@ from chargpt.training.trainer import Step
 # The validation loss of the best checkpoint so far. TensorBoard's HParams shows the last value of the first five metrics in
 # the order of their names: this name comes first.
 BEST = "best/val_loss"
+# Settings that it shows of every run, beside those that the user gave. Those that differ come first, then all by their names,
+# in five columns; the losses follow. So with few settings, a window of 1,280 pixels shows the first loss.
+COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
 
 
 class Journal:
@@ -50,7 +53,9 @@ class Journal:
     # Metrics and progress bar
 
     @contextlib.contextmanager
-    def recording(self, run: Run | None, config: Config, *, progress: Progress, is_new: bool, name: str = "") -> Iterator[None]:
+    def recording(
+        self, run: Run | None, settings: Settings, *, progress: Progress, is_new: bool, name: str = ""
+    ) -> Iterator[None]:
         """Record a model of `run` in this block, as it is at `progress`. If it is not new, everything up to there is recorded.
 
         The `name` is shown before its steps. Without a run, in a process that is not the first one, nothing is recorded or
@@ -65,9 +70,9 @@ class Journal:
             stage=run.stage,
             first_step=progress.first_step,
             step=-1 if is_new else progress.step,
-            settings=compared_settings(config),
+            settings=compared_settings(settings),
         )
-        self._bar = ProgressBar(step=progress.step, total=config.train.max_steps, name=name)
+        self._bar = ProgressBar(step=progress.step, total=settings.values.train.max_steps, name=name)
         try:
             yield
         finally:
@@ -131,12 +136,14 @@ class Journal:
             self._metrics.flush()
 
 
-def compared_settings(config: Config) -> dict[str, float | str]:
-    """The settings that decide what a run learns and that stay as they are, by which TensorBoard compares runs.
+def compared_settings(settings: Settings) -> dict[str, float | str]:
+    """The settings by which TensorBoard compares runs: those that the user gave, and COMPARED.
 
-    The number of steps is not among them: --minutes decides it later, and a resumed run may change it.
+    Only those that decide what a run learns and that stay as they are: the number of steps is not among them, since --minutes
+    decides it later, and a resumed run may change it.
     """
-    tree = to_dict(config)
+    tree = to_dict(settings.values)
     tree["train"] = {name: tree["train"][name] for name in ("batch_size", "accumulate", "seed")}
-    settings = {f"{section}.{name}": value for section in ("model", "optim", "train") for name, value in tree[section].items()}
-    return {name: value if isinstance(value, (int, float)) else str(value) for name, value in settings.items()}
+    values = {f"{section}.{name}": value for section in ("model", "optim", "train") for name, value in tree[section].items()}
+    chosen = {name for name in values if settings.sources.get(name) is Source.USER or name in COMPARED}
+    return {name: value if isinstance(value, (int, float)) else str(value) for name, value in values.items() if name in chosen}

@@ -16,6 +16,7 @@ from chargpt.session.session import Session
 from chargpt.session.stages import name_of_stage
 from chargpt.terminal import escape_controls, notice, plural, screen, shown
 from chargpt.text.corpus import Corpus
+from chargpt.text.report import about_repeats
 from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import never_falls
 from chargpt.training.trainer import NotFinite
@@ -60,7 +61,8 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     if not is_last:
         return 0
     if progress.val_loss is not None:
-        notice("result", what_happened(progress, trainer.config, ngram_loss=session.corpus.facts.ngram_loss))
+        happened = what_happened(progress, trainer.config, ngram_loss=session.corpus.facts.ngram_loss)
+        notice("result", "; ".join([happened, *about_repeats(session.corpus)]))
     if better := better_way(session.options, trainer.config, session.corpus, progress):
         notice("better", better)
     if not interrupt.came_here:

@@ -18,7 +18,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.pages.report_page import REPORT
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.clock import CHANGED, Clock
+from chargpt.planning.clock import CHANGED, SLOW, Clock
 from chargpt.planning.teachers import seconds_of_stage
 from chargpt.planning.time_model import TimeModel, describe_training, longest_run
 from chargpt.runs.checkpoint import Checkpoint
@@ -47,8 +47,6 @@ from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
 MAX_ROLLBACKS = 3
 # Characters of a sample before the first evaluation after step 0.
 EARLY_SAMPLE = 100
-# Notices on the speed of a run, at most, and on its slowing down.
-MAX_TOLD = 2
 
 
 @dataclass(kw_only=True)
@@ -72,8 +70,7 @@ class Session:
     time_model: TimeModel | None = None  # of the plan
     is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
     choices: Sequence[Notice] = ()  # for the user, after the model and the time are described
-    told_speeds: list[float] = field(default_factory=list)  # seconds per step, as the user was told
-    told_slow: int = 0  # how often the user was told that the machine has become slow
+    told_speed: float = 0.0  # seconds per step, as the user was last told; 0: not yet
     clock: Clock = field(init=False)  # while the run is recorded
     writer: SampleWriter = field(init=False)
 
@@ -198,7 +195,8 @@ class Session:
         """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
         trainer, train = self.trainer, self.trainer.config.train
         step, name = trainer.progress.step, name_of_stage(trainer.config, self.stage)
-        with self.journal.recording(self.run, trainer.config, progress=trainer.progress, is_new=self.saved is None, name=name):
+        present, is_new = dataclasses.replace(self.settings, values=trainer.config), self.saved is None
+        with self.journal.recording(self.run, present, progress=trainer.progress, is_new=is_new, name=name):
             every = train.log_interval if trainer.runtime.runs_ahead else 1
             left, least = train.max_steps - step, train.min_evaluations
             self.clock = Clock(steps_left=left, deadline=self.deadline, min_evaluations=least, waits_every=every)
@@ -211,9 +209,9 @@ class Session:
         trainer.notices.clear()
         speed = self.clock.steps_per_second() * trainer.config.chars_per_step
         journal.record_training(trainer.progress.step, trainer.progress.take_mean_loss(), report, chars_per_second=speed)
-        if (slower := self.clock.slowdown()) and self.told_slow < MAX_TOLD:
-            self.told_slow += 1
-            journal.notice("slow", slower)
+        if 0 < SLOW * self.told_speed < self.clock.lately:
+            now, before, self.told_speed = 1000 * self.clock.lately, 1000 * self.told_speed, self.clock.lately
+            journal.notice("slow", f"{now:.1f} ms a step, {before:.1f} before: the machine is busy with other work, or too hot")
 
     # What is due
 
@@ -340,27 +338,16 @@ class Session:
             journal.set_total(max_steps)
         max_steps = trainer.config.train.max_steps
         clock_.set_length(step, max_steps)
-        is_first = not self.told_speeds
-        has_changed = max_steps != before.train.max_steps and not is_first
-        if self._is_news(clock_.seconds_per_step) or has_changed:
+        if not 1 / CHANGED < clock_.seconds_per_step / (self.told_speed or math.inf) < CHANGED:  # the first one, and news
+            self.told_speed = clock_.seconds_per_step
             left = clock_.time_model.duration(max_steps - step, interval=trainer.config.steps_between_evaluations)
-            each = f"{1000 * clock_.seconds_per_step:.1f} ms a step"
-            instead = f" in place of {before.train.max_steps:,}" if has_changed else ""
-            journal.notice("speed", f"{each}; {max_steps:,} steps{instead}, done in {clock(left)}")
+            journal.notice("speed", f"{1000 * self.told_speed:.1f} ms a step; {max_steps:,} steps, done in {clock(left)}")
         if self.deadline is None:
             return
         if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
             self.save()
         if self.run is not None and (problem := self.run.write_config(trainer.config)):
             journal.notice("warning", problem)
-
-    def _is_news(self, seconds_per_step: float) -> bool:
-        """Whether to tell this speed: the first one, and one that has changed, twice in all."""
-        is_news = not self.told_speeds or not 1 / CHANGED < seconds_per_step / self.told_speeds[-1] < CHANGED
-        if not is_news or len(self.told_speeds) >= MAX_TOLD:
-            return False
-        self.told_speeds.append(seconds_per_step)
-        return True
 
     # How a run goes on after a step that was not finite
 

@@ -36,7 +36,7 @@ def examine(corpus: Corpus) -> list[Notice]:
     """Notices on the text: rarest and odd characters, repeated lines, and the bits per character to beat.
 
     Further ones tell of characters that look the same, and warn of files that are read as they are although they have a
-    structure, of a sorted list, and if too much of the validation split is in the training split as well.
+    structure, and of a sorted list.
     """
     facts = corpus.facts
     if not corpus.is_validated:
@@ -53,6 +53,7 @@ def examine(corpus: Corpus) -> list[Notice]:
         _odd(corpus),
         *_forms(corpus),
         Notice("repeats", f"{facts.repeated:.1%} of the training split is repeated lines; {copies}{estimate}", "detail"),
+        *(Notice("note", note) for note in about_repeats(corpus)),
         *(Notice("warning", warning) for warning in warnings),
         Notice("to beat", f"{bits}; as a loss, the n-gram model has {facts.ngram_loss:z.2f}{estimate}", "detail"),
     ]
@@ -67,10 +68,6 @@ def split_problems(corpus: Corpus) -> list[Words]:
         lines = f"those from {facts.sorted_from!r} to {facts.sorted_to!r}, unlike the training split"
         what = f"the lines are in alphabetical order, so the validation split is only {lines}"
         problems.append(Message(what, "; add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split"))
-    if facts.shared > MAX_OVERLAP:
-        what = f"{facts.shared:.0%} of the validation split is lines of the training split, more than 20%"
-        fix = "remove the copies from the text, or set data.val_text to another text"
-        problems.append(f"{what}: the validation loss will be too low; {fix}")
     if not problems and corpus.other_split and facts.is_split_other:
         kind, split = "harder" if facts.is_split_harder else "easier", Option("data.split", corpus.other_split)
         what = f"the validation split is {kind} than the rest of the text"
@@ -79,6 +76,13 @@ def split_problems(corpus: Corpus) -> list[Words]:
         said = Message(f"{what}: {own}, and {spread}; for a validation split from all over, add ", split)
         problems.append(said)
     return problems
+
+
+def about_repeats(corpus: Corpus) -> list[str]:
+    """What many lines that both splits have mean for the validation loss: a note, for they are no fault of a text."""
+    what = f"lines repeat, as refrains do ({corpus.facts.shared:.0%} of the validation split is lines of the training split)"
+    is_much = corpus.is_validated and corpus.facts.shared > MAX_OVERLAP
+    return [f"{what}; the loss then also measures memory"] * is_much
 
 
 def _rare_labels(corpus: Corpus) -> list[Words]:

@@ -84,15 +84,17 @@ def test_brackets_and_quotes_are_matched(text, places):
 @pytest.mark.parametrize(
     "same, expected",
     [
-        ([[0.1, 0.5], [0.6, 0.2]], (1, 0)),  # named after a pattern of its own
-        ([[0.1, 0.2], [0.1, 0.2]], (0, 1)),  # none is: the one that looks most at the character before
+        ([[0.1, 0.5], [0.6, 0.2]], (1, 0, "same")),
+        ([[0.1, 0.2], [0.1, 0.12]], (0, 1, "same")),  # below what gives a name, but four times as much as by chance
+        ([[0.06, 0.09], [0.07, 0.05]], (0, 1, "previous")),  # no other pattern is clear: the one that looks most there
     ],
 )
 def test_the_most_telling_head_has_the_strongest_pattern_beyond_its_neighbour(same, expected):
     scores = {"itself": [[0.0, 0.1], [0.0, 0.9]], "previous": [[0.7, 0.95], [0.1, 0.1]], "same": same}
     arrays = {name: np.array(values) for name, values in scores.items()}
-    facts = HeadFacts(entropy=np.zeros((2, 2)), distance=np.zeros((2, 2)), scores=arrays, chance=dict.fromkeys(arrays, 0.05))
-    assert facts.most_telling() == expected
+    none = {"entropy": np.zeros((2, 2)), "distance": np.zeros((2, 2))}
+    assert HeadFacts(**none, scores=arrays, chance=dict.fromkeys(arrays, 0.05)).most_telling() == expected
+    assert HeadFacts(**none, scores={}, chance={}).most_telling() == (0, 0, "")
 
 
 def test_each_head_has_its_place():

@@ -1,27 +1,50 @@
 """The verb writes a page of the text that is asked for."""
 
+import dataclasses
+import re
+
 import pytest
 
 from chargpt.commands import attention
 from chargpt.terminal import UserError
+from chargpt.text.tokenizer import Tokenizer
 
 
 def test_a_page_of_the_validation_split_or_of_a_file(run, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert attention.main([str(run), "--out", str(out)]) == 0
     said = capsys.readouterr().err
-    assert "characters 1 to 16 of the validation split (1,200)" in said and "replaces" not in said
+    assert re.search(r"characters (\d+) to (\d+) of the validation split \(1,200\)", said) and "replaces" not in said
     assert "of the validation split" in out.read_text(encoding="utf-8")
     (tmp_path / "a.txt").write_text("The sea \x1b\u202e and the stone")
     assert attention.main([str(run), str(tmp_path / "a.txt"), "--out", str(out), "--start", "4", "--length", "5"]) == 0
     said = capsys.readouterr().err
     assert "characters 5 to 9 of" in said and "page.html: replaces an older page" in said and "--out" in said
     assert "\x1b" not in said and "\u202e" not in said
+    assert attention.main([str(run), "--text", "The sea and I", "--out", str(out)]) == 0
+    assert "characters 1 to 13 of your text (13)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content, first",
+    [
+        ("ing.\n\nThe sea. A stone", "The"),
+        ("ing?' A stone\nThe sea", "The"),
+        ("ing?' A stone", "A"),
+        ("ing stones", "stones"),
+        ("ing", "ing"),
+    ],
+)
+def test_a_page_begins_where_a_paragraph_line_sentence_or_word_does(corpus, content, first):
+    tokenizer = Tokenizer("".join(sorted(set(content))))
+    split = dataclasses.replace(corpus, tokenizer=tokenizer, val=tokenizer.encode(content))
+    assert content[attention.beginning(split, length=1) :].startswith(first)
+    assert attention.beginning(split, length=len(content)) == 0
 
 
 def test_the_number_of_weights_is_bounded(run, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(attention, "MAX_WEIGHTS", 2 * 9 * 9)
-    assert attention.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
+    assert attention.main([str(run), "--start", "0", "--out", str(tmp_path / "page.html")]) == 0
     assert "characters 1 to 9 of" in capsys.readouterr().err
 
 
@@ -31,6 +54,7 @@ def test_mistakes_are_one_line(run, tmp_path):
     for arguments, message in [
         ([str(run), "--out", str(tmp_path)], "is a folder"),
         ([str(run), str(tmp_path / "none.txt")], "none.txt"),
+        ([str(run), str(tmp_path / "short.txt"), "--text", "sea"], "--text: given with the file .*leave one of them out"),
         ([str(run), "--start", "5000"], r"at least 1 are needed; use --start \d+ or less"),
         ([str(run), str(tmp_path / "short.txt"), "--start", "5000"], "at least 1 are needed; leave --start out"),
         ([str(run), str(tmp_path / "empty.txt"), "--start", "5"], "at least 1 are needed; give a longer text"),

@@ -108,6 +108,7 @@ def test_the_page_follows_the_mouse_and_the_keyboard(opened):
     page.keyboard.press("PageDown")
     assert page.locator("#chosen").input_value() == "0"  # after the last head, the mean of all
     page.locator("#grid button").nth(3).click()
+    page.get_by_role("heading", name="Measures").click()
     assert page.locator("tr.chosen").inner_text().startswith("1.2")
 
 
@@ -115,6 +116,7 @@ def test_the_page_follows_the_mouse_and_the_keyboard(opened):
 def test_the_page_fits_a_phone(opened, scheme):
     page = opened(random_weights(60), "Lorem ipsum " * 5, viewport={"width": 360, "height": 740}, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.get_by_role("heading", name="Measures").click()
     table = page.locator(".wide", has=page.locator("#measures"))
     assert table.evaluate("e => e.scrollWidth > e.clientWidth && getComputedStyle(e).backgroundImage.includes('gradient')")
     table.evaluate("e => { e.scrollLeft = 100; }")

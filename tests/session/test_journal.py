@@ -7,7 +7,7 @@ from helpers import logged
 from session_helpers import opened
 
 import train
-from chargpt.config import Config
+from chargpt.config import Settings, Source
 from chargpt.kernels.compiler import how_to_install
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run
@@ -46,7 +46,7 @@ def test_warnings_about_the_text_are_never_hidden(tmp_path, capsys):
     (tmp_path / "odd.txt").write_text("It was cafÃ© time\u200b again, said line after line.\n" * 200, encoding="utf-8")
     arguments = [str(tmp_path / "odd.txt"), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
     said = "\n".join(before_training(arguments, capsys))
-    assert "warning  " in said and "Ã©" in said and "invisible" in said
+    assert "lines repeat" in said and "Ã©" in said and "invisible" in said
 
 
 def test_without_a_c_compiler_one_line_says_what_to_do(text, tmp_path, capsys, no_compiler):
@@ -70,7 +70,7 @@ def test_a_resumed_run_says_few_lines_and_keeps_the_details_of_its_beginning(tex
 
 def test_losses_and_samples_are_recorded_once(tmp_path):
     journal = Journal()
-    with journal.recording(Run(tmp_path), Config(), progress=Progress(), is_new=True):
+    with journal.recording(Run(tmp_path), Settings(), progress=Progress(), is_new=True):
         journal.record_evaluation(0, 2.0, sample="text")
         journal.advance_bar()
         journal.record_training(20, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=0.0)
@@ -82,7 +82,13 @@ def test_losses_and_samples_are_recorded_once(tmp_path):
     assert third == {"stage": 1, "step": 20, "val/loss": math.log(2), "val/bits_per_char": 1.0, "novelty/longest_copy": 7.0}
 
 
-def test_runs_are_compared_by_what_decides_their_learning_and_never_changes():
-    settings = compared_settings(Config())
-    assert settings["optim.learning_rate"] == 3e-3 and settings["optim.betas"] == "[0.9, 0.99]" and "model.n_layer" in settings
-    assert {name for name in settings if name.startswith("train.")} == {"train.batch_size", "train.accumulate", "train.seed"}
+def test_runs_are_compared_by_what_was_given_and_by_what_the_program_chooses():
+    assert compared_settings(Settings()) == {"model.n_embd": 128, "model.n_layer": 4, "optim.learning_rate": 3e-3}
+    given = {"optim": {"betas": [0.9, 0.95]}, "train": {"seed": 7, "max_steps": 9}, "checkpoint": {"keep": 4}}
+    added = (
+        compared_settings(Settings().give(given, source=Source.USER, where="")).items() - compared_settings(Settings()).items()
+    )
+    assert dict(added) == {"optim.betas": "[0.9, 0.95]", "train.seed": 7}
+    assert (
+        compared_settings(Settings().give(given, source=Source.PRESET, where="")).keys() == compared_settings(Settings()).keys()
+    )
