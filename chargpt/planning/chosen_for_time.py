@@ -31,7 +31,6 @@ from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
-from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer
 
 # Epochs from which a run ends early if the model begins to memorise its text.
@@ -396,7 +395,7 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
         config = dataclasses.replace(config, train=train)
     seconds: list[float] = []
     together, first = (TIMED_TOGETHER, WARM_UP + 1) if runtime.runs_ahead else (1, 1)
-    with runtime.applied(), ThreadSpinning(runtime):
+    with runtime.applied():
         with torch.device(runtime.device if runtime.runs_ahead else "cpu"):  # a GPU is faster at random weights, too
             model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
         trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(teachers))
