@@ -25,7 +25,6 @@ from chargpt.session.result import conclude, give_up
 from chargpt.session.session import Session
 from chargpt.terminal import best_effort_output
 from chargpt.training.parallel import Group, join_group
-from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import NotFinite
 
 
@@ -75,20 +74,19 @@ def train(session: Session, interrupt: Interrupt) -> int:
     runtime = session.trainer.runtime
     with runtime.applied():  # also for the best sample and the report
         session.describe_run()  # times some steps, prints, and writes config.yaml; of a new run, details.txt too
-        with ThreadSpinning(runtime) as spinning:  # threads spin while the machine is idle, and sleep while it is busy
-            while True:
-                try:
-                    take_steps(session, interrupt, spinning)
-                    break
-                except NotFinite as problem:
-                    if not session.can_roll_back:
-                        return give_up(session, problem)
-                    session.roll_back(problem)
-            session.trainer.release()
-            return conclude(session, interrupt)
+        while True:
+            try:
+                take_steps(session, interrupt)
+                break
+            except NotFinite as problem:
+                if not session.can_roll_back:
+                    return give_up(session, problem)
+                session.roll_back(problem)
+        session.trainer.release()
+        return conclude(session, interrupt)
 
 
-def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning) -> None:
+def take_steps(session: Session, interrupt: Interrupt) -> None:
     """The loop, until the run is finished or a signal came. A step, an evaluation and a save may raise NotFinite."""
     with session.recording() as clock:
         while True:
@@ -104,8 +102,7 @@ def take_steps(session: Session, interrupt: Interrupt, spinning: ThreadSpinning)
                     session.save()
             if session.trainer.is_finished or due.is_stopping:  # after a signal during the save, one more step is saved
                 return
-            with spinning.watch():
-                session.trainer.advance()
+            session.trainer.advance()
             session.trainer.progress.seconds += clock.step_done()
             session.journal.advance_bar()
             if session.due(interrupt).record:

@@ -36,7 +36,7 @@ READS_ENVIRONMENT = {
     "chargpt/project.py": "the user's folder for caches, as XDG and Windows name it",
     "chargpt/training/runtime.py": "sets what cuBLAS needs for runtime.deterministic",
     "chargpt/planning/cli.py": "torchrun's WORLD_SIZE, to refuse --find-lr",
-    "chargpt/training/thread_spinning.py": "OpenMP's own variables, which the user may have set and which then stay",
+    "chargpt/launch.py": "OpenMP's own variables, which the user may have set and which then stay",
 }
 
 

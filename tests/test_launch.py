@@ -132,3 +132,18 @@ train.main([{str(text)!r}, "--run", {str(tmp_path / "run")!r}, {f"data.cache={tm
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 5 and done.stdout.splitlines()[-1] == "", done.stderr
+
+
+@pytest.mark.parametrize(
+    "given, spins", [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")]
+)
+def test_threads_of_a_training_sleep_soon_unless_the_user_decides(given, spins, tmp_path):
+    """OpenMP reads its variables when torch is imported, so they are set by then."""
+    (tmp_path / "torch.py").write_text("import os\nspins = os.environ.get('GOMP_SPINCOUNT')\n")
+    (tmp_path / "program.py").write_text("import torch\ndef main():\n    print(torch.spins)\n")
+    unset = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    environment = {name: value for name, value in os.environ.items() if name not in unset} | given
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]; from chargpt.launch import launch; "
+    code += "launch('program', trains=True)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{spins}\n"), done.stderr

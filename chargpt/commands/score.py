@@ -36,7 +36,7 @@ from chargpt.text.source import Source, Sources
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     import numpy as np
 
-    from chargpt.analysis.scored_text import Piece
+    from chargpt.analysis.scored_text import Line, Piece, Summary
     from chargpt.config import DataConfig
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.text.tokenizer import Tokenizer
@@ -159,14 +159,12 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
     from chargpt.analysis.baselines import Baselines, NgramBits
     from chargpt.analysis.scored_text import UNKNOWN_BITS, Summary, Total, describe_unknown, lines_of, score_pieces
     from chargpt.pages.score_page import Page
-    from chargpt.text.formats import fields_of, read_head
     from chargpt.text.report import MAX_OVERLAP
 
     size, tokenizer = loaded.model.config.block_size, loaded.tokenizer
     summary = Summary({"run": loaded.run, "step": loaded.step, "context": size, "stride": stride})
     others, ngram, page = Baselines(), NgramBits(lambda: corpus_of_run(loaded)), Page() if options.html else None
-    most: list[tuple[float, int, str]] = []  # with --top, a heap: bits, minus the place among all lines, and what is printed
-    lines = 0
+    printed = _Printed(options)
 
     def watched(pieces: "Iterator[Piece]") -> "Iterator[Piece]":
         """The same pieces; other programs compress them, and the progress bar shows how far the text is read."""
@@ -183,37 +181,20 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
             bar.update(len(data))
             yield piece
 
-    if options.lines:
-        print(f"{'bits/char':>9}{'bits':>10}  line")
     sizes = [text.size for text in texts]
     length = None if None in sizes else sum(filter(None, sizes))
     with tqdm(total=length, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as bar:
         for text in texts:
-            label, total = one_line(text.label), Total()
+            total = Total()
             summary.texts.append((text.label, total))
+            printed.begin(text)
             if page:
                 page.begin(text.label)
-            source, data = text.content, text.reading
-            if options.lines and isinstance(source, Source) and fields_of(source, read_head(source), data) is not None:
-                log(f"{text.label}: the lines are those of the field that was read; their numbers are not those of the file")
-            if options.lines and not options.top:
-                print(f"{'':>19}  {label}")
             scored = score_pieces(loaded.model, tokenizer, watched(text.pieces(tokenizer)), stride=stride, total=total)
             for line in lines_of(scored):
-                lines += 1
+                printed.add(text, line)
                 if page:
                     page.add(line)
-                if options.json:
-                    bits = [None if math.isnan(value) else round(value, 4) + 0.0 for value in line.bits.tolist()]
-                    print_json({"text": text.label, "line": line.number, "content": line.text, "bits": bits})
-                elif options.lines:
-                    mean = "" if math.isnan(line.mean) else f"{line.mean:.3f}"
-                    place = f"{label}:{line.number}" if options.top else line.number
-                    row = f"{mean:>9}{line.total:>10.1f}  {place}: {one_line(line.text.rstrip())}"
-                    if not options.top:
-                        print(row)
-                    else:
-                        (heapq.heappush if len(most) < options.top else heapq.heappushpop)(most, (line.total, -lines, row))
     total = summary.total
     if not total.ids:
         names = texts[0].label if len(texts) == 1 else f"{len(texts):,} texts"
@@ -221,11 +202,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
     summary.sizes, summary.ngram = others.sizes(), ngram.bits(unknown=UNKNOWN_BITS)
     if page:
         page.write(options.html, summary)
-    if options.json:
-        print_json(summary.to_json())
-    for _, _, row in sorted(most, reverse=True):
-        print(row)
-    print(*summary.table(), sep="\n", file=sys.stderr if options.json or options.lines else sys.stdout)
+    printed.end(summary)
     log(f"windows of {size:,} characters, one every {stride:,}")
     if total.unknown:
         log(describe_unknown(total, tokenizer))
@@ -235,6 +212,54 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
         log(f"page: {options.html}")
     if options.texts and (share := ngram.in_training()) > MAX_OVERLAP:
         log(f"{share:.0%} of the text is lines of the run's training text, so this is not a loss on new text")
+
+
+class _Printed:
+    """The lines of texts as `options` ask for them: none, all of them, as JSON, or at the end the --top of most bits."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._options, self._lines = options, 0
+        self._most: list[tuple[float, int, str]] = []  # a heap: bits, minus the place among all lines, and what is printed
+        if options.lines:
+            print(f"{'bits/char':>9}{'bits':>10}  line")
+
+    def begin(self, text: "Text") -> None:
+        """The lines of a text follow."""
+        from chargpt.text.formats import fields_of, read_head
+
+        source = text.content
+        if (
+            self._options.lines
+            and isinstance(source, Source)
+            and fields_of(source, read_head(source), text.reading) is not None
+        ):
+            log(f"{text.label}: the lines are those of the field that was read; their numbers are not those of the file")
+        if self._options.lines and not self._options.top:
+            print(f"{'':>19}  {one_line(text.label)}")
+
+    def add(self, text: "Text", line: "Line") -> None:
+        """The next line of the text that has begun."""
+        self._lines += 1
+        if self._options.json:
+            bits = [None if math.isnan(value) else round(value, 4) + 0.0 for value in line.bits.tolist()]
+            print_json({"text": text.label, "line": line.number, "content": line.text, "bits": bits})
+        elif self._options.lines:
+            top, mean = self._options.top, "" if math.isnan(line.mean) else f"{line.mean:.3f}"
+            place = f"{one_line(text.label)}:{line.number}" if top else line.number
+            row = f"{mean:>9}{line.total:>10.1f}  {place}: {one_line(line.text.rstrip())}"
+            if not top:
+                print(row)
+            else:
+                (heapq.heappush if len(self._most) < top else heapq.heappushpop)(self._most, (line.total, -self._lines, row))
+
+    def end(self, summary: "Summary") -> None:
+        """The totals; beside lines, on standard error."""
+        if self._options.json:
+            print_json(summary.to_json())
+        for _, _, row in sorted(self._most, reverse=True):
+            print(row)
+        file = sys.stderr if self._options.json or self._options.lines else sys.stdout
+        print(*summary.table(), sep="\n", file=file)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,6 @@ from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
-from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer
 
 # Epochs from which a run ends early if the model begins to memorise its text.
@@ -119,6 +118,25 @@ class Candidate(NamedTuple):
         return f"{self.parameters:,} ({model.n_layer} x {model.n_embd}) {self.compared:z.2f}"
 
 
+class _Job(NamedTuple):
+    """What a run is for, and who trains it."""
+
+    corpus: Corpus
+    text: Text
+    seconds: float
+    processes: int
+    teachers: Sequence[Teacher]
+
+    def speed(self, config: Config, *, is_taught: bool = True) -> float:
+        """Characters a second of all processes that train `config`, with or without the teachers."""
+        return self.processes * training_speed(config, self.corpus, self.teachers if is_taught else ())
+
+    def check_memory(self, config: Config) -> None:
+        """As `check_memory` of memory.py, if all processes are on this machine."""
+        vocab_size = self.corpus.tokenizer.vocab_size
+        check_memory(config, vocab_size=vocab_size, processes=self.processes, on_machine=self.processes)
+
+
 class Choice(NamedTuple):
     """The settings of a run, how long it takes, and what to say of it."""
 
@@ -155,8 +173,8 @@ def choose(
     fits what was given.
     """
     is_limited = optimizer == WITH_MINUTES
-    shapes = shapes_of(settings, corpus, optimizer)
-    candidates = list(_candidates(shapes, corpus, text, seconds=seconds, processes=processes, teachers=teachers))
+    job = _Job(corpus, text, seconds, processes, teachers)
+    candidates = list(_candidates(shapes_of(settings, corpus, optimizer), job))
     is_given, wanted = settings.is_given("train.teachers"), settings.values.train.teachers
     if is_limited and not teachers and (wanted or (not is_given and corpus.is_validated)):
         students = [_student(candidate, text, seconds=seconds) for candidate in candidates]
@@ -164,7 +182,7 @@ def choose(
         sees_often, most = best.seen >= law.STUDENT_SEES * text.two_models_from, law.ENOUGH_EPOCHS * text.characters
         if is_given or (sees_often and (seconds >= SHORTEST_FOR_TWO or _have_time(best, most, seconds, teachers=1))):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
-            return _several_models(smaller, students, corpus, text, seconds=seconds, processes=processes)
+            return _several_models(smaller, students, job)
     best = _best(candidates)
     used = seconds
     if best.seen >= int(_useful(settings, text)):  # the text has no more to give
@@ -196,22 +214,21 @@ def _student(candidate: Candidate, text: Text, *, seconds: float) -> Candidate:
     return candidate._replace(seen=seen, loss=loss, teachers=teachers)
 
 
-def _several_models(
-    best: Candidate, candidates: list[Candidate], corpus: Corpus, text: Text, *, seconds: float, processes: int
-) -> Choice:
+def _several_models(best: Candidate, candidates: list[Candidate], job: _Job) -> Choice:
     """The settings of the first of several models as large as that of `best`. The last one learns from the others as well.
 
     Whether others follow depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
     """
+    text, seconds = job.text, job.seconds
     most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.settings, text)))
     teachers = best.teachers
     longest, timing = law.teacher_share(teachers) * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * best.time_model.in_steps(longest)))
-    shaped = with_batch(best.settings, text, seen=seen, most=best.most_in_step, processes=processes)
+    shaped = with_batch(best.settings, text, seen=seen, most=best.most_in_step, processes=job.processes)
     shaped = completed(shaped, text, seen=seen, evaluations=1)
     in_step = shaped.values.chars_per_step
     if in_step != best.config.chars_per_step and 4 * in_step < timing * best.speed:  # there is time for 4 steps
-        best = best._replace(settings=shaped, speed=processes * training_speed(shaped.values, corpus, ()))
+        best = best._replace(settings=shaped, speed=job.speed(shaped.values, is_taught=False))
     rest, known = seconds - teachers * longest, dataclasses.replace(best.time_model, step=in_step / best.speed)
     taught = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * teachers))
     first, second = min(longest, known.at_most(most / in_step)), min(rest, taught.at_most(most / in_step))
@@ -263,18 +280,11 @@ def _end(
     return [Notice("note", f"{what} ends after {epochs} passes over this text; more would not help", kind)]
 
 
-def _candidates(
-    shapes: Iterator[Settings],
-    corpus: Corpus,
-    text: Text,
-    *,
-    seconds: float,
-    processes: int,
-    teachers: Sequence[Teacher],
-) -> Iterator[Candidate]:
+def _candidates(shapes: Iterator[Settings], job: _Job) -> Iterator[Candidate]:
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
+    corpus, text, seconds, processes = job.corpus, job.text, job.seconds, job.processes
     done: list[Candidate] = []
-    contexts = [teacher.model.config.block_size for teacher in teachers]
+    contexts = [teacher.model.config.block_size for teacher in job.teachers]
     # The longest context that text and teachers allow.
     longest = min(len(corpus.train) // 2, len(corpus.judged) - 1, context_of_items(corpus), *contexts)
     for shape in shapes:
@@ -284,8 +294,8 @@ def _candidates(
             speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
         else:  # with a short context and a small batch; the first time of all includes what torch does once
             first = with_context_and_batch(shape, text, longest=longest, seen=0, processes=processes)
-            check_memory(first.values, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=processes)
-            speed = processes * training_speed(first.values, corpus, teachers)
+            job.check_memory(first.values)
+            speed = job.speed(first.values)
             is_gpu = choose_device(config.runtime.device).type == "cuda"
             limits = (TIMING_SECONDS_GPU, TIMING_SHARE_GPU * seconds) if is_gpu else (TIMING_SECONDS, TIMING_SHARE * seconds)
             deadline = time.perf_counter() + min(limits)
@@ -295,25 +305,15 @@ def _candidates(
         shaped = with_context_and_batch(shape, text, longest=longest, seen=seen, processes=processes, most=most)
         timing = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
         try:
-            check_memory(shaped.values, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=processes)
+            job.check_memory(shaped.values)
             if shaped.values != first.values and timing < deadline - time.perf_counter():
-                speed = processes * training_speed(shaped.values, corpus, teachers)
+                speed = job.speed(shaped.values)
         except (NotEnoughMemory, torch.OutOfMemoryError):  # the latter of a GPU
             if done:
                 return
             raise
         if is_gpu and not shape.is_given("train.batch_size"):
-            timed = _times_of_steps(
-                shaped,
-                corpus,
-                text,
-                seconds=seconds,
-                speed=speed,
-                useful=useful,
-                deadline=deadline,
-                processes=processes,
-                teachers=teachers,
-            )
+            timed = _times_of_steps(shaped, job, speed=speed, useful=useful, deadline=deadline)
             most = max(timed)
             seen = min(int(most / timed[most] * TimeModel(0.0, work / speed).in_steps(seconds)), useful)
             shaped = with_batch(shaped, text, seen=seen, processes=processes, most=most)
@@ -332,33 +332,22 @@ def _candidates(
             return
 
 
-def _times_of_steps(
-    shaped: Settings,
-    corpus: Corpus,
-    text: Text,
-    *,
-    seconds: float,
-    speed: float,
-    useful: int,
-    deadline: float,
-    processes: int,
-    teachers: Sequence[Teacher],
-) -> dict[int, float]:
+def _times_of_steps(shaped: Settings, job: _Job, *, speed: float, useful: int, deadline: float) -> dict[int, float]:
     """The seconds of steps on a GPU of more and more characters, as `law.most_in_step`; the first have `speed`."""
     least = shaped.values.chars_per_step
 
     def took(characters: int) -> float:
         if characters == least:
             return least / speed
-        larger = with_batch(shaped, text, seen=law.STEPS * characters, processes=processes, most=characters)
+        larger = with_batch(shaped, job.text, seen=law.STEPS * characters, processes=job.processes, most=characters)
         try:
             if time.perf_counter() < deadline:
-                return characters / (processes * training_speed(larger.values, corpus, teachers))
+                return characters / job.speed(larger.values)
         except torch.OutOfMemoryError:
             pass
         return math.inf
 
-    return law.most_in_step(least, took, enough=lambda rate: min(useful, rate * seconds))
+    return law.most_in_step(least, took, enough=lambda rate: min(useful, rate * job.seconds))
 
 
 def _useful(settings: Settings, text: Text) -> float:
@@ -396,7 +385,7 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] =
         config = dataclasses.replace(config, train=train)
     seconds: list[float] = []
     together, first = (TIMED_TOGETHER, WARM_UP + 1) if runtime.runs_ahead else (1, 1)
-    with runtime.applied(), ThreadSpinning(runtime):
+    with runtime.applied():
         with torch.device(runtime.device if runtime.runs_ahead else "cpu"):  # a GPU is faster at random weights, too
             model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
         trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(teachers))

@@ -152,12 +152,8 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     # What to say of it.
     choices = [*choice.notices, *_about_choices(settings, loaded, options)]
     choices += [*_about_teachers(settings, teachers), *_about_items(corpus, config), *_about_short_splits(corpus, config)]
-    if start is None and is_open:
-        choices += _about_shape(settings)
-    notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
-    notices, choices = ([said for said in some if said not in notes] for some in (notices, choices))
-    if notes:  # in one line, so that few come before the first step
-        choices.append(Notice("note", join("; ", (note.text for note in notes))))
+    choices += _about_shape(settings) if start is None and is_open else []
+    notices, choices = _notes_in_one_line(notices, choices)
     return Plan(
         settings=settings,
         corpus=corpus,
@@ -170,6 +166,13 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
         notices=tuple(notices),
         choices=tuple(choices),
     )
+
+
+def _notes_in_one_line(notices: list[Notice], choices: list[Notice]) -> tuple[list[Notice], list[Notice]]:
+    """The same, with all notes in the last one of `choices`, so that few lines come before the first step."""
+    notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
+    notices, choices = ([said for said in some if said not in notes] for some in (notices, choices))
+    return notices, [*choices, *([Notice("note", join("; ", (note.text for note in notes)))] if notes else [])]
 
 
 def makes_run(options: TrainOptions) -> bool:

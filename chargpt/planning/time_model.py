@@ -16,7 +16,6 @@ from chargpt.terminal import Notice, clock, plural
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS
-from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import Trainer
 
 # Seconds that an idle machine needs before the first step and after the last one: imports, planning, the report.
@@ -185,14 +184,13 @@ def step_parts(trainer: Trainer) -> tuple[float, float]:
         timed = max(1, min(windows, MOST_TIMED // trainer.config.model.block_size))
     gradients: list[float] = []
     updates: list[float] = []
-    with ThreadSpinning(trainer.runtime):
-        if trainer.runtime.compile or trainer.runtime.runs_ahead:  # the first call compiles, the last one records graphs
-            for _ in range(WARM_UP + 1):
-                trainer.rehearse()
-        while _wants_another(gradients):
-            gradients.append(_seconds(lambda: trainer.rehearse(timed)))
-        while _wants_another(updates):
-            updates.append(_seconds(trainer.rehearse_update))
+    if trainer.runtime.compile or trainer.runtime.runs_ahead:  # the first call compiles, the last one records graphs
+        for _ in range(WARM_UP + 1):
+            trainer.rehearse()
+    while _wants_another(gradients):
+        gradients.append(_seconds(lambda: trainer.rehearse(timed)))
+    while _wants_another(updates):
+        updates.append(_seconds(trainer.rehearse_update))
     return min(gradients) * windows / timed * train.accumulate, min(updates)
 
 

@@ -26,7 +26,6 @@ from chargpt.session.metrics import EventFile, event_file_name
 from chargpt.terminal import notice, shown
 from chargpt.text.items import ItemMarks
 from chargpt.training.runtime import Runtime, choose_runtime
-from chargpt.training.thread_spinning import ThreadSpinning
 from chargpt.training.trainer import NotFinite, Trainer
 
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
@@ -100,10 +99,9 @@ def try_rates(
         at_rate = dataclasses.replace(config, optim=dataclasses.replace(config.optim, learning_rate=rate))
         trainer = Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime, marks=marks, teachers=teachers)
         losses: list[float] = []
-        with contextlib.suppress(NotFinite), ThreadSpinning(trainer.runtime) as spinning:
+        with contextlib.suppress(NotFinite):
             while not trainer.is_finished and not interrupt.came_here:
-                with spinning.watch():
-                    losses.append(trainer.step().loss)
+                losses.append(trainer.step().loss)
         if interrupt.came_here:
             return
         loss = sum(losses[-LAST_STEPS:]) / LAST_STEPS if len(losses) == config.train.max_steps else math.inf

@@ -36,7 +36,6 @@ from chargpt.sampling.options import SamplingOptions  # noqa: E402
 from chargpt.sampling.torch_texts import torch_writer  # noqa: E402
 from chargpt.sampling.writer import Writer  # noqa: E402
 from chargpt.training.runtime import Runtime, choose_runtime  # noqa: E402
-from chargpt.training.thread_spinning import ThreadSpinning  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 
 # Layers, heads, width, context, and the windows of a batch on a CPU and on a GPU.
@@ -242,13 +241,11 @@ def training_seconds(size: Size, config: Config, runtime: Runtime, *, seconds: f
     ids = np.random.default_rng(0).integers(0, size.vocab_size, max(TEXT, 2 * size.characters)).astype(np.uint16)
     trainer = Trainer(GPT(gpt_config(size.model), size.vocab_size), ids, config, runtime=runtime)
     times: list[float] = []
-    with ThreadSpinning(runtime) as spinning:
-        while len(times) < WARM_UP + least or sum(times[WARM_UP:]) < seconds:
-            started = time.perf_counter()
-            with spinning.watch():
-                trainer.step()
-            synchronise(runtime.device)
-            times.append(time.perf_counter() - started)
+    while len(times) < WARM_UP + least or sum(times[WARM_UP:]) < seconds:
+        started = time.perf_counter()
+        trainer.step()
+        synchronise(runtime.device)
+        times.append(time.perf_counter() - started)
     return statistics.median(times[WARM_UP:])
 
 

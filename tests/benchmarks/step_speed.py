@@ -15,18 +15,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import torch
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import COMMAND_LINE, Config, apply  # noqa: E402
-from chargpt.launch import keep_freed_memory  # noqa: E402
+from chargpt.launch import keep_freed_memory, let_threads_sleep  # noqa: E402
+
+let_threads_sleep()  # as train.py does, before torch is imported
+import torch  # noqa: E402
+
 from chargpt.model import GPT  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
-from chargpt.training.thread_spinning import ThreadSpinning  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 
 # Name; layers, heads, width; windows, context.
@@ -87,8 +88,7 @@ def attention_rows(corpus: Corpus, seconds: float) -> None:
     for *shape, optimizer, positions in ATTENTION_SHAPES:
         settings = {"optim.name": optimizer, "model.positions": positions, "runtime.step": "torch"}
         trainers = {way: trainer(corpus, shape, **settings, **{"runtime.attention": way}) for way in ("plain", "auto")}
-        with ThreadSpinning(trainers["auto"].runtime):
-            times, ratio = in_turns({way: one.step for way, one in trainers.items()}, seconds)
+        times, ratio = in_turns({way: one.step for way, one in trainers.items()}, seconds)
         row = {"table": "attention-step", "shape": shape[0], "optimizer": f"{optimizer}, {positions}"}
         row |= {f"{name}_ms_per_step": round(1000 * times[way], 1) for name, way in (("torch", "plain"), ("compiled", "auto"))}
         print(json.dumps(row | {"ratio": round(ratio, 2)}), flush=True)
@@ -111,23 +111,20 @@ def main() -> None:
             for optimizer in ("adamw", "muon"):
                 chosen = {"runtime.precision": precision, "optim.name": optimizer}
                 trainers = {step: trainer(corpus, shape, **chosen, **{"runtime.step": step}) for step in ("torch", "native")}
-                with ThreadSpinning(trainers["torch"].runtime):
-                    seconds, ratio = in_turns({step: one.step for step, one in trainers.items()}, options.seconds)
+                seconds, ratio = in_turns({step: one.step for step, one in trainers.items()}, options.seconds)
                 speeds = {step: round(trainers[step].config.chars_per_step / time) for step, time in seconds.items()}
                 about = {"table": "native-step", **row, "optimizer": optimizer}
                 print(json.dumps(about | speeds | {"ratio": round(ratio, 2)}), flush=True)
             one, ids = trainers["native"], corpus.val[:EVALUATED]
             student = trainer(corpus, shape, has_teacher=True, **chosen, **{"runtime.step": "native"})
-            with ThreadSpinning(one.runtime):
-                seconds, ratio = in_turns({"alone": one.step, "with_a_teacher": student.step}, options.seconds)
+            seconds, ratio = in_turns({"alone": one.step, "with_a_teacher": student.step}, options.seconds)
             speeds = {name: round(one.config.chars_per_step / time) for name, time in seconds.items()}
             print(json.dumps({"table": "native-student", **row} | speeds | {"ratio": round(ratio, 2)}), flush=True)
             works = {
                 "torch": partial(evaluate, one.weights.working, ids),
                 "native": partial(evaluate, one.weights.working, ids, kernel=one.kernel),
             }
-            with ThreadSpinning(one.runtime):
-                seconds, ratio = in_turns(works, options.seconds)
+            seconds, ratio = in_turns(works, options.seconds)
             speeds = {step: round(len(ids) / time) for step, time in seconds.items()}
             print(json.dumps({"table": "native-evaluation", **row} | speeds | {"ratio": round(ratio, 2)}), flush=True)
 
