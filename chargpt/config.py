@@ -171,7 +171,7 @@ class TrainConfig:
         allowed = "a number of minutes from 0 (no limit) to 5256000"
         _require(0 <= self.teacher_minutes <= 5_256_000, "teacher_minutes", self.teacher_minutes, allowed)
         _require(0 <= self.max_epochs <= 1e12, "max_epochs", self.max_epochs, "a number of 0 (no limit) or more")
-        allowed = "a number of nats of 0 (the others in any case) or more"
+        allowed = "0 (always train the others) or a number of nats above 0"
         _require(self.student_gap >= 0, "student_gap", self.student_gap, allowed)
         _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
@@ -226,12 +226,12 @@ class DataConfig:
     def __post_init__(self) -> None:
         _require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "a number from 0 up to, not including, 1")
         whole = self.val_fraction > 0 or (self.split in ("auto", "position") and self.shuffle == "none" and not self.items)
-        allowed = "a number above 0; 0 is for one text, without data.split, data.shuffle and data.items"
+        allowed = "a number above 0, since 0 does not work with data.split, data.shuffle and data.items"
         _require(whole, "val_fraction", self.val_fraction, allowed)
         one_split = not self.val_text or self.split in ("auto", "position")
         _require(one_split, "split", self.split, "position, because data.val_text is the validation split already")
         one_split = self.shuffle == "none" or (self.split in ("auto", "position") and not self.val_text)
-        allowed = "none, because data.val_text or data.split decides what validates"
+        allowed = "none, because data.val_text or data.split decides on the validation split"
         _require(one_split, "shuffle", self.shuffle, allowed)
         _require(bool(self.pattern), "pattern", self.pattern, "a file pattern such as *.txt")
         try:
@@ -255,7 +255,7 @@ class DataConfig:
         _require(is_right, "label", self.label, "a regular expression with a group for the label, such as '^K:(.*)'")
         is_default = self.split in ("auto", "position") and self.shuffle == "none"
         whole = not self.items or (is_default and self.vocabulary == "characters")
-        allowed = "a text of characters without data.split and data.shuffle: items are always mixed and split whole"
+        allowed = "it without data.split, data.shuffle and data.vocabulary=bytes: items are always shuffled and never cut"
         _require(whole, "items", self.items, allowed)
         whole = self.vocabulary == "characters" or (self.min_count == 1 and self.max_vocab == 0)
         _require(whole, "vocabulary", self.vocabulary, "characters, because min_count and max_vocab do not apply to bytes")

@@ -124,7 +124,7 @@ def score(options: Namespace) -> None:
         score_items(options, loaded)
         return
     if loaded.config.data.label_fields:
-        raise UserError(f"{loaded.run}: was trained on items with labels, which are given and not predicted; use --items")
+        raise UserError(f"{loaded.run}: was trained on items with labels, which it reads and does not predict; add --items")
     stride = stride_within(options.stride, loaded.model.config.block_size)
     with open_texts(options.texts, loaded, settings=options.settings) as texts:
         score_texts(options, loaded, texts, stride=stride)
@@ -217,7 +217,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
     total = summary.total
     if not total.ids:
         names = texts[0].label if len(texts) == 1 else f"{len(texts):,} texts"
-        raise UserError(f"{names}: no character to predict; give a text of two or more")
+        raise UserError(f"{names}: no character to predict; give a text of at least two")
     summary.sizes, summary.ngram = others.sizes(), ngram.bits(unknown=UNKNOWN_BITS)
     if page:
         page.write(options.html, summary)

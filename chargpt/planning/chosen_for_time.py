@@ -230,9 +230,9 @@ def _several_models(
         before, last, whose = "one model comes first, for", "a second one", "its"
     else:
         before, last, whose = f"{teachers} models come first, each for", "the last one", "their"
-    about = f"alone, a model would read the text {epochs:.0f} times: {before} at most {clock(first)}, and {last} learns from "
+    about = f"one model would read the text {epochs:.0f} times; so {before} at most {clock(first)}, and {last} learns from "
     about += f"the text and from {whose} predictions for at most {clock(second)}"
-    about += "" if is_sure else "; if the first one does not begin to memorise the text, it goes on alone"
+    about += "" if is_sure else "; if the first one does not begin to memorise the text, it trains alone"
     takes = teachers * first + second
     notices = _described(best._replace(settings=settings, seen=seen), candidates, text, takes=takes)
     notices.insert(0, Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line"))

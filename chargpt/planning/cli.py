@@ -268,7 +268,7 @@ def check_options(options: TrainOptions) -> None:
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         name = options.texts[0]
-        about = (f": {name} is a run, and ", Option("text"), " comes from it; write ")
+        about = (f": {name} is a run, not a ", Option("text"), "; write ")
         raise UserError(Option("resume", True), *about, resuming(name))
     if options.resume and any(option is not None for option in new):
         raise UserError(

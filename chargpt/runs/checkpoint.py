@@ -181,7 +181,7 @@ def keep_best_weights(folder: Path) -> list[str]:
         (kept.path / TRAINING).unlink(missing_ok=True)
         sync_folder(folder)
     except (CheckpointError, OSError) as error:
-        return [f"{shown(folder)}: kept as it is ({error})"]
+        return [f"{shown(folder)}: older checkpoints not removed ({error})"]
     for path in others:
         discard(aside(path))
     return []
@@ -412,7 +412,7 @@ def _load(path: Path, *, training: bool) -> Checkpoint:
     state, files = _read_state(path / STATE)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
-        raise CheckpointError(f"{shown(path / STATE)}: belongs to step {state.progress.step:,}, unlike its folder's name")
+        raise CheckpointError(f"{shown(path / STATE)}: holds step {state.progress.step:,}, unlike the name of its folder")
     weight_bytes = 4 * state.parameters
     weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
     check_weights(weights, state, where=shown(path / WEIGHTS))

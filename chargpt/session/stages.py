@@ -86,7 +86,7 @@ def describe_decision(losses: Losses, config: Config) -> Notice:
     if memorises(losses, config):
         what = f"{measured}: this model begins to memorise the text, so the last one will learn from it too"
         return Notice(models_in_all(config.train.teachers), what)
-    return Notice("one model", f"{measured}: this model does not memorise the text, so it goes on alone")
+    return Notice("one model", f"{measured}: this model does not memorise the text, so it trains alone")
 
 
 def name_of_stage(config: Config, stage: int) -> str:

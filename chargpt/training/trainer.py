@@ -325,7 +325,7 @@ class Trainer:
         """Raise NotFinite if a step, or a weight, is not finite: such weights must not be saved."""
         self.report()
         if not self.weights.are_finite():
-            raise NotFinite("the weights are not finite after it", step=self.progress.step - 1)
+            raise NotFinite("the weights are not finite after this step", step=self.progress.step - 1)
 
     def state(self) -> TrainerState:
         """The state, as views: the next step changes them. Raises NotFinite, as `report`."""
