@@ -85,9 +85,9 @@ class OptimConfig:
     betas: tuple[float, float] = (0.9, 0.99)
     # decay rate of Muon's running mean of the gradient
     momentum: float = 0.95
-    # how strongly each step pulls matrices towards zero
+    # weight decay: how strongly each step shrinks the matrices
     weight_decay: float = 0.1
-    # how strongly each step pulls all weights towards those with which the run began; for runs from a start (arXiv 1802.01483)
+    # weight decay towards the weights with which the run began, for runs from a start (L2-SP, arXiv 1802.01483)
     start_decay: float = 0.0
     # largest gradient norm; a larger gradient is scaled down; 0 disables this
     grad_clip: float = 1.0

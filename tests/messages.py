@@ -1,8 +1,9 @@
 """Prints every message of the program as a table, so that all can be read as a set: python tests/messages.py > messages.tsv
 
-A row is a place, a kind (error, notice, help, or text for any other string), and the message. Its pieces stand together, also
-those that have names in its function; where one of two texts is shown, there is a row for each. Other expressions are in
-braces. Docstrings, assertions and texts of fewer than five words are left out.
+A row is a place, a kind, and the message. The kind is error, reason (an error inside another one), notice, help, or text for
+any other string. The pieces of a message stand together, also those that have names in its function; where one of two texts is
+shown, there is a row for each. Other expressions are in braces. Docstrings, assertions and texts of fewer than five words are
+left out.
 
 `--sample N --seed S` prints N random errors and notices alone, for a reader who knows nothing of the program.
 """
@@ -16,18 +17,45 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FEWEST_WORDS = 5
 NOTICES = {"notice": 1, "Notice": 1, "log": 0}  # the argument that is the text
-PROGRAMS = {"train": "python train.py", "sample": "python sample.py"}
+PROGRAMS = {"train": "python train.py", "sample": "python sample.py", "": ""}
+OPTIONS = {"text": "TEXT", "settings": "command line"}
+PIECES = ("Option", "Given", "Command", "command", "resuming", "Message", "plural")
+SHOWN = ("UserError", "CheckpointError")  # errors whose message a person reads as it is
+
+
+def assignments(function: ast.AST) -> list[ast.Assign]:
+    """The assignments in a function."""
+    return [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+
+
+def called(node: ast.AST) -> str:
+    """What the texts of a name, or of a call of a function, are kept under; empty for other expressions."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return f"{node.func.id}()"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def placeholder(node: ast.AST) -> str:
+    """A short name for the value of an expression."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 0:
+        return "count" if node.func.id == "len" else placeholder(node.args[0])
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else "..."
+    return name.strip("_").replace("_", " ")
 
 
 class Reader:
-    """Reads the texts of a function. `first` chooses the first of two alternatives, or the second."""
+    """Reads the texts of a function of a module. `first` chooses the first of two alternatives, or the second."""
 
-    def __init__(self, function: ast.AST, *, first: bool) -> None:
+    def __init__(self, function: ast.AST, module: ast.Module, *, first: bool) -> None:
         self.first = first
         self.read: set[ast.AST] = set()  # every node that is a part of a text
-        assigned = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
-        names = [ast.unparse(target) for node in assigned for target in node.targets]
-        self._names = {name: node.value for node in assigned if names.count(name := ast.unparse(node.targets[0])) == 1}
+        self._names: dict[str, ast.expr] = {}  # what is assigned once, and what a short function returns
+        for node in module.body:
+            if isinstance(node, ast.FunctionDef) and isinstance(node.body[-1], ast.Return) and len(node.body) < 4:
+                self._names[f"{node.name}()"] = node.body[-1].value or ast.Constant(None)
+        for assigned in ([node for node in module.body if isinstance(node, ast.Assign)], assignments(function)):
+            names = [ast.unparse(target) for node in assigned for target in node.targets]
+            self._names |= {name: node.value for node in assigned if names.count(name := ast.unparse(node.targets[0])) == 1}
 
     def text(self, node: ast.AST) -> str | None:
         """The text of an expression; None if it is not text."""
@@ -41,32 +69,33 @@ class Reader:
             return None if left is None or right is None else left + right
         if isinstance(node, ast.IfExp):
             return self.text(node.body if self.first else node.orelse)
-        if isinstance(node, ast.Name) and node.id in self._names:
-            value = self._names.pop(node.id)  # while it is read, so that a name in its own value is no endless loop
+        if (name := called(node)) in self._names:
+            value = self._names.pop(name)  # while it is read, so that a name in its own value is no endless loop
             found = self.text(value)
-            self._names[node.id] = value
+            self._names[name] = value
             return found
         return self._call(node) if isinstance(node, ast.Call) else None
 
     def shown(self, node: ast.AST) -> str:
-        """The text of an expression, or the expression in braces."""
+        """The text of an expression, or its name in braces."""
         text = self.text(node)
-        return "{" + ast.unparse(node) + "}" if text is None else text
+        return "{" + placeholder(node) + "}" if text is None else text
 
     def _call(self, node: ast.Call) -> str | None:
         """What a message, an option or a command says; None for any other call."""
         name = ast.unparse(node.func).rpartition(".")[2]
-        if name not in ("Option", "Given", "Command", "resuming", "Message") and not name.endswith("Error"):
+        if name not in PIECES and not name.endswith("Error"):
             return None
-        words = [word for argument in node.args for word in self._spread(argument)]
+        words = [word for argument in node.args for word in self._spread(argument)] or [""]
+        option = words[0] if "." in words[0] else OPTIONS.get(words[0], f"--{words[0].replace('_', '-')}")
         if name == "Option":
-            option = words[0] if "." in words[0] else f"--{words[0].replace('_', '-')}"
-            value = [word for word in words[1:] if word != "{True}"]
-            return ("=" if "." in option else " ").join([option, *value])
+            return ("=" if "." in option else " ").join([option, *[word for word in words[1:] if word != "{True}"]])
         if name == "Given":
-            return f"--{words[0].replace('_', '-')}: {words[1]} given; "
-        if name == "Command":
-            return " ".join([PROGRAMS.get(words[0], words[0]), *words[1:]]).strip()
+            return f"{option}: {words[1]} given{words[2] if len(words) > 2 else '; '}"
+        if name in ("Command", "command"):
+            return " ".join([PROGRAMS.get(words[0], f"python -m chargpt {words[0]}"), *words[1:]]).strip()
+        if name == "plural":
+            return f"{words[0]} {words[1]}s"
         return f"--resume --run {words[0]}" if name == "resuming" else "".join(words)
 
     def _spread(self, node: ast.expr) -> list[str]:
@@ -74,10 +103,12 @@ class Reader:
         if not isinstance(node, ast.Starred):
             return [self.shown(node)]
         value = node.value
-        value = self._names.get(value.id, value) if isinstance(value, ast.Name) else value
+        value = self._names.get(called(value), value)
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):  # *[one] * is_shown
             value = value.left if self.first else ast.Tuple([])
-        return [word for one in value.elts for word in self._spread(one)] if isinstance(value, ast.Tuple | ast.List) else []
+        return (
+            [word for one in value.elts for word in self._spread(one)] if isinstance(value, ast.Tuple | ast.List) else ["{...}"]
+        )
 
 
 def said(function: ast.AST) -> Iterator[tuple[str, int, ast.expr]]:
@@ -86,7 +117,7 @@ def said(function: ast.AST) -> Iterator[tuple[str, int, ast.expr]]:
         if isinstance(call, ast.Call):
             name = ast.unparse(call.func).rpartition(".")[2]
             if name.endswith("Error") and call.args:
-                yield "error", call.lineno, call
+                yield "error" if name in SHOWN else "reason", call.lineno, call
             elif len(call.args) > NOTICES.get(name, 9):
                 label = call.args[: NOTICES[name]] + [ast.Constant(": ")] * NOTICES[name]
                 yield "notice", call.lineno, ast.Call(ast.Name("Message"), [*label, call.args[NOTICES[name]]], [])
@@ -99,12 +130,12 @@ def messages(path: Path) -> Iterator[tuple[int, str, str]]:
     read: set[ast.AST] = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     read.update(part for node in ast.walk(tree) if isinstance(node, ast.Assert) for part in ast.walk(node))
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)] + [tree]:
-        readers = [Reader(function, first=True), Reader(function, first=False)]
+        readers = [Reader(function, tree, first=True), Reader(function, tree, first=False)]
         for kind, line, node in said(function):
             if node not in read:
                 yield from ((line, kind, text) for text in dict.fromkeys(reader.shown(node) for reader in readers))
         read.update(*[reader.read for reader in readers])
-    reader = Reader(ast.Module([], []), first=True)
+    reader = Reader(tree, ast.Module([], []), first=True)
     for part in ast.walk(tree):
         if part not in read and (text := reader.text(part)) is not None:
             read.update(reader.read)

@@ -195,7 +195,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
                 page.begin(text.label)
             source, data = text.content, text.reading
             if options.lines and isinstance(source, Source) and fields_of(source, read_head(source), data) is not None:
-                log(f"{text.label}: the lines are those of the field that was read; their numbers are not those of the file")
+                log(f"{text.label}: line numbers count the lines of the field that was read, not those of the file")
             if options.lines and not options.top:
                 print(f"{'':>19}  {label}")
             scored = score_pieces(loaded.model, tokenizer, watched(text.pieces(tokenizer)), stride=stride, total=total)

@@ -119,7 +119,7 @@ def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *
         return None
     corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=project_root())
     if corpus is None:
-        log(f"{problem}: it is not in the cache")
+        log(f"{problem}: that text is not in the cache")
         return None
     if loaded.tokenizer.characters is not None:  # their ids in the start, -1 for a character that it does not know
         ids = np.append(corpus.tokenizer.ids_of("".join(loaded.tokenizer.characters)), -1)

@@ -404,7 +404,7 @@ def _fingerprint(data: bytes) -> dict[str, Any]:
 def _check_finite(tensors: "Mapping[str, Tensor]", path: Path) -> None:
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
-            raise CheckpointError(f"{shown(path)}: {name:.80} is not finite")
+            raise CheckpointError(f"{shown(path)}: damaged, {name:.80} is not finite")
 
 
 def _load(path: Path, *, training: bool) -> Checkpoint:
@@ -412,7 +412,7 @@ def _load(path: Path, *, training: bool) -> Checkpoint:
     state, files = _read_state(path / STATE)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
-        raise CheckpointError(f"{shown(path / STATE)}: holds step {state.progress.step:,}, unlike the name of its folder")
+        raise CheckpointError(f"{shown(path / STATE)}: belongs to step {state.progress.step:,}, but its folder names another")
     weight_bytes = 4 * state.parameters
     weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
     check_weights(weights, state, where=shown(path / WEIGHTS))
@@ -443,5 +443,5 @@ def _unpack(path: Path, files: dict[str, Any], *, limit: int) -> dict[str, Store
         raise CheckpointError(f"{shown(path)}: not a valid safetensors file ({str(error):.200})") from error
     for name, tensor in tensors.items():
         if not tensor.is_finite():
-            raise CheckpointError(f"{shown(path)}: {name:.80} is not finite")
+            raise CheckpointError(f"{shown(path)}: damaged, {name:.80} is not finite")
     return tensors

@@ -320,7 +320,7 @@ class Session:
                 for problem in problems:
                     journal.notice("warning", problem)
                 if run.saved_again and run.checkpoint is not None:
-                    journal.notice("saved", f"{run.checkpoint.name}, because step {progress.step:,} was saved before")
+                    journal.notice("saved", f"{run.checkpoint.name}, because step {progress.step:,} has a checkpoint already")
                 trainer.group.note_save()
         self.saved = state
 

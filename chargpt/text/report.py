@@ -47,7 +47,7 @@ def examine(corpus: Corpus) -> list[Notice]:
     unit = "byte" if corpus.tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(corpus.train) > COMPRESSED_SAMPLE else ""
     ngram = f"order-{facts.ngram_order} n-gram {facts.ngram_loss / math.log(2):z.2f} bits per {unit} of validation text"
-    bits = f"gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}, {ngram}, having seen the training text{part}"
+    bits = f"gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}, {ngram}, each after reading the training text{part}"
     return [
         Notice("rarest", _rarest(corpus), "detail"),
         _odd(corpus),
