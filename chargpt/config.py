@@ -511,7 +511,7 @@ def _typed_values(section: type, name: str, values: Mapping[str, Any], where: Wo
 def _nearest_section(given: str, known: list[str]) -> Words:
     section, dot, key = given.partition(".")
     if dot and section in known:
-        return f"write {key}: on a line of its own, indented, below {section}:"
+        return f"write {key}: on its own line, indented, below {section}:"
     return elsewhere(given) or _nearest(given, known)
 
 
