@@ -188,8 +188,8 @@ def table(result: dict[str, Any]) -> list[str]:
     """The result as lines for a terminal."""
     unseen = result["validation"]
     lines = [
-        f"longest copy     {result['longest_copy']:,} characters; of as much of the validation split, which is new to it, "
-        f"{unseen['longest_copy']:,}",
+        f"longest copy     {result['longest_copy']:,} characters; in as much text that the model has not read "
+        f"(the validation split), {unseen['longest_copy']:,}",
         "",
         f"{'length':>7}  {'copies':>6}  {'place':<{PLACE}}  passage (copies: how often it occurs in the training text)",
     ]
