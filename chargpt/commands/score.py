@@ -226,7 +226,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
     for _, _, row in sorted(most, reverse=True):
         print(row)
     print(*summary.table(), sep="\n", file=sys.stderr if options.json or options.lines else sys.stdout)
-    log(f"windows of {size:,} characters, one every {stride:,}")
+    log(f"the model reads windows of {size:,} characters, one every {stride:,}")
     if total.unknown:
         log(describe_unknown(total, tokenizer))
     if summary.ngram is None:

@@ -177,7 +177,7 @@ class Trainer:
             for (step, rate), numbers in zip(unread, self._numbers[: len(unread)].tolist()):
                 self._count(step, rate, *numbers)
         if self._graphs.trouble:
-            what = f"this GPU cannot record a step ({self._graphs.trouble}), so each takes longer"
+            what = f"this GPU cannot record steps as CUDA graphs ({self._graphs.trouble}), so each takes longer"
             self.notices, self._graphs.trouble = [*self.notices, Notice("slower", what)], ""
         return self._last
 
