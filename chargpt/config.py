@@ -93,13 +93,13 @@ class OptimConfig:
     grad_clip: float = 1.0
     # steps in which the learning rate rises to its peak; at most half of the run
     warmup_steps: int = 100
-    # linear: the rate stays at its peak and then falls in a straight line; cosine: it falls from the peak on
+    # linear: the rate stays at its peak, then falls in a straight line; cosine: it falls along half a cosine, from the peak
     schedule: Literal["linear", "cosine"] = "linear"
     # learning rate at the end, as a fraction of the peak
     final_fraction: float = 0.0
     # with linear: the fraction of the run, at its end, in which the rate falls
     decay_fraction: float = 0.5
-    # step of the last change of length by --minutes, and how much of the decay was over then; the program sets it
+    # the program sets it: the step at which --minutes last changed the length, and how much of the decay was over then
     replanned: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
@@ -141,10 +141,10 @@ class TrainConfig:
     # how many models the run trains before its last one, which learns from their predictions as well as from the text;
     # --minutes sets it
     teachers: int = 0
-    # minutes of each of them, at most; the last model gets twice as many; 0: no limit, all take the same number of steps;
+    # most minutes for each model before the last one, which gets twice as many; 0: no limit, all take the same number of steps;
     # --minutes sets it
     teacher_minutes: float = 0.0
-    # train the others only if, before the rate of the first one falls, its training loss is this many nats below its validation
+    # train more models only if the first one, before its rate falls, has a training loss this many nats below its validation
     # loss; 0: always; --minutes sets it
     student_gap: float = 0.0
     # items with labels: learn to predict the label of an item too
@@ -212,7 +212,7 @@ class DataConfig:
     newlines: Literal["auto", "keep", "fold"] = "auto"
     # Unicode normal form in which the text is read
     normalize: Literal["none", "NFC", "NFKC"] = "none"
-    # read all letters as small ones
+    # read capitals as small letters
     lowercase: bool = False
     # what an id stands for: a character, or a byte of UTF-8
     vocabulary: Literal["characters", "bytes"] = "characters"
