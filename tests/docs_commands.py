@@ -1,6 +1,6 @@
 """Runs the commands of README and the guides as they are written, in copies of the project with small texts of the right names.
 
-    python tests/docs_commands.py                  all pages, about ten minutes
+    python tests/docs_commands.py                  all pages, about half an hour on a busy machine
     python tests/docs_commands.py docs/items.md    one page
 
 A line that ends well is "ok". What cannot be run, or only in a shorter form, is declared below with its reason. The blocks of
