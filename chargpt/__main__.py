@@ -32,10 +32,10 @@ def main(argv: list[str] | None = None) -> int:
         print("Train a character-level GPT on your own text, and let it write.")
         for verb, (words, what) in FIRST.items():
             print(f"\n  {command(verb)} {words}".rstrip(), f"    {what}", sep="\n")
-        print(f"\nAll verbs: {command('--help')}. The options of one: {command('train')} --help.")
+        print(f"\nAll commands: {command('--help')}. The options of one: {command('train')} --help.")
         return 0
     if argv[0] in ("-h", "--help"):
-        print(f"usage: {command('VERB')} ...\n")
+        print(f"usage: {command('COMMAND')} ...\n")
         print(*(notice_line(verb, what) for verb, (_, what) in VERBS.items()), sep="\n")
         return 0
     if argv[0] == "--version":
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv[0] not in VERBS:
         close = difflib.get_close_matches(argv[0], VERBS, n=1)
         what_to_do = f"did you mean {close[0]}?" if close else f"use one of {', '.join(VERBS)}"
-        raise UserError(f"{argv[0]}: no such verb; {what_to_do}")
+        raise UserError(f"{argv[0]}: no such command; {what_to_do}")
     with ending_at_once():  # there is nothing to save or to finish yet
         if argv[0] == "train":  # it imports torch, which takes seconds: a mistake is reported before
             from chargpt.planning.cli import check_command_line

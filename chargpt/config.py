@@ -85,21 +85,21 @@ class OptimConfig:
     betas: tuple[float, float] = (0.9, 0.99)
     # decay rate of Muon's running mean of the gradient
     momentum: float = 0.95
-    # how strongly each step pulls matrices towards zero
+    # weight decay: how strongly each step shrinks the matrices
     weight_decay: float = 0.1
-    # how strongly each step pulls all weights towards those with which the run began; for runs from a start (arXiv 1802.01483)
+    # weight decay towards the weights with which the run began, for runs from a start (L2-SP, arXiv 1802.01483)
     start_decay: float = 0.0
     # largest gradient norm; a larger gradient is scaled down; 0 disables this
     grad_clip: float = 1.0
     # steps in which the learning rate rises to its peak; at most half of the run
     warmup_steps: int = 100
-    # linear: the rate stays at its peak and then falls in a straight line; cosine: it falls from the peak on
+    # linear: the rate stays at its peak, then falls in a straight line; cosine: it falls along half a cosine, from the peak
     schedule: Literal["linear", "cosine"] = "linear"
     # learning rate at the end, as a fraction of the peak
     final_fraction: float = 0.0
     # with linear: the fraction of the run, at its end, in which the rate falls
     decay_fraction: float = 0.5
-    # step of the last change of length by --minutes, and how much of the decay was over then; the program sets it
+    # the program sets it: the step at which --minutes last changed the length, and how much of the decay was over then
     replanned: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
@@ -141,10 +141,10 @@ class TrainConfig:
     # how many models the run trains before its last one, which learns from their predictions as well as from the text;
     # --minutes sets it
     teachers: int = 0
-    # minutes of each of them, at most; the last model gets twice as many; 0: no limit, all take the same number of steps;
+    # most minutes for each model before the last one, which gets twice as many; 0: no limit, all take the same number of steps;
     # --minutes sets it
     teacher_minutes: float = 0.0
-    # train the others only if, before the rate of the first one falls, its training loss is this many nats below its validation
+    # train more models only if the first one, before its rate falls, has a training loss this many nats below its validation
     # loss; 0: always; --minutes sets it
     student_gap: float = 0.0
     # items with labels: learn to predict the label of an item too
@@ -171,7 +171,7 @@ class TrainConfig:
         allowed = "a number of minutes from 0 (no limit) to 5256000"
         _require(0 <= self.teacher_minutes <= 5_256_000, "teacher_minutes", self.teacher_minutes, allowed)
         _require(0 <= self.max_epochs <= 1e12, "max_epochs", self.max_epochs, "a number of 0 (no limit) or more")
-        allowed = "a number of nats of 0 (the others in any case) or more"
+        allowed = "0 (always train the others) or a number of nats above 0"
         _require(self.student_gap >= 0, "student_gap", self.student_gap, allowed)
         _require(self.sample_length >= 0, "sample_length", self.sample_length, "a whole number of 0 (no sample) or more")
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
@@ -212,7 +212,7 @@ class DataConfig:
     newlines: Literal["auto", "keep", "fold"] = "auto"
     # Unicode normal form in which the text is read
     normalize: Literal["none", "NFC", "NFKC"] = "none"
-    # read all letters as small ones
+    # read capitals as small letters
     lowercase: bool = False
     # what an id stands for: a character, or a byte of UTF-8
     vocabulary: Literal["characters", "bytes"] = "characters"
@@ -226,12 +226,12 @@ class DataConfig:
     def __post_init__(self) -> None:
         _require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "a number from 0 up to, not including, 1")
         whole = self.val_fraction > 0 or (self.split in ("auto", "position") and self.shuffle == "none" and not self.items)
-        allowed = "a number above 0; 0 is for one text, without data.split, data.shuffle and data.items"
+        allowed = "a number above 0, since 0 does not work with data.split, data.shuffle and data.items"
         _require(whole, "val_fraction", self.val_fraction, allowed)
         one_split = not self.val_text or self.split in ("auto", "position")
         _require(one_split, "split", self.split, "position, because data.val_text is the validation split already")
         one_split = self.shuffle == "none" or (self.split in ("auto", "position") and not self.val_text)
-        allowed = "none, because data.val_text or data.split decides what validates"
+        allowed = "none, because data.val_text or data.split decides on the validation split"
         _require(one_split, "shuffle", self.shuffle, allowed)
         _require(bool(self.pattern), "pattern", self.pattern, "a file pattern such as *.txt")
         try:
@@ -255,7 +255,7 @@ class DataConfig:
         _require(is_right, "label", self.label, "a regular expression with a group for the label, such as '^K:(.*)'")
         is_default = self.split in ("auto", "position") and self.shuffle == "none"
         whole = not self.items or (is_default and self.vocabulary == "characters")
-        allowed = "a text of characters without data.split and data.shuffle: items are always mixed and split whole"
+        allowed = "it without data.split, data.shuffle and data.vocabulary=bytes: items are always shuffled and never cut"
         _require(whole, "items", self.items, allowed)
         whole = self.vocabulary == "characters" or (self.min_count == 1 and self.max_vocab == 0)
         _require(whole, "vocabulary", self.vocabulary, "characters, because min_count and max_vocab do not apply to bytes")
@@ -511,7 +511,7 @@ def _typed_values(section: type, name: str, values: Mapping[str, Any], where: Wo
 def _nearest_section(given: str, known: list[str]) -> Words:
     section, dot, key = given.partition(".")
     if dot and section in known:
-        return f"write {key}: on a line of its own, indented, below {section}:"
+        return f"write {key}: on its own line, indented, below {section}:"
     return elsewhere(given) or _nearest(given, known)
 
 

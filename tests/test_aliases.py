@@ -69,7 +69,7 @@ def test_what_is_typed_for_sampling_and_as_a_verb():
     for option in ("--primetext", "--start_text", "--prime", "--prefix"):
         with pytest.raises(UserError, match=r"did you mean --prompt\?$"):
             parse_sample([option, "The sea"])
-    with pytest.raises(UserError, match="plot: no such verb; did you mean report?"):
+    with pytest.raises(UserError, match="plot: no such command; did you mean report?"):
         main(["plot"])
     for parse in (parse_sample, lambda words: main(["runs", *words])):
         with pytest.raises(UserError, match=r"--batch_size: no such option; did you mean train.batch_size of train.py\?$"):

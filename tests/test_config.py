@@ -144,7 +144,7 @@ def problem(tree: dict | str) -> str:
 
 
 def test_a_dotted_key_in_yaml_is_told_how_to_write_it():
-    assert "write max_steps: on a line of its own, indented, below train:" in problem({"train.max_steps": 5})
+    assert "write max_steps: on its own line, indented, below train:" in problem({"train.max_steps": 5})
 
 
 @pytest.mark.parametrize("word", ["yes", "no", "on", "off", "true", "false", "Yes", "OFF"])

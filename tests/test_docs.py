@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import docs_commands
 import pytest
 from benchmarks import tables
 from PIL import Image
@@ -152,3 +153,21 @@ def test_the_two_commands_of_the_readme_are_the_first_ones():
     train = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt && .venv/bin/python train.py"
     tests = ".venv/bin/pip install -r requirements.txt pytest pytest-xdist hypothesis && .venv/bin/python -m pytest"
     assert [block.strip() for block in blocks[:2]] == [train, tests]
+
+
+def test_what_is_declared_of_the_commands_of_the_documentation_is_true_of_one():
+    commands = [command for page in docs_commands.PAGES for command in docs_commands.commands_of(page)]
+    words = [command.words + "\n" for command in commands]
+    for beginning in docs_commands.NOT_RUN:
+        assert any(text.startswith(beginning) for text in words), beginning
+    for part in [*docs_commands.SHORTER, *docs_commands.TYPED, *docs_commands.PACKAGES]:
+        assert any(part in text for text in words), part
+    assert sum(not docs_commands.why_not(command) for command in commands) > 80
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", docs_commands.PAGES, ids=lambda page: page.stem)
+def test_the_commands_of_a_page_run_as_written(page, tmp_path):
+    if page != ATTENTION:
+        wrong = [(command.words, problem) for command, _, problem in docs_commands.run_page(page, tmp_path) if problem]
+        assert not wrong

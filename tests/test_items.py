@@ -199,7 +199,7 @@ def test_a_plain_run_has_no_items(text, tmp_path, capsys):
 def test_a_loss_without_labels_is_that_of_the_validation(run, tmp_path, capsys):
     assert main(["losses", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(logged(run)[-1]["val/loss"], abs=0.01)
-    with pytest.raises(UserError, match="items with labels, .*; use --items"):
+    with pytest.raises(UserError, match="items with labels, .*; add --items"):
         main(["score", str(run)])
     (tmp_path / "new.csv").write_text("race,name\nelf,leila\norc,grukk\n")
     assert main(["losses", str(run), str(tmp_path / "new.csv"), "--json"]) == 0
@@ -223,7 +223,7 @@ def test_the_label_of_an_item_is_found(run, tmp_path, capsys):
     assert [line.split("\t")[0] for line in out.splitlines()] == ["elf", "orc", "ent"] and "does not know" not in err
     file.write_text("leila\nΩmega\n")
     assert main(["classify", str(run), str(file)]) == 0
-    assert "1 of 2 items have characters that the run does not know, such as: Ωmega" in capsys.readouterr().err
+    assert "1 of 2 items have characters that the model has never seen, such as: Ωmega" in capsys.readouterr().err
     table = tmp_path / "new.csv"
     table.write_text("race,name\nelf,leila\norc,grukk\norc,leia\n")
     assert main(["classify", str(run), str(table), "--json"]) == 0

@@ -26,7 +26,7 @@ def test_alone_it_shows_five_commands_as_they_are_typed(capsys, installed):
 
 
 def test_a_wrong_verb_is_one_line():
-    with pytest.raises(UserError, match="no such verb; use one of"):
+    with pytest.raises(UserError, match="no such command; use one of"):
         main(["doctor"])
     done = subprocess.run([sys.executable, "-m", "chargpt", "doctor"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("error: doctor: ") and done.stderr.count("\n") == 1

@@ -457,7 +457,7 @@ def test_a_changed_setting_survives_a_kill_and_a_step_that_is_saved_twice_is_sai
     interrupt.signal = signal.SIGINT  # before the first step
     capsys.readouterr()
     assert finish(resumed(folder, "train.max_steps=60"), interrupt) == 130
-    assert "saved       step-00000040.2, since step 40 was saved before" in capsys.readouterr().out
+    assert "saved       step-00000040.2, because step 40 has a checkpoint already" in capsys.readouterr().out
     assert resume(folder) == 0
     assert last_step(folder).name == "step-00000060"
 
@@ -487,7 +487,7 @@ def test_standard_input_resumes_from_its_encoding(programs, text, tmp_path):
 def test_resuming_below_where_a_run_stands_is_refused(trainer, tmp_path, capsys):
     assert trainer() == 0
     capsys.readouterr()
-    assert "step 40" in fails(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=30"], capsys)
+    assert "40 were taken" in fails(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=30"], capsys)
 
 
 def test_what_a_killed_writer_left_is_cleared(trainer, tmp_path):

@@ -65,7 +65,7 @@ def describe_guesses(guesses: Guesses) -> list[str]:
     items_of = {label: sum(confusion[label, other] for other in guesses.labels) for label in guesses.labels}
     most = max(guesses.labels, key=items_of.__getitem__)
     always = items_of[most] / confusion.total()
-    lines = [f"accuracy {accuracy:.1%} of {plural(confusion.total(), 'item')}; {most!r} for all of them has {always:.1%}"]
+    lines = [f"accuracy {accuracy:.1%} of {plural(confusion.total(), 'item')}; {most!r} for all would have {always:.1%}"]
     shown = guesses.labels[:SHOWN]
     lines.append(" " * (WIDTH + 8) + "".join(f"{_short(label):>{WIDTH + 1}}" for label in shown))
     for label in shown:

@@ -94,7 +94,7 @@ def predict(model: GPT, ids: np.ndarray, marks: ItemMarks | None = None) -> Pred
     if marks is not None:
         places, losses, best, positions = predictions_of_items(model, ids, marks)
         if not len(places):
-            raise UserError("the measured part of the text has labels alone; measure a longer part")
+            raise UserError("the measured part of the text holds only labels; measure more of it")
         return Predictions(
             ids=ids, places=places, losses=losses.astype(np.float64), best=best, positions=positions, are_windows=False
         )

@@ -228,14 +228,14 @@ def item_lines(predictions: Predictions, marks: ItemMarks, tokenizer: Tokenizer)
 
 def extreme_lines(lines: list[Line], *, worst: bool) -> list[Line]:
     """The lines with the most, or the fewest, bits per character. A line that repeats is listed once."""
-    long_enough = [
+    long_lines = [
         line
         for line in lines
         if len(text := line.text.strip()) >= SHORTEST_LINE and len(set(text)) >= FEWEST_DISTINCT and not np.isnan(line.mean)
     ]
-    most = min(LISTED_LINES, len({line.text.strip() for line in long_enough}) // 2)  # so that no line is in both lists
+    most = min(LISTED_LINES, len({line.text.strip() for line in long_lines}) // 2)  # so that no line is in both lists
     chosen: dict[str, Line] = {}
-    for line in sorted(long_enough, key=lambda line: (-line.mean if worst else line.mean, line.number)):
+    for line in sorted(long_lines, key=lambda line: (-line.mean if worst else line.mean, line.number)):
         if len(chosen) < most:
             chosen.setdefault(line.text.strip(), line)
     return list(chosen.values())

@@ -22,8 +22,8 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     parser = verb_parser(
         "classify",
         "RUN [FILE ...] [section.key=value ...] [--json]",
-        "The label of each item: the most probable one for the item, by Bayes' rule, with the frequencies of the labels "
-        "in the list. Where the items have labels, also the accuracy and a table of confusions.",
+        "Print the most probable label of each item, by Bayes' rule from the probabilities of the item and the frequencies of "
+        "the labels. If the items have labels, also print the accuracy and a table of confusions.",
     )
     add_run_options(parser)
     parser.add_argument(
@@ -58,6 +58,6 @@ def classify(options: Namespace) -> None:
     unknown = [item.text for item in items if loaded.tokenizer.encode_known(item.text)[1]]
     if unknown:
         example = one_line(unknown[0][:EXAMPLE])
-        log(f"note: {len(unknown):,} of {len(items):,} items have characters that the run does not know, such as: {example}")
+        log(f"note: {len(unknown):,} of {len(items):,} items have characters that the model has never seen, such as: {example}")
     for line in describe_guesses(guesses):
         log(line) if options.texts or options.json else print(line)

@@ -70,7 +70,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     parser.add_argument("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
     options = parser.parse_intermixed_args(argv)
     if options.weights and options.to != "html":
-        raise UserError(f"--weights: {options.weights} given; it is for --to html alone, so omit it")
+        raise UserError(f"--weights: {options.weights} given, which works only with --to html; leave it out")
     return options
 
 

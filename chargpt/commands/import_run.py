@@ -32,7 +32,7 @@ def import_model(options: Namespace) -> None:
     if (folder / CHECKPOINT).exists():
         model = read_nanogpt(folder, meta=None if options.meta is None else Path(options.meta))
     elif options.meta is not None:
-        raise UserError(f"--meta: given, but {shown(folder)} holds no {CHECKPOINT} of nanoGPT; omit --meta")
+        raise UserError(f"--meta: given, but {shown(folder)} holds no {CHECKPOINT} of nanoGPT; leave it out")
     elif (folder / "config.json").exists():
         model = read_folder(folder)
     else:

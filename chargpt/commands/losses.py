@@ -81,7 +81,7 @@ def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np
         raise UserError(f"{what}; remove it, or use {command('score')} --items")
     ids, unknown = loaded.tokenizer.encode_known(stream_of(items, loaded.tokenizer))
     if unknown:
-        notice("warning", f"{shown(text)}: left out, because the model does not know them: {plural(len(unknown), 'character')}")
+        notice("warning", f"{shown(text)}: left out {plural(len(unknown), 'character')} that the model has never seen")
     return ids[:length], one_line(
         f"the first {min(length, len(ids)):,} characters of {plural(len(items), 'item')} in {shown(text)}"
     )
@@ -116,7 +116,7 @@ def advice(report: "LossBreakdown") -> str:
         f"the loss is {abs(gain):.3f} ± {error:.3f} {direction} in the second half of the context than in the quarter before it"
     )
     if gain <= 2 * error:
-        return f"{said}, which may be chance; a longer one will help little"
+        return f"{said}, which may be chance; a longer context will help little"
     if gain < MIN_SHARE * report.loss:
-        return f"{said}; a longer one will help little"
-    return f"{said}; a longer one (model.block_size) will probably help"
+        return f"{said}; a longer context will help little"
+    return f"{said}; a longer context (model.block_size) will probably help"

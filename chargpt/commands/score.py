@@ -124,7 +124,7 @@ def score(options: Namespace) -> None:
         score_items(options, loaded)
         return
     if loaded.config.data.label_fields:
-        raise UserError(f"{loaded.run}: was trained on items with labels, which are given and not predicted; use --items")
+        raise UserError(f"{loaded.run}: was trained on items with labels, which it reads and does not predict; add --items")
     stride = stride_within(options.stride, loaded.model.config.block_size)
     with open_texts(options.texts, loaded, settings=options.settings) as texts:
         score_texts(options, loaded, texts, stride=stride)
@@ -198,12 +198,12 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
     total = summary.total
     if not total.ids:
         names = texts[0].label if len(texts) == 1 else f"{len(texts):,} texts"
-        raise UserError(f"{names}: no character to predict; give a text of two or more")
+        raise UserError(f"{names}: no character to predict; give a text of at least two")
     summary.sizes, summary.ngram = others.sizes(), ngram.bits(unknown=UNKNOWN_BITS)
     if page:
         page.write(options.html, summary)
     printed.end(summary)
-    log(f"windows of {size:,} characters, one every {stride:,}")
+    log(f"the model reads windows of {size:,} characters, one every {stride:,}")
     if total.unknown:
         log(describe_unknown(total, tokenizer))
     if summary.ngram is None:
@@ -233,7 +233,7 @@ class _Printed:
             and isinstance(source, Source)
             and fields_of(source, read_head(source), text.reading) is not None
         ):
-            log(f"{text.label}: the lines are those of the field that was read; their numbers are not those of the file")
+            log(f"{text.label}: line numbers count the lines of the field that was read, not those of the file")
         if self._options.lines and not self._options.top:
             print(f"{'':>19}  {one_line(text.label)}")
 

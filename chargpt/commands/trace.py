@@ -61,12 +61,12 @@ def print_copies(options: Namespace) -> None:
     found = novelty.passages(options.passages)
     places = find_places([p.place for p in found], corpus, loaded.config.data, texts=loaded.texts, root=project_root())
     if len(places) < len({p.place for p in found}):
-        reason = "files of the training text have changed or are gone: some lines"
+        reason = "files of the training text have changed or are gone"
         if loaded.config.data.items:
-            reason = "the items of the training text are mixed: lines"
+            reason = "the items of the training text are shuffled"
         elif loaded.config.data.shuffle != "none":  # no file has the order of the training text
-            reason = f"the lines of the training text are mixed (data.shuffle={loaded.config.data.shuffle}): lines"
-        log(f"{reason} are counted in that text as it was encoded")
+            reason = f"the lines of the training text are shuffled (data.shuffle={loaded.config.data.shuffle})"
+        log(f"{reason}, so line numbers are those of the encoded text")
     result = report_of(labels, texts, novelty, unseen, corpus, found=found, places=places)
     result["start"] = copied_from_start(loaded, labels, texts, most=options.passages)
     if options.json:
@@ -86,7 +86,7 @@ def texts_of(options: Namespace, loaded: Any, corpus: Any) -> tuple[list[str], l
         texts = [tokenizer.ids_of(tokenizer.normalized(read_prompt("", text))) for text in options.texts]
         for name, ids in zip(names, texts):
             if len(ids) < 2:
-                raise UserError(f"{name}: {len(ids)} characters; give a text of two or more")
+                raise UserError(f"{name}: {len(ids)} characters; give a text of at least two")
         return names, texts
     seed = secrets.randbits(32) if options.seed is None else options.seed
     seeds = range(seed, seed + options.samples)
@@ -111,7 +111,7 @@ def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *
     start = loaded.config.train.start
     if not start.startswith(RUN):
         return None
-    problem = f"copies of the text of {one_line(start)}, with which this run began, are not looked for"
+    problem = f"copies of the text of {one_line(start)}, with which this run began, are not searched for"
     try:
         state = find_checkpoint(str(loaded.path.resolve().parent.with_name(start.removeprefix(RUN))), project_root())[0].state
     except UserError as error:
@@ -119,7 +119,7 @@ def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *
         return None
     corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=project_root())
     if corpus is None:
-        log(f"{problem}: it is not in the cache")
+        log(f"{problem}: that text is not in the cache")
         return None
     if loaded.tokenizer.characters is not None:  # their ids in the start, -1 for a character that it does not know
         ids = np.append(corpus.tokenizer.ids_of("".join(loaded.tokenizer.characters)), -1)
@@ -188,8 +188,8 @@ def table(result: dict[str, Any]) -> list[str]:
     """The result as lines for a terminal."""
     unseen = result["validation"]
     lines = [
-        f"longest copy     {result['longest_copy']:,} characters; of as much unseen text (the validation split) "
-        f"{unseen['longest_copy']:,}",
+        f"longest copy     {result['longest_copy']:,} characters; in as much text that the model has not read "
+        f"(the validation split), {unseen['longest_copy']:,}",
         "",
         f"{'length':>7}  {'copies':>6}  {'place':<{PLACE}}  passage (copies: how often it occurs in the training text)",
     ]

@@ -107,7 +107,7 @@ def check_positions(positions: str, target: str) -> None:
     """Raise UserError if a target cannot compute this kind of positions."""
     known = TARGETS[target].positions
     if known and positions not in known:
-        raise UserError(f"model.positions: {positions}; --to {target} holds {', '.join(known)} alone; use --to safetensors")
+        raise UserError(f"model.positions: {positions}; --to {target} can hold only {', '.join(known)}; use --to safetensors")
 
 
 def require_gguf() -> None:

@@ -65,7 +65,7 @@ def pack(tensor: Tensor, weights: str) -> tuple[np.ndarray, np.ndarray | None]:
     """
     numbers, scales = c_texts.pack(tensor.cpu().numpy(), "int8" if weights == "int8" and tensor.dim() == 2 else "float16")
     if not np.isfinite(numbers).all():
-        raise UserError(f"the weights: {tensor.abs().max():g} among them, too large for float16; train with more weight_decay")
+        raise UserError(f"model: a weight of {tensor.abs().max():g} is too large for float16; train with a higher weight_decay")
     return numbers, scales
 
 

@@ -169,7 +169,7 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: Sav
     for label, text, _ in corpus.describe() if corpus is not None else []:
         notice(label, text)
     if corpus is not None:
-        notice("loss", f"{progress.val_loss:.4f} nats per character on the validation text")
+        notice("loss", f"{progress.val_loss:.4f} nats per character on the validation split")
     name = run.name(root / "checkpoints")
     notice("run", shown(run.folder))
     notice("sample", Command("sample", name))

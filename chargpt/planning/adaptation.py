@@ -46,7 +46,7 @@ NOISE = 2.0
 WARMUP_STEPS = 5
 # What AdamW needs from scratch for few epochs.
 WEIGHT_DECAY = 0.1
-# The pull towards the weights of the start, times the steps: short runs and long ones keep about the same share of them. A
+# The decay towards the weights of the start, times the steps: short runs and long ones keep about the same share of them. A
 # model of up to SMALL parameters has none: it memorises little, and learns a text of another kind more slowly.
 START_DECAY_STEPS = 800
 DROPOUT = 0.0
@@ -161,7 +161,7 @@ def _few_epochs(start: MeasuredStart, *, parameters: int) -> float:
 
 
 def _start_decay(config: Config, *, parameters: int) -> float:
-    """The pull towards the weights of the start in a run of this length."""
+    """The weight decay towards the start in a run of this length (L2-SP, arXiv 1802.01483)."""
     return float(f"{START_DECAY_STEPS / config.train.max_steps:.2g}") if parameters > SMALL else 0.0
 
 

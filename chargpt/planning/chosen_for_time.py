@@ -247,9 +247,9 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: _Job) -> 
         before, last, whose = "one model comes first, for", "a second one", "its"
     else:
         before, last, whose = f"{teachers} models come first, each for", "the last one", "their"
-    about = f"alone, a model would read the text {epochs:.0f} times: {before} at most {clock(first)}, and {last} learns from "
+    about = f"one model would read the text {epochs:.0f} times; so {before} at most {clock(first)}, and {last} learns from "
     about += f"the text and from {whose} predictions for at most {clock(second)}"
-    about += "" if is_sure else "; if the first one does not begin to memorise the text, it goes on alone"
+    about += "" if is_sure else "; if the first one does not begin to memorise the text, it trains alone"
     takes = teachers * first + second
     notices = _described(best._replace(settings=settings, seen=seen), candidates, text, takes=takes)
     notices.insert(0, Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line"))
@@ -415,7 +415,7 @@ def _described(best: Candidate, candidates: list[Candidate], text: Text, *, take
     epochs = config.train.max_steps * config.chars_per_step / text.characters
     parameters = f"{parameter_count(model, text.vocabulary):,} parameters"
     size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
-    seen = f"at {best.speed:,.0f} characters a second, it sees the text {epochs:.1f} times"
+    seen = f"at {best.speed:,.0f} characters a second, it reads the text {epochs:.1f} times"
     notices = [Notice("chosen", f"{size}: {seen}", "detail")]
     if _is_expected(best.settings):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
@@ -431,7 +431,7 @@ def regularized(settings: Settings, text: Text, *, seconds: float | None = None)
     seen = settings.values.train.max_steps * settings.values.chars_per_step
     recipe = recipe_of(settings.values, text, seen=seen)
     changed = settings.choose(
-        f"the run sees the text {seen / text.characters:.1f} times",
+        f"the run reads the text {seen / text.characters:.1f} times",
         optim={"weight_decay": recipe.weight_decay},
         model={"dropout": recipe.dropout},
     )
@@ -500,7 +500,7 @@ def completed(settings: Settings, text: Text, *, seen: int, evaluations: int) ->
     interval = -(-steps // evaluations)  # rounded down, a few steps would be left for one more evaluation
     patience = 3 if seen > PATIENT_EPOCHS * text.characters else 0
     settings = settings.choose(
-        f"the run sees the text {seen / text.characters:.1f} times",
+        f"the run reads the text {seen / text.characters:.1f} times",
         model={"dropout": recipe.dropout},
         optim={"weight_decay": recipe.weight_decay},
         train={"max_epochs": law.MAX_EPOCHS, "patience": patience},

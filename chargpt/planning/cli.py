@@ -96,7 +96,7 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
     add = parser.add_argument
     add("--run", action=_Once, metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
     add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
-    add("--dry-run", action="store_true", help="print the settings and the loss to expect, and end; makes no run")
+    add("--dry-run", action="store_true", help="print the settings and the expected loss, then end; makes no run")
     add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
     add("--open", action="store_true", help="open the report of the run in a browser; it follows the training")
     add("--verbose", action="store_true", help="print every choice before training; a run has them in details.txt")
@@ -126,7 +126,7 @@ def _parser(program: str, more: str, description: str) -> Parser:
         help="a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
         "python-source, shakespeare; and settings as section.key=value",
     )
-    preset = "settings as YAML, or the name of a preset (default: chosen by text and time)"
+    preset = "settings as YAML, or the name of a preset (default: the program chooses for the text and the time)"
     add("--config", action=_Once, metavar="FILE", help=preset)
     add(
         "--minutes",
@@ -268,7 +268,7 @@ def check_options(options: TrainOptions) -> None:
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         name = options.texts[0]
-        about = (f": {name} is a run, and ", Option("text"), " comes from it; write ")
+        about = (f": {name} is a run, not a ", Option("text"), "; write ")
         raise UserError(Option("resume", True), *about, resuming(name))
     if options.resume and any(option is not None for option in new):
         raise UserError(

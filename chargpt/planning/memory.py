@@ -67,7 +67,7 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_mach
     size = f"about {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
     size += f" for each of {on_machine} processes" if on_machine > 1 else ""
     if has_begun:
-        what = f"memory: {size}; end other programs, or continue the run on another machine or "
+        what = f"memory: {size}; close other programs, or continue the run on another machine or "
         raise NotEnoughMemory(what, Option("device"))
     windows = f"{config.train.batch_size:,} windows of {config.model.block_size:,} characters given"
     if fits >= 1:

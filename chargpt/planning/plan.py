@@ -289,7 +289,7 @@ def _about_choices(settings: Settings, loaded: Settings, options: TrainOptions) 
     preset = {key for key, source in loaded.sources.items() if source is Source.PRESET}
     replaced = [change.key for change in difference(loaded.values, settings.values) if change.key in preset]
     if options.minutes is not None and replaced:
-        what = f"chosen for the time in place of what {options.config} has: {', '.join(replaced)}"
+        what = f"chosen for the time in place of what {options.config} sets: {', '.join(replaced)}"
         notices.append(Notice("note", what))
     return notices
 

@@ -187,7 +187,7 @@ def keep_best_weights(folder: Path) -> list[str]:
         (kept.path / TRAINING).unlink(missing_ok=True)
         sync_folder(folder)
     except (CheckpointError, OSError) as error:
-        return [f"{shown(folder)}: kept as it is ({error})"]
+        return [f"{shown(folder)}: older checkpoints not removed ({error})"]
     for path in others:
         discard(aside(path))
     return []
@@ -408,7 +408,7 @@ def _fingerprint(data: bytes) -> dict[str, Any]:
 def _check_finite(tensors: "Mapping[str, Tensor]", path: Path) -> None:
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
-            raise CheckpointError(f"{shown(path)}: {name:.80} is not finite")
+            raise CheckpointError(f"{shown(path)}: damaged, {name:.80} is not finite")
 
 
 def _load(path: Path, *, training: bool) -> Checkpoint:
@@ -416,7 +416,7 @@ def _load(path: Path, *, training: bool) -> Checkpoint:
     state, files = _read_state(path / STATE)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
-        raise CheckpointError(f"{shown(path / STATE)}: belongs to step {state.progress.step:,}, unlike its folder's name")
+        raise CheckpointError(f"{shown(path / STATE)}: belongs to step {state.progress.step:,}, but its folder names another")
     weight_bytes = 4 * state.parameters
     weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
     check_weights(weights, state, where=shown(path / WEIGHTS))
@@ -447,5 +447,5 @@ def _unpack(path: Path, files: dict[str, Any], *, limit: int) -> dict[str, Store
         raise CheckpointError(f"{shown(path)}: not a valid safetensors file ({str(error):.200})") from error
     for name, tensor in tensors.items():
         if not tensor.is_finite():
-            raise CheckpointError(f"{shown(path)}: {name:.80} is not finite")
+            raise CheckpointError(f"{shown(path)}: damaged, {name:.80} is not finite")
     return tensors

@@ -148,7 +148,7 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     warnings: list[Words] = [*problems]
     if checkpoint.state.is_teacher:
         number, count = checkpoint.state.stage, checkpoint.state.config.train.teachers + 1
-        what = f"{shown(run)}: model {number} of {count}, from which the last one will learn; to go on: "
+        what = f"{shown(run)}: model {number} of {count}, and not the last one; to finish the training: "
         warnings.append(Message(what, resuming(shown(run), verb="train")))
     if checkpoint.step == 0 and len(steps(place)) > 1:
         later, skipped = newest(place, training=False)

@@ -69,7 +69,7 @@ def chat_of(options: SampleOptions, loaded: LoadedModel, corpus: "Corpus | None"
     listed = ", ".join(f"{shell_word(name)} ({counts[name]:,} lines)" for name in names[:MAX_NAMED])
     for option, name in given.items():
         if name is None:
-            what = f"names in the text are {listed}" if names else "no names are known of its training text"
+            what = f"names in the text are {listed}" if names else "its training text has no known names"
             raise UserError(f"--chat: {option} is not given; add --as NAME --with NAME; {what}")
         if names and name not in counts:
             close = difflib.get_close_matches(name, names, n=1)

@@ -195,8 +195,8 @@ class SamplingOptions(Checked):
     unique: bool = option(
         False,
         "text",
-        "with --lines: no line twice in a text, no blank line, no part of a line; each line begins with the last line of "
-        "the prompt; the text ends early after 1,000 removed lines in a row",
+        "with --lines: whole lines, none of them blank and none twice in a text; each begins with the last line of the prompt; "
+        "the text ends early after 1,000 rejected lines in a row",
     )
     stop: Sequence[str] = option(
         (),

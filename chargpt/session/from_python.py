@@ -105,7 +105,7 @@ def train_run(
         name = screen.run.name if screen.run.parent == project_root() / "checkpoints" else shown(screen.run)
         print(f"what was saved is returned; to continue: {in_python(resuming(name, verb='train'))}", flush=True)
     elif code:
-        reason = screen.problem or f"the process of the training ended with code {code}; its last lines are above"
+        reason = screen.problem or f"the training process ended with code {code}; its last lines are above"
         saved = "" if screen.run is None else f"; the last checkpoint: chargpt.load({shown(screen.run)!r})"
         raise RuntimeError(reason + saved)
     assert screen.run is not None

@@ -45,7 +45,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     notices = [Notice("warning", line) for line in skipped]
     saved = checkpoint.state
     if saved.stage == 0:
-        what = f"{shown(run.folder)}: the first of several runs of an earlier version, which cannot go on, but writes text; "
+        what = f"{shown(run.folder)}: the first of several runs of an earlier version; it can write text, but not continue; "
         raise UserError(what, "to train, start again with ", Option("run", "NAME"))
     corpus, changes = _corpus_of(checkpoint, options, root=root)
     notices += changes
@@ -169,7 +169,7 @@ def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Setting
     if _places(options):
         config = dataclasses.replace(config, data=absolute_paths(config.data))
     if config.train.max_steps < checkpoint.step:
-        raise UserError(f"train.max_steps: {config.train.max_steps:,} given; the run is already at step {checkpoint.step:,}")
+        raise UserError(f"train.max_steps: {config.train.max_steps:,} given, but {checkpoint.step:,} were taken; use more")
     if bool(saved.optim.start_decay) != bool(config.optim.start_decay):
         what = f"optim.start_decay: {saved.optim.start_decay:g} -> {config.optim.start_decay:g}: cannot be switched on or off"
         raise UserError(f"{what} in a run that has begun; start a new one with ", Option("run", "NAME"))

@@ -262,7 +262,7 @@ class Session:
             if loss is None:
                 return
             if not math.isfinite(loss):
-                raise NotFinite(f"the validation loss after it is {loss}", step=progress.step - 1)
+                raise NotFinite(f"the validation loss after this step is {loss}", step=progress.step - 1)
         with group.together():  # a signal may come
             sample = self.writer.write(trainer.model, interrupt)
         if interrupt.agreed:
@@ -311,13 +311,13 @@ class Session:
                 try:
                     problems = run.save(state, weights=weights, training=optimizer)
                 except CheckpointError as error:
-                    again: list[Words] = ["; then go on with: ", resuming(run.name(self.checkpoints), verb="train")]
+                    again: list[Words] = ["; then continue with: ", resuming(run.name(self.checkpoints), verb="train")]
                     raise CheckpointError(error, *(again if self.saved else [])) from error
                 screen().saved(run.folder)
                 for problem in problems:
                     journal.notice("warning", problem)
                 if run.saved_again and run.checkpoint is not None:
-                    journal.notice("saved", f"{run.checkpoint.name}, since step {progress.step:,} was saved before")
+                    journal.notice("saved", f"{run.checkpoint.name}, because step {progress.step:,} has a checkpoint already")
                 trainer.group.note_save()
         self.saved = state
 

@@ -86,7 +86,7 @@ def describe_decision(losses: Losses, config: Config) -> Notice:
     if memorises(losses, config):
         what = f"{measured}: this model begins to memorise the text, so the last one will learn from it too"
         return Notice(models_in_all(config.train.teachers), what)
-    return Notice("one model", f"{measured}: this model does not memorise the text, so it goes on alone")
+    return Notice("one model", f"{measured}: this model does not memorise the text, so it trains alone")
 
 
 def name_of_stage(config: Config, stage: int) -> str:
@@ -101,7 +101,7 @@ def describe_stage(config: Config, stage: int) -> list[Notice]:
     if not name:
         return []
     if stage <= teachers:
-        return [Notice("stage", f"{name}, from which the last one will learn, with seed {config.train.seed}")]
+        return [Notice("stage", f"{name}, with seed {config.train.seed}; the last one will learn from it")]
     whom = "the one before it" if teachers == 1 else f"the {teachers} before it"
     own = f"weight decay {config.optim.weight_decay:g}, dropout {config.model.dropout:g} and seed {config.train.seed}"
     return [Notice("stage", f"{name} learns from {whom} as well as from the text, with {own}")]

@@ -57,7 +57,7 @@ OTHER = (
 COMMON = "’‘“”„–—…«»°€"  # beyond ASCII and in texts of all languages
 UNLIKELY = frozenset({"Cc", "Cn", "Co", "Lm", "No", "Sk", "Sm", "So"})  # categories
 RARER = 0.01  # how much less likely an encoding is than the one before it in its row, as a share of characters
-LIKELY = 0.2  # share of frequent characters, less those that are wrong, from which on an encoding is named
+LIKELY = 0.2  # share of frequent characters, less those that are wrong, above which an encoding is named
 
 
 def check_utf8(head: bytes, label: str, *, path: Path | None = None) -> None:

@@ -47,7 +47,7 @@ def examine(corpus: Corpus) -> list[Notice]:
     unit = "byte" if corpus.tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(corpus.train) > COMPRESSED_SAMPLE else ""
     ngram = f"order-{facts.ngram_order} n-gram {facts.ngram_loss / math.log(2):z.2f} bits per {unit} of validation text"
-    bits = f"gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}, {ngram}, having seen the training text{part}"
+    bits = f"gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}, {ngram}, each after reading the training text{part}"
     return [
         Notice("rarest", _rarest(corpus), "detail"),
         _odd(corpus),
@@ -72,8 +72,8 @@ def split_problems(corpus: Corpus) -> list[Words]:
         kind, split = "harder" if facts.is_split_harder else "easier", Option("data.split", corpus.other_split)
         what = f"the validation split is {kind} than the rest of the text"
         own = f"an n-gram model has the loss {facts.own_loss:.2f} on it"
-        spread = f"{facts.spread_loss:.2f} on as much text from all over that it has not counted"
-        said = Message(f"{what}: {own}, and {spread}; for a validation split from all over, add ", split)
+        spread = f"{facts.spread_loss:.2f} on as much text from the whole that it has not counted"
+        said = Message(f"{what}: {own}, and {spread}; for a validation split from all parts of the text, add ", split)
         problems.append(said)
     return problems
 
@@ -90,7 +90,7 @@ def _rare_labels(corpus: Corpus) -> list[Words]:
     labels = {} if corpus.items is None else corpus.items.labels
     once = [one_line(label) for label, count in labels.items() if count == 1]
     names = ", ".join(once[:MAX_NAMED]) + ", ..." * (len(once) > MAX_NAMED)
-    what = f"{len(once):,} of {len(labels):,} labels occur once ({names}): nothing is learned of them"
+    what = f"{len(once):,} of {len(labels):,} labels occur once ({names}), which teaches nothing"
     return [f"{what}; name what groups the items in data.label"] * bool(once)
 
 

@@ -131,7 +131,7 @@ def can_be_read_again(text: str) -> bool:
 def _check_given_once(texts: Sequence[str]) -> None:
     """Raise UserError if standard input or a folder is given twice. Files are compared later, by their content."""
     if texts.count("-") > 1:
-        raise UserError("-: given twice; it can be read only once")
+        raise UserError("-: standard input given twice; it can be read only once")
     first: dict[Path, str] = {}
     for text in texts:
         if text and os.path.isdir(text):

@@ -59,7 +59,7 @@ class Optimizer:
         """The weights with which the run begins: those of now, until `load` brings back others."""
         return State("start", span, self._weights.vector[span].clone())
 
-    def _pull(self, first: State, amount: float | Tensor) -> None:
+    def _decay_to(self, first: State, amount: float | Tensor) -> None:
         """Move the weights of `first` by this share of their distance from what they were (L2-SP, arXiv 1802.01483).
 
         It comes before an update, as weight decay does, so that the last update stays whole.
@@ -133,7 +133,7 @@ class AdamW(Optimizer):
         vector, gradient, offset, (beta1, beta2) = self._weights.vector, self._weights.gradient, self._start, self._betas
         exp_avg, exp_avg_sq = self.states[0].vector, self.states[1].vector
         if self._start_decay:
-            self._pull(self.states[2], rate * self._start_decay * _kept(skips))
+            self._decay_to(self.states[2], rate * self._start_decay * _kept(skips))
         for first, stop, decay in self._ranges:
             adamw(
                 [vector[first:stop]],
@@ -178,7 +178,7 @@ class Muon(Optimizer):
         self._adamw.step(rate, skips)
         kept = _kept(skips)
         if self._start_decay:
-            self._pull(self.states[-1], rate * self._start_decay * kept)
+            self._decay_to(self.states[-1], rate * self._start_decay * kept)
         gradient, momentum = self._weights.gradient[self._momentum.span], self._momentum.vector
         if skips is not None:
             gradient.masked_fill_(skips.bool(), 0.0)

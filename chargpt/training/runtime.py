@@ -146,7 +146,7 @@ def choose_runtime(
     trouble = _why_not_compile(device) if compiled else ""
     if trouble and asked.compile == "on":
         raise UserError(
-            f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or omit it"
+            f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or leave it out"
         )
     compiled = compiled and not trouble
     # The kernels in C are for the CPU; model.py's own attention does everything else.

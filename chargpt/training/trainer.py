@@ -177,7 +177,7 @@ class Trainer:
             for (step, rate), numbers in zip(unread, self._numbers[: len(unread)].tolist()):
                 self._count(step, rate, *numbers)
         if self._graphs.trouble:
-            what = f"this GPU cannot record a step ({self._graphs.trouble}), so each takes longer"
+            what = f"this GPU cannot record steps as CUDA graphs ({self._graphs.trouble}), so each takes longer"
             self.notices, self._graphs.trouble = [*self.notices, Notice("slower", what)], ""
         return self._last
 
@@ -325,7 +325,7 @@ class Trainer:
         """Raise NotFinite if a step, or a weight, is not finite: such weights must not be saved."""
         self.report()
         if not self.weights.are_finite():
-            raise NotFinite("the weights are not finite after it", step=self.progress.step - 1)
+            raise NotFinite("the weights are not finite after this step", step=self.progress.step - 1)
 
     def state(self) -> TrainerState:
         """The state, as views: the next step changes them. Raises NotFinite, as `report`."""

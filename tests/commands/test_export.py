@@ -49,7 +49,7 @@ def test_an_earlier_export_is_replaced_only_by_force(run, tmp_path):
         (["my run"], "--to"),
         (["my run", "--to", "pdf"], "invalid choice"),
         (["my run", "--to", "hf", "nowhere/out"], "its folder does not exist"),
-        (["my run", "--to", "hf", "--weights", "int8"], "for --to html alone"),
+        (["my run", "--to", "hf", "--weights", "int8"], "works only with --to html"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(run, tmp_path, arguments, problem):

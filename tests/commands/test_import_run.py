@@ -49,7 +49,7 @@ def test_once_installed_a_run_is_made_and_found_in_the_current_folder(installed,
     [
         (["{empty}", "--run", "x"], "holds neither config.json nor ckpt.pt"),
         (["{empty}/absent", "--run", "x"], "holds neither"),
-        (["{empty}", "--run", "x", "--meta", "y"], "holds no ckpt.pt of nanoGPT; omit --meta"),
+        (["{empty}", "--run", "x", "--meta", "y"], "holds no ckpt.pt of nanoGPT; leave it out"),
         (["{empty}"], "--run"),
         ([], "required"),
         (["{empty}", "--run", "x", "--rum", "y"], "no such option"),

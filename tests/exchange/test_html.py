@@ -327,7 +327,7 @@ def test_the_model_in_the_page_is_inert_ascii(tmp_path, sea):
 
 
 def test_weights_too_large_for_float16_are_a_user_error():
-    with pytest.raises(UserError, match="70000 among them, too large for float16"):
+    with pytest.raises(UserError, match="a weight of 70000 is too large for float16"):
         html.pack(torch.tensor([1.0, -70000.0]), "float16")
 
 

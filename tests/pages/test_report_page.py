@@ -101,7 +101,7 @@ def test_the_strong_line_is_the_validation_loss_and_the_pale_one_the_training_lo
 def test_all_that_was_measured_has_a_row(report):
     copies = dataclasses.replace(report.copies, longest=45, unseen_longest=27, passages=[(45, 2, "a sea"), (9, 31, "b")])
     content = report_page([dataclasses.replace(report, copies=copies)])
-    assert "<b>45 characters</b>; of as much unseen text, 27." in content
+    assert "<b>45 characters</b>; in as much text that the model has not read, 27." in content
 
     def rows(heading: str) -> list[list[str]]:
         table = re.search(f"<th[^>]*>{heading}</th>.*?</table>", content, re.DOTALL)[0]

@@ -69,7 +69,7 @@ def test_a_contradiction_is_one_line_that_says_what_to_do(words, says):
 
 def test_a_run_given_as_a_text_to_resume_is_an_error_that_says_what_to_write(installed):
     (installed / "checkpoints" / "poems").mkdir(parents=True)
-    with pytest.raises(UserError, match="--resume: poems is a run, and TEXT comes from it; write --resume --run poems$"):
+    with pytest.raises(UserError, match="--resume: poems is a run, not a TEXT; write --resume --run poems$"):
         parse_options(["--resume", "poems", "--minutes", "5"])
     assert parse_options(["--resume", "other"]).texts == ["other"]  # a text that has moved
     with pytest.raises(UserError, match="leave out --config"):

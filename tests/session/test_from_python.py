@@ -178,7 +178,7 @@ def test_what_the_child_tells_is_shown_and_a_sample_stays_as_it_is(capsys, tmp_p
         (2, {"kind": "error", "text": "step 5: use another"}, UserError, "^step 5: use another$"),
         (3, {"kind": "error", "text": "step 5: the loss is nan"}, RuntimeError, "^step 5: the loss is nan$"),
         (3, {"kind": "saved", "run": "a"}, RuntimeError, r"the last checkpoint: chargpt\.load\('a'\)$"),
-        (-9, {"kind": "lines", "text": "a"}, RuntimeError, "^the process of the training ended with code -9"),
+        (-9, {"kind": "lines", "text": "a"}, RuntimeError, "^the training process ended with code -9"),
         (130, {"kind": "lines", "text": "a"}, KeyboardInterrupt, "^$"),
     ],
 )

@@ -45,7 +45,7 @@ def test_with_minutes_a_preset_is_a_default_and_one_line_says_what_was_replaced(
     plan = planned(text, tmp_path, "--config", "tiny", "--minutes", "0.1", "train.log_interval=7")
     (note,) = [str(said.text) for said in plan.choices if said.label == "note"]
     assert plan.config.optim.name == "muon" and plan.config.train.log_interval == 7
-    assert "in place of what tiny has: " in note and "optim.name" in note and "train.log_interval" not in note
+    assert "in place of what tiny sets: " in note and "optim.name" in note and "train.log_interval" not in note
     assert plan.config.train.sample_length == 100, "what is not chosen is that of the preset"
 
 

@@ -135,7 +135,7 @@ def test_the_decision_keeps_the_plan_or_makes_one_long_run():
     said = [describe_decision(losses, config) for losses in (Losses(1.0, 1.2), Losses(1.0, 1.0))]
     assert [notice.label for notice in said] == ["2 models", "one model"]
     assert "1.00 on training text and 1.20 on validation text" in said[0][1] and "memorise" in said[0][1]
-    assert "goes on" in said[1][1]
+    assert "trains alone" in said[1][1]
     for given in (0, 20):
         assert decided(Losses(1.0, 1.0), apply_overrides(config, [f"train.max_epochs={given}"])).train.max_epochs == given
 
@@ -319,7 +319,7 @@ def test_a_run_always_has_a_model_that_has_learned(whole, tmp_path, capsys):
         state = dataclasses.replace(saved_state(step), stage=2)
         publish(killed / "stage-2", weights=random_weights(step), training={}, state=state)
         found, warnings = find_checkpoint(str(killed), folder)
-        assert found.state.stage == stage and ("model 1 of 4, from which" in " ".join(map(str, warnings))) == (stage == 1)
+        assert found.state.stage == stage and ("model 1 of 4, and not the last" in " ".join(map(str, warnings))) == (stage == 1)
     assert find_run(str(whole / "whole" / "stage-4"), tmp_path) == whole / "whole"
     assert find_checkpoint(str(whole / "whole" / "stage-2"), tmp_path)[0].state.stage == 2
     runs.main([str(whole / "whole")])
@@ -341,7 +341,7 @@ def test_a_run_of_an_older_version_that_another_one_was_to_follow_is_one_line_an
     state = dataclasses.replace(checkpoint.state, stage=0)
     publish(tmp_path / "old", weights=checkpoint.weights, training=checkpoint.training, state=state)
     with pytest.raises(
-        UserError, match="old: the first of several runs of an earlier version, which cannot go on, but writes text; to train"
+        UserError, match="old: the first of several runs of an earlier version; it can write text, but not continue; to train"
     ):
         resume(tmp_path / "old")
     assert find_checkpoint(str(tmp_path / "old"), tmp_path)[0].step == 40

@@ -83,7 +83,7 @@ def test_standard_input_is_compared_as_well(load, folder, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SEA.encode())))
     with pytest.raises(UserError, match="the same text as .*; give it once"):
         load(folder / "sea.txt", "-")
-    with pytest.raises(UserError, match="-: given twice; it can be read only once"):
+    with pytest.raises(UserError, match="-: standard input given twice; it can be read only once"):
         load("-", "-")
 
 

@@ -203,7 +203,7 @@ def test_a_validation_split_of_another_kind_is_a_warning_with_both_losses_and_th
     other = words(400, seed=1)
 
     def warning(corpus: Corpus) -> str:
-        return "".join(str(text) for _, text, _ in examine(corpus) if "from all over" in str(text))
+        return "".join(str(text) for _, text, _ in examine(corpus) if "from all parts" in str(text))
 
     harder = load_string(verse + other, val_fraction=len(other) / len(verse + other))
     said = warning(harder)

@@ -33,7 +33,7 @@ def test_the_pull_towards_the_first_weights_is_on_all_of_them(name):
     first = weights.vector.clone()
     optimizer = make_optimizer(weights, OptimConfig(name=name, weight_decay=0.0, start_decay=3.0))
     weights.vector += 1.0
-    optimizer.step(0.1)  # with no gradient, the pull is all that moves
+    optimizer.step(0.1)  # with no gradient, the decay is all that moves them
     torch.testing.assert_close(weights.vector, first + 0.7)
     optimizer.step(10.0)  # it never goes beyond them
     torch.testing.assert_close(weights.vector, first)
