@@ -61,19 +61,23 @@ class KVCache:
         self.values = self.keys
         self.length = 0
 
-    def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append k and v (B, h, T, d); return all keys and values so far, (B, h, S, d) each."""
-        end = self.length + k.size(2)
+    def reserve(self, end: int) -> None:
+        """Have memory for `end` characters."""
         if end > self.block_size:
             raise ValueError(f"the cache holds at most {self.block_size} characters; {end} given")
-        if end > self.keys.size(2):
-            capacity = min(self.block_size, max(end, 2 * self.keys.size(2), 64))
-            room = k.new_empty(*k.shape[:2], capacity - self.keys.size(2), k.size(3))
-            self.keys, self.values = (torch.cat((old, room), dim=2) for old in (self.keys, self.values))
+        if end > (size := self.keys.size(2)):
+            B, h, _, d = self.keys.shape
+            room = self.keys.new_zeros(2, B, h, min(self.block_size, max(end, 2 * size, 64)) - size, d)
+            self.keys, self.values = (torch.cat((old, new), dim=2) for old, new in zip((self.keys, self.values), room))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Append k and v, and let q see them and all before them: `causal_attention`, all (B, h, T, d)."""
+        end = self.length + k.size(2)
+        self.reserve(end)
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return causal_attention(q, self.keys[:, :, :end], self.values[:, :, :end])
 
 
 def reference_attention(
@@ -167,10 +171,8 @@ class CausalSelfAttention(nn.Module):
         if self.fused is not None and cache is None:
             y = self.fused(self.qkv(x), self.n_head, rotary)  # (B, T, C)
         else:
-            q, k, v = self.heads(x, rotary)
-            if cache is not None:
-                k, v = cache.update(k, v)
-            y = causal_attention(q, k, v).transpose(1, 2).reshape(B, T, C)
+            attend = causal_attention if cache is None else cache.attend
+            y = attend(*self.heads(x, rotary)).transpose(1, 2).reshape(B, T, C)
         return F.dropout(self.proj(y), self.dropout, self.training)
 
     def reference(self, x: Tensor, rotary: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """A trained model ready for use: what `chargpt.load` returns, and what sample.py works with.
 
 A text on a CPU needs no torch, whose import takes seconds: decode.c writes it. Torch computes everything else, and writes where
-decode.c cannot be had.
+decode.c cannot be had, or where a GPU is faster.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ from chargpt.processor import may_have_gpu
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import run_of
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
-from chargpt.sampling.c_texts import Weights, c_engine, c_writer, rounded
+from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
 from chargpt.sampling.items import LONGEST, ItemStats, drawn, known_items, too_few_items, write_items
 from chargpt.sampling.options import (
     TEXT,
@@ -76,7 +76,7 @@ class LoadedModel:
     parameters: int  # their number
     weights: Weights
     precision: str  # to which the weights are rounded
-    device: str
+    device: str  # auto only where there may be a GPU
 
     def __repr__(self) -> str:
         return f"<chargpt.LoadedModel {self.describe()}>"
@@ -103,8 +103,18 @@ class LoadedModel:
         return self._engine[1] + (f", weights in {self.precision}" if self.precision != "float32" else "")
 
     @cached_property
+    def _torch_device(self) -> str:
+        if self.device != "auto":
+            return self.device
+        from chargpt.device import choose_device
+
+        return str(choose_device(self.device))
+
+    @cached_property
     def _engine(self) -> tuple[ctypes.CDLL | None, str]:
-        return c_engine(self.config.model) if self.device == "cpu" else (None, self.device)
+        is_small = self.device == "auto" and self.parameters < FASTER_THAN_GPU
+        kernel, told = c_engine(self.config.model) if is_small or self._torch_device == "cpu" else (None, "")
+        return kernel, told if kernel is not None or self._torch_device == "cpu" else self._torch_device
 
     @cached_property
     def model(self) -> "GPT":
@@ -117,7 +127,7 @@ class LoadedModel:
         with one_thread():
             model = blank_model(self.config.model, self.tokenizer.vocab_size)
             model.load_state_dict({name: torch.from_numpy(numbers) for name, numbers in self.weights.items()}, assign=True)
-        return model.to(self.device).eval()
+        return model.to(self._torch_device).eval()
 
     @cached_property
     def writer(self) -> Writer:
@@ -500,7 +510,9 @@ def load_model(
     `start` is the name of a start that comes with the program, in place of a run.
     Raises UserError.
     """
-    if device != "cpu" and (device != "auto" or may_have_gpu()):
+    if device == "auto" and not may_have_gpu():
+        device = "cpu"
+    if device not in ("auto", "cpu"):
         from chargpt.device import choose_device
 
         device = str(choose_device(device))
@@ -518,6 +530,6 @@ def load_model(
         parameters=state.parameters,
         weights=rounded({name: tensor.numbers for name, tensor in checkpoint.stored_weights.items()}, precision),
         precision=precision,
-        device="cpu" if device == "auto" else device,
+        device=device,
     )
     return loaded, warnings

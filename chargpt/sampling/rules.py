@@ -10,8 +10,8 @@ The probabilities are summed in the order of the ids, and the first id at which 
 a text does not depend on the others of its batch, and that a character depends on the seed and its position in the stream, not
 on how its logits were computed. `GPT.generate` draws in the same way.
 
-Two copies exist: decode.c, and temperature and top-k in chargpt/exchange/engine.js. tests/sampling/test_c_engine.py and
-tests/exchange/test_page_check.py compare them with this file.
+Three copies exist: decode.c, torch_texts.py without the first rule, and temperature and top-k in chargpt/exchange/engine.js.
+tests/sampling/test_c_engine.py, test_writer.py and tests/exchange/test_page_check.py compare them with this file.
 """
 
 import math

@@ -9,7 +9,8 @@ import torch
 from chargpt.config import ModelConfig
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
-from chargpt.sampling.c_texts import c_engine, c_writer
+from chargpt.runs.model_shape import parameter_count
+from chargpt.sampling.c_texts import FASTER_THAN_GPU, c_engine, c_writer
 from chargpt.sampling.items import sampled_items
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import text_of
@@ -39,7 +40,8 @@ class SampleWriter:
         """With `labels`, the sample is items of these labels in turn; a label "" is an item without one."""
         self._labels, self._tokenizer, self._config, self._seed = labels, tokenizer, config, seed
         self._options = SamplingOptions(length=length)
-        self._kernel = c_engine(config)[0] if length and device.type == "cpu" else None
+        is_in_c = device.type == "cpu" or parameter_count(config, tokenizer.vocab_size) < FASTER_THAN_GPU
+        self._kernel = c_engine(config)[0] if length and is_in_c else None
 
     def write(self, model: GPT, interrupt: Interrupt, *, most: int | None = None) -> str:
         """A sample by `model`, whose weights are float32; empty if the length is 0. A signal cuts it short.
@@ -55,7 +57,7 @@ class SampleWriter:
         model.eval()
         try:
             if self._kernel is not None:
-                weights = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+                weights = {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
                 try:
                     return self._text(c_writer(weights, self._config, kernel=self._kernel), options, interrupt)
                 except MemoryError:

@@ -1,13 +1,24 @@
-"""The engine in PyTorch: for every device, and for a CPU without a C compiler."""
+"""The engine in PyTorch: for every device, and for a CPU without a C compiler.
 
+A character is 80 to 200 small kernels, which a CUDA GPU computes faster than the host can launch them. There, the host
+starts one graph for each character, and reads the ids in pieces.
+"""
+
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from chargpt.model import GPT
-from chargpt.sampling.writer import Texts, Writer
+from chargpt.device import sent
+from chargpt.graphs import Graphs
+from chargpt.model import GPT, KVCache
+from chargpt.sampling.rules import NEVER
+from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
+
+AT_ONCE = 64  # characters that a GPU writes before the host reads them
 
 
 def torch_writer(model: GPT) -> Writer:
@@ -15,19 +26,111 @@ def torch_writer(model: GPT) -> Writer:
     return Writer(partial(TorchTexts, model), model.config.block_size)
 
 
+def _scale(logits: Tensor, temperature: float) -> Tensor:
+    if temperature == 0:
+        return torch.full_like(logits, NEVER).scatter(-1, logits.argmax(dim=-1, keepdim=True), 0)
+    return (logits - logits.amax(dim=-1, keepdim=True)) / max(temperature, 1e-30)
+
+
+def _keep_top_p(logits: Tensor, p: float) -> Tensor:
+    order = logits.argsort(dim=-1, descending=True, stable=True)
+    before = F.pad(logits.softmax(dim=-1).gather(-1, order).cumsum(dim=-1)[:, :-1], (1, 0))
+    return logits.masked_fill(torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= p), NEVER)
+
+
+def _keep_min_p(logits: Tensor, share: float) -> Tensor:
+    probs = logits.softmax(dim=-1)
+    return logits.masked_fill(probs < share * probs.amax(dim=-1, keepdim=True), NEVER)
+
+
+# Those of rules.py that a graph can contain, with logits (B, V) on the device. Others are computed on the host.
+RULES: Mapping[str, Callable[[Tensor, float], Tensor]] = {
+    "temperature": _scale,
+    "top_k": lambda logits, k: logits.masked_fill(logits < logits.topk(min(int(k), logits.size(-1))).values[:, -1:], NEVER),
+    "top_p": _keep_top_p,
+    "min_p": _keep_min_p,
+}
+
+
+class _Placed(KVCache):
+    """`cache`, for one character at a place that is a number on the device."""
+
+    def __init__(self, cache: KVCache, place: Tensor, visible: Tensor) -> None:
+        self.keys, self.values, self._place, self._visible = cache.keys, cache.values, place, visible
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self.keys.index_copy_(2, self._place, k)
+        self.values.index_copy_(2, self._place, v)
+        return F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=self._visible)
+
+
 class TorchTexts(Texts):
     """Texts in a cache of the model."""
 
-    def __init__(self, model: GPT, texts: int) -> None:
-        self._model, self._texts = model, texts
+    def __init__(self, model: GPT, texts: int, *, chooses: bool | None = None) -> None:
+        """`chooses` is whether the device applies the sampling rules and draws; None: if it is a CUDA GPU."""
+        self._model, self._cache, self._device = model, model.new_cache(texts), model.token_embedding.weight.device
+        self._chooses = self._device.type == "cuda" if chooses is None else chooses
+        if self._chooses:  # in memory that stays where it is
+            zeros = partial(torch.zeros, device=self._device)
+            self._graphs, self._table, self._places = Graphs(self._device), Tensor(), Tensor()
+            self._new, self._never = zeros(texts, 1, dtype=torch.long), zeros(model.vocab_size)  # the latter is added to logits
+            self._place, self._number = zeros(2, 1, dtype=torch.long)  # of a character: in the context, and in a piece
+            self._shares = zeros(AT_ONCE, texts, dtype=torch.float64)
+            self._chosen = zeros(AT_ONCE, 2, texts, dtype=torch.float64)  # ids and their log-probabilities
 
     def read(self, start: int, ids: np.ndarray) -> np.ndarray:
-        device = self._model.token_embedding.weight.device
-        return self.logits(start, torch.from_numpy(np.ascontiguousarray(ids)).to(device)).float().cpu().numpy()
+        return self.logits(start, torch.from_numpy(np.ascontiguousarray(ids)).to(self._device)).float().cpu().numpy()
 
     @torch.inference_mode()
     def logits(self, start: int, ids: Tensor) -> Tensor:
         """Those of the next character, (B, V), after `ids` (B, T) at positions from `start`."""
-        if start == 0:
-            self._cache = self._model.new_cache(self._texts)
+        for cache in self._cache:
+            cache.length = start
         return self._model(ids, cache=self._cache)[:, -1]
+
+    @torch.inference_mode()
+    def write(self, start: int, texts: np.ndarray, count: int, limit: int, choice: Choice) -> NewIds:
+        if not self._chooses or not choice.rules.keys() <= RULES.keys():
+            return super().write(start, texts, count, limit, choice)
+        ids = sent(torch.from_numpy(np.ascontiguousarray(texts[:, -count:])), self._device)
+        if count > 1:
+            self.logits(start, ids[:, :-1])
+        first, steps = start + count - 1, min(limit, AT_ONCE)
+        if first + limit > len(self._places):
+            for cache in self._cache:
+                cache.reserve(first + limit)
+            self._places = torch.arange(cache.keys.size(2), device=self._device)
+            self._table = self._model.position_table(len(self._places))
+        never = np.zeros(self._model.vocab_size, np.float32)
+        never[choice.forbidden] = NEVER
+        self._never.copy_(sent(torch.from_numpy(never), self._device))
+        self._shares[:steps] = sent(torch.from_numpy(1 - choice.uniform(steps)), self._device)
+        self._new.copy_(ids[:, -1:])
+        self._place.fill_(first)
+        self._number.zero_()
+        for _ in range(steps):
+            self._graphs.run(f"{len(self._places)} {choice.rules}", partial(self._write_one, choice.rules))
+        made, log_probabilities = self._chosen[:steps].cpu().numpy().swapaxes(0, 1)
+        return NewIds(made.astype(np.int64), log_probabilities.astype(np.float32))
+
+    def _write_one(self, rules: Mapping[str, float]) -> None:
+        """Read the new ids at their place, choose the ids that follow, and move on."""
+        model, row = self._model, self._table.index_select(-2, self._place)
+        visible = (self._places <= self._place)[None]
+        x, rotary = model.token_embedding(self._new), row if model.config.positions == "rotary" else None  # (B, 1, C)
+        x = x if rotary is not None else x + row
+        for block, cache in zip(model.blocks, self._cache):
+            x = block(x, rotary, _Placed(cache, self._place, visible))
+        logits = F.linear(model.norm(x), model.token_embedding.weight)[:, -1].float()
+        allowed = logits + self._never
+        for name, value in rules.items():
+            allowed = RULES[name](allowed, value)
+        cumulative = allowed.softmax(dim=-1).double().cumsum(dim=-1)
+        share = self._shares.index_select(0, self._number).T * cumulative[:, -1:]  # as `draw` of rules.py
+        ids = (cumulative < share).sum(dim=-1, keepdim=True)
+        log_probabilities = logits.log_softmax(dim=-1).gather(-1, ids)
+        self._chosen.index_copy_(0, self._number, torch.cat((ids, log_probabilities), dim=1).double().T[None])
+        self._new.copy_(ids)
+        self._place += 1
+        self._number += 1

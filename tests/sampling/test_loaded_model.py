@@ -53,6 +53,21 @@ print(len(text), model.score("abcd") > 0, tuple(model.logits("abc").shape))
     assert done.stdout == "False\n23 True (3, 11)\n", done.stderr
 
 
+def test_beside_a_gpu_a_small_model_is_written_on_the_cpu(run, monkeypatch):
+    """Unless the user names the GPU, or decode.c cannot be had. Whatever else is computed, is computed on the GPU."""
+    monkeypatch.setattr(loaded_model, "may_have_gpu", lambda: True)
+    monkeypatch.setattr("chargpt.device.choose_device", lambda name: torch.device("meta"))
+    asked = chargpt.load(run, device="cuda")
+    monkeypatch.setattr(loaded_model, "FASTER_THAN_GPU", asked.parameters)
+    monkeypatch.setattr(loaded_model, "c_engine", lambda shape: (object(), "cpu (compiled)"))
+    auto = chargpt.load(run)
+    assert asked.engine == chargpt.load(run).engine == "meta" and auto.model.token_embedding.weight.is_meta
+    monkeypatch.setattr(loaded_model, "FASTER_THAN_GPU", asked.parameters + 1)
+    assert chargpt.load(run).engine == "cpu (compiled)" and chargpt.load(run, device="cuda").engine == "meta"
+    monkeypatch.setattr(loaded_model, "c_engine", lambda shape: (None, "cpu (not compiled: no compiler)"))
+    assert chargpt.load(run).engine == "meta"
+
+
 def test_a_run_is_found_by_its_name(run, installed):
     (installed / "checkpoints").symlink_to(run.parent)
     assert chargpt.load("poems").step == chargpt.load(run / "step-00000500").step == 500

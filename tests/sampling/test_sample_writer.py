@@ -66,6 +66,15 @@ def test_without_the_compiled_decoder_the_text_is_the_same(problem, monkeypatch)
     assert [writer.write(model, Interrupt()) for _ in range(2)] == 2 * [expected_text(model)]
 
 
+def test_beside_a_gpu_the_samples_of_a_large_model_are_written_there(monkeypatch):
+    model, asked = random_model(), list[int]()
+    monkeypatch.setattr(sample_writer, "c_engine", lambda shape: asked.append(1) or (None, ""))
+    for most, count in ((model.parameter_count(), 0), (model.parameter_count() + 1, 1)):
+        monkeypatch.setattr(sample_writer, "FASTER_THAN_GPU", most)
+        SampleWriter(TOKENIZER, model.config, device=torch.device("meta"), length=9, seed=5)
+        assert len(asked) == count
+
+
 def test_each_sample_is_of_the_weights_as_they_are_then():
     model = random_model()
     writer = writer_for(model)

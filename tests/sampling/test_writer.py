@@ -1,5 +1,8 @@
 """A writer with the engine in PyTorch continues a text exactly as the plain reference, `GPT.generate`, does."""
 
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
 from helpers import written as ids_of
@@ -8,6 +11,7 @@ from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.torch_texts import TorchTexts, torch_writer
+from chargpt.sampling.writer import Writer
 from chargpt.text.tokenizer import Tokenizer
 
 BLOCK, VOCAB = 8, 11
@@ -49,6 +53,35 @@ def test_reading_in_pieces_is_reading_at_once(positions, pieces):
         logits = texts.logits(read, ids[:, read : read + piece])
         read += piece
         torch.testing.assert_close(logits, model(ids[:, :read])[:, -1].detach(), rtol=1e-3, atol=1e-3)
+
+
+RULES = [
+    SamplingOptions(temperature=0),
+    SamplingOptions(temperature=1e-320),
+    SamplingOptions(temperature=1.5, top_k=7, top_p=0.8, min_p=0.1),
+    SamplingOptions(top_k=10**9, min_p=1e-30),
+    SamplingOptions(top_k=4, overflow="exact"),
+    SamplingOptions(top_p=0.6),
+    SamplingOptions(min_p=0.2),
+    SamplingOptions(repetition_penalty=3.0),
+]
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("options", RULES, ids=SamplingOptions.describe)
+def test_a_device_that_chooses_itself_writes_the_same(positions, options):
+    """What a CUDA graph contains, here without one: tests/gpu counts what it asks of a GPU."""
+    model = tiny_model(positions, block_size=80)
+    with torch.no_grad():
+        model.token_embedding.weight[1::2] = model.token_embedding.weight[:-1:2]  # twins are equally likely
+    here = Writer(partial(TorchTexts, model, chooses=True), 80)
+    for prompts in ([[1]], [[2, 3, 4], [5, 1, 1], [0, 10, 4]]):
+        more = {"seeds": range(len(prompts)), "never_sampled": (0, 3)}
+        found, expected = (list(writer.pieces(prompts, 170, options, **more)) for writer in (here, torch_writer(model)))
+        assert len(found) < len(expected) or "repetition_penalty" in options.rules_in_use() or options.overflow == "exact"
+        (ids, values), (expected_ids, expected_values) = (map(np.concatenate, zip(*pieces)) for pieces in (found, expected))
+        assert np.array_equal(ids, expected_ids) and len(ids) == 170
+        assert np.abs(values - expected_values).max() < 1e-4
 
 
 def test_a_row_depends_on_its_own_prompt_and_generator_alone():
