@@ -3,12 +3,14 @@
 import re
 
 import pytest
-from helpers import TINY_FILE
+from helpers import TINY_FILE, apply_overrides
 from session_helpers import opened
 
 import train
 from chargpt.commands.text import main
-from chargpt.planning.time_model import TimeModel, describe_training, forecast
+from chargpt.config import Config
+from chargpt.planning.clock import Clock
+from chargpt.planning.time_model import SETTLING_STEPS, TimeModel, at_least_measurable, describe_training, forecast
 from chargpt.terminal import UserError
 
 VARY = ("estimate",)  # labels of lines that depend on the machine's speed
@@ -58,3 +60,21 @@ def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, c
 def test_the_text_command_has_no_options_of_a_run(option):
     with pytest.raises(UserError, match="no such option"):
         main(option)
+
+
+def test_what_comes_before_and_after_the_steps_takes_at_most_a_third_of_a_short_time():
+    model = TimeModel(0.1, 1.0, overhead=5.0)
+    assert [model.reserve(seconds) for seconds in (0.3, 6.0, 15.0, 600.0)] == pytest.approx([0.1, 2.0, 5.0, 5.0])
+
+
+@pytest.mark.parametrize("step", [0, 1000])
+def test_a_run_with_a_time_limit_is_long_enough_to_measure_its_speed_whatever_its_preset_says(step):
+    short = apply_overrides(Config(), ["train.max_steps=1"])
+    steps = at_least_measurable(short, step=step, seconds=1.0).train.max_steps - step
+    clock = Clock(steps_left=steps, deadline=1e9)
+    due = []
+    for done in range(1, steps + 1):
+        clock.step_done()
+        due += [done] if clock.is_due(step + done) else []
+    assert due and SETTLING_STEPS < due[0] <= steps // 2  # the rate falls in the second half
+    assert at_least_measurable(short, step=step, seconds=None) == short
