@@ -29,7 +29,7 @@ from chargpt.planning.teachers import (
     taught,
     warnings_about,
 )
-from chargpt.planning.time_model import TimeModel, describe_training, at_least_measurable, longest_run, steps_in
+from chargpt.planning.time_model import TimeModel, at_least_measurable, describe_training, longest_run, steps_in
 from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
