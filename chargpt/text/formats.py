@@ -242,22 +242,18 @@ def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]
     if config.format == "text":
         return []
     known = {**FIELDS, **{suffix: markup.name for markup in MARKUP for suffix in markup.suffixes}}
-    first: dict[str, tuple[Source, Structure]] = {}
-    counts: dict[str, int] = {}
+    found: dict[str, list[tuple[Source, Structure]]] = {}
     sniffed = 0
     for source in sources:
         kind = known.get(suffix_of(source))
-        structure = first[kind][1] if kind in first else None
         if kind is None and (sniffed := sniffed + 1) > MAX_SNIFFED:
             continue
-        if structure is None:
-            head = read_head(source)
-            if not fields_of(source, head, config):
-                structure = recognise(suffix_of(source), _decoded(head, config))
+        structure = found[kind][0][1] if kind in found else None
+        if structure is None and not fields_of(source, head := read_head(source), config):
+            structure = recognise(suffix_of(source), _decoded(head, config))
         if structure and not (config.items and suffix_of(source) in FASTA_NAMES):
-            first.setdefault(structure.kind, (source, structure))
-            counts[structure.kind] = counts.get(structure.kind, 0) + 1
-    return [_warning(source, structure, counts[kind]) for kind, (source, structure) in first.items()]
+            found.setdefault(structure.kind, []).append((source, structure))
+    return [_warning(*alike[0], len(alike)) for alike in found.values()]
 
 
 def named(fields: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, shell_word
 from chargpt.terminal import one_line, plural
-from chargpt.text.formats import fields_of, read_head
+from chargpt.text.formats import FASTA_NAMES, fields_of, read_head, suffix_of
 from chargpt.text.ids import Stretches, TextCounts, notes_of
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader
@@ -28,7 +28,6 @@ from chargpt.text.sources import select_sources
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, character_name, code_points
 
 LINE, PARAGRAPH, FILE = "line", "paragraph", "file"  # what an item may be; anything else is the name of a field
-FASTA = (".fa", ".fasta", ".fna", ".faa", ".ffn")  # names of sequences in records that begin with >
 PLACES = ("file", "folder")  # labels of items that are not in records
 ORGANISM = "organism"  # of a sequence, as NCBI or UniProt writes it in its header
 WORD = re.compile(r"header(?:\[(-?\d{1,3})\])?")  # its first word, or the one with this number, from 0
@@ -238,7 +237,7 @@ def _sequences_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str
 
 
 def _is_fasta(origin: Origin) -> bool:
-    return not origin.is_record and plain_name(origin.source.path or Path()).suffix.lower() in FASTA
+    return not origin.is_record and suffix_of(origin.source) in FASTA_NAMES
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:
