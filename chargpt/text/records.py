@@ -10,13 +10,14 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from chargpt.errors import Option, UserError, Words
 from chargpt.text.formats import JSON_LINES, MAX_COMPARED, NAME, Structure, csv_reader, end_of, longest, named, texts_in
 
 MAX_LINE = 2**28  # characters, which must fit into memory
+MAX_JSON = 2**30  # characters of a file of JSON, likewise
 MAX_FIELD = 2**24  # characters in a table; more are a sign of a quote that is never closed
 MAX_COLUMNS = 2**20  # fields in a line; more would fill the memory, and are no table
 MAX_WITHOUT = 1000  # records at the beginning that may lack a field, before that is a mistake
@@ -231,35 +232,25 @@ def _values_on_lines(pieces: Iterable[str], label: str) -> Iterator[tuple[int, A
                 raise UserError(f"{label}: line {number:,}: not JSON ({error}); {what_to_do}") from None
 
 
-def values_in(unread: Iterator[str], label: str) -> Iterator[tuple[int, Any, str]]:
+def values_in(pieces: Iterable[str], label: str) -> Iterator[tuple[int, Any, str]]:
     """The line where each value of a list begins, the value and its JSON; values need not be in a list. Raises UserError."""
-    text, at, line, wanted = "", 0, 1, 1
-    decoder = json.JSONDecoder()
-    while True:
-        start = end_of(BETWEEN, text, at)
-        line += text.count("\n", at, start)
-        at, problem = start, ""
-        where = f"{label}: line {line:,}"
-        if at < len(text):
-            try:
-                value, end = decoder.raw_decode(text, at)
-            except (ValueError, RecursionError) as error:
-                problem = getattr(error, "msg", str(error))
-                where = f"{label}: line {line + text.count(chr(10), at, getattr(error, 'pos', at)):,}"
-            else:
-                yield line, value, text[at:end]
-                line += text.count("\n", at, end)
-                at, wanted = end, 1
-                continue
-        text, at = text[at:], 0
-        if len(text) > MAX_LINE:
-            raise UserError(f"{where}: not JSON ({problem}), or a record longer than {MAX_LINE:,} characters; correct it")
-        more = list(islice(unread, wanted))
-        if not more:
-            if problem:
-                raise UserError(f"{where}: not JSON ({problem}); give a list of objects, or a name that ends in .txt")
-            return
-        text, wanted = text + "".join(more), 2 * wanted  # a long record is tried again only when it is twice as long
+    text, size = list[str](), 0
+    for piece in pieces:
+        text.append(piece)
+        size += len(piece)
+        if size > MAX_JSON:
+            raise UserError(f"{label}: more than {MAX_JSON:,} characters of JSON; give JSON lines, of which each is read alone")
+    whole, at, line, decoder = "".join(text), 0, 1, json.JSONDecoder()
+    while (start := end_of(BETWEEN, whole, at)) < len(whole):
+        line += whole.count("\n", at, start)
+        try:
+            value, at = decoder.raw_decode(whole, start)
+        except (ValueError, RecursionError) as error:
+            there = line + whole.count("\n", start, getattr(error, "pos", start))
+            what_to_do = "give a list of objects, or a name that ends in .txt"
+            raise UserError(f"{label}: line {there:,}: not JSON ({getattr(error, 'msg', error)}); {what_to_do}") from None
+        yield line, value, whole[start:at]
+        line += whole.count("\n", start, at)
 
 
 def _rows(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], label: str) -> Records:
