@@ -412,12 +412,6 @@ def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> "_csv.R
     return csv.reader(lines, delimiter=delimiter, strict=quoted, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
 
 
-def end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where the match of `pattern` ends that begins at index `at`; `at` if there is none."""
-    match = pattern.match(text, at)
-    return match.end() if match else at
-
-
 def _warning(source: Source, structure: Structure, count: int) -> Words:
     """What is read as it is, and what to do if that is not meant."""
     more = f" and {count - 1:,} more" if count > 1 else ""
