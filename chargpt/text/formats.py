@@ -308,7 +308,7 @@ def _objects_on_lines(start: str) -> Iterator[dict[str, Any]]:
 
 
 def _completed(start: str) -> object:
-    """The JSON value that begins with `start`, up to the last object or list that is complete; None if that cannot be read."""
+    """The JSON value that begins with `start`, up to the last object or list that is complete before a fault, or None."""
     opened: list[str] = []
     end, closing = 0, ""
     for match in BRACKETS.finditer(start):
@@ -316,12 +316,13 @@ def _completed(start: str) -> object:
             opened.append("}" if match.group() == "{" else "]")
         elif match.group() in ("}", "]"):
             if not opened or opened.pop() != match.group():
-                return None
+                break
             end, closing = match.end(), "".join(reversed(opened))
     try:
         return json.loads(start[:end] + closing)
-    except (ValueError, RecursionError):
-        return None
+    except (ValueError, RecursionError) as error:
+        fault = getattr(error, "pos", 0)
+        return _completed(start[:fault]) if 0 < fault < end else None
 
 
 def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
