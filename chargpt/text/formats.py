@@ -353,7 +353,7 @@ def _table_in(kind: str | None, head: str, field: str) -> Structure | None:
     if kind:
         delimiters = DELIMITERS[kind]
     else:  # a number may be that of a column of two, the first word of a line and the rest
-        delimiters = "\t,; " if field.isdecimal() else "\t,;"
+        delimiters = "\t,; " if field.isdecimal() and " " in head.partition("\n")[0].strip() else "\t,;"
     is_one_name = not set(field) & set(delimiters)  # not several, which would be a header without a delimiter
 
     def fit(found: tuple[Structure, float]) -> tuple[bool, bool, bool, bool, float]:
