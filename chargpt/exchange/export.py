@@ -1,6 +1,10 @@
 """What every export has: the table of formats, the options of a writer, the packages it needs, and its publication.
 
 An export is built aside and published whole or not at all. Nothing but an earlier export is ever replaced.
+
+The module of a format has `write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None`. The model is on the CPU;
+`path` does not exist yet and becomes a file or a folder, whose final name the caller gives. Files are synced (`SyncedFile` or
+`write_synced`). It raises UserError if the format cannot hold the model; then nothing is published.
 """
 
 from __future__ import annotations
@@ -13,15 +17,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from chargpt.errors import UserError
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_synced
 from chargpt.interrupt import ending_at_once
 from chargpt.terminal import shown
-
-if TYPE_CHECKING:  # torch takes seconds; --help needs the table alone
-    from chargpt.sampling.loaded_model import LoadedModel
 
 # What the folder of an export may hold. --force replaces a folder only if it holds nothing else.
 WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf)")
@@ -36,7 +37,7 @@ WEIGHTS = b'"block_size'
 class Target(NamedTuple):
     """A format that a run can be exported to."""
 
-    module: str  # whose function `write`, an ExportWriter, makes the export; imported when it is used
+    module: str  # whose function `write` makes the export; imported when it is used
     suffix: str  # of the default destination: the name of the run and this; with a dot, it is a file and not a folder
     what: str  # for --help
     positions: tuple[str, ...]  # the kinds that it can compute; () for weights alone, which are of any kind
@@ -88,19 +89,6 @@ class ExportOptions:
     texts: list[str]  # the names of the training texts, without folders
     labels: tuple[str, ...] = ()  # of a run on items, most frequent first
     weights: str = "float16"  # or "int8": how a page holds the weights
-
-
-class ExportWriter(Protocol):
-    """The function `write` in the module of a format."""
-
-    def __call__(self, loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
-        """Write the export of `loaded` (on the CPU, in evaluation mode) to `path`.
-
-        `path` does not exist yet; it becomes a file or a folder, as the format needs. The caller gives it its final name. When
-        the writer raises, nothing is published. Files are synced (`chargpt.files.SyncedFile` or `write_synced`). Raises
-        UserError if the format cannot hold the model.
-        """
-        ...
 
 
 def check_positions(positions: str, target: str) -> None:

@@ -36,7 +36,7 @@ MAX_LABELS = 500
 
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
-    """Write the page to `path`. Raises UserError, see `ExportWriter`."""
+    """Write the page to `path`. Raises UserError, see `chargpt/exchange/export.py`."""
     config = loaded.model.config
     cached = 6 * config.n_layer * config.block_size * config.n_embd  # keys, values and queries, twice
     needed = loaded.model.parameter_count() + cached

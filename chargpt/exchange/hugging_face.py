@@ -72,21 +72,6 @@ def _notes(loaded: LoadedModel) -> list[str]:
     return [*notes, 'A text without a prompt begins after a newline: give the prompt "\\n".']
 
 
-# Settings that an architecture must have, in addition to its shape: the name in config.json, the default of transformers, and
-# the value of model.py.
-GPT2_FIXED = {
-    "activation_function": ("gelu_new", "gelu"),
-    "layer_norm_epsilon": (EPSILON, EPSILON),
-    "scale_attn_weights": (True, True),
-    "scale_attn_by_inverse_layer_idx": (False, False),
-    "add_cross_attention": (False, False),
-    "tie_word_embeddings": (True, True),
-}
-STARCODER2_FIXED = {
-    "hidden_act": ("gelu_pytorch_tanh", "gelu"),
-    "norm_epsilon": (EPSILON, EPSILON),
-    "tie_word_embeddings": (True, True),
-}
 # The names of masks, which older versions saved.
 BUFFERS = r"transformer\.h\.\d+\.attn\.(masked_)?bias"
 
@@ -129,17 +114,23 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _gpt2_shape(config: dict[str, Any], where: str, vocab_size: int) -> ModelConfig:
-    _check_fixed(config, GPT2_FIXED, where)
     fields = {"block_size": config.get("n_positions", 1024)}
     fields |= {name: config.get(name, default) for name, default in (("n_layer", 12), ("n_head", 12), ("n_embd", 768))}
     shape = checked_shape(where, vocab_size=vocab_size, **fields)
-    if config.get("n_inner") not in (None, 4 * shape.n_embd):
-        raise UserError(f"{where}: n_inner is {brief(config['n_inner'])}; only 4 x n_embd can be imported")
+    needed = {  # the default of transformers, and what model.py computes
+        "activation_function": ("gelu_new", "gelu"),
+        "layer_norm_epsilon": (EPSILON, EPSILON),
+        "scale_attn_weights": (True, True),
+        "scale_attn_by_inverse_layer_idx": (False, False),
+        "add_cross_attention": (False, False),
+        "tie_word_embeddings": (True, True),
+    }
+    found = {name: (config.get(name, default), value) for name, (default, value) in needed.items()}
+    _check_equal(where, {**found, "n_inner": (config.get("n_inner") or 4 * shape.n_embd, 4 * shape.n_embd)})
     return shape
 
 
 def _starcoder2_shape(config: dict[str, Any], where: str, vocab_size: int) -> ModelConfig:
-    _check_fixed(config, STARCODER2_FIXED, where)
     names = {
         "n_layer": "num_hidden_layers",
         "n_head": "num_attention_heads",
@@ -150,27 +141,26 @@ def _starcoder2_shape(config: dict[str, Any], where: str, vocab_size: int) -> Mo
     shape = checked_shape(where, vocab_size=vocab_size, positions="rotary", **fields)
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope = rope if isinstance(rope, dict) else {"rope_type": rope}
-    rope_type = rope.get("rope_type", rope.get("type", "default"))  # `type` in older versions
-    window = config.get("sliding_window")
+    window, width = config.get("sliding_window"), shape.n_embd // shape.n_head
     expected = {
+        "hidden_act": (config.get("hidden_act", "gelu_pytorch_tanh"), "gelu"),
+        "norm_epsilon": (config.get("norm_epsilon", EPSILON), EPSILON),
+        "tie_word_embeddings": (config.get("tie_word_embeddings", True), True),
         "num_key_value_heads": (config.get("num_key_value_heads", 2), shape.n_head),
         "intermediate_size": (config.get("intermediate_size", 12288), 4 * shape.n_embd),
-        "head_dim": (config.get("head_dim") or shape.n_embd // shape.n_head, shape.n_embd // shape.n_head),
-        "rope_type": (rope_type, "default"),
+        "head_dim": (config.get("head_dim") or width, width),
+        "rope_type": (rope.get("rope_type", rope.get("type", "default")), "default"),  # `type` in older versions
         "partial_rotary_factor": (rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)), 1.0),
         "rope_theta": (rope.get("rope_theta", config.get("rope_theta", THETA)), THETA),
         "sliding_window": (None if type(window) is int and window >= shape.block_size else window, None),
     }
-    for name, (found, needed) in expected.items():
-        if found != needed:
-            raise UserError(f"{where}: {name} is {brief(found)}; only {needed} can be imported")
+    _check_equal(where, expected)
     return shape
 
 
-def _check_fixed(config: dict[str, Any], fixed: dict[str, tuple[Any, Any]], where: str) -> None:
-    """Raise UserError if a setting that model.py does not have differs from what model.py does."""
-    for name, (default, needed) in fixed.items():
-        found = config.get(name, default)
+def _check_equal(where: str, settings: dict[str, tuple[Any, Any]]) -> None:
+    """Raise UserError if one of the `settings` of another program is not what model.py computes with."""
+    for name, (found, needed) in settings.items():
         if found != needed:
             raise UserError(f"{where}: {name} is {brief(found)}; only {needed} can be imported")
 

@@ -157,11 +157,9 @@ def _read_meta(path: Path) -> dict[str, Any]:
     if not path.is_file() or path.stat().st_size > MAX_META:
         raise ValueError(f"{path}: not a file, or too large")
     meta = json.loads(path.read_text())
-    for name in ("n_train", "n_val", "distinct"):
-        if not isinstance(meta[name], int) or not 0 <= meta[name] < 2**62:
-            raise ValueError(f"{path}: {name} is not a size")
-    if not isinstance(meta["notes"], list) or not all(isinstance(note, str) for note in meta["notes"]):
-        raise ValueError(f"{path}: notes is not a list of text")
+    are_sizes = all(isinstance(meta[name], int) and 0 <= meta[name] < 2**62 for name in ("n_train", "n_val", "distinct"))
+    if not are_sizes or not all(isinstance(note, str) for note in [*meta["notes"]]):
+        raise ValueError(f"{path}: a size or a note is something else")
     return meta
 
 

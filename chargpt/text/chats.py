@@ -14,7 +14,7 @@ from itertools import chain
 
 from chargpt.errors import UserError
 from chargpt.text.formats import AUTHOR, CSV, DISCORD, MBOX, MESSAGE, TELEGRAM, TEXT, WHATSAPP, WHATSAPP_STAMP, Structure
-from chargpt.text.records import LeftOut, decoded, documents_in, joined, lines_in, lines_of_objects, values_in
+from chargpt.text.records import LeftOut, decoded, joined, lines_in, lines_of_objects, rows_in, values_in
 
 Fields = dict[str, str]
 Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
@@ -95,13 +95,11 @@ def _telegram(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
 
 def _discord(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
     """The columns Author and Content of DiscordChatExporter's CSV."""
-    table = Structure(kind=CSV, delimiter=",")
-    for line, row in documents_in(pieces, table, field="Content", label=label, labels=["Author"], left_out=left_out):
-        author, _, text = row.partition("\t")
-        if BY_DISCORD.fullmatch(text.strip()):
+    for line, row, _ in rows_in(pieces, Structure(kind=CSV, delimiter=","), ["Author", "Content"], label):
+        if BY_DISCORD.fullmatch(row["Content"].strip()):
             left_out.setdefault(SERVICE, []).append(line)
         else:
-            yield line, re.sub(r"#\d{1,4}$", "", author), text
+            yield line, re.sub(r"#\d{1,4}$", "", row["Author"]), row["Content"]
 
 
 def _mbox(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:

@@ -242,22 +242,18 @@ def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]
     if config.format == "text":
         return []
     known = {**FIELDS, **{suffix: markup.name for markup in MARKUP for suffix in markup.suffixes}}
-    first: dict[str, tuple[Source, Structure]] = {}
-    counts: dict[str, int] = {}
+    found: dict[str, list[tuple[Source, Structure]]] = {}
     sniffed = 0
     for source in sources:
         kind = known.get(suffix_of(source))
-        structure = first[kind][1] if kind in first else None
         if kind is None and (sniffed := sniffed + 1) > MAX_SNIFFED:
             continue
-        if structure is None:
-            head = read_head(source)
-            if not fields_of(source, head, config):
-                structure = recognise(suffix_of(source), _decoded(head, config))
+        structure = found[kind][0][1] if kind in found else None
+        if structure is None and not fields_of(source, head := read_head(source), config):
+            structure = recognise(suffix_of(source), _decoded(head, config))
         if structure and not (config.items and suffix_of(source) in FASTA_NAMES):
-            first.setdefault(structure.kind, (source, structure))
-            counts[structure.kind] = counts.get(structure.kind, 0) + 1
-    return [_warning(source, structure, counts[kind]) for kind, (source, structure) in first.items()]
+            found.setdefault(structure.kind, []).append((source, structure))
+    return [_warning(*alike[0], len(alike)) for alike in found.values()]
 
 
 def named(fields: Iterable[str]) -> str:
@@ -312,7 +308,7 @@ def _objects_on_lines(start: str) -> Iterator[dict[str, Any]]:
 
 
 def _completed(start: str) -> object:
-    """The JSON value that begins with `start`, up to the last object or list that is complete; None if that cannot be read."""
+    """The JSON value that begins with `start`, up to the last object or list that is complete before a fault, or None."""
     opened: list[str] = []
     end, closing = 0, ""
     for match in BRACKETS.finditer(start):
@@ -320,12 +316,13 @@ def _completed(start: str) -> object:
             opened.append("}" if match.group() == "{" else "]")
         elif match.group() in ("}", "]"):
             if not opened or opened.pop() != match.group():
-                return None
+                break
             end, closing = match.end(), "".join(reversed(opened))
     try:
         return json.loads(start[:end] + closing)
-    except (ValueError, RecursionError):
-        return None
+    except (ValueError, RecursionError) as error:
+        fault = getattr(error, "pos", 0)
+        return _completed(start[:fault]) if 0 < fault < end else None
 
 
 def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
@@ -356,7 +353,7 @@ def _table_in(kind: str | None, head: str, field: str) -> Structure | None:
     if kind:
         delimiters = DELIMITERS[kind]
     else:  # a number may be that of a column of two, the first word of a line and the rest
-        delimiters = "\t,; " if field.isdecimal() else "\t,;"
+        delimiters = "\t,; " if field.isdecimal() and " " in head.partition("\n")[0].strip() else "\t,;"
     is_one_name = not set(field) & set(delimiters)  # not several, which would be a header without a delimiter
 
     def fit(found: tuple[Structure, float]) -> tuple[bool, bool, bool, bool, float]:
@@ -414,12 +411,6 @@ def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> "_csv.R
         halves = (line.strip().split(None, 1) for line in lines)
         lines, delimiter, quoted = ("\t".join([*half, ""][:2]) if half else "" for half in halves), "\t", False
     return csv.reader(lines, delimiter=delimiter, strict=quoted, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
-
-
-def end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where the match of `pattern` ends that begins at index `at`; `at` if there is none."""
-    match = pattern.match(text, at)
-    return match.end() if match else at
 
 
 def _warning(source: Source, structure: Structure, count: int) -> Words:

@@ -150,19 +150,12 @@ def write_shuffled_ids(
         ids = np.memmap(file, tokenizer.dtype, mode="r")
         if newline < 0 or newline in tokenizer.never_sampled or newline not in ids[:-1]:
             raise UserError("data.shuffle: lines given, but the text is one line; leave it out")
-        is_full = False
         for line in shuffled_lines(ids, newline):
-            size = len(line)
-            if is_full:
-                size = 0
-            elif written + size >= n_train:
-                line_ends = np.flatnonzero(line == newline) + 1
-                after = line_ends[line_ends >= n_train - written]
-                is_full = len(after) > 0
-                size = int(after[0]) if is_full else size
-            train.write(line[:size].data)
-            val.write(line[size:].data)
-            written += size
+            if written < n_train:
+                train.write(line.data)
+                written += len(line)
+            else:
+                val.write(line.data)
         del ids
     return written
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, shell_word
 from chargpt.terminal import one_line, plural
-from chargpt.text.formats import fields_of, read_head
+from chargpt.text.formats import FASTA_NAMES, fields_of, read_head, suffix_of
 from chargpt.text.ids import Stretches, TextCounts, notes_of
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader
@@ -28,7 +28,6 @@ from chargpt.text.sources import select_sources
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, character_name, code_points
 
 LINE, PARAGRAPH, FILE = "line", "paragraph", "file"  # what an item may be; anything else is the name of a field
-FASTA = (".fa", ".fasta", ".fna", ".faa", ".ffn")  # names of sequences in records that begin with >
 PLACES = ("file", "folder")  # labels of items that are not in records
 ORGANISM = "organism"  # of a sequence, as NCBI or UniProt writes it in its header
 WORD = re.compile(r"header(?:\[(-?\d{1,3})\])?")  # its first word, or the one with this number, from 0
@@ -87,66 +86,57 @@ def read_items(
     duplicates are on one side, also under several labels, and an item stays there when others are added to the list.
     """
     reader, has_labels = TextReader(sources, reading_of_items(config), progress=progress), bool(config.label_fields)
-    found: tuple[list[str], list[str]] = ([], [])
-    labels = set[str]()
+    found: tuple[list[Item], list[Item]] = ([], [])
+    labels = Counter[str]()
     empty = unlabelled = 0
-    for split, label, item in items_of(reader, config):
-        if not item:
+    for split, label, text in items_of(reader, config):
+        if not text:
             empty += 1
         elif has_labels and not label:
             unlabelled += 1
         else:
-            found[split].append(f"{label}{TAB}{item}" if has_labels else item)
-            labels.add(label)
+            found[split].append(Item(label, text))
+            labels[label] += 1
             if len(labels) > MAX_LABELS:
                 given = f"data.label: {shell_word(config.label)} given, but {sources.label} has"
-                what = f"{len(labels):,} different ones in its first {sum(map(len, found)):,} items"
+                what = f"{len(labels):,} different ones in its first {labels.total():,} items"
                 raise UserError(f"{given} {what}; name a field with {MAX_LABELS:,} or fewer, which groups the items")
     notes = notes_of(reader, reader.config)
     notes += [f"empty items skipped: {empty:,}"] * bool(empty)
     notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
-    lines = found[TRAIN] + found[VAL]
-    if not lines:
+    items, texts = found[TRAIN] + found[VAL], Counter(item.text for split in found for item in split)
+    if not items:
         why = f" ({'; '.join(notes)})" if notes else ""
         raise UserError(f"{sources.label}: no item in it{why}; give a file with items")
-    item_of = {line: line.partition(TAB)[2] if has_labels else line for line in lines}
-    items = Counter(item_of[line] for line in lines)
-    by_label = Counter(line.partition(TAB)[0] for line in lines) if has_labels else Counter[str]()
     counts = ItemCounts(
-        items=len(lines),
-        duplicates=len(lines) - len(items),
-        longest=max(map(len, items)),
-        longest_label=max(map(len, by_label), default=0),
-        labels=dict(by_label.most_common()),
+        items=len(items),
+        duplicates=len(items) - len(texts),
+        longest=max(map(len, texts)),
+        longest_label=max(map(len, labels)),
+        labels=dict(labels.most_common()) if has_labels else {},
     )
     digest = reader.digest()
     if config.val_text:
-        held_out = {item_of[line] for line in found[VAL]}
-        removed = sum(item_of[line] in held_out for line in found[TRAIN])
+        held_out = {item.text for item in found[VAL]}
+        removed = sum(item.text in held_out for item in found[TRAIN])
         notes += [f"items removed from the training text because they are validation items: {removed:,}"] * bool(removed)
-        lines = [line for line in found[TRAIN] if item_of[line] not in held_out] + found[VAL]
+        items = [item for item in found[TRAIN] if item.text not in held_out] + found[VAL]
     else:
-        held_out, passed_over = _held_out(items, config.val_fraction)
+        held_out, passed_over = _held_out(texts, config.val_fraction)
         if passed_over:
             digest += " without frequent items in the validation split"
-            names = ", ".join(f"{one_line(item)[:MAX_NAME]} ({items[item]:,} times)" for item in passed_over[:MAX_NAMED])
+            names = ", ".join(f"{one_line(item)[:MAX_NAME]} ({texts[item]:,} times)" for item in passed_over[:MAX_NAMED])
             notes.append(f"too frequent to validate, so for training alone: {names}{', ...' * (len(passed_over) > MAX_NAMED)}")
-    train, val = ([line for line in lines if (item_of[line] in held_out) == (split == VAL)] for split in (TRAIN, VAL))
+    train, val = ([item for item in items if (item.text in held_out) == (split == VAL)] for split in (TRAIN, VAL))
     if not train or not val:
-        raise UserError(f"{sources.label}: {plural(len(items), 'different item')}; give at least two, one for validation")
-    holds_newlines = any("\n" in line for line in lines)
+        raise UserError(f"{sources.label}: {plural(len(texts), 'different item')}; give at least two, one for validation")
+    holds_newlines = any("\n" in item.text for item in items)
     uses_separator = holds_newlines or SEPARATOR in ((tokenizer and tokenizer.characters) or known)
     if uses_separator:
         why = "items hold newlines" if holds_newlines else "the vocabulary has it"
         notes.append(f"{why}, so {character_name(SEPARATOR)} ends each of them for the model")
-    return ItemList(
-        train=_mixed(train),
-        val=_mixed(val),
-        end=SEPARATOR if uses_separator else "\n",
-        counts=counts,
-        digest=digest,
-        notes=notes,
-    )
+    end = SEPARATOR if uses_separator else "\n"
+    return ItemList(train=_mixed(train), val=_mixed(val), end=end, counts=counts, digest=digest, notes=notes)
 
 
 def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[Item]:
@@ -238,7 +228,7 @@ def _sequences_in(text: str, origin: Origin, config: DataConfig) -> Iterator[str
 
 
 def _is_fasta(origin: Origin) -> bool:
-    return not origin.is_record and plain_name(origin.source.path or Path()).suffix.lower() in FASTA
+    return not origin.is_record and suffix_of(origin.source) in FASTA_NAMES
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:
@@ -289,5 +279,7 @@ def _held_out(items: Counter[str], fraction: float) -> tuple[set[str], list[str]
     return held_out, [item for item in passed_over if item not in held_out]
 
 
-def _mixed(lines: list[str]) -> list[str]:
-    return [lines[i] for i in np.argsort(random_numbers(len(lines)), kind="stable").tolist()]
+def _mixed(items: list[Item]) -> list[str]:
+    """The lines of `items` in their order for the model, each without its end."""
+    order = np.argsort(random_numbers(len(items)), kind="stable").tolist()
+    return [f"{items[i].label}{TAB}{items[i].text}" if items[i].label else items[i].text for i in order]

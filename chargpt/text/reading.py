@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from chargpt.config import DataConfig
 from chargpt.text.character_encodings import check_utf8, undecodable
-from chargpt.text.formats import AUTHOR, CHATS, MBOX, MESSAGE, TEXT, Structure, fields_of, is_binary
+from chargpt.text.formats import CHATS, MBOX, Structure, fields_of, is_binary
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.source import Source, Sources, byte_order_mark
 
@@ -153,20 +153,14 @@ class TextReader:
         self, source: Source, structure: Structure, pieces: Iterator[Piece]
     ) -> Iterator[tuple[int, Iterable[Piece]]]:
         """The text in the field of each record, normalised: the line where the record begins, and its pieces."""
-        config, label = self.config, source.label
-        labels = [] if config.label_pattern else config.label_fields
-        setting = "data.items" if config.items else "data.field"  # which names the field
-        field = config.field
-        if structure.kind in CHATS and config.format != "fields":
-            field = TEXT if AUTHOR in labels else MESSAGE
         from chargpt.text.records import documents_in  # only a text with records needs it
 
-        more: dict[str, Any] = {"labels": labels, "setting": setting, "where": config.where, "left_out": self.left_out}
+        label, messages = source.label, None
         if structure.kind in CHATS:
             from chargpt.text.chats import messages_in
 
-            more["messages"] = messages_in(pieces, structure.kind, label, self.left_out)
-        documents = documents_in(pieces, structure, field=field, label=label, **more)
+            messages = messages_in(pieces, structure.kind, label, self.left_out)
+        documents = documents_in(pieces, structure, self.config, label=label, left_out=self.left_out, messages=messages)
         for line, text in documents:
             self.records[structure.kind] += 1
             self.empty_records += not text

@@ -10,13 +10,28 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
+from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, Words
-from chargpt.text.formats import JSON_LINES, MAX_COMPARED, NAME, Structure, csv_reader, end_of, longest, named, texts_in
+from chargpt.text.formats import (
+    AUTHOR,
+    CHATS,
+    JSON_LINES,
+    MAX_COMPARED,
+    MESSAGE,
+    NAME,
+    TEXT,
+    Structure,
+    csv_reader,
+    longest,
+    named,
+    texts_in,
+)
 
 MAX_LINE = 2**28  # characters, which must fit into memory
+MAX_JSON = 2**30  # characters of a file of JSON, likewise
 MAX_FIELD = 2**24  # characters in a table; more are a sign of a quote that is never closed
 MAX_COLUMNS = 2**20  # fields in a line; more would fill the memory, and are no table
 MAX_WITHOUT = 1000  # records at the beginning that may lack a field, before that is a mistake
@@ -29,7 +44,7 @@ Records = Iterator[tuple[int, Any, str]]  # the line where each begins, an objec
 LeftOut = MutableMapping[str, list[int]]  # what is left out of a text, and the lines where it was
 MISSING = object()  # in place of the value of a field that a record does not have
 KINDS = {int: "a number", float: "a number", bool: "true or false", dict: "an object"}
-BETWEEN = re.compile(r"[\s,\[\]]*")  # what is between the records of a list
+BEGINNING = re.compile(r"[^\s,\[\]]")  # of a record of a list
 OBJECT = re.compile(r'"(?:[^"\\]|\\.)*"|\{', re.DOTALL)  # a string, or the beginning of an object
 
 
@@ -46,34 +61,34 @@ def labelled(text: str, labels: Sequence[str]) -> str:
 def documents_in(
     pieces: Iterable[bytes | str],
     structure: Structure,
+    config: DataConfig,
     *,
-    field: str,
     label: str,
-    labels: Sequence[str] = (),
-    setting: str = "data.field",
-    where: str = "",
     left_out: LeftOut,
     messages: Iterable[tuple[int, dict[str, str]]] | None = None,
 ) -> Iterator[tuple[int, str]]:
-    """The line where each record of the text that `pieces` form begins, and the text in its `field`, which may be empty.
+    """The line where each record of the text that `pieces` form begins, and the text in its field, which may be empty.
 
-    The values of the fields `labels` come before the text, see `labelled`. `label` names the file in errors, and `setting` what
-    `field` was given with. `where` is data.where. `left_out` gets what is left out. `messages` are
-    the records of a chat, in place of `pieces`. Raises UserError.
+    `config` says which field, which of them are labels, which come before the text (see `labelled`), and which records are left
+    out. `label` names the file in errors. `messages` are the records of a chat, in place of `pieces`. Raises UserError.
     """
-    names = [(field, setting), *((name, "data.label") for name in labels)]
-    name, _, wanted = (" ".join(part.split()) for part in where.partition("="))
-    names += [(name, "data.where")] * bool(where)
-    fields = [_Field(one, given, label, is_table=structure.is_table) for one, given in names]
+    labels = [] if config.label_pattern else config.label_fields
+    field = config.field
+    if structure.kind in CHATS and config.format != "fields":
+        field = TEXT if AUTHOR in labels else MESSAGE
+    name, _, wanted = (" ".join(part.split()) for part in config.where.partition("="))
+    asked = [("data.items" if config.items else "data.field", field), *(("data.label", one) for one in labels)]
+    asked += [("data.where", name)] * bool(config.where)
+    fields = [_Field(one, setting, label, is_table=structure.is_table) for setting, one in asked]
     if messages is not None:
         records: Records = ((line, message, "") for line, message in messages)
     elif structure.is_table:
-        records = _rows(decoded(pieces), structure, [one.name for one in fields], label)
+        records = rows_in(decoded(pieces), structure, [one.name for one in fields], label)
     else:
         records = _json_records(decoded(pieces), structure, field, label)
     for line, record, prefix in records:
         text, *values = [one.text_of(record, prefix, line) for one in fields]
-        if where and " ".join(values.pop().split()) != wanted:
+        if config.where and " ".join(values.pop().split()) != wanted:
             left_out.setdefault(f"records where {name} is not {wanted}", []).append(line)
             continue
         yield line, labelled(text, values)
@@ -231,38 +246,29 @@ def _values_on_lines(pieces: Iterable[str], label: str) -> Iterator[tuple[int, A
                 raise UserError(f"{label}: line {number:,}: not JSON ({error}); {what_to_do}") from None
 
 
-def values_in(unread: Iterator[str], label: str) -> Iterator[tuple[int, Any, str]]:
+def values_in(pieces: Iterable[str], label: str) -> Iterator[tuple[int, Any, str]]:
     """The line where each value of a list begins, the value and its JSON; values need not be in a list. Raises UserError."""
-    text, at, line, wanted = "", 0, 1, 1
-    decoder = json.JSONDecoder()
-    while True:
-        start = end_of(BETWEEN, text, at)
-        line += text.count("\n", at, start)
-        at, problem = start, ""
-        where = f"{label}: line {line:,}"
-        if at < len(text):
-            try:
-                value, end = decoder.raw_decode(text, at)
-            except (ValueError, RecursionError) as error:
-                problem = getattr(error, "msg", str(error))
-                where = f"{label}: line {line + text.count(chr(10), at, getattr(error, 'pos', at)):,}"
-            else:
-                yield line, value, text[at:end]
-                line += text.count("\n", at, end)
-                at, wanted = end, 1
-                continue
-        text, at = text[at:], 0
-        if len(text) > MAX_LINE:
-            raise UserError(f"{where}: not JSON ({problem}), or a record longer than {MAX_LINE:,} characters; correct it")
-        more = list(islice(unread, wanted))
-        if not more:
-            if problem:
-                raise UserError(f"{where}: not JSON ({problem}); give a list of objects, or a name that ends in .txt")
-            return
-        text, wanted = text + "".join(more), 2 * wanted  # a long record is tried again only when it is twice as long
+    text, size = list[str](), 0
+    for piece in pieces:
+        text.append(piece)
+        size += len(piece)
+        if size > MAX_JSON:
+            raise UserError(f"{label}: more than {MAX_JSON:,} characters of JSON; give JSON lines, of which each is read alone")
+    whole, at, line, decoder = "".join(text), 0, 1, json.JSONDecoder()
+    while begin := BEGINNING.search(whole, at):
+        start = begin.start()
+        line += whole.count("\n", at, start)
+        try:
+            value, at = decoder.raw_decode(whole, start)
+        except (ValueError, RecursionError) as error:
+            there = line + whole.count("\n", start, getattr(error, "pos", start))
+            what_to_do = "give a list of objects, or a name that ends in .txt"
+            raise UserError(f"{label}: line {there:,}: not JSON ({getattr(error, 'msg', error)}); {what_to_do}") from None
+        yield line, value, whole[start:at]
+        line += whole.count("\n", start, at)
 
 
-def _rows(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], label: str) -> Records:
+def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], label: str) -> Records:
     """The records of a table: a text by the name of each column.
 
     The first row has the names, unless one of those `wanted` is the number of a column: then all are named by their numbers.

@@ -286,14 +286,13 @@ def _shakespeare(root: Path) -> list[Source]:
 
 def _download(path: Path) -> None:
     """Save the Shakespeare text as `path`. Raises UserError, and then saves nothing."""
+    reason = f"{SHAKESPEARE_URL} gave another text, by its SHA-256"  # for example the login page of a network
     try:
         with urllib.request.urlopen(SHAKESPEARE_URL, timeout=20) as answer:
             content = answer.read(MAX_DOWNLOAD)
     except OSError as error:
-        reason = f"{SHAKESPEARE_URL} cannot be read ({getattr(error, 'reason', error)})"
-        raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}") from None
-    if not _is_shakespeare(content):  # for example the login page of a network
-        reason = f"{SHAKESPEARE_URL} gave another text, by its SHA-256"
+        content, reason = b"", f"{SHAKESPEARE_URL} cannot be read ({getattr(error, 'reason', error)})"
+    if not _is_shakespeare(content):
         raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -93,13 +93,6 @@ def test_any_optimizer_state_comes_back(tmp_path: Path, shapes: dict, step: int)
     shutil.rmtree(path)
 
 
-def test_views_are_saved_as_what_they_show(tmp_path: Path) -> None:
-    whole = torch.arange(12.0).view(3, 4)
-    views = {"transposed": whole.T, "row": whole[1]}
-    found = checkpoint.load(checkpoint.publish(tmp_path, weights=random_weights(1), training=views, state=saved_state(1)))
-    assert torch.equal(found.training["transposed"], whole.T) and torch.equal(found.training["row"], whole[1])
-
-
 def test_the_same_state_is_the_same_bytes(tmp_path: Path) -> None:
     assert contents(save(tmp_path, 3)) == contents(save(tmp_path, 3))
 

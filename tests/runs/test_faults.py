@@ -238,16 +238,3 @@ def count_silent_loads(path: Path, file: str, kind: str, count: int) -> int:
 @pytest.mark.parametrize("file", FILES)
 def test_no_damage_loads_silently(tmp_path: Path, file: str, kind: str, times: int) -> None:
     assert count_silent_loads(save(tmp_path, 1), file, kind, times * KINDS[kind]) == 0
-
-
-@pytest.mark.parametrize("every", [29, pytest.param(1, marks=pytest.mark.nightly)])
-def test_every_single_bit_of_the_state_matters(tmp_path: Path, every: int) -> None:
-    """Of each fourth byte a bit; each of them in the nightly tests."""
-    path = save(tmp_path, 1) / "state.json"
-    intact = path.read_bytes()
-    for bit in range(0, 8 * len(intact), every):
-        spoiled = bytearray(intact)
-        spoiled[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(spoiled)
-        with pytest.raises(CheckpointError):
-            checkpoint.load(path.parent)

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from text_helpers import text_of
 
-from chargpt.config import DataConfig
 from chargpt.terminal import UserError
-from chargpt.text.corpus import load_corpus
 
 UNDECODABLE = {
     "Latin-1": (
@@ -28,6 +26,20 @@ UNDECODABLE = {
     "a Word document": (b"PK\x03\x04\x14\0\x06\0", "save it as plain text"),
     "a program": (b"\x7fELF\x02\x01\0\0\xff", "a program"),
     "random bytes": (np.random.default_rng(0).bytes(5000), "NUL bytes, so it is probably not text"),
+    "CESU-8": (
+        "the sea \ud83c\udf0a\n".encode("utf-8", "surrogatepass") * 50,
+        "byte 8 .*is not utf-8, but half of a surrogate pair, as CESU-8 has them; convert",
+    ),
+    "a cut file": ("Wörter\nund mehr …".encode()[:-1], r"line 2\).*: the file ends inside a character"),
+    "a damaged file": (
+        "Wörter, Öl, Füße, Äpfel, ähnlich\n".encode() + b"\xff und mehr\n",
+        r"line 2\).*: the file is damaged there",
+    ),
+}
+NAMED = {  # a text and a wrong encoding for it
+    "utf-16": ("Un été à la mer\n".encode() * 50, "byte 0 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
+    "ascii": ("Un été à la mer\n".encode() * 50, "byte 3 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
+    "utf-8": ("Un été\n".encode("utf-16")[:-1], "although it reads as such: it is damaged there, or cut off; copy it again"),
 }
 
 
@@ -39,6 +51,14 @@ def test_what_cannot_be_decoded_says_in_one_line_what_to_do(content, message, lo
         load(path)
     assert "\n" not in str(error.value)
     assert {path.name for path in (tmp_path / ".cache").iterdir()} == {".lock", "seen"}
+
+
+@pytest.mark.parametrize("encoding", NAMED)
+def test_an_encoding_that_is_wrong_or_cut_off_is_not_suggested_again(encoding, load, tmp_path):
+    content, message = NAMED[encoding]
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        load(tmp_path / "a.txt", encoding=encoding)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
@@ -77,52 +97,6 @@ def test_a_document_is_told_how_to_become_text(name, load, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_surrogate_bytes_are_called_what_they_are(load, tmp_path):
-    (tmp_path / "text.txt").write_bytes("the sea \ud83c\udf0a\n".encode("utf-8", "surrogatepass") * 50)
-    with pytest.raises(UserError, match="byte 8 .*is not utf-8, but half of a surrogate pair, as CESU-8 has them; convert"):
-        load(tmp_path / "text.txt")
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("Wörter\nund mehr …".encode()[:-1], "the file ends inside a character"),
-        ("Wörter, Öl, Füße, Äpfel, ähnlich\n".encode() + b"\xff und mehr\n", "the file is damaged there"),
-    ],
-)
-def test_a_damaged_utf8_text_is_not_taken_for_another_encoding(content, says, load, tmp_path):
-    (tmp_path / "a.txt").write_bytes(content)
-    with pytest.raises(UserError, match=says) as caught:
-        load(tmp_path / "a.txt")
-    assert "cp1252" not in str(caught.value) and "line 2" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "encoding", "says"),
-    [
-        (
-            "Un été à la mer\n".encode() * 50,
-            "utf-16",
-            "byte 0 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that is right, add data.encoding=utf-8",
-        ),
-        (
-            "Un été à la mer\n".encode() * 50,
-            "ascii",
-            "byte 3 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that is right, add data.encoding=utf-8",
-        ),
-        (
-            "Un été\n".encode("utf-16")[:-1],
-            "utf-8",
-            "although it reads as such: it is damaged there, or cut off; copy it again",
-        ),
-    ],
-)
-def test_an_encoding_that_is_wrong_or_cut_off_is_not_suggested_again(content, encoding, says, load, tmp_path):
-    (tmp_path / "a.txt").write_bytes(content)
-    with pytest.raises(UserError, match=says):
-        load(tmp_path / "a.txt", encoding=encoding)
-
-
 # What people wrote in the encodings of their systems: the words, and the encodings in which they are found.
 LANGUAGES = {
     "Russian": ("Старый дом стоял у самой реки, и никто в нём не жил.", "cp1251 koi8_r cp866 iso8859_5 mac_cyrillic"),
@@ -146,6 +120,7 @@ LANGUAGES = {
     "Bulgarian": ("Къщата беше стара и студена.", "cp1251 cp866"),
     "Icelandic": ("Þetta er gamalt hús við ána, það bíður.", "cp1252"),
     "Korean": ("강가의 오래된 집에 노인이 살고 있었다.", "euc_kr"),
+    "a letter that begins as in CESU-8": ("Мороз и солнце, день чудесный; нет войны, нет беды.", "koi8_r cp1251"),
     "quotes alone": ("He said “it’s late” — and left…", "cp1252 mac_roman"),
 }
 
@@ -182,13 +157,3 @@ def test_token_ids_that_are_letters_of_many_scripts_are_not_text(load, tmp_path)
     (tmp_path / "train.bin").write_bytes(np.random.default_rng(0).choice(letters, 5000).astype("<u2").tobytes())
     with pytest.raises(UserError, match="NUL bytes, so it is (probably )?not text; give a text file"):
         load(tmp_path / "train.bin")
-
-
-@pytest.mark.parametrize("encoding", ["koi8-r", "cp1251"])
-def test_a_letter_that_begins_like_a_surrogate_is_no_cesu_8(encoding, tmp_path):
-    """The byte ED is a letter of these encodings; in CESU-8, two continuation bytes follow it."""
-    text = "Мороз и солнце, день чудесный.\n" if encoding == "koi8-r" else "нет войны, нет беды.\n"
-    (tmp_path / "text.txt").write_bytes((text * 40).encode(encoding))
-    with pytest.raises(UserError) as error:
-        load_corpus([str(tmp_path / "text.txt")], DataConfig(), root=tmp_path, block_size=8)
-    assert "CESU" not in str(error.value) and "perhaps" in str(error.value)

@@ -12,11 +12,9 @@ SAID = "Ben: hi there, Oma\nOma: hello, my dear: how are you?\nBen: fine and you
 # How WhatsApp writes the time before a message: on Android and on an iPhone, in several languages.
 STAMPS = {
     "English, USA": "1/{}/24, 9:15\u202fPM - ",
-    "English, UK": "0{}/01/2024, 21:15 - ",
     "German": "0{}.01.24, 21:15 - ",
     "Spanish": "{}/1/24, 9:15 p.\u00a0m. - ",
     "French": "0{}/01/2024 à 21:15 - ",
-    "Dutch": "0{}-01-2024 21:15 - ",
     "Swedish": "2024-01-0{} 21:15 - ",
     "Finnish": "{}.1.2024 klo 21.15 - ",
     "Hungarian": "2024. 01. 0{}. 21:15 - ",
@@ -25,8 +23,6 @@ STAMPS = {
     "Vietnamese": "21:15, 0{}/01/2024 - ",
     "Arabic": "\u200f{}\u200f/\u200f١\u200f/\u200f٢٠٢٤، ٩:١٥ م - ",
     "iPhone, USA": "[1/{}/24, 9:15:33\u202fPM] ",
-    "iPhone, German": "[0{}.01.24, 21:15:33] ",
-    "iPhone, Swedish": "[2024-01-0{} 21:15:33] ",
     "iPhone, Chinese": "[2024/1/{} 下午9:15:33] ",
     "iPhone, marked": "\u200e[1/{}/24, 9:15:33 p.m.] ",
 }

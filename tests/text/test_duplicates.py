@@ -2,11 +2,10 @@
 
 import gzip
 import io
-import os
 import sys
 
 import pytest
-from text_helpers import aged, text_of
+from text_helpers import text_of
 
 from chargpt.terminal import UserError
 
@@ -96,14 +95,3 @@ def test_texts_of_one_size_and_empty_files_are_different_texts(load, folder):
     for name in "de":
         (folder / f"{name}.txt").write_text(start + name)
     assert not any("read once" in note for note in load(folder).notes)
-
-
-def test_comparing_does_not_read_large_texts_again(load, folder):
-    for name in "ab":
-        aged(folder / f"{name}.txt", name * 3_000_000)
-    aged(folder / "sea.txt"), aged(folder / "stone.txt")
-    load(folder)
-    before = int(open("/proc/self/io").read().split()[1])
-    load(folder)
-    assert int(open("/proc/self/io").read().split()[1]) - before < 500_000
-    assert os.path.getsize(folder / "a.txt") == 3_000_000

@@ -151,6 +151,13 @@ def test_what_only_looks_like_markup_is_plain_text(case):
     assert recognise(".txt", OTHERS[case]) is None
 
 
+def test_the_fields_of_json_with_a_fault_are_those_before_it(tmp_path):
+    faulty = json.dumps(RECORDS, indent=1).replace('"id": 20', '"id" 20')
+    for content in (faulty, faulty[1:], json.dumps(RECORDS[0], indent=1) * 3):
+        (said,) = warnings(tmp_path, a_json=content)
+        assert said.endswith("its fields are id, body; for the text of one alone, add data.field=body")
+
+
 def test_the_fields_of_json_are_named_by_the_paths_that_read_them(tmp_path):
     chat = {"name": "us", "messages": [{"from": "ann", "text": ["the ", {"type": "b", "text": "sea"}]}] * 900}
     (said,) = warnings(tmp_path, a_json=json.dumps(chat, indent=1))

@@ -4,6 +4,7 @@ import pytest
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
+from chargpt.text.formats import recognise
 from chargpt.text.items import items_in
 from chargpt.text.report import examine
 
@@ -51,6 +52,7 @@ def test_the_first_item_is_no_header_with_numbers(tmp_path, load):
     for name, content in {"a.smi": "CO\nCN\nCC\n", "b.smi": "CO\tx\nCN\ty\nCC\tz\n", "c.smi": "CO x y\nCN\nCC z\n" * 9}.items():
         (tmp_path / name).write_text(content)
         corpus = load(tmp_path / name, items="1")
+        assert recognise(".smi", content, field="1").delimiter == {"a.smi": "\t", "b.smi": "\t", "c.smi": " "}[name]
         assert {
             item.text for ids in (corpus.train, corpus.val) for item in items_in(ids, corpus.tokenizer, has_labels=False)
         } == {

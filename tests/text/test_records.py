@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from text_helpers import text_of
 
+from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text import records
 from chargpt.text.formats import Structure
@@ -121,7 +122,9 @@ def test_what_the_csv_module_wrote_comes_back_however_it_is_cut(rows, size, deli
     content = file.getvalue()
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
     structure = Structure(kind="CSV", delimiter=delimiter)
-    assert [text for _, text in documents_in(pieces, structure, field="body", label="a", left_out={})] == [b for _, b in rows]
+    assert [text for _, text in documents_in(pieces, structure, DataConfig(field="body"), label="a", left_out={})] == [
+        b for _, b in rows
+    ]
 
 
 def test_json_lines_take_the_field_named(load, tmp_path):
@@ -169,7 +172,7 @@ LISTS = {
 @pytest.mark.parametrize("size", [1, 1000])
 def test_a_json_list_is_read_by_the_field_named_however_it_is_cut(case, size):
     pieces = [LISTS[case][at : at + size] for at in range(0, len(LISTS[case]), size)]
-    documents = list(documents_in(pieces, Structure(kind="JSON"), field="body", label="a", left_out={}))
+    documents = list(documents_in(pieces, Structure(kind="JSON"), DataConfig(field="body"), label="a", left_out={}))
     assert [text for _, text in documents if text] == ["the sea", "é海\nstone"]
     if case == "a list on many lines":
         assert [line for line, _ in documents] == [2, 5]
@@ -268,8 +271,8 @@ CHAT = {
 def test_a_path_leads_through_lists_to_the_records_whose_lines_are_told(load, tmp_path):
     content = json.dumps(CHAT, indent=1)
     pieces = [content[at : at + 7] for at in range(0, len(content), 7)]
-    reading = {"field": "list.messages.text", "labels": ["list.messages.from"], "label": "a"}
-    documents = list(documents_in(pieces, Structure(kind="JSON"), **reading, left_out={}))
+    config = DataConfig(items="list.messages.text", field="list.messages.text", label="list.messages.from")
+    documents = list(documents_in(pieces, Structure(kind="JSON"), config, label="a", left_out={}))
     assert [text for _, text in documents] == ["ann\tthe sea", "ben\t", "ann\tand the {stone}", "ben\t"]
     lines = content.split("\n")
     assert [lines[line - 1].strip() + lines[line].strip()[:7] for line, _ in documents] == ['{"from":'] * 4
@@ -283,4 +286,4 @@ def test_a_field_that_no_record_has_is_an_error_at_the_end_or_after_many(monkeyp
     lines = [json.dumps({"n": "x"})] * 3 + ["not read"]
     for pieces in (lines, lines[:2]):
         with pytest.raises(UserError, match="a: line 1: no field 'text', its fields are: n; name one with text in data.field"):
-            list(documents_in(["\n".join(pieces)], Structure(kind="JSON lines"), field="text", label="a", left_out={}))
+            list(documents_in(["\n".join(pieces)], Structure(kind="JSON lines"), DataConfig(), label="a", left_out={}))
