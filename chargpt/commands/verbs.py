@@ -7,6 +7,7 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "import": ("chargpt.commands.import_run", "a run from a model of transformers or nanoGPT"),
     "text": ("chargpt.commands.text", "what a text is like, and what to expect of a model trained on it"),
     "runs": ("chargpt.commands.runs", "a list of the runs: text, size, loss, date, and how far each one is"),
+    "remove": ("chargpt.commands.remove", "delete runs, after a question"),
     "starts": ("chargpt.commands.starts", "a list of the models that come with the program and know a language"),
     "report": ("chargpt.commands.report", "a page on a run, or on several: curves, samples, what it knows and what it copies"),
     "score": ("chargpt.commands.score", "how well a model predicts a text, in total, by line and by character"),
@@ -14,4 +15,17 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "losses": ("chargpt.commands.losses", "what is hard to predict: classes of characters, positions, confused pairs"),
     "trace": ("chargpt.commands.trace", "what a text, or what the model writes, has copied from the training text"),
     "attention": ("chargpt.commands.attention", "what each head attends to, as a page for the browser"),
+}
+# What a person may type in place of a verb, and what to suggest.
+ALIASES = {
+    **dict.fromkeys(("list", "ls", "show", "status", "history"), "runs"),
+    **dict.fromkeys(("delete", "del", "rm", "clean", "prune"), "remove"),
+    **dict.fromkeys(("generate", "write", "gen", "chat", "complete", "predict"), "sample"),
+    **dict.fromkeys(("fit", "learn", "finetune", "fine-tune"), "train"),
+    **dict.fromkeys(("eval", "evaluate", "perplexity", "test"), "score"),
+    **dict.fromkeys(("compare", "plot"), "report"),
+    **dict.fromkeys(("stats", "info", "analyze", "analyse", "prepare"), "text"),
+    **dict.fromkeys(("convert", "save"), "export"),
+    **dict.fromkeys(("models", "pretrained"), "starts"),
+    **{"resume": "train --resume", "continue": "train --resume", "version": "--version", "help": "--help"},
 }

@@ -20,7 +20,7 @@ from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import check_size
-from chargpt.runs.run import Run, new_folder
+from chargpt.runs.run import Run, new_folder, new_run
 from chargpt.terminal import notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer
@@ -85,10 +85,17 @@ def imported(
 
 
 def save_run(
-    imported: ImportedModel, texts: Sequence[str], *, name: str, preset: str | None, settings: Sequence[str], root: Path
+    imported: ImportedModel,
+    texts: Sequence[str],
+    *,
+    name: str,
+    preset: str | None,
+    settings: Sequence[str],
+    root: Path,
+    overwrite: bool = False,
 ) -> Path:
-    """Save a new run and say what it is; returns its folder. Raises UserError, also if a run of that name exists."""
-    new_folder(name, root / "checkpoints")  # before anything that takes time
+    """Save a new run and say what it is; returns its folder. Raises UserError, without `overwrite` also if there is one."""
+    new_folder(name, root / "checkpoints", overwrite=overwrite)  # before anything that takes time
     config = _settings(imported, preset, settings, presets=presets_folder())
     model = blank_model(imported.shape, imported.tokenizer.vocab_size)
     check_tensors(imported.weights, model.state_dict(), where=imported.program)
@@ -112,9 +119,9 @@ def save_run(
         environment=choose_runtime(config).environment(),
     )
     optimizer_state = _optimizer_state(imported, model, config)
-    run = Run(new_folder(name, root / "checkpoints"))
-    new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
-    problems = run.save(state, weights=model.state_dict(), training=optimizer_state)
+    folder = new_folder(name, root / "checkpoints", overwrite=overwrite)
+    run = new_run(folder, root / "checkpoints", overwrite=overwrite)
+    problems = run.save(state, weights=model.state_dict(), training=optimizer_state) + run.take_place()
     if corpus is None:
         assert run.checkpoint is not None, "save has published one"
         mark_best(run.checkpoint, None)

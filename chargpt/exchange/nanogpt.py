@@ -14,12 +14,13 @@ from torch import Tensor
 
 from chargpt.aliases import ALIASES
 from chargpt.config import ModelConfig
-from chargpt.errors import UserError, shell_word
+from chargpt.errors import UserError
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import weights_from_gpt2
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
 from chargpt.exchange.torch_file import MAX_PICKLED, SavedTensor, read_torch_file, unpickled
+from chargpt.project import shell_word
 from chargpt.runs.checkpoint_schema import MAX_STEPS
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.runs.sealed_json import read_bounded

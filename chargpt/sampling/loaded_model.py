@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 import numpy as np
 
 from chargpt.config import Config
-from chargpt.errors import Given, Option, UserError, Words, in_python, python_errors, resuming, shell_word
+from chargpt.errors import Given, Option, UserError, Words, in_python, python_errors, resuming
 from chargpt.keywords import named
 from chargpt.processor import may_have_gpu
-from chargpt.project import project_root
+from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import Weights, c_engine, c_writer, rounded

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from chargpt.errors import Given, Option, UserError, shell_word
-from chargpt.project import command
+from chargpt.errors import Given, Option, UserError
+from chargpt.project import command, shell_word
 from chargpt.terminal import Parser, number, numbers, whole_number
 
 DEFAULT_ITEMS = 10

@@ -90,6 +90,8 @@ def train_run(
     Raises UserError for a mistake, KeyboardInterrupt if an interrupt came before there was anything to save, and RuntimeError
     if the training failed.
     """
+    if not isinstance(options["overwrite"], bool):
+        raise UserError(f"overwrite={options['overwrite']!r}: use True or False")
     if not isinstance(resume, bool):
         name = f", run={os.fspath(resume)!r}" if isinstance(resume, (str, os.PathLike)) else ""
         raise UserError(f"resume={resume!r}: use True or False; to continue a run, write resume=True{name}")

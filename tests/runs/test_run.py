@@ -157,9 +157,24 @@ def test_a_name_that_differs_from_another_one_in_case_alone_is_refused(tmp_path)
 def test_what_is_said_of_a_name_that_is_taken_depends_on_whether_its_run_is_finished(tmp_path):
     done = {"best_loss": 1.0, "lowest_loss": 1.0, "best_step": 10, "val_loss": 2.0, "evaluated": 20}
     for name, progress, train, says in (
-        ("begun", Progress(step=20), {"max_steps": 30}, "continue it with --resume --run begun, or choose .* begun-2$"),
-        ("done", Progress(step=20), {"max_steps": 20}, "finished: choose .* done-2, or .* --run done train.max_steps=40$"),
-        ("early", Progress(step=20, without_gain=3, **done), {"max_steps": 30, "patience": 3}, "train.patience=0$"),
+        (
+            "begun",
+            Progress(step=20),
+            {"max_steps": 30},
+            "continue it with --resume --run begun, choose .* begun-2, or replace it with --overwrite$",
+        ),
+        (
+            "done",
+            Progress(step=20),
+            {"max_steps": 20},
+            "finished: choose .* done-2, train it .* --run done train.max_steps=40, or replace .*",
+        ),
+        (
+            "early",
+            Progress(step=20, without_gain=3, **done),
+            {"max_steps": 30, "patience": 3},
+            "train.patience=0, or replace .*",
+        ),
         ("first", Progress(step=20), {"max_steps": 20, "teachers": 1}, "continue it with --resume"),
     ):
         config = Config(model=SHAPE, train=TrainConfig(batch_size=1, **train))
