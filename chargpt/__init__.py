@@ -58,7 +58,7 @@ def load(
             raise UserError(f"start={start!r}: given together with run={name!r}; leave one out")
         loaded, problems = load_model(name, project_root() / "checkpoints", start=start, device=device, precision=precision)
     for problem in problems:
-        warnings.warn(in_python(problem), stacklevel=2)
+        warnings.warn(in_python(problem), stacklevel=3)
     return loaded
 
 

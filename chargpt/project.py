@@ -38,8 +38,8 @@ def command(verb: str) -> str:
     if is_here and not is_program:
         return f"python -m chargpt {verb}"
     program = f"{verb}.py" if is_program else "chargpt"
-    path = program if is_here else min(os.path.relpath(SOURCE / program), str(SOURCE / program), key=len)
-    return f"python {shell_word(path)}" + f" {verb}" * (not is_program)
+    path = program if is_here else shell_word(str(SOURCE / program))
+    return f"python {path}" + f" {verb}" * (not is_program)
 
 
 def shell_word(text: str) -> str:

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parent.parent
 
 
 COMMANDS = [
-    ("train", "python train.py", "python ../train.py"),
-    ("runs", "python -m chargpt runs", "python ../chargpt runs"),
+    ("train", "python train.py", f"python {ROOT}/train.py"),
+    ("runs", "python -m chargpt runs", f"python {ROOT}/chargpt runs"),
 ]
 
 

@@ -16,16 +16,18 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "trace": ("chargpt.commands.trace", "what a text, or what the model writes, has copied from the training text"),
     "attention": ("chargpt.commands.attention", "what each head attends to, as a page for the browser"),
 }
-# What a person may type in place of a verb, and what to suggest.
-ALIASES = {
-    **dict.fromkeys(("list", "ls", "show", "status", "history"), "runs"),
-    **dict.fromkeys(("delete", "del", "rm", "clean", "prune"), "remove"),
-    **dict.fromkeys(("generate", "write", "gen", "chat", "complete", "predict"), "sample"),
-    **dict.fromkeys(("fit", "learn", "finetune", "fine-tune"), "train"),
-    **dict.fromkeys(("eval", "evaluate", "perplexity", "test"), "score"),
-    **dict.fromkeys(("compare", "plot"), "report"),
-    **dict.fromkeys(("stats", "info", "analyze", "analyse", "prepare"), "text"),
-    **dict.fromkeys(("convert", "save"), "export"),
-    **dict.fromkeys(("models", "pretrained"), "starts"),
-    **{"resume": "train --resume", "continue": "train --resume", "version": "--version", "help": "--help"},
+# What a person may type in place of a verb.
+WORDS = {
+    "runs": "list ls show status history",
+    "remove": "delete del rm clean",
+    "sample": "generate gen write chat complete predict",
+    "train": "fit learn finetune",
+    "train --resume": "resume continue",
+    "score": "eval evaluate perplexity test",
+    "report": "compare plot",
+    "text": "stats info analyze prepare",
+    "export": "convert",
+    "--version": "version",
+    "--help": "help",
 }
+ALIASES = {word: verb for verb, words in WORDS.items() for word in words.split()}

@@ -85,17 +85,10 @@ def imported(
 
 
 def save_run(
-    imported: ImportedModel,
-    texts: Sequence[str],
-    *,
-    name: str,
-    preset: str | None,
-    settings: Sequence[str],
-    root: Path,
-    overwrite: bool = False,
+    imported: ImportedModel, texts: Sequence[str], *, name: str, preset: str | None, settings: Sequence[str], root: Path
 ) -> Path:
-    """Save a new run and say what it is; returns its folder. Raises UserError, without `overwrite` also if there is one."""
-    new_folder(name, root / "checkpoints", overwrite=overwrite)  # before anything that takes time
+    """Save a new run and say what it is; returns its folder. Raises UserError, also if a run of that name exists."""
+    new_folder(name, root / "checkpoints")  # before anything that takes time
     config = _settings(imported, preset, settings, presets=presets_folder())
     model = blank_model(imported.shape, imported.tokenizer.vocab_size)
     check_tensors(imported.weights, model.state_dict(), where=imported.program)
@@ -119,9 +112,8 @@ def save_run(
         environment=choose_runtime(config).environment(),
     )
     optimizer_state = _optimizer_state(imported, model, config)
-    folder = new_folder(name, root / "checkpoints", overwrite=overwrite)
-    run = new_run(folder, root / "checkpoints", overwrite=overwrite)
-    problems = run.save(state, weights=model.state_dict(), training=optimizer_state) + run.take_place()
+    run = new_run(new_folder(name, root / "checkpoints"), root / "checkpoints")
+    problems = run.save(state, weights=model.state_dict(), training=optimizer_state)
     if corpus is None:
         assert run.checkpoint is not None, "save has published one"
         mark_best(run.checkpoint, None)

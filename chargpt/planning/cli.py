@@ -96,11 +96,7 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
     )
     add = parser.add_argument
     add("--run", action=_Once, metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
-    add(
-        "--overwrite",
-        action="store_true",
-        help="replace the run of this name when the first checkpoint of the new one is there",
-    )
+    add("--overwrite", action="store_true", help="replace the run of this name when the new one has a checkpoint")
     add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
     add("--dry-run", action="store_true", help="print the settings and the loss to expect, and end; makes no run")
     add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
@@ -269,22 +265,19 @@ def check_options(options: TrainOptions) -> None:
         raise UserError(Option("start"), ": given together, ", Command("", *together), "; leave one out")
     if options.gives("train.start"):
         raise UserError("train.start: set by ", Option("start"), " and ", Option("init_from"), "; use one of them")
-    if options.resume and options.overwrite:
-        raise UserError(
-            Option("overwrite", True), ": replaces a run, and ", Option("resume", True), " continues one; leave one out"
-        )
-    new = (options.config, options.start, options.init_from, options.vocab_from, options.teachers or None)
+    of_new = {name: getattr(options, name) for name in ("config", "start", "init_from", "vocab_from", "overwrite")}
+    of_new["teacher"] = options.teachers
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         name = options.texts[0]
         about = (f": {name} is a run, and ", Option("text"), " comes from it; write ")
         raise UserError(Option("resume", True), *about, resuming(name))
-    if options.resume and any(option is not None for option in new):
+    if options.resume and any(value not in (None, [], False) for value in of_new.values()):
         raise UserError(
             Option("resume", True),
             ": settings and weights come from the run; leave out ",
-            join(", ", map(Option, ("config", "start", "init_from", "vocab_from", "teacher"))),
+            join(", ", map(Option, of_new)),
             ", or start a new run with ",
             Option("run", "NAME"),
         )

@@ -228,8 +228,8 @@ def folder_of(name: str, checkpoints: Path) -> Path:
     return checkpoints / name if path.name == name else path
 
 
-def new_folder(name: str, checkpoints: Path, *, overwrite: bool = False) -> Path:
-    """The folder for a new run of that name; with `overwrite`, it may hold a run that nobody trains.
+def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -> Path:
+    """The folder for a new run of that name. With `overwrite`, it may hold a run that nobody trains; False offers that.
 
     Raises UserError if it holds a run otherwise, or anything else.
     """
@@ -243,7 +243,7 @@ def new_folder(name: str, checkpoints: Path, *, overwrite: bool = False) -> Path
             raise UserError(what, resuming(own), f", or remove it with {command('remove')} {own}")
         check_free(begun, checkpoints)
         return folder
-    return check_free(folder, checkpoints)
+    return check_free(folder, checkpoints, REPLACE if overwrite is False else ())
 
 
 def new_run(folder: Path, checkpoints: Path, *, overwrite: bool = False) -> Run:
@@ -286,10 +286,10 @@ def is_left_behind(folder: Path) -> bool:
     return bool(found) and all(LEFT_BEHIND.fullmatch(name) for name in found)
 
 
-def check_free(folder: Path, checkpoints: Path) -> Path:
+def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ()) -> Path:
     """`folder`, in which a new run may be made. Raises UserError if it already holds a run or anything else.
 
-    A run in `checkpoints` is named without its path.
+    A run in `checkpoints` is named without its path. `otherwise` is what else a person may do.
     """
     for name in _names_beside(folder):
         if name != folder.name and name.casefold() == folder.name.casefold():
@@ -301,8 +301,8 @@ def check_free(folder: Path, checkpoints: Path) -> Path:
         own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, free_folder(folder)))
         what, other = f"{shown(folder)}: a run of this name exists{_its_text(folder)}; ", _another_name(free)
         if more := _what_trains_on(folder):
-            raise UserError(what, "it is finished: ", *other, ", train it longer with ", resuming(own, more), *REPLACE)
-        raise UserError(what, "continue it with ", resuming(own), ", ", *other, *REPLACE)
+            raise UserError(what, "it is finished: ", *other, ", or train it longer with ", resuming(own, more), *otherwise)
+        raise UserError(what, "continue it with ", resuming(own), ", or ", *other, *otherwise)
     if folder.is_dir() and not is_left_behind(folder) and any(folder.iterdir()):
         raise UserError(f"{shown(folder)}: this folder exists and holds no checkpoint; ", *_another_name())
     return folder

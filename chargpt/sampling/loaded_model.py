@@ -26,6 +26,7 @@ from chargpt.keywords import named
 from chargpt.processor import may_have_gpu
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of
+from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import Weights, c_engine, c_writer, rounded
 from chargpt.sampling.items import LONGEST, ItemStats, drawn, known_items, too_few_items, write_items
@@ -143,12 +144,14 @@ class LoadedModel:
         """The encoded text that it was trained on; None if it is in no cache, see `corpus_in_cache`."""
         return corpus_in_cache(self.config, self.tokenizer, self.fingerprint, root=project_root())
 
-    def corpus(self, asks: Words) -> "Corpus":
-        """The same for what `asks` for it: an option, or the run. Raises UserError if it is in no cache."""
-        if (corpus := self.find_corpus()) is None:
-            what = ": the training text of this run is not in the cache; "
-            raise UserError(asks, what, resuming(self.run, verb="train"), " encodes it again if it is unchanged")
-        return corpus
+    def corpus(self, asks: Words = "") -> "Corpus":
+        """The same for the option that `asks` for it, if one does. Raises UserError if it is in no cache."""
+        if corpus := self.find_corpus():
+            return corpus
+        if self.fingerprint == NO_TEXT and not self.texts:
+            raise UserError(asks or self.run, ": the run was imported without a text, so nothing is known of one")
+        what = ": the training text of this run is not in the cache; "
+        raise UserError(asks or self.run, what, resuming(self.run, verb="train"), " encodes it again if it is unchanged")
 
     def writes_items(self, asks: str, *, of_text: object) -> bool:
         """Whether this run writes items: it was trained on some, and nothing is asked for that is `of_text`.
@@ -192,27 +195,7 @@ class LoadedModel:
         return write_items(generator, wanted, labels=labels, seed=seed, known=known, beginning=beginning, stats=stats)
 
     @overload
-    def generate(
-        self,
-        prompt: str = "",
-        *,
-        length: int | None = None,
-        lines: int = 0,
-        unique: bool = False,
-        stop: str | Sequence[str] = (),
-        keep_stop: bool = False,
-        seed: int | None = None,
-        temperature: float = 0.8,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        allow: str | None = None,
-        ban: str | None = None,
-        overflow: Literal["refill", "exact"] = "refill",
-        unknown: Literal["error", "skip"] = "error",
-        label: str | None = None,
-    ) -> str: ...
+    def generate(self, prompt: str = "", **options: Unpack[TextOptions]) -> str: ...
 
     @overload
     def generate(self, prompt: list[str] | tuple[str, ...], **options: Unpack[TextOptions]) -> list[str]: ...
@@ -371,12 +354,12 @@ class LoadedModel:
         characters has no loss: it is nan, and a warning counts them.
 
         The loss of a character is its negative log-likelihood given the characters before it. A window of block_size
-        characters begins every `stride` characters; see `surprisals`. The default, 0, is block_size: a window does not see the
+        characters begins every `stride` characters; see `windows_of`. The default, 0, is block_size: a window does not see the
         ones before it, as in the validation loss. The first character of the text is not predicted. A model of bytes is scored
         per byte. `unknown="skip"` leaves out characters that the model does not know. Raises ValueError for those characters
         otherwise, for one text with less than two characters, and for a stride beyond block_size.
         """
-        from chargpt.sampling.surprisal import surprisals, total_losses
+        from chargpt.sampling.surprisal import total_losses
 
         size = self.config.model.block_size
         with python_errors():
@@ -392,15 +375,11 @@ class LoadedModel:
                 raise UserError(f"{first}: use at least two characters that the model knows")
             what = f"{len(given) - len(long):,} of {len(given):,} texts have less than two characters that the model knows"
             warnings.warn(f"{what}, the first is {first}; their losses are nan", stacklevel=3)
-        if isinstance(text, str):
-            with self.threads(min(len(texts[0]), size)):
-                total = sum(part.sum(dtype=np.float64).item() for part in surprisals(self.model, texts, stride=stride or size))
-            return total / (len(texts[0]) - 1)
         losses = [math.nan] * len(texts)
         totals = total_losses(self.model, [texts[i] for i in long], stride=stride or size, threads=self.threads)
         for i, total in zip(long, totals.tolist()):
             losses[i] = total / (len(texts[i]) - 1)
-        return losses
+        return losses[0] if isinstance(text, str) else losses
 
     def item_losses(self, items: Sequence[Item]) -> np.ndarray:
         """The loss of each item and its end, given its label, in nats, float64, (len(items),), as in the validation.

@@ -161,19 +161,19 @@ def test_what_is_said_of_a_name_that_is_taken_depends_on_whether_its_run_is_fini
             "begun",
             Progress(step=20),
             {"max_steps": 30},
-            "continue it with --resume --run begun, choose .* begun-2, or replace it with --overwrite$",
+            "continue it with --resume --run begun, or choose .* begun-2$",
         ),
         (
             "done",
             Progress(step=20),
             {"max_steps": 20},
-            "finished: choose .* done-2, train it .* --run done train.max_steps=40, or replace .*",
+            "finished: choose .* done-2, or .* --run done train.max_steps=40$",
         ),
         (
             "early",
             Progress(step=20, without_gain=3, **done),
             {"max_steps": 30, "patience": 3},
-            "train.patience=0, or replace .*",
+            "train.patience=0$",
         ),
         ("first", Progress(step=20), {"max_steps": 20, "teachers": 1}, "continue it with --resume"),
     ):
@@ -183,6 +183,8 @@ def test_what_is_said_of_a_name_that_is_taken_depends_on_whether_its_run_is_fini
         publish(tmp_path / name, weights=random_weights(20), training={}, state=state)
         with pytest.raises(UserError, match=says):
             new_folder(name, tmp_path)
+        with pytest.raises(UserError, match=", or replace it with --overwrite$"):
+            new_folder(name, tmp_path, overwrite=False)
 
 
 def test_a_run_whose_checkpoints_do_not_fit_on_the_disk_does_not_begin(tmp_path, monkeypatch):

@@ -106,7 +106,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"resume": "poems"}, "resume='poems': use True or False; to continue a run, write resume=True, run='poems'"),
         (None, {"resume": 1}, "resume=1: use True or False"),
         (None, {"overwrite": "yes"}, "overwrite='yes': use True or False"),
-        (None, {"overwrite": True, "resume": True}, "overwrite=True: replaces a run, and resume=True continues one; leave"),
+        (None, {"overwrite": True, "resume": True}, "resume=True: settings and weights come from the run; leave out config"),
         (None, {"epochs": 1, "minutes": 1}, "epochs: given together with minutes"),
         (None, {"run": 5}, "run=5: use a name or a path"),
         (None, {"init_from": ["a"]}, "init_from=['a']: use a name or a path"),
