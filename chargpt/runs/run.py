@@ -237,11 +237,8 @@ def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -
     settle(folder)
     if overwrite and has_steps(folder):
         lock_run(folder).release()
-        if has_steps(begun := beginning_of(folder)):
-            own = begun.name if begun.parent == checkpoints else shown(begun)
-            what = f"{shown(begun)}: a run exists there that was to replace {folder.name}; continue it with "
-            raise UserError(what, resuming(own), f", or remove it with {command('remove')} {own}")
-        check_free(begun, checkpoints)
+        begun = beginning_of(folder)
+        check_free(begun, checkpoints, [f", or remove it with {command('remove')} {shown(begun)}"])
         return folder
     return check_free(folder, checkpoints, REPLACE if overwrite is False else ())
 

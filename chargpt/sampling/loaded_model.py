@@ -7,6 +7,7 @@ decode.c cannot be had.
 import ctypes
 import dataclasses
 import difflib
+import itertools
 import math
 import random
 import re
@@ -44,7 +45,7 @@ from chargpt.sampling.options import (
 )
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.random_numbers import RandomNumbers
-from chargpt.sampling.stop_rules import Character, text_of, too_few_lines
+from chargpt.sampling.stop_rules import text_of, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.terminal import one_line
@@ -224,7 +225,9 @@ class LoadedModel:
         """
         generator, begun, ids, seeds = self._begin(prompt, **options)
         written = generator.continuations(ids, seeds)
-        _warn_of_too_few_lines(generator.options, written)
+        used = generator.options
+        if used.unique and (problem := too_few_lines(written, lines=used.lines, length=used.limit)):
+            warnings.warn(in_python(problem), stacklevel=3)
         texts = [beginning + text_of(added) for beginning, added in zip(begun, written)]
         return texts[0] if isinstance(prompt, str) else texts
 
@@ -234,19 +237,9 @@ class LoadedModel:
 
         Raises ValueError as `generate` does.
         """
-        generator, (beginning,), (ids,), (seed,) = self._begin(_one_text("prompt", prompt), **options)
-
-        def pieces() -> Iterator[str]:
-            written: list[Character] = []
-            if beginning:
-                yield beginning
-            for (added,) in generator.write(ids, [seed]):
-                written += added
-                if added:
-                    yield text_of(added)
-            _warn_of_too_few_lines(generator.options, [written])
-
-        return pieces()
+        generator, beginning, (ids,), seeds = self._begin(_one_text("prompt", prompt), **options)
+        added = (text_of(characters) for (characters,) in generator.write(ids, seeds))
+        return filter(None, itertools.chain(beginning, added))
 
     def _begin(
         self, prompt: str | Sequence[str], *, label: str | None = None, **options: Any
@@ -458,11 +451,6 @@ def _one_text(name: str, value: object) -> str:
 def _seed(options: SamplingOptions) -> int:
     """The seed that is given, or a random one."""
     return random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
-
-
-def _warn_of_too_few_lines(options: SamplingOptions, written: Sequence[Sequence[Character]]) -> None:
-    if options.unique and (problem := too_few_lines(written, lines=options.lines, length=options.limit)):
-        warnings.warn(in_python(problem), stacklevel=4)
 
 
 def listed_labels(labels: Iterable[str]) -> str:

@@ -92,6 +92,8 @@ def unescaped(text: str) -> str:
 
 
 TEXT = Kind(str, _text, "a str")
+TYPED = Kind(read_escapes)
+PATTERN = Kind(pattern, pattern, "a regular expression")
 
 
 def checked(name: str, value: Any, kind: Kind) -> Any:
@@ -305,11 +307,7 @@ class ItemOptions(Checked):
     )
     new: bool = option(False, "items", "no item of the training text; --unique writes no item twice")
     match: re.Pattern[str] | None = option(
-        None,
-        "items",
-        "only items in which this regular expression matches; ^ begins a line",
-        Kind(pattern, pattern, "a regular expression"),
-        "REGEX",
+        None, "items", "only items in which this regular expression matches; ^ begins a line", PATTERN, "REGEX"
     )
     min_length: int = option(0, "items", "only items of N characters or more", whole(0), "N")
     max_length: int | None = option(
@@ -343,11 +341,7 @@ class SampleOptions:
         one_of("float32", "bfloat16", "int8"),
     )
     prompt: str = option(
-        "",
-        "prompt",
-        "text to continue, in which \\n is a newline (default: none, the text begins on a new line)",
-        Kind(read_escapes),
-        "TEXT",
+        "", "prompt", "text to continue; \\n is a newline (default: none, the text begins on a new line)", TYPED, "TEXT"
     )
     prompt_file: str | None = option(None, "prompt", "text to continue, from a UTF-8 file; - is standard input", TEXT, "FILE")
     unseen: bool = option(False, "text", "with --lines: remove lines that occur in the text that the model was trained on")
@@ -377,15 +371,8 @@ class SampleOptions:
     @property
     def of_text(self) -> str:
         """The first option that asks for a text, also of a run on items; empty if none does."""
-        return _first(
-            {
-                "--lines": self.sampling.lines > 0,
-                "--unseen": self.unseen,
-                "--stop": bool(self.sampling.stop),
-                "--samples": self.samples > 1,
-                "several temperatures": len(self.samplings) > 1,
-            }
-        )
+        asked = {"--lines": self.sampling.lines > 0, "--unseen": self.unseen, "--stop": bool(self.sampling.stop)}
+        return _first(asked | {"--samples": self.samples > 1, "several temperatures": len(self.samplings) > 1})
 
     def __post_init__(self) -> None:
         several = {"--samples": self.samples > 1, "several temperatures": len(self.samplings) > 1}

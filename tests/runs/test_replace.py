@@ -89,7 +89,7 @@ def test_a_kill_at_any_call_of_the_exchange_leaves_a_whole_run_of_that_name(chec
         if (checkpoints / "poems.new").exists():  # it is never deleted but by the user
             assert (found, step_of("poems.new", checkpoints)) == (OLD, NEW)
             with pytest.raises(
-                UserError, match="poems.new: a run exists there .* --run poems.new, or remove it with .* poems.new"
+                UserError, match="poems.new: a run of this name exists.* --run poems.new, or .*, or remove it with .*poems.new$"
             ):
                 overwriting(checkpoints)
             assert remove.main(["poems.new", "--yes"]) == 0
