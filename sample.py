@@ -90,7 +90,7 @@ def prepare(options: SampleOptions) -> Writing:
     )
     for warning in warnings:
         log(f"warning: {warning}")
-    is_items, changes = loaded.writes_items(options.wanted.given, of_text=options.of_text), dict[str, Any]()
+    is_items, changes = loaded.writes_items(next(iter(options.of_items), ""), of_text=options.of_text), dict[str, Any]()
     before: list[int] = []
     chat = None
     if options.chat:
@@ -116,16 +116,15 @@ def prepare(options: SampleOptions) -> Writing:
 
 def write_samples(options: SampleOptions, writing: Writing, interrupt: Interrupt) -> None:
     """Print the samples until they are complete or a signal comes, and then how fast they were made."""
-    from chargpt.sampling.printing import JsonPrinter, TextPrinter, print_samples
+    from chargpt.sampling.printing import print_samples
 
     loaded, generator, prompt, *_ = writing
     first = options.sampling.seed or 0
     seeds = range(first, first + options.samples)
-    facts = {"run": loaded.run, "step": loaded.step}
-    printer = JsonPrinter(sys.stdout) if options.json else TextPrinter(sys.stdout)
+    facts = {"run": loaded.run, "step": loaded.step} if options.json else None
     started = time.perf_counter()
     made, problem = print_samples(
-        generator, options.samplings, prompt, seeds, printer=printer, facts=facts, stop=lambda: interrupt.came_here
+        generator, options.samplings, prompt, seeds, file=sys.stdout, facts=facts, stop=lambda: interrupt.came_here
     )
     seconds = time.perf_counter() - started
     log(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")

@@ -1,6 +1,11 @@
 """`chargpt VERB ...` and `python -m chargpt VERB ...`. Each verb is a module in commands/; commands/verbs.py lists them."""
 
 if __name__ == "__main__":  # imports this file as a module, runs its main() and exits
+    if not __package__:  # called by the path of its folder, which Python then searches for modules
+        import os
+        import sys
+
+        sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     from chargpt import launch
 
     launch.command()
@@ -9,7 +14,7 @@ import difflib
 import importlib
 import sys
 
-from chargpt.commands.verbs import VERBS
+from chargpt.commands.verbs import ALIASES, VERBS
 from chargpt.errors import UserError
 from chargpt.interrupt import ending_at_once
 from chargpt.project import command
@@ -42,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"chargpt {version()}")
         return 0
     if argv[0] not in VERBS:
-        close = difflib.get_close_matches(argv[0], VERBS, n=1)
+        close = [ALIASES[argv[0]]] if argv[0] in ALIASES else difflib.get_close_matches(argv[0], VERBS, n=1)
         what_to_do = f"did you mean {close[0]}?" if close else f"use one of {', '.join(VERBS)}"
         raise UserError(f"{argv[0]}: no such command; {what_to_do}")
     with ending_at_once():  # there is nothing to save or to finish yet

@@ -393,6 +393,9 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     return {s: {k: list(v) if isinstance(v, tuple) else v for k, v in keys.items()} for s, keys in sections.items()}
 
 
+KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
+
+
 class Change(NamedTuple):
     """A setting that has changed."""
 

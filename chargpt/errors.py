@@ -6,16 +6,13 @@ A message is never parsed and never rewritten. Who shows it chooses the spelling
 
 import contextlib
 import os
-import re
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from chargpt.project import command
+from chargpt.project import command, shell_word
 
 WITHOUT_DASHES = {"text": "TEXT", "settings": "command line"}  # arguments of Python that are no options of the command line
-PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\+=@-]+")
 
 
 class Spelled(Protocol):
@@ -164,10 +161,3 @@ def python_errors() -> Iterator[None]:
     except UserError as error:
         error.args = (error.in_python(),)
         raise
-
-
-def shell_word(text: str) -> str:
-    """`text` as one word of a command line of this system's shell, quoted if it must be."""
-    if os.name != "nt":
-        return shlex.quote(text)
-    return text if PLAIN_ON_WINDOWS.fullmatch(text) else f'"{text}"'

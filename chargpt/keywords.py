@@ -47,17 +47,10 @@ def keys_like(name: str) -> list[str]:
     import difflib
 
     from chargpt.aliases import ALIASES
-    from chargpt.config import Config, to_dict
+    from chargpt.config import KEYS
 
-    keys = [f"{section}.{key}" for section, values in to_dict(Config()).items() for key in values]
     last = name.rpartition(".")[2]
-    if (ours := ALIASES.get(last)) in keys:
+    if (ours := ALIASES.get(last)) in KEYS:
         return [str(ours)]
-    if (
-        "." in name
-        and not any(key.endswith(f".{last}") for key in keys)
-        and (close := difflib.get_close_matches(name, keys, n=1))
-    ):
-        return close
-    close = difflib.get_close_matches(last, [key.rpartition(".")[2] for key in keys], n=1)
-    return [key for key in keys if close and key.endswith(f".{close[0]}")]
+    close = difflib.get_close_matches(last, [key.rpartition(".")[2] for key in KEYS], n=1)
+    return [key for key in KEYS if close and key.endswith(f".{close[0]}")]

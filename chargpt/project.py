@@ -1,11 +1,15 @@
 """Where the folders of presets, runs and texts are, and how a person calls the program: in a checkout, and when installed."""
 
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]  # the folder of the package chargpt
-PRESETS = Path(__file__).resolve().parent / "configs"  # in an installed package; the wheel has a copy of configs/ there
+PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\+=@-]+")
+PACKAGE = Path(__file__).resolve().parent
+PRESETS = PACKAGE / "configs"  # in an installed package; the wheel has a copy of configs/ there
 
 
 def is_checkout() -> bool:
@@ -24,10 +28,25 @@ def presets_folder() -> Path:
 
 
 def command(verb: str) -> str:
-    """How a person calls a verb: `python train.py` or `python -m chargpt runs` in a checkout, otherwise `chargpt VERB`."""
+    """How a person calls a verb here: `python train.py` or `python -m chargpt runs` in a checkout, otherwise `chargpt VERB`.
+
+    In another folder than that of the checkout, the programs are called by their paths.
+    """
     if not is_checkout():
         return f"chargpt {verb}"
-    return f"python {verb}.py" if verb in ("train", "sample") else f"python -m chargpt {verb}"
+    is_program, is_here = verb in ("train", "sample"), Path.cwd() == PACKAGE.parent
+    if is_here and not is_program:
+        return f"python -m chargpt {verb}"
+    program = f"{verb}.py" if is_program else "chargpt"
+    path = program if is_here else shell_word(str(SOURCE / program))
+    return f"python {path}" + f" {verb}" * (not is_program)
+
+
+def shell_word(text: str) -> str:
+    """`text` as one word of a command line of this system's shell, quoted if it must be."""
+    if os.name != "nt":
+        return shlex.quote(text)
+    return text if PLAIN_ON_WINDOWS.fullmatch(text) else f'"{text}"'
 
 
 def user_cache_folder() -> Path:

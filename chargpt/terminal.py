@@ -412,7 +412,7 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             word = f"-{words.split(' ')[0]}"  # what follows may be values, or words that are right
             option = word.split("=")[0]
-            if ours := alias(option, program=self.prog.split(" ")[-1]):  # of another program
+            if ours := alias(option, program=re.split(r"[ /\\]", self.prog)[-1]):  # of another program
                 if isinstance(ours, str) and not self.takes_settings:
                     ours = SETTING.sub(r"\g<0> of train.py", ours)
                 raise UserError(f"{option}: no such option; did you mean ", ours, "?")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargpt.errors import Command, Given, Message, Option, UserError, in_python, join, python_errors, resuming, shell_word
-from chargpt.project import command
+from chargpt.errors import Command, Given, Message, Option, UserError, in_python, join, python_errors, resuming
+from chargpt.project import command, shell_word
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chargpt.__main__ import FIRST, main
-from chargpt.commands.verbs import VERBS
+from chargpt.commands.verbs import ALIASES, VERBS
 from chargpt.terminal import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +23,13 @@ def test_alone_it_shows_five_commands_as_they_are_typed(capsys, installed):
     assert main([]) == 0
     shown = re.findall(r"^ +chargpt ([a-z]+)", capsys.readouterr().out, re.MULTILINE)
     assert shown == [*FIRST] and len(shown) == 5 and set(shown) <= set(VERBS)
+
+
+def test_every_alias_of_a_verb_leads_to_one():
+    for word, verb in ALIASES.items():
+        assert word not in VERBS and (verb.split()[0] in VERBS or verb in ("--version", "--help"))
+    with pytest.raises(UserError, match=r"^delete: no such verb; did you mean remove\?$"):
+        main(["delete"])
 
 
 def test_a_wrong_verb_is_one_line():

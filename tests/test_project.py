@@ -1,5 +1,7 @@
 """Where a checkout and an installed package keep runs and texts, and how they are called."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,27 @@ from chargpt.project import command, presets_folder, project_root, user_cache_fo
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("verb, words", [("train", "python train.py"), ("runs", "python -m chargpt runs")])
+COMMANDS = [
+    ("train", "python train.py", f"python {ROOT}/train.py"),
+    ("runs", "python -m chargpt runs", f"python {ROOT}/chargpt runs"),
+]
+
+
+@pytest.mark.parametrize("verb, words, elsewhere", COMMANDS)
 def test_a_checkout_has_its_own_runs_and_presets_and_an_installed_package_the_folder_it_is_used_in(
-    installed, monkeypatch, verb, words
+    installed, monkeypatch, verb, words, elsewhere
 ):
     assert project_root() == installed and presets_folder() == project.PRESETS and command(verb) == f"chargpt {verb}"
     monkeypatch.setattr(project, "SOURCE", ROOT)
+    monkeypatch.chdir(ROOT / "docs")
+    assert command(verb) == elsewhere
+    monkeypatch.chdir(ROOT)
     assert project_root() == ROOT and presets_folder() == ROOT / "configs" and command(verb) == words
+
+
+def test_a_verb_is_called_by_the_path_of_the_package_from_another_folder(tmp_path):
+    done = subprocess.run([sys.executable, ROOT / "chargpt", "list"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "error: list: no such verb; did you mean runs?\n")
 
 
 def test_the_cache_folder_follows_the_rules_of_each_system(tmp_path, monkeypatch):

@@ -234,7 +234,9 @@ def test_a_run_that_exists_is_never_overwritten(trainer, tmp_path, capsys, text)
     before = bits(tmp_path / "run")
     capsys.readouterr()
     line = fails([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"], capsys)
-    assert "it is finished: choose another --run NAME, such as" in line and line.endswith("/run train.max_steps=80")
+    assert "it is finished: choose another --run NAME, such as" in line and line.endswith(
+        "/run train.max_steps=80, or replace it with --overwrite"
+    )
     assert bits(tmp_path / "run") == before
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from chargpt.commands.frame import (
     add_run_options,
     add_text_option,
-    corpus_of_run,
     load_run,
     page_file,
     part_of_text,
@@ -70,7 +69,7 @@ def write_page(options: Namespace) -> None:
     if options.text is not None and options.words is not None:
         raise UserError(f"--text: given with the file {shown(options.text)}; leave one of them out")
     is_own = options.text is not None or options.words is not None
-    start = options.start if options.start is not None else 0 if is_own else beginning(corpus_of_run(loaded), length=length)
+    start = options.start if options.start is not None else 0 if is_own else beginning(loaded.corpus(), length=length)
     ids, place = part_of_text(options.text, loaded, start=start, length=length, words=options.words)
     weights = loaded.model.attention(ids[None].to(loaded.model.token_embedding.weight.device))[:, 0].float().cpu()
     characters = characters_of(ids.numpy(), loaded.tokenizer)

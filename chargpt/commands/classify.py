@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Sequence
 
-from chargpt.commands.frame import add_run_options, items_for, label_counts, load_run, print_json, run_verb, verb_parser
+from chargpt.commands.frame import add_run_options, items_for, load_run, print_json, run_verb, verb_parser
 from chargpt.errors import UserError
 from chargpt.planning.cli import texts_and_settings
 from chargpt.terminal import escape_controls, log, one_line
@@ -48,7 +48,7 @@ def classify(options: Namespace) -> None:
     if not loaded.config.data.label_fields:
         raise UserError(f"{loaded.run}: a run without labels; train with --items and --label")
     items = items_for(loaded, options.texts, options.settings)
-    guesses = guess_labels(loaded, items, label_counts(loaded))
+    guesses = guess_labels(loaded, items, loaded.labels())
     for item, label, row in zip(items, guesses.best, guesses.probability.tolist()):
         if options.json:
             shares = {name: round(share, 6) for name, share in zip(guesses.labels, row)}

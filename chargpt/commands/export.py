@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import load_run, run_verb, verb_parser
-from chargpt.errors import UserError, shell_word
+from chargpt.errors import UserError
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_positions, publish, require_gguf
+from chargpt.project import shell_word
 from chargpt.terminal import notice, shown
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick

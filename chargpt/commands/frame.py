@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # imports torch
     from torch import Tensor
 
     from chargpt.sampling.loaded_model import LoadedModel
-    from chargpt.text.corpus import Corpus
     from chargpt.text.items import Item
 
 Options = TypeVar("Options")
@@ -100,21 +99,6 @@ def load_run(name: str, *, device: str, described: bool = True) -> "LoadedModel"
     return loaded
 
 
-def corpus_of_run(loaded: "LoadedModel") -> "Corpus":
-    """The encoded text that the run was trained on, see `LoadedModel.corpus`. Raises UserError if it is in no cache."""
-    from chargpt.runs.checkpoint_schema import NO_TEXT
-
-    if loaded.fingerprint == NO_TEXT and not loaded.texts and loaded.find_corpus() is None:
-        raise UserError(f"{loaded.run}: was imported without a text, so it has no validation split; give a text here")
-    return loaded.corpus(loaded.run)
-
-
-def label_counts(loaded: "LoadedModel") -> "Mapping[str, int]":
-    """How often each label is in the training text of the run. Raises UserError if it is in no cache."""
-    items = corpus_of_run(loaded).items
-    return {} if items is None else items.labels
-
-
 def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: Sequence[str]) -> "list[Item]":
     """The items in `texts`, read as those of the run but for `settings`; without any, the validation items of the run.
 
@@ -125,7 +109,7 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: Sequence[st
     if not loaded.config.data.items:
         raise UserError(f"{loaded.run}: was not trained on items; train with --items")
     if not texts:
-        corpus = corpus_of_run(loaded)
+        corpus = loaded.corpus()
         return items_in(corpus.val, corpus.tokenizer, has_labels=bool(loaded.config.data.label_fields))
     from chargpt.config import COMMAND_LINE, apply
     from chargpt.planning.cli import settings_in
@@ -149,7 +133,7 @@ def part_of_text(
     from chargpt.sampling.prompt import encode_prompt, read_prompt
 
     if text is None and words is None:
-        ids, name = corpus_of_run(loaded).val, "the validation split"
+        ids, name = loaded.corpus().val, "the validation split"
         if not len(ids):
             raise UserError(f"{loaded.run}: has no validation split, since all of its text is for training; give a TEXT")
     else:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_device_option, corpus_of_run, load_run, page_file, run_verb, verb_parser
+from chargpt.commands.frame import add_device_option, load_run, page_file, run_verb, verb_parser
 from chargpt.errors import UserError
 from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
@@ -68,7 +68,7 @@ def measured(name: str, *, device: str) -> "RunReport":
     loaded = load_run(name, device=device)
     corpus = index = None
     try:
-        corpus = corpus_of_run(loaded)
+        corpus = loaded.corpus()
         index = open_or_make_index(corpus)
     except UserError as error:
         log(f"warning: {error}")

@@ -17,9 +17,7 @@ from tqdm import tqdm
 
 from chargpt.commands.frame import (
     add_run_options,
-    corpus_of_run,
     items_for,
-    label_counts,
     load_run,
     page_file,
     print_json,
@@ -137,7 +135,7 @@ def score_items(options: Namespace, loaded: "LoadedModel") -> None:
 
     items = items_for(loaded, options.texts, options.settings)
     unlabelled = bool(loaded.config.data.label_fields) and not all(item.label for item in items)
-    losses = guess_labels(loaded, items, label_counts(loaded)).losses if unlabelled else loaded.item_losses(items)
+    losses = guess_labels(loaded, items, loaded.labels()).losses if unlabelled else loaded.item_losses(items)
     bits = losses / math.log(2) + [UNKNOWN_BITS * len(loaded.tokenizer.encode_known(item.text)[1]) for item in items]
     if not options.json:
         print(f"{'bits':>9}{'bits/char':>11}  item")
@@ -163,7 +161,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", texts: "list[Text]", 
 
     size, tokenizer = loaded.model.config.block_size, loaded.tokenizer
     summary = Summary({"run": loaded.run, "step": loaded.step, "context": size, "stride": stride})
-    others, ngram, page = Baselines(), NgramBits(lambda: corpus_of_run(loaded)), Page() if options.html else None
+    others, ngram, page = Baselines(), NgramBits(lambda: loaded.corpus()), Page() if options.html else None
     printed = _Printed(options)
 
     def watched(pieces: "Iterator[Piece]") -> "Iterator[Piece]":
@@ -321,7 +319,7 @@ def open_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequenc
 
     data, root = reading_of(loaded, settings), project_root()
     if not names:
-        yield [Text(label="validation split", content=corpus_of_run(loaded).val, reading=data)]
+        yield [Text(label="validation split", content=loaded.corpus().val, reading=data)]
         return
     sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")
     with contextlib.closing(sources):

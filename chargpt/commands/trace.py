@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chargpt.commands.frame import add_run_options, corpus_of_run, load_run, print_json, run_verb, verb_parser
+from chargpt.commands.frame import add_run_options, load_run, print_json, run_verb, verb_parser
 from chargpt.errors import UserError
 from chargpt.terminal import escape_controls, log, number, one_line, plural, shown, whole_number
 
@@ -48,7 +48,7 @@ def print_copies(options: Namespace) -> None:
     from chargpt.text.suffix_array import open_index, open_or_make_index
 
     loaded = load_run(options.run, device=options.device)
-    corpus = corpus_of_run(loaded)
+    corpus = loaded.corpus()
     started = time.monotonic()
     index = open_index(corpus)
     if index is None:

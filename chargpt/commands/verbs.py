@@ -7,6 +7,7 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "import": ("chargpt.commands.import_run", "make a run of a model from transformers or nanoGPT"),
     "text": ("chargpt.commands.text", "describe a text, and what to expect of a model trained on it"),
     "runs": ("chargpt.commands.runs", "list the runs: text, size, loss, date, and how far each one is"),
+    "remove": ("chargpt.commands.remove", "delete runs, after a question"),
     "starts": ("chargpt.commands.starts", "list the models that come with the program and know a language"),
     "report": ("chargpt.commands.report", "make a page on one run or more: curves, samples, what it knows and what it copies"),
     "score": ("chargpt.commands.score", "measure how well a model predicts a text, in total, by line and by character"),
@@ -15,3 +16,18 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "trace": ("chargpt.commands.trace", "find what a text, or what the model writes, has copied from the training text"),
     "attention": ("chargpt.commands.attention", "make a page that shows what each head attends to"),
 }
+# What a person may type in place of a verb.
+WORDS = {
+    "runs": "list ls show status history",
+    "remove": "delete del rm clean",
+    "sample": "generate gen write chat complete predict",
+    "train": "fit learn finetune",
+    "train --resume": "resume continue",
+    "score": "eval evaluate perplexity test",
+    "report": "compare plot",
+    "text": "stats info analyze prepare",
+    "export": "convert",
+    "--version": "version",
+    "--help": "help",
+}
+ALIASES = {word: verb for verb, words in WORDS.items() for word in words.split()}

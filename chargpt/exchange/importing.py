@@ -20,7 +20,7 @@ from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import check_size
 from chargpt.runs.models import blank_model
-from chargpt.runs.run import Run, new_folder
+from chargpt.runs.run import Run, new_folder, new_run
 from chargpt.terminal import notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer
@@ -112,8 +112,7 @@ def save_run(
         environment=choose_runtime(config).environment(),
     )
     optimizer_state = _optimizer_state(imported, model, config)
-    run = Run(new_folder(name, root / "checkpoints"))
-    new_folder(name, root / "checkpoints")  # again, now that it is locked: another process may have finished it meanwhile
+    run = new_run(new_folder(name, root / "checkpoints"), root / "checkpoints")
     problems = run.save(state, weights=model.state_dict(), training=optimizer_state)
     if corpus is None:
         assert run.checkpoint is not None, "save has published one"

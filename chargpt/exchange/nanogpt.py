@@ -17,11 +17,12 @@ from torch import Tensor
 
 from chargpt.aliases import ALIASES
 from chargpt.config import ModelConfig
-from chargpt.errors import UserError, shell_word
+from chargpt.errors import UserError
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import GPT2, read_weights
 from chargpt.exchange.tensor_file import TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
+from chargpt.project import shell_word
 from chargpt.runs.checkpoint_schema import MAX_STEPS, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.terminal import shown

@@ -18,7 +18,7 @@ SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
 OPTIONS = (
     *("config", "run", "resume", "minutes", "epochs", "start", "init_from", "vocab_from", "teachers"),
-    *("find_lr", "dry_run", "verbose", "open"),
+    *("find_lr", "dry_run", "verbose", "open", "overwrite"),
 )
 SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option
 MAX_MINUTES = 5_256_000  # ten years
@@ -49,6 +49,7 @@ class TrainOptions:
     dry_run: bool = False
     verbose: bool = False
     open: bool = False
+    overwrite: bool = False
 
     def gives(self, key: str) -> bool:
         """Whether the user has set section.key on the command line."""
@@ -90,11 +91,12 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
         return argv
     parser = _parser(
         command("train"),
-        "[--run NAME] [--resume] [--open] [--dry-run] [--find-lr] [--verbose]",
+        "[--run NAME] [--overwrite] [--resume] [--open] [--dry-run] [--find-lr] [--verbose]",
         "Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
     )
     add = parser.add_argument
     add("--run", action=_Once, metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
+    add("--overwrite", action="store_true", help="replace the run of this name when the new one has a checkpoint")
     add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
     add("--dry-run", action="store_true", help="print the settings and the expected loss, then end; makes no run")
     add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
@@ -110,7 +112,7 @@ def parse_text_options(argv: Sequence[str]) -> TrainOptions:
         "",
         "What a text is like, and what to expect of a model. --clean OUT: write it without page breaks and divided words.",
     )
-    parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=True, verbose=True, open=False)
+    parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=True, verbose=True, open=False, overwrite=False)
     return _parse(parser, argv)
 
 
@@ -263,18 +265,19 @@ def check_options(options: TrainOptions) -> None:
         raise UserError(Option("start"), ": given together, ", Command("", *together), "; leave one out")
     if options.gives("train.start"):
         raise UserError("train.start: set by ", Option("start"), " and ", Option("init_from"), "; use one of them")
-    new = (options.config, options.start, options.init_from, options.vocab_from, options.teachers or None)
+    of_new = {name: getattr(options, name) for name in ("config", "start", "init_from", "vocab_from", "overwrite")}
+    of_new["teacher"] = options.teachers
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         name = options.texts[0]
         about = (f": {name} is a run, not a ", Option("text"), "; write ")
         raise UserError(Option("resume", True), *about, resuming(name))
-    if options.resume and any(option is not None for option in new):
+    if options.resume and any(value not in (None, [], False) for value in of_new.values()):
         raise UserError(
             Option("resume", True),
             ": settings and weights come from the run; leave out ",
-            join(", ", map(Option, ("config", "start", "init_from", "vocab_from", "teacher"))),
+            join(", ", map(Option, of_new)),
             ", or start a new run with ",
             Option("run", "NAME"),
         )

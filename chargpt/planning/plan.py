@@ -235,7 +235,8 @@ def _check_teachers_count(config: Config, options: TrainOptions) -> None:
 def _folder_of(options: TrainOptions, checkpoints: Path) -> Path:
     """The folder of the run. Raises UserError if there is one already, unless none is made."""
     name = run_name(options.texts) if options.run is None else options.run
-    return (new_folder if makes_run(options) else folder_of)(name, checkpoints).absolute()
+    folder = new_folder(name, checkpoints, overwrite=options.overwrite) if makes_run(options) else folder_of(name, checkpoints)
+    return folder.absolute()
 
 
 def _load_corpus(

@@ -25,6 +25,7 @@ from chargpt.runs.checkpoint import (
     steps,
 )
 from chargpt.runs.checkpoint_schema import CheckpointError
+from chargpt.runs.run import settle
 from chargpt.runs.starts import load_start, start_names
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
@@ -50,6 +51,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     if name and Path(name).name == name:  # a plain name, not a path such as ../runs/a
         candidates.insert(0, checkpoints / name)
     for folder in candidates:
+        settle(folder)
         if name and has_steps(folder):
             return run_of_stage(folder)
         if name and folder.exists() and (inside := next(filter(has_steps, folder.absolute().parents), None)):

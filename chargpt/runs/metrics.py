@@ -5,6 +5,7 @@ model, and numbers or texts by their names, such as val/loss and sample.
 """
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -42,7 +43,8 @@ class MetricsFile:
         """Put every line on disk. A deleted file could still be written to, but nobody could read it: it raises OSError."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        os.stat(self._file.name)
+        if not os.fstat(self._file.fileno()).st_nlink:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._file.name)
 
     def close(self) -> None:
         self._file.close()

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chargpt.config import Config
 from chargpt.errors import Given, Option, UserError, Words, resuming
-from chargpt.files import LOCK_NAME, FolderLock, is_portable, publish_file, sync_folder
+from chargpt.files import (
+    ASIDE_NAME,
+    LOCK_NAME,
+    WINDOWS,
+    FolderLock,
+    aside,
+    discard,
+    is_portable,
+    publish_file,
+    remove_left_behind,
+    sync_folder,
+)
+from chargpt.project import command
 from chargpt.runs.checkpoint import (
     STEP_NAME,
     Checkpoint,
@@ -36,9 +48,12 @@ if TYPE_CHECKING:  # finding a run needs no torch
     from torch import Tensor
 
 # What a run that died before its first checkpoint leaves in its folder.
-LEFT_BEHIND = re.compile(r"config\.yaml|details\.txt|metrics\.jsonl|events\.out\.tfevents\..*|\.lock|teacher-\d+|\..*\.tmp-\d+")
+LEFT_BEHIND = re.compile(
+    r"config\.yaml|details\.txt|metrics\.jsonl|report\.html|events\.out\.tfevents\..*|\.lock|teacher-\d+|\..*\.tmp-\d+"
+)
 
 DETAILS = "details.txt"  # what was said of a run before it began
+REPLACE = (", or replace it with ", Option("overwrite", True))
 FEWEST = 3  # checkpoints on a disk that is nearly full: the best one, the newest one, and the one that is being written
 
 T = TypeVar("T")
@@ -47,13 +62,17 @@ T = TypeVar("T")
 class Run:
     """A run on disk that this process alone may write, for as long as the object lives."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises UserError while another process trains this run."""
+    def __init__(self, folder: Path, *, replaces: Path | None = None) -> None:
+        """With its first checkpoint, it takes the place of the run that it `replaces`, which is locked until then.
+
+        Raises UserError while another process trains one of them.
+        """
+        self._replaced = None if replaces is None else (replaces, lock_run(replaces))
         created = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for path in created:
             sync_folder(path.parent)
-        self._lock = _locked(folder)
+        self._lock = lock_run(folder)
         self.folder = folder
         self.checkpoint: Path | None = None  # the folder of that checkpoint
         self.saved_again = False  # whether the last save was of a step that had been saved before
@@ -79,7 +98,39 @@ class Run:
         self.checkpoint, self.saved_again = path, is_saved_again(path)
         if self.stage > 1:  # the model before it has ended
             problems += keep_best_weights(stage_folder(self.folder, self.stage - 1))
-        return problems + prune(path, state.config.checkpoint.keep)
+        problems += prune(path, state.config.checkpoint.keep)
+        return problems if WINDOWS else problems + self.take_place()  # there, no folder with open files can be renamed
+
+    @property
+    def home(self) -> Path:
+        """Where the run will be when it has taken the place of another one; `folder` for most runs."""
+        return self.folder if self._replaced is None else self._replaced[0]
+
+    def take_place(self) -> list[str]:
+        """Give the run the name of the one that it replaces, if there is one, and delete that. Call it once something is saved.
+
+        Of two renames, the second one needs the first: a kill between them leaves both runs whole, and `settle` goes on.
+        Returns a line for a problem.
+        """
+        if self._replaced is None:
+            return []
+        (home, lock), self._replaced = self._replaced, None
+        if WINDOWS:
+            self._lock.release()
+        problems = []
+        try:
+            gone = set_aside(home, lock)
+            os.rename(self.folder, home)
+            self.folder = home
+            sync_folder(home.parent)
+            discard(gone)
+        except OSError as error:
+            problems.append(f"{shown(home)}: not replaced ({error.strerror}); this run is in {shown(self.folder)}")
+        if WINDOWS:
+            self._lock = lock_run(self.folder)
+        self.place = stage_folder(self.folder, self.stage)
+        self.checkpoint = None if self.checkpoint is None else self.place / self.checkpoint.name
+        return problems
 
     def check_space(self, size: int) -> None:
         """Raise UserError unless the disk has room for as many checkpoints of `size` bytes as a run needs at least.
@@ -145,10 +196,10 @@ class Run:
 
     def name(self, checkpoints: Path) -> str:
         """What to call the run in a command."""
-        return self.folder.name if self.folder.parent == checkpoints else shown(self.folder)
+        return self.home.name if self.home.parent == checkpoints else shown(self.home)
 
 
-def _locked(folder: Path) -> FolderLock:
+def lock_run(folder: Path) -> FolderLock:
     """The lock of the run in `folder`. Raises UserError while another process trains it."""
     try:
         return FolderLock(folder, wait=False)
@@ -176,15 +227,65 @@ def folder_of(name: str, checkpoints: Path) -> Path:
     return checkpoints / name if path.name == name else path
 
 
-def new_folder(name: str, checkpoints: Path) -> Path:
-    """The folder for a new run of that name. Raises UserError if it already holds a run or anything else."""
-    return check_free(folder_of(name, checkpoints), checkpoints)
+def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -> Path:
+    """The folder for a new run of that name. With `overwrite`, it may hold a run that nobody trains; False offers that.
+
+    Raises UserError if it holds a run otherwise, or anything else.
+    """
+    folder = folder_of(name, checkpoints)
+    settle(folder)
+    if overwrite and has_steps(folder):
+        lock_run(folder).release()
+        begun = beginning_of(folder)
+        check_free(begun, checkpoints, [f", or remove it with {command('remove')} {shown(begun)}"])
+        return folder
+    return check_free(folder, checkpoints, REPLACE if overwrite is False else ())
 
 
-def check_free(folder: Path, checkpoints: Path) -> Path:
+def new_run(folder: Path, checkpoints: Path, *, overwrite: bool = False) -> Run:
+    """A new run in the folder of `new_folder`, or one that begins beside it and replaces the run there. Raises UserError."""
+    replaces = folder if overwrite and has_steps(folder) else None
+    place = folder if replaces is None else beginning_of(folder)
+    run = Run(check_free(place, checkpoints), replaces=replaces)
+    check_free(place, checkpoints)  # again, now that it is locked: another program may have made it
+    return run
+
+
+def beginning_of(folder: Path) -> Path:
+    """Where a run begins that is to replace the one in `folder`."""
+    return folder.with_name(f"{folder.name}.new")
+
+
+def settle(folder: Path) -> None:
+    """Do the second rename of `Run.take_place` if a kill came before it: `folder` is set aside, and the new run is whole."""
+    if os.path.lexists(folder) or not has_steps(new := beginning_of(folder)):
+        return
+    aside_names = (ASIDE_NAME.fullmatch(name) for name in _names_beside(folder))
+    if any(found and found["target"] == folder.name for found in aside_names):
+        with suppress(OSError):  # the one who replaces it is about to do it
+            FolderLock(new, wait=False).release()
+            os.rename(new, folder)
+
+
+def set_aside(folder: Path, lock: FolderLock) -> Path:
+    """Rename the folder of a run, of which this is the `lock`, to a hidden name under which it is deleted. Raises OSError."""
+    if WINDOWS:  # which renames no folder with open files
+        lock.release()
+    remove_left_behind(folder.absolute().parent, re.compile(re.escape(folder.name)))  # of a kill while one was deleted
+    os.rename(folder, aside(folder))
+    return aside(folder)
+
+
+def is_left_behind(folder: Path) -> bool:
+    """Whether `folder` holds what a run leaves that died before its first checkpoint, and nothing else."""
+    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return bool(found) and all(LEFT_BEHIND.fullmatch(name) for name in found)
+
+
+def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ()) -> Path:
     """`folder`, in which a new run may be made. Raises UserError if it already holds a run or anything else.
 
-    A run in `checkpoints` is named without its path.
+    A run in `checkpoints` is named without its path. `otherwise` is what else a person may do.
     """
     for name in _names_beside(folder):
         if name != folder.name and name.casefold() == folder.name.casefold():
@@ -196,9 +297,9 @@ def check_free(folder: Path, checkpoints: Path) -> Path:
         own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, free_folder(folder)))
         what, other = f"{shown(folder)}: a run of this name exists{_its_text(folder)}; ", _another_name(free)
         if more := _what_trains_on(folder):
-            raise UserError(what, "it is finished: ", *other, ", or train it longer with ", resuming(own, more))
-        raise UserError(what, "continue it with ", resuming(own), ", or ", *other)
-    if folder.is_dir() and any(not LEFT_BEHIND.fullmatch(path.name) for path in folder.iterdir()):
+            raise UserError(what, "it is finished: ", *other, ", or train it longer with ", resuming(own, more), *otherwise)
+        raise UserError(what, "continue it with ", resuming(own), ", or ", *other, *otherwise)
+    if folder.is_dir() and not is_left_behind(folder) and any(folder.iterdir()):
         raise UserError(f"{shown(folder)}: this folder exists and holds no checkpoint; ", *_another_name())
     return folder
 

@@ -10,9 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from chargpt.errors import UserError, shell_word
+from chargpt.errors import UserError
 from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
+from chargpt.project import shell_word
 from chargpt.sampling.loaded_model import LoadedModel, listed_labels
 from chargpt.sampling.options import SampleOptions
 from chargpt.sampling.printing import TextPrinter

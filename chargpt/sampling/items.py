@@ -70,8 +70,8 @@ def write_items(
     longest = LONGEST if given is None else given
     generator = generator.changed(length=longest + 1)
     random, written, in_a_row = RandomNumbers(seed), set[str](), 0
-    while len(stats.written) < wanted.count and in_a_row < ATTEMPTS:
-        names, seeds = drawn(labels, random, min(BATCH, wanted.count - len(stats.written) + in_a_row))
+    while len(stats.written) < wanted.items and in_a_row < ATTEMPTS:
+        names, seeds = drawn(labels, random, min(BATCH, wanted.items - len(stats.written) + in_a_row))
         for label, added in zip(names, continued_items(generator, names, seeds, beginnings=[beginning] * len(names))):
             item = Item(label, beginning + added)
             is_wanted = {
@@ -84,7 +84,7 @@ def write_items(
             if why := next((why for why, is_so in is_wanted.items() if not is_so), ""):
                 stats.refused[why] += 1
                 in_a_row += 1
-            elif len(stats.written) < wanted.count:
+            elif len(stats.written) < wanted.items:
                 in_a_row = 0
                 written.add(item.text)
                 stats.written.append(item)
@@ -115,7 +115,7 @@ def known_items(corpus: "Corpus") -> frozenset[str]:
 
 def too_few_items(stats: ItemStats, wanted: ItemOptions) -> Message | None:
     """A line for the user if there are fewer items than wanted; None otherwise."""
-    if len(stats.written) >= wanted.count or not stats.refused:
+    if len(stats.written) >= wanted.items or not stats.refused:
         return None
     most = stats.refused.most_common(1)[0][0]
     change = ("change ", Option(ASKED_BY[most]), ", ") if most in ASKED_BY else ()

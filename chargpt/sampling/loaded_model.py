@@ -7,6 +7,7 @@ decode.c cannot be had, or where a GPU is faster.
 import ctypes
 import dataclasses
 import difflib
+import itertools
 import math
 import random
 import re
@@ -21,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 import numpy as np
 
 from chargpt.config import Config
-from chargpt.errors import Given, Option, UserError, Words, in_python, python_errors, resuming, shell_word
+from chargpt.errors import Given, Option, UserError, Words, in_python, python_errors, resuming
 from chargpt.keywords import named
 from chargpt.processor import may_have_gpu
-from chargpt.project import project_root
+from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of
+from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
 from chargpt.sampling.items import LONGEST, ItemStats, drawn, known_items, too_few_items, write_items
@@ -43,7 +45,7 @@ from chargpt.sampling.options import (
 )
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.random_numbers import RandomNumbers
-from chargpt.sampling.stop_rules import Character, text_of, too_few_lines
+from chargpt.sampling.stop_rules import text_of, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.terminal import one_line
@@ -153,12 +155,14 @@ class LoadedModel:
         """The encoded text that it was trained on; None if it is in no cache, see `corpus_in_cache`."""
         return corpus_in_cache(self.config, self.tokenizer, self.fingerprint, root=project_root())
 
-    def corpus(self, asks: Words) -> "Corpus":
-        """The same for what `asks` for it: an option, or the run. Raises UserError if it is in no cache."""
-        if (corpus := self.find_corpus()) is None:
-            what = ": the training text of this run is not in the cache; "
-            raise UserError(asks, what, resuming(self.run, verb="train"), " encodes it again if it is unchanged")
-        return corpus
+    def corpus(self, asks: Words = "") -> "Corpus":
+        """The same for the option that `asks` for it, if one does. Raises UserError if it is in no cache."""
+        if corpus := self.find_corpus():
+            return corpus
+        if self.fingerprint == NO_TEXT and not self.texts:
+            raise UserError(asks or self.run, ": the run was imported without a text, so nothing is known of one")
+        what = ": the training text of this run is not in the cache; "
+        raise UserError(asks or self.run, what, resuming(self.run, verb="train"), " encodes it again if it is unchanged")
 
     def writes_items(self, asks: str, *, of_text: object) -> bool:
         """Whether this run writes items: it was trained on some, and nothing is asked for that is `of_text`.
@@ -202,27 +206,7 @@ class LoadedModel:
         return write_items(generator, wanted, labels=labels, seed=seed, known=known, beginning=beginning, stats=stats)
 
     @overload
-    def generate(
-        self,
-        prompt: str = "",
-        *,
-        length: int | None = None,
-        lines: int = 0,
-        unique: bool = False,
-        stop: str | Sequence[str] = (),
-        keep_stop: bool = False,
-        seed: int | None = None,
-        temperature: float = 0.8,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        allow: str | None = None,
-        ban: str | None = None,
-        overflow: Literal["refill", "exact"] = "refill",
-        unknown: Literal["error", "skip"] = "error",
-        label: str | None = None,
-    ) -> str: ...
+    def generate(self, prompt: str = "", **options: Unpack[TextOptions]) -> str: ...
 
     @overload
     def generate(self, prompt: list[str] | tuple[str, ...], **options: Unpack[TextOptions]) -> list[str]: ...
@@ -251,7 +235,9 @@ class LoadedModel:
         """
         generator, begun, ids, seeds = self._begin(prompt, **options)
         written = generator.continuations(ids, seeds)
-        _warn_of_too_few_lines(generator.options, written)
+        used = generator.options
+        if used.unique and (problem := too_few_lines(written, lines=used.lines, length=used.limit)):
+            warnings.warn(in_python(problem), stacklevel=3)
         texts = [beginning + text_of(added) for beginning, added in zip(begun, written)]
         return texts[0] if isinstance(prompt, str) else texts
 
@@ -261,19 +247,9 @@ class LoadedModel:
 
         Raises ValueError as `generate` does.
         """
-        generator, (beginning,), (ids,), (seed,) = self._begin(_one_text("prompt", prompt), **options)
-
-        def pieces() -> Iterator[str]:
-            written: list[Character] = []
-            if beginning:
-                yield beginning
-            for (added,) in generator.write(ids, [seed]):
-                written += added
-                if added:
-                    yield text_of(added)
-            _warn_of_too_few_lines(generator.options, [written])
-
-        return pieces()
+        generator, beginning, (ids,), seeds = self._begin(_one_text("prompt", prompt), **options)
+        added = (text_of(characters) for (characters,) in generator.write(ids, seeds))
+        return filter(None, itertools.chain(beginning, added))
 
     def _begin(
         self, prompt: str | Sequence[str], *, label: str | None = None, **options: Any
@@ -381,12 +357,12 @@ class LoadedModel:
         characters has no loss: it is nan, and a warning counts them.
 
         The loss of a character is its negative log-likelihood given the characters before it. A window of block_size
-        characters begins every `stride` characters; see `surprisals`. The default, 0, is block_size: a window does not see the
+        characters begins every `stride` characters; see `windows_of`. The default, 0, is block_size: a window does not see the
         ones before it, as in the validation loss. The first character of the text is not predicted. A model of bytes is scored
         per byte. `unknown="skip"` leaves out characters that the model does not know. Raises ValueError for those characters
         otherwise, for one text with less than two characters, and for a stride beyond block_size.
         """
-        from chargpt.sampling.surprisal import surprisals, total_losses
+        from chargpt.sampling.surprisal import total_losses
 
         size = self.config.model.block_size
         with python_errors():
@@ -402,15 +378,11 @@ class LoadedModel:
                 raise UserError(f"{first}: use at least two characters that the model knows")
             what = f"{len(given) - len(long):,} of {len(given):,} texts have less than two characters that the model knows"
             warnings.warn(f"{what}, the first is {first}; their losses are nan", stacklevel=3)
-        if isinstance(text, str):
-            with self.threads(min(len(texts[0]), size)):
-                total = sum(part.sum(dtype=np.float64).item() for part in surprisals(self.model, texts, stride=stride or size))
-            return total / (len(texts[0]) - 1)
         losses = [math.nan] * len(texts)
         totals = total_losses(self.model, [texts[i] for i in long], stride=stride or size, threads=self.threads)
         for i, total in zip(long, totals.tolist()):
             losses[i] = total / (len(texts[i]) - 1)
-        return losses
+        return losses[0] if isinstance(text, str) else losses
 
     def item_losses(self, items: Sequence[Item]) -> np.ndarray:
         """The loss of each item and its end, given its label, in nats, float64, (len(items),), as in the validation.
@@ -489,11 +461,6 @@ def _one_text(name: str, value: object) -> str:
 def _seed(options: SamplingOptions) -> int:
     """The seed that is given, or a random one."""
     return random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
-
-
-def _warn_of_too_few_lines(options: SamplingOptions, written: Sequence[Sequence[Character]]) -> None:
-    if options.unique and (problem := too_few_lines(written, lines=options.lines, length=options.limit)):
-        warnings.warn(in_python(problem), stacklevel=4)
 
 
 def listed_labels(labels: Iterable[str]) -> str:

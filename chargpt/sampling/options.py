@@ -10,15 +10,14 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from chargpt.errors import Given, Option, UserError, shell_word
-from chargpt.project import command
+from chargpt.errors import Given, Option, UserError
+from chargpt.project import command, shell_word
 from chargpt.terminal import Parser, number, numbers, whole_number
 
-DEFAULT_ITEMS = 10
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 # The groups of --help, in its order.
 GROUPS = {
@@ -93,6 +92,8 @@ def unescaped(text: str) -> str:
 
 
 TEXT = Kind(str, _text, "a str")
+TYPED = Kind(read_escapes)
+PATTERN = Kind(pattern, pattern, "a regular expression")
 
 
 def checked(name: str, value: Any, kind: Kind) -> Any:
@@ -293,7 +294,7 @@ class ItemOptions(Checked):
     """Which items are written; the others that the model makes are refused."""
 
     items: int = option(
-        0,
+        10,
         "items",
         "write N items, one for each line, and a table of how many are unique and new; --prompt is how each of them begins; "
         "with --json also the label and the log-probability (default: 10, unless an option for a text is given, such as "
@@ -306,11 +307,7 @@ class ItemOptions(Checked):
     )
     new: bool = option(False, "items", "no item of the training text; --unique writes no item twice")
     match: re.Pattern[str] | None = option(
-        None,
-        "items",
-        "only items in which this regular expression matches; ^ begins a line",
-        Kind(pattern, pattern, "a regular expression"),
-        "REGEX",
+        None, "items", "only items in which this regular expression matches; ^ begins a line", PATTERN, "REGEX"
     )
     min_length: int = option(0, "items", "only items of N characters or more", whole(0), "N")
     max_length: int | None = option(
@@ -323,17 +320,6 @@ class ItemOptions(Checked):
         if self.max_length is not None and self.max_length < self.min_length:
             raise UserError(Given("max_length", self.max_length), "use at least ", Option("min_length", self.min_length))
 
-    @property
-    def count(self) -> int:
-        """How many are written."""
-        return self.items or DEFAULT_ITEMS
-
-    @property
-    def given(self) -> str:
-        """The first option that asks for items; empty if none does."""
-        asked = (each.name for each in fields(self) if each.name != "unique" and getattr(self, each.name) != each.default)
-        return next(asked, "")
-
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions:
@@ -341,6 +327,7 @@ class SampleOptions:
 
     samplings: list[SamplingOptions]  # one for each temperature
     wanted: ItemOptions = ItemOptions()
+    of_items: Sequence[str] = ()  # the options of `wanted` that are given
     run: str | None = None
     start: str | None = option(
         None, "", f"a model that comes with the program, in place of a run; {command('starts')} lists them", TEXT, "NAME"
@@ -354,11 +341,7 @@ class SampleOptions:
         one_of("float32", "bfloat16", "int8"),
     )
     prompt: str = option(
-        "",
-        "prompt",
-        "text to continue, in which \\n is a newline (default: none, the text begins on a new line)",
-        Kind(read_escapes),
-        "TEXT",
+        "", "prompt", "text to continue; \\n is a newline (default: none, the text begins on a new line)", TYPED, "TEXT"
     )
     prompt_file: str | None = option(None, "prompt", "text to continue, from a UTF-8 file; - is standard input", TEXT, "FILE")
     unseen: bool = option(False, "text", "with --lines: remove lines that occur in the text that the model was trained on")
@@ -388,15 +371,8 @@ class SampleOptions:
     @property
     def of_text(self) -> str:
         """The first option that asks for a text, also of a run on items; empty if none does."""
-        return _first(
-            {
-                "--lines": self.sampling.lines > 0,
-                "--unseen": self.unseen,
-                "--stop": bool(self.sampling.stop),
-                "--samples": self.samples > 1,
-                "several temperatures": len(self.samplings) > 1,
-            }
-        )
+        asked = {"--lines": self.sampling.lines > 0, "--unseen": self.unseen, "--stop": bool(self.sampling.stop)}
+        return _first(asked | {"--samples": self.samples > 1, "several temperatures": len(self.samplings) > 1})
 
     def __post_init__(self) -> None:
         several = {"--samples": self.samples > 1, "several temperatures": len(self.samplings) > 1}
@@ -404,11 +380,11 @@ class SampleOptions:
             raise UserError(f"{wrong}: given without --chat; add it")
         mode = "--chat" if self.chat else "--interactive"
         typed = {"--json": self.json, **several, "--prompt-file -": self.prompt_file == "-"}
-        given, others = self.wanted.given and str(Option(self.wanted.given)), self.of_text
+        of_items = [str(Option(name)) for name in self.of_items]
+        given, others = next(iter(of_items), ""), self.of_text
         if given and others:
             raise UserError(f"{given}: {others} given as well, which is not for items; leave out one of the two")
-        without_label = replace(self.wanted, label=None).given
-        if self.interactive and (wrong := without_label and str(Option(without_label)) or _first(typed)):
+        if self.interactive and (wrong := next((name for name in of_items if name != "--label"), "") or _first(typed)):
             raise UserError(f"{mode}: {wrong} given as well; leave out one of the two")
         if self.next and (wrong := given or others or mode * self.interactive):
             raise UserError(f"--next: {wrong} given as well; leave out one of the two")
@@ -468,4 +444,4 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     items = {each.name: values.pop(each.name) for each in fields(ItemOptions) if each.name in values}
     wanted = ItemOptions(**items, unique=chosen.get("unique", False))
     samplings = [SamplingOptions(**chosen, temperature=value) for value in each_temperature]
-    return SampleOptions(samplings=samplings, wanted=wanted, **values)
+    return SampleOptions(samplings=samplings, wanted=wanted, of_items=list(items), **values)

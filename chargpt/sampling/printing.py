@@ -35,8 +35,8 @@ class TextPrinter:
         self._is_terminal = file.isatty()
         self._divider = ""
 
-    def begin(self, prompt: str, *, heading: str = "", facts: Mapping[str, Any] | None = None) -> None:
-        """Begin a sample. `heading`, unless empty, is printed after the dashes. `facts` are not printed."""
+    def begin(self, prompt: str, *, heading: str = "") -> None:
+        """Begin a sample. `heading`, unless empty, is printed after the dashes."""
         if heading:
             self._divider = f"{DIVIDER} {heading}\n"
         self._write(self._divider)
@@ -65,32 +65,6 @@ class TextPrinter:
         return escape_controls(text) if self._is_terminal else text
 
 
-class JsonPrinter:
-    """Prints each sample as a JSON object on one line.
-
-    The object holds the `facts`, the prompt, the text, and the log-probability (nats) of each character of the text.
-    """
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def begin(self, prompt: str, *, heading: str = "", facts: Mapping[str, Any] | None = None) -> None:
-        """Begin a sample. The object begins with `facts`. `heading` is not printed."""
-        self._sample = {**(facts or {}), "prompt": prompt}
-        self._characters: list[Character] = []
-
-    def add(self, characters: Sequence[Character]) -> None:
-        """Collect the next characters of the sample."""
-        self._characters.extend(characters)
-
-    def end(self) -> None:
-        """Print the sample."""
-        log_probabilities = [round(character.log_probability, 6) + 0.0 for character in self._characters]  # 0.0 instead of -0.0
-        sample = {**self._sample, "text": text_of(self._characters), "log_probabilities": log_probabilities}
-        self._file.write(json_line(sample, self._file) + "\n")
-        self._file.flush()
-
-
 def print_next(found: Sequence[tuple[str, float]], file: TextIO, *, facts: Mapping[str, Any] | None) -> None:
     """Print characters and their probabilities: a line for each, or with `facts` one JSON object that begins with them."""
     if facts is not None:
@@ -107,36 +81,44 @@ def print_samples(
     prompt: Sequence[int],
     seeds: Sequence[int],
     *,
-    printer: TextPrinter | JsonPrinter,
-    facts: Mapping[str, Any],
+    file: TextIO,
+    facts: Mapping[str, Any] | None,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[int, Message | None]:
-    """Print the continuation of the ids `prompt` for each sampling and seed.
+    """Print the continuation of the ids `prompt` for each sampling and seed: as text, or with `facts` as JSON lines.
 
-    Returns the number of characters made, and a line for the user if there are too few lines; see `too_few_lines`.
+    A JSON object has the facts, the prompt, the text and the log-probability (nats) of each character of the text. Returns the
+    number of characters made, and a line for the user if there are too few lines; see `too_few_lines`.
 
-    Samples are made in batches of BATCH. The first sample of a batch is printed while the batch is made. When `stop()` becomes
+    Samples are made in batches of BATCH. The first text of a batch is printed while the batch is made. When `stop()` becomes
     true, what there is of the samples of the batch is printed, and no more are begun.
     """
-    echo, made = generator.tokenizer.decode(prompt), 0
+    echo, made, printer = generator.tokenizer.decode(prompt), 0, None if facts else TextPrinter(file)
     problem: Message | None = None
     for sampling, start in itertools.product(samplings, range(0, len(seeds), BATCH)):
         heading = f"temperature {sampling.temperature:g}" if len(samplings) > 1 else ""
         batch = seeds[start : start + BATCH]
-        about = [{**facts, **sampling.rules(), "seed": seed} for seed in batch]
         samples: list[list[Character]] = [[] for _ in batch]
-        printer.begin(echo, heading=heading, facts=about[0])
+        if printer:
+            printer.begin(echo, heading=heading)
         with closing(replace(generator, options=sampling).write(prompt, batch)) as writing:
             for pieces in writing:
-                printer.add(pieces[0])
+                if printer:
+                    printer.add(pieces[0])
                 for sample, piece in zip(samples, pieces):
                     sample += piece
                 if stop():
                     break
-        printer.end()
-        for i in range(1, len(batch)):
-            printer.begin(echo, heading=heading, facts=about[i])
-            printer.add(samples[i])
+        for i, (seed, sample) in enumerate(zip(batch, samples)):
+            if printer is None:
+                about = {**(facts or {}), **sampling.rules(), "seed": seed, "prompt": echo, "text": text_of(sample)}
+                chances = [round(character.log_probability, 6) + 0.0 for character in sample]  # 0.0 instead of -0.0
+                file.write(json_line({**about, "log_probabilities": chances}, file) + "\n")
+                file.flush()
+                continue
+            if i > 0:
+                printer.begin(echo, heading=heading)
+                printer.add(sample)
             printer.end()
         made += sum(map(len, samples))
         if stop():
@@ -168,7 +150,7 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
     if options.json:
         _print_json(loaded, stats.written, known, file)
     why = ", ".join(f"{what} {count:,}" for what, count in stats.refused.most_common())
-    log(f"written   {written:>7,}  of {wanted.count:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
+    log(f"written   {written:>7,}  of {wanted.items:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
     log(f"unique    {stats.unique:>7,}  {stats.unique / max(1, written):6.1%}")
     if known is not None:
         log(f"new       {stats.new(known):>7,}  {stats.new(known) / max(1, written):6.1%}")

@@ -16,7 +16,7 @@ from tqdm.notebook import tqdm_notebook
 
 from chargpt import train
 from chargpt.aliases import ALIASES, Ours
-from chargpt.config import COMMAND_LINE, RENAMED, Config, FromCommandLine, to_dict, typed_values
+from chargpt.config import COMMAND_LINE, KEYS, RENAMED, FromCommandLine, typed_values
 from chargpt.errors import UserError, in_python, resuming
 from chargpt.keywords import keys_like
 from chargpt.planning.cli import TrainOptions, check_options, with_same_settings
@@ -26,7 +26,6 @@ from chargpt.session.child import RECORD
 from chargpt.terminal import Screen, number, one_line, shown
 from chargpt.text.sources import DEFAULT
 
-KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
 ARGUMENTS = train.__annotations__.keys() - {"settings", "return"}
 # The child's own sys.path begins with the folder of the package, whatever is in the current folder.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(*sys.argv[2:])"
@@ -90,6 +89,8 @@ def train_run(
     Raises UserError for a mistake, KeyboardInterrupt if an interrupt came before there was anything to save, and RuntimeError
     if the training failed.
     """
+    if not isinstance(options["overwrite"], bool):
+        raise UserError(f"overwrite={options['overwrite']!r}: use True or False")
     if not isinstance(resume, bool):
         name = f", run={os.fspath(resume)!r}" if isinstance(resume, (str, os.PathLike)) else ""
         raise UserError(f"resume={resume!r}: use True or False; to continue a run, write resume=True{name}")
@@ -231,8 +232,7 @@ def _instead(key: object) -> str:
     """What to write in place of a key of `settings` that is not one of ours."""
     name = str(key).rpartition(".")[2]
     theirs = ALIASES.get(name, name)
-    argument = theirs.name if isinstance(theirs, Ours) else name
-    if argument in ARGUMENTS:
+    if (argument := theirs.name if isinstance(theirs, Ours) else name) in ARGUMENTS:
         return f"use the argument {argument}"
     if isinstance(theirs, str) and "." not in theirs and theirs != name:
         return f"use {theirs}"

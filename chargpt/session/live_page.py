@@ -38,5 +38,5 @@ class LivePage:
 
     def open(self, run: Run) -> None:
         """Open the page in a browser, once, if that was asked for."""
-        if self._opens:
+        if self._opens and run.folder == run.home:
             self._opens = not webbrowser.open((run.folder / REPORT).resolve().as_uri())

@@ -10,6 +10,7 @@ import torch
 from chargpt.config import Config, Settings
 from chargpt.errors import UserError
 from chargpt.model import GPT
+from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Plan
 from chargpt.planning.teachers import (
@@ -26,7 +27,7 @@ from chargpt.planning.time_model import TimeModel, at_least_measurable
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.runs.models import blank_model
-from chargpt.runs.run import Run, check_free
+from chargpt.runs.run import Run, new_run
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.initialisation import initial_model
@@ -60,7 +61,7 @@ class Opening:
         return self.state.config
 
 
-def open_plan(plan: Plan, *, checkpoints: Path, group: Group) -> Opening:
+def open_plan(plan: Plan, options: TrainOptions, *, checkpoints: Path, group: Group) -> Opening:
     """The first model of a new run; its folder is made here. Raises UserError."""
     config, corpus = plan.config, plan.corpus
     if group.size > 1:
@@ -68,8 +69,7 @@ def open_plan(plan: Plan, *, checkpoints: Path, group: Group) -> Opening:
         check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size)
     worth_compiling = plan.worth_compiling
     runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
-    run = Run(check_free(plan.folder, checkpoints))
-    check_free(plan.folder, checkpoints)  # again, now that it is locked: another program may have made it
+    run = new_run(plan.folder, checkpoints, overwrite=options.overwrite)
     keep_teachers(plan.teachers, run.folder)
     return Opening(
         state=new_state(plan.settings, corpus),

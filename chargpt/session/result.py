@@ -44,6 +44,9 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     progress, train = trainer.progress, trainer.config.train
     if run is None:
         return interrupt.exit_code
+    for problem in run.take_place():  # on Windows, where it waits until nothing is open
+        notice("warning", problem)
+    screen().saved(run.folder)
     name = run.name(session.checkpoints)
     if interrupt.agreed:
         again = resuming(name, verb="train")

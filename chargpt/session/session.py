@@ -179,16 +179,14 @@ class Session:
         trainer.notices.clear()
         if run is None or follows:
             return
-        curves = f"python -m tensorboard.main --logdir {shown(run.folder.parent)}"
-        journal.add([Notice("run", f"{shown(run.folder)}   (curves: {curves})", "detail")])
+        curves = f"python -m tensorboard.main --logdir {shown(run.home.parent)}"
+        journal.add([Notice("run", f"{shown(run.home)}   (curves: {curves})", "detail")])
         for problem in (run.write_config(trainer.config), None if self.saved else run.write_details(journal.lines)):
             if problem:
                 journal.notice("warning", problem)
         every_choice = f"{DETAILS} there" if (run.folder / DETAILS).is_file() else "--verbose"
-        page = f"report: {shown(run.folder / REPORT)}"
-        journal.add(
-            [Notice("run", f"{shown(run.folder)}   ({page}; every choice: {every_choice}; curves: {curves})", "summary")]
-        )
+        page = f"report: {shown(run.home / REPORT)}"
+        journal.add([Notice("run", f"{shown(run.home)}   ({page}; every choice: {every_choice}; curves: {curves})", "summary")])
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Clock]:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chargpt.config import DataConfig
-from chargpt.errors import Message, Option, UserError, Words, shell_word
+from chargpt.errors import Message, Option, UserError, Words
 from chargpt.files import WINDOWS
-from chargpt.project import command
+from chargpt.project import command, shell_word
 from chargpt.terminal import shown
 from chargpt.text.source import Source, byte_order_mark, plain_name
 

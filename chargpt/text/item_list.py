@@ -15,7 +15,8 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.errors import Option, UserError, shell_word
+from chargpt.errors import Option, UserError
+from chargpt.project import shell_word
 from chargpt.terminal import one_line, plural
 from chargpt.text.formats import FASTA_NAMES, fields_of, read_head, suffix_of
 from chargpt.text.ids import Stretches, TextCounts, notes_of

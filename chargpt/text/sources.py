@@ -22,8 +22,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from chargpt.errors import Message, Option, UserError, Words, shell_word
+from chargpt.errors import Message, Option, UserError, Words
 from chargpt.files import WINDOWS, portable, publish_file
+from chargpt.project import shell_word
 from chargpt.terminal import log, shown
 from chargpt.text.formats import CHECKPOINT, DOCUMENTS, refuse_checkpoint
 from chargpt.text.source import Source, Sources, plain_name, walk

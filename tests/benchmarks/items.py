@@ -21,7 +21,7 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from chargpt.analysis.item_labels import guess_labels
-from chargpt.commands.frame import corpus_of_run, load_run
+from chargpt.commands.frame import load_run
 from chargpt.sampling.items import ItemStats, write_items
 from chargpt.sampling.options import ItemOptions, SamplingOptions
 from chargpt.text.items import Item, items_in
@@ -100,7 +100,7 @@ def chosen_naive_bayes(items: Sequence[Item]) -> tuple[Classifier, int, float]:
 
 def measure_labels(run: str) -> None:
     loaded = load_run(run, device="cpu")
-    corpus = corpus_of_run(loaded)
+    corpus = loaded.corpus()
     train, val = (items_in(ids, corpus.tokenizer, has_labels=True) for ids in (corpus.train, corpus.val))
     assert corpus.items is not None
     guesses = guess_labels(loaded, val, corpus.items.labels)
@@ -124,7 +124,7 @@ def measure_makemore(run: str, folder: str, *, steps: int, rate: float) -> None:
     import makemore
 
     loaded = load_run(run, device="cpu")
-    corpus = corpus_of_run(loaded)
+    corpus = loaded.corpus()
     splits = [[item.text for item in items_in(ids, corpus.tokenizer, has_labels=False)] for ids in (corpus.train, corpus.val)]
     words = splits[0] + splits[1]
     characters, longest = sorted(set("".join(words))), max(map(len, words))

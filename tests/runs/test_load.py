@@ -10,8 +10,9 @@ import pytest
 import torch
 from helpers import TOKENIZER, publish_run, random_weights, saved_state
 
-from chargpt.errors import UserError, shell_word
+from chargpt.errors import UserError
 from chargpt.model import GPT
+from chargpt.project import shell_word
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import find_checkpoint, find_run

@@ -156,9 +156,24 @@ def test_a_name_that_differs_from_another_one_in_case_alone_is_refused(tmp_path)
 def test_what_is_said_of_a_name_that_is_taken_depends_on_whether_its_run_is_finished(tmp_path):
     done = {"best_loss": 1.0, "lowest_loss": 1.0, "best_step": 10, "val_loss": 2.0, "evaluated": 20}
     for name, progress, train, says in (
-        ("begun", Progress(step=20), {"max_steps": 30}, "continue it with --resume --run begun, or choose .* begun-2$"),
-        ("done", Progress(step=20), {"max_steps": 20}, "finished: choose .* done-2, or .* --run done train.max_steps=40$"),
-        ("early", Progress(step=20, without_gain=3, **done), {"max_steps": 30, "patience": 3}, "train.patience=0$"),
+        (
+            "begun",
+            Progress(step=20),
+            {"max_steps": 30},
+            "continue it with --resume --run begun, or choose .* begun-2$",
+        ),
+        (
+            "done",
+            Progress(step=20),
+            {"max_steps": 20},
+            "finished: choose .* done-2, or .* --run done train.max_steps=40$",
+        ),
+        (
+            "early",
+            Progress(step=20, without_gain=3, **done),
+            {"max_steps": 30, "patience": 3},
+            "train.patience=0$",
+        ),
         ("first", Progress(step=20), {"max_steps": 20, "teachers": 1}, "continue it with --resume"),
     ):
         config = Config(model=SHAPE, train=TrainConfig(batch_size=1, **train))
@@ -167,6 +182,8 @@ def test_what_is_said_of_a_name_that_is_taken_depends_on_whether_its_run_is_fini
         publish(tmp_path / name, weights=random_weights(20), training={}, state=state)
         with pytest.raises(UserError, match=says):
             new_folder(name, tmp_path)
+        with pytest.raises(UserError, match=", or replace it with --overwrite$"):
+            new_folder(name, tmp_path, overwrite=False)
 
 
 def test_a_run_whose_checkpoints_do_not_fit_on_the_disk_does_not_begin(tmp_path, monkeypatch):

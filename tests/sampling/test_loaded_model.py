@@ -278,18 +278,13 @@ def test_a_copy_and_a_pickle_write_and_score_as_the_model(run, precision, copied
     assert again.score("abcd") == model.score("abcd") and repr(again) == repr(model)
 
 
-def test_an_editor_sees_every_option_with_its_type_and_default():
-    first, _ = typing.get_overloads(chargpt.LoadedModel.generate)
-    not_of_text = ("self", "prompt", "label")
-    shown = {name: given for name, given in inspect.signature(first).parameters.items() if name not in not_of_text}
-    expected = {field.name: (field.default, field.type) for field in dataclasses.fields(SamplingOptions)}
-    expected["stop"] = ((), str | Sequence[str])
-    assert {name: (parameter.default, parameter.annotation) for name, parameter in shown.items()} == expected
-    assert all(parameter.kind == parameter.KEYWORD_ONLY for parameter in shown.values())
-    kinds = {name: kind for name, (_, kind) in expected.items()}
-    assert typing.get_type_hints(TextOptions) == {**kinds, "label": str | None}
-    of_lines = ("length", "lines", "unique", "stop", "keep_stop", "label")
-    assert TextOptions.__annotations__.keys() - RuleOptions.__annotations__.keys() == {*of_lines}
+def test_an_editor_and_a_type_checker_see_every_option():
+    expected = {field.name: field.type for field in dataclasses.fields(SamplingOptions)}
+    assert typing.get_type_hints(TextOptions) == {**expected, "stop": str | Sequence[str], "label": str | None}
+    of_text = ("length", "lines", "unique", "stop", "keep_stop", "label")
+    assert TextOptions.__annotations__.keys() - RuleOptions.__annotations__.keys() == {*of_text}
+    for method in (*typing.get_overloads(chargpt.LoadedModel.generate), chargpt.LoadedModel.stream):
+        assert inspect.signature(method).parameters["options"].annotation == typing.Unpack[TextOptions]
     parameters = inspect.signature(chargpt.LoadedModel.items).parameters
     for field in dataclasses.fields(ItemOptions)[1:]:
         assert parameters[field.name].default == field.default, field.name

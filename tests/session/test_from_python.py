@@ -37,7 +37,7 @@ def test_the_run_is_the_one_of_the_program_and_is_returned(programs, text, tmp_p
     assert ours.read_bytes() == theirs.read_bytes()
     with pytest.raises(
         UserError,
-        match="a run of this name exists, on sea.txt; it is finished: choose another run='NAME', such as .* resume=True, run=",
+        match="a run of this name exists, on sea.txt; it is finished: .* such as .* resume=True, run=.* overwrite=True",
     ):
         chargpt.train(text, run=tmp_path / "ours")
 
@@ -105,6 +105,8 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"settings": []}, "settings=[]: use a dict"),
         (None, {"resume": "poems"}, "resume='poems': use True or False; to continue a run, write resume=True, run='poems'"),
         (None, {"resume": 1}, "resume=1: use True or False"),
+        (None, {"overwrite": "yes"}, "overwrite='yes': use True or False"),
+        (None, {"overwrite": True, "resume": True}, "resume=True: settings and weights come from the run; leave out config"),
         (None, {"epochs": 1, "minutes": 1}, "epochs: given together with minutes"),
         (None, {"run": 5}, "run=5: use a name or a path"),
         (None, {"init_from": ["a"]}, "init_from=['a']: use a name or a path"),
@@ -133,9 +135,10 @@ def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatc
 def test_a_path_stays_a_path_and_settings_have_their_types(tmp_path):
     assert _texts([tmp_path / "a.txt", "-odd.txt", "a=b.txt"]) == [str(tmp_path / "a.txt"), "-odd.txt", "a=b.txt"]
     settings = {"optim.betas": (0.9, "0.95"), "model.bias": True, "data.cache": tmp_path, "train.max_steps": np.int64(5)}
-    options = {"minutes": "1h30", "epochs": None, "init_from": None, "run": Path("a b"), "resume": False}
+    options = {"minutes": "1h30", "epochs": None, "init_from": None, "run": Path("a b"), "resume": False, "overwrite": True}
     asked = options_for("a.txt", settings={**settings, "optim.learning_rate": "1e-3"}, device="cpu", **options)
     assert (asked.texts, asked.minutes, asked.run, asked.resume) == (["a.txt"], 90, "a b", False)
+    assert asked.overwrite
     assert asked.settings == {
         "optim": {"betas": (0.9, 0.95), "learning_rate": 0.001},
         "model": {"bias": True},

@@ -77,10 +77,10 @@ def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, 
     """The other run begins and ends between this one's first look at the folder and its lock."""
     real, other = Run.__init__, [f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
 
-    def late(self: Run, folder: Path) -> None:
+    def late(self: Run, folder: Path, **more: object) -> None:
         monkeypatch.setattr(Run, "__init__", real)
         assert train.main([str(text), *TINY, *other]) == 0
-        real(self, folder)
+        real(self, folder, **more)
 
     monkeypatch.setattr(Run, "__init__", late)
     with pytest.raises(UserError, match="a run of this name exists"):

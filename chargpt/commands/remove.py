@@ -1,0 +1,63 @@
+"""`python -m chargpt remove`: deletes runs, after a question. Nothing else deletes one, but `--overwrite`."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from chargpt.commands.frame import verb_parser
+from chargpt.commands.runs import read_run, table
+from chargpt.errors import UserError
+from chargpt.files import LOCK_NAME, discard, sync_folder
+from chargpt.project import project_root
+from chargpt.runs.checkpoint import has_steps, run_of_stage
+from chargpt.runs.load import expand_patterns, find_run
+from chargpt.runs.run import folder_of, is_left_behind, lock_run, set_aside, settle
+from chargpt.terminal import log, notice, plural, shown
+
+
+def main(argv: Sequence[str]) -> int:
+    """Delete the runs that the options in `argv` name. Returns the exit code. Raises UserError."""
+    parser = verb_parser(
+        "remove",
+        "RUN [RUN ...] [--yes]",
+        "Delete runs with all their checkpoints, after a question. A run that is being trained is refused.",
+    )
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="runs in checkpoints/, their paths, or patterns such as 'poems*'"
+    )
+    parser.add_argument("--yes", action="store_true", help="delete without a question")
+    options = parser.parse_intermixed_args(argv)
+    checkpoints = project_root() / "checkpoints"
+    folders = list(dict.fromkeys(run_to_remove(name, checkpoints) for name in expand_patterns(options.runs, checkpoints)))
+    locks = [lock_run(folder) for folder in folders]
+    if not options.yes and not agreed(folders):
+        log("nothing is removed")
+        return 0
+    for folder, lock in zip(folders, locks):
+        try:
+            gone = set_aside(folder, lock)
+            sync_folder(gone.absolute().parent)
+        except OSError as error:
+            raise UserError(f"{shown(folder)}: not removed ({error.strerror}); check its permissions") from None
+        discard(gone)
+        notice("removed", f"{shown(folder)}" + (f"; some files are left in {shown(gone)}" if gone.exists() else ""))
+    return 0
+
+
+def run_to_remove(name: str, checkpoints: Path) -> Path:
+    """The folder of the run of this name or path, or of what is left of one without a checkpoint. Raises UserError."""
+    folder = folder_of(name, checkpoints)
+    settle(folder)
+    if has_steps(folder) and run_of_stage(folder) == folder or is_left_behind(folder) and (folder / LOCK_NAME).exists():
+        return folder
+    found = find_run(name, checkpoints)
+    raise UserError(f"{name}: not a whole run; give {shown(found)} to remove that")
+
+
+def agreed(folders: Sequence[Path]) -> bool:
+    """Whether a person at a terminal agrees to delete these runs. Raises UserError without one."""
+    if not sys.stdin.isatty():
+        raise UserError(f"remove: no terminal to ask for {plural(len(folders), 'run')}; add --yes to delete without a question")
+    print(*table([read_run(folder) for folder in folders]), sep="\n")
+    print(f"Delete {plural(len(folders), 'run')} with all checkpoints? [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().casefold() in ("y", "yes")

@@ -1,0 +1,193 @@
+"""A run that takes the place of another, and one that is removed: a kill at any moment leaves a whole run under the name."""
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from faulty_disk import MODES, Disk, PowerCut
+from helpers import logged, publish_run, random_weights, saved_state
+from programs import DEVNULL
+
+from chargpt.commands import remove
+from chargpt.runs import run as runs
+from chargpt.runs.checkpoint import best, publish, steps
+from chargpt.runs.load import find_run
+from chargpt.runs.run import Run, new_folder, new_run
+from chargpt.terminal import UserError, run_program
+
+OLD, NEW = 500, 7  # steps
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(remove, "project_root", lambda: tmp_path)
+    publish_run(tmp_path / "checkpoints" / "poems", steps=(OLD,))
+    return tmp_path / "checkpoints"
+
+
+def overwriting(checkpoints: Path) -> Run:
+    return new_run(new_folder("poems", checkpoints, overwrite=True), checkpoints, overwrite=True)
+
+
+def save(run: Run) -> list[str]:
+    return run.save(saved_state(NEW), weights=random_weights(NEW), training={})
+
+
+def step_of(name: str, checkpoints: Path) -> int:
+    """The step of a run of this name, all of whose bytes are right."""
+    checkpoint, problems = best(find_run(name, checkpoints))
+    assert not problems
+    return checkpoint.step
+
+
+def test_a_run_takes_the_place_of_another_with_its_first_checkpoint(checkpoints):
+    run = overwriting(checkpoints)
+    assert run.folder.name == "poems.new" and (run.name(checkpoints), step_of("poems", checkpoints)) == ("poems", OLD)
+    with pytest.raises(UserError, match="another process is training this run"):
+        Run(checkpoints / "poems")
+    assert save(run) == [] and run.folder == run.place == checkpoints / "poems" == run.checkpoint.parent
+    assert os.listdir(checkpoints) == ["poems"] and step_of("poems", checkpoints) == NEW
+    with pytest.raises(UserError, match="another process is training this run"):
+        Run(checkpoints / "poems")
+    assert run.save(saved_state(8), weights=random_weights(8), training={}) == [] and len(steps(run.folder)) == 2
+
+
+def test_on_windows_it_waits_until_no_file_is_open(checkpoints, monkeypatch):
+    monkeypatch.setattr(runs, "WINDOWS", True)
+    run = overwriting(checkpoints)
+    assert save(run) == [] and step_of("poems", checkpoints) == OLD and step_of("poems.new", checkpoints) == NEW
+    assert run.take_place() == [] and step_of("poems", checkpoints) == NEW and os.listdir(checkpoints) == ["poems"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_kill_at_any_call_of_the_exchange_leaves_a_whole_run_of_that_name(checkpoints, mode, monkeypatch):
+    kept = checkpoints.with_name("kept")
+    shutil.copytree(checkpoints, kept)
+    fatal, seen = 0, set()
+    while True:
+        fatal += 1
+        run, problems = overwriting(checkpoints), []
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "take_place", lambda _: [])
+            save(run)
+        with monkeypatch.context() as patch:
+            disk = Disk(mode, fatal, patch)
+            try:
+                problems = run.take_place()
+            except PowerCut:
+                pass
+        disk.after()
+        del run  # with its locks
+        if disk.count < fatal:
+            break
+        found = step_of("poems", checkpoints)
+        seen.add(found)
+        assert mode != "error" or found == NEW or "poems: not replaced (No space" in problems[0]
+        if (checkpoints / "poems.new").exists():  # it is never deleted but by the user
+            assert (found, step_of("poems.new", checkpoints)) == (OLD, NEW)
+            with pytest.raises(
+                UserError, match="poems.new: a run of this name exists.* --run poems.new, or .*, or remove it with .*poems.new$"
+            ):
+                overwriting(checkpoints)
+            assert remove.main(["poems.new", "--yes"]) == 0
+        assert save(overwriting(checkpoints)) == [] and os.listdir(checkpoints) == ["poems"]  # nothing is left behind
+        shutil.rmtree(checkpoints)
+        shutil.copytree(kept, checkpoints)
+    assert fatal > 8 and seen == {OLD, NEW}
+
+
+def test_what_is_no_run_and_what_is_trained_is_not_replaced(checkpoints):
+    (checkpoints / "thesis").mkdir()
+    (checkpoints / "thesis" / "thesis.tex").write_text("mine")
+    with pytest.raises(UserError, match="thesis: this folder exists and holds no checkpoint"):
+        new_folder("thesis", checkpoints, overwrite=True)
+    training = Run(checkpoints / "poems")
+    for do in (lambda: new_folder("poems", checkpoints, overwrite=True), lambda: remove.main(["poems", "--yes"])):
+        with pytest.raises(UserError, match="another process is training this run"):
+            do()
+    del training
+    publish_run(checkpoints / "own.new")  # the name of a user, who has no run "own"
+    assert new_folder("own", checkpoints, overwrite=True) == checkpoints / "own" and step_of("own.new", checkpoints) == OLD
+
+
+@pytest.mark.parametrize("mode", ["crash", "error"])
+def test_a_kill_at_any_call_of_a_removal_leaves_the_whole_run_or_nothing(checkpoints, mode, monkeypatch):
+    kept, fatal, left = checkpoints.with_name("kept"), 0, set()
+    shutil.copytree(checkpoints, kept)
+    while True:
+        fatal += 1
+        with monkeypatch.context() as patch:
+            patch.setattr(remove, "lock_run", lambda folder: None)
+            disk = Disk(mode, fatal, patch)
+            try:
+                remove.main(["poems", "--yes"])
+            except (PowerCut, UserError):
+                pass
+        disk.after()
+        if disk.count < fatal:
+            break
+        left.add((checkpoints / "poems").exists())
+        assert not (checkpoints / "poems").exists() or step_of("poems", checkpoints) == OLD
+        shutil.rmtree(checkpoints)
+        shutil.copytree(kept, checkpoints)
+    assert fatal > 6 and left == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_left"), [("y\n", False), ("yes\n", False), ("n\n", True), ("\n", True), ("", True), (None, True)]
+)
+def test_a_run_is_removed_if_a_person_says_yes(checkpoints, monkeypatch, capsys, typed, is_left):
+    class Typed:
+        isatty, readline = (lambda _: typed is not None), (lambda _: typed)
+
+    monkeypatch.setattr("sys.stdin", Typed())
+    publish_run(checkpoints / "other")
+    assert run_program(lambda: remove.main(["poe*"])) == (2 if typed is None else 0)
+    out, err = capsys.readouterr()
+    assert (checkpoints / "poems").exists() == is_left and (checkpoints / "other").exists()
+    if typed is None:
+        assert err == "error: remove: no terminal to ask for 1 run; add --yes to delete without a question\n"
+    else:
+        assert "poems.txt" in out and "Delete 1 run with all checkpoints? [y/N]" in out
+
+
+def test_only_a_whole_run_or_what_is_left_of_one_is_removed(checkpoints, monkeypatch):
+    monkeypatch.chdir(checkpoints.parent)
+    publish(checkpoints / "poems", weights=random_weights(OLD), training={}, state=saved_state(OLD, val_loss=None))
+    shutil.copytree(checkpoints / "poems", checkpoints / "poems" / "stage-2")
+    for name, says in (
+        ("checkpoints/poems/stage-2", "not a whole run; give checkpoints/poems to remove that"),
+        ("checkpoints/poems/step-00000500", "is the name of a checkpoint; use its run"),
+        ("checkpoints", "no run of that name"),
+        ("poem", "did you mean poems"),
+        (".", "use a name such as poems"),
+    ):
+        with pytest.raises(UserError, match=says):
+            remove.main([name, "--yes"])
+    left = Run(checkpoints / "died")
+    (left.folder / "details.txt").write_text("left")
+    del left
+    assert remove.main(["died", "checkpoints/poems", "--yes"]) == 0 and os.listdir(checkpoints) == []
+
+
+def test_train_replaces_a_run_and_may_be_killed_at_any_time(programs, text, tmp_path):
+    run, begun = publish_run(tmp_path / "run", steps=(OLD,)), tmp_path / "run.new"
+    words = [str(text), "--config", "tiny", "train.max_steps=20", "train.eval_interval=10", "train.sample_length=10"]
+    words += ["runtime.threads=1", f"data.cache={tmp_path}/cache", "--run", str(run), "--overwrite"]
+    for milliseconds in (0, 60):
+        with programs.start("train", *words, stdout=DEVNULL) as training:
+            while training.poll() is None and not begun.exists():
+                time.sleep(0.001)
+            time.sleep(milliseconds / 1000)
+            training.send_signal(signal.SIGKILL)
+            training.wait()
+        assert step_of(str(run), tmp_path) in (OLD, 0, 10, 20)
+        if begun.exists() and steps(begun):
+            assert remove.main([str(begun), "--yes"]) == 0
+    done = programs.run("train", *words)
+    assert done.returncode == 0 and f"{run}/report.html" in done.stdout.decode() and ".new" not in done.stdout.decode()
+    assert logged(run)[-1]["step"] == 20 and len(list(run.glob("events*"))) == 1 and (run / "report.html").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "run"]
