@@ -240,9 +240,8 @@ def headline(run: RunReport) -> str:
     if run.val_loss is None:
         return "It has not been tried on new text."
     unit = "character" if run.config.data.vocabulary == "characters" else "byte"
-    hesitates = (
-        f"hesitates as if between {math.exp(run.val_loss):.1f} {unit}s; a blind guess is between all {run.vocab_size:,}."
-    )
+    blind = f"a blind guess is between all {run.vocab_size:,}"
+    hesitates = f"hesitates as if between {math.exp(run.val_loss):.1f} {unit}s; {blind}."
     if run.losses is None:
         return f"On new text, it {hesitates}"
     return f"It guesses the next {unit} of new text right {100 * run.losses.right:.0f} times in 100. It {hesitates}"
@@ -428,8 +427,7 @@ def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
         name: [(key, setting(value) + by.get(f"{name}.{key}", "")) for key, value in values.items()]
         for name, values in groups.items()
     }
-    tree = settings_of(run)
-    given = [(key, setting(tree[section][name])) for key in given_in(run) for section, name in [key.split(".")]]
+    given = [(key, setting(groups[section][name])) for key in given_in(run) for section, name in [key.split(".")]]
     return [*[("given", given)] * bool(given), *rows.items()]
 
 
