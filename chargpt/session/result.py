@@ -63,7 +63,8 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
         return 0
     if progress.val_loss is not None:
         happened = what_happened(progress, trainer.config, ngram_loss=session.corpus.facts.ngram_loss)
-        notice("result", "; ".join([happened, *about_repeats(session.corpus)]))
+        memory = "; lines repeat, so the loss also measures memory" * len(about_repeats(session.corpus))
+        notice("result", f"{happened}{memory}")
     if better := better_way(session.options, trainer.config, session.corpus, progress):
         notice("better", better)
     if not interrupt.came_here:
