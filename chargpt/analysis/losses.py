@@ -85,6 +85,11 @@ class LossBreakdown:
     last_doubling: LastDoubling
     confused: list[Confusion]  # the most frequent first
 
+    @property
+    def right(self) -> float:
+        """The share of the characters whose most likely prediction was right."""
+        return sum(row.share * row.right for row in self.classes)
+
 
 def predict(model: GPT, ids: np.ndarray, marks: ItemMarks | None = None) -> Predictions:
     """The predictions of `model` on ids (T,), in windows of block_size that start without context, as in training.

@@ -80,6 +80,7 @@ class RunReport:
     step: int  # of the checkpoint
     val_loss: float | None
     parameters: int
+    vocab_size: int
     engine: str
     texts: list[str]
     config: Config
@@ -129,6 +130,7 @@ def measure_run(
         "step": loaded.step,
         "val_loss": loaded.val_loss,
         "parameters": loaded.model.parameter_count(),
+        "vocab_size": loaded.tokenizer.vocab_size,
         "engine": loaded.engine,
         # Without their folders: a report may be given to others.
         "texts": ["unknown (imported)"] if is_imported else [text if text == "-" else Path(text).name for text in loaded.texts],
@@ -165,6 +167,7 @@ def live_report(folder: Path, state: SavedState, corpus: Corpus) -> RunReport:
         step=progress.best_step or 0,
         val_loss=progress.best_loss,
         parameters=state.parameters,
+        vocab_size=state.tokenizer.vocab_size,
         engine="",
         texts=[text if text == "-" else Path(text).name for text in state.texts],
         config=state.config,

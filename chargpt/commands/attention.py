@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.text.corpus import Corpus
 
 MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
-
 SEARCHED = 1000  # characters of the validation split in which a beginning is looked for
 BEGINNINGS = (r"\n\s*\n(?=\S)", r"\n(?=\S)", r"[.!?]\W?\s+(?=\S)", r"\s(?=\S)")  # of paragraphs, lines, sentences, words
 

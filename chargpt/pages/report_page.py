@@ -10,6 +10,7 @@ import dataclasses
 import io
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from chargpt.analysis.heads import Heads, shrunk
 from chargpt.analysis.losses import LossBreakdown
 from chargpt.analysis.run_report import RunReport, live_report, measure_run, quick
 from chargpt.analysis.scored_text import Line as TextLine
-from chargpt.config import to_dict
+from chargpt.config import Source, to_dict
 from chargpt.errors import UserError
 from chargpt.interrupt import ending_at_once
 from chargpt.pages.charts import COLOURS, Line, bar_chart, line_chart
@@ -40,6 +41,12 @@ REPORT = "report.html"
 REFRESH = 5
 # Runs of a page: each has a colour of its own.
 MAX_RUNS = COLOURS
+# What decides what a run learns: all of some sections but for PACE, and some settings of section train.
+LEARNING = ("data", "model", "optim")
+PACE = ("data.cache", "optim.replanned")
+TRAINED = tuple(
+    f"train.{name}" for name in ("batch_size", "accumulate", "max_steps", "teachers", "start", "seed", "label_loss")
+)
 # Characters of a setting in the table of those that differ.
 MAX_SETTING = 60
 # Nats. Losses that differ by less are called equal.
@@ -107,6 +114,7 @@ def report_page(runs: Sequence[RunReport], *, refresh: int = 0) -> str:
     names = [run.name for run in runs]
     if len(set(names)) < len(names):  # runs of one name in several folders
         runs = [dataclasses.replace(run, name=f"{run.name} ({i})") for i, run in enumerate(runs, start=1)]
+    runs = sorted(runs, key=lambda run: math.inf if run.val_loss is None else run.val_loss)
     title = "Training report" if len(runs) > 1 else f"Training report: {runs[0].name}"
     body = render(
         "report.html.j2",
@@ -163,6 +171,7 @@ class ShownRun:
     """What the page shows of one run."""
 
     run: RunReport
+    headline: str
     result: str
     newest_sample: str
     tiles: list[Tile]
@@ -187,7 +196,8 @@ class ShownRun:
         losses, copies, heads = run.losses, run.copies, run.heads
         return cls(
             run=run,
-            result=result(run),
+            headline=headline(run),
+            result=result(run).replace("n-gram", "n\N{NON-BREAKING HYPHEN}gram"),
             newest_sample=newest_sample(run),
             tiles=tiles(run),
             samples=samples_over_time(run),
@@ -225,8 +235,20 @@ class ShownRun:
         return [(name, heading) for name, heading, has_content in sections if has_content]
 
 
+def headline(run: RunReport) -> str:
+    """How good the model is, for those who know no loss."""
+    if run.val_loss is None:
+        return "It has not been tried on new text."
+    unit = "character" if run.config.data.vocabulary == "characters" else "byte"
+    blind = f"a blind guess is between all {run.vocab_size:,}"
+    hesitates = f"hesitates as if between {math.exp(run.val_loss):.1f} {unit}s; {blind}."
+    if run.losses is None:
+        return f"On new text, it {hesitates}"
+    return f"It guesses the next {unit} of new text right {100 * run.losses.right:.0f} times in 100. It {hesitates}"
+
+
 def result(run: RunReport) -> str:
-    """How good the model is, in one to three sentences."""
+    """How good the model is, in one to three sentences with its losses."""
     if run.val_loss is None:
         return "The run was not evaluated, so it has no validation loss."
     sentences = [f"The validation loss is {run.val_loss:.2f} nats ({run.val_loss / math.log(2):.2f} bits) per character"]
@@ -397,7 +419,7 @@ def _url(levels: np.ndarray, width: int) -> str:
 
 
 def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Every setting of the run by section, and the machine that it was trained on."""
+    """What somebody gave, every setting of the run by section, and the machine that it was trained on."""
     groups = {**settings_of(run), "trained on": dict(run.environment), "report made on": {"engine": run.engine}}
     reasons = run.settings.reasons
     by = {key: f"   ({source}{f': {reasons[key]}' if key in reasons else ''})" for key, source in run.settings.sources.items()}
@@ -405,7 +427,14 @@ def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
         name: [(key, setting(value) + by.get(f"{name}.{key}", "")) for key, value in values.items()]
         for name, values in groups.items()
     }
-    return [*rows.items()]
+    given = [(key, setting(groups[section][name])) for key in given_in(run) for section, name in [key.split(".")]]
+    return [*[("given", given)] * bool(given), *rows.items()]
+
+
+def given_in(run: RunReport) -> list[str]:
+    """The settings that the user of the run gave, as section.key in the order of the sections."""
+    keys = [f"{section}.{key}" for section, values in to_dict(run.config).items() for key in values]
+    return [key for key in keys if run.settings.sources.get(key) is Source.USER]
 
 
 def settings_of(run: RunReport) -> dict[str, dict[str, Any]]:
@@ -431,20 +460,17 @@ def cut(text: str, most: int) -> str:
 
 
 def sample_text(sample: str) -> str:
-    """The beginning of a sample, without the empty lines around it."""
-    return cut(sample.strip("\n"), SAMPLE_CHARACTERS)
+    """The beginning of a sample, without the empty lines around it and up to the end of a word."""
+    text = sample.strip("\n")
+    return up_to_a_word(text[:SAMPLE_CHARACTERS]) + " …" * (len(text) > SAMPLE_CHARACTERS)
+
+
+def up_to_a_word(sample: str) -> str:
+    """A sample without its last word, in whose middle it may end, unless it has no other."""
+    return re.sub(r"(?<=\S)\s+\w{1,30}\Z", "", sample)
 
 
 # All runs together
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComparedRun:
-    """A row of the table of runs."""
-
-    place: int  # of the run on the page
-    name: str
-    cells: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -457,10 +483,10 @@ class Curves:
     small: list[tuple[str, Markup]]  # title and chart of each other metric
 
 
-def comparison(runs: Sequence[RunReport]) -> list[ComparedRun]:
-    """The table of the runs, best first."""
+def comparison(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
+    """The table of the runs: for each its name and the cells of its row."""
     rows = []
-    for place, run in sorted(enumerate(runs), key=lambda entry: math.inf if entry[1].val_loss is None else entry[1].val_loss):
+    for run in runs:
         speed = typical_speed(run)
         cells = [
             "" if run.val_loss is None else f"{run.val_loss:.4f} ({run.val_loss / math.log(2):.3f})",
@@ -469,7 +495,7 @@ def comparison(runs: Sequence[RunReport]) -> list[ComparedRun]:
             f"{run.step:,} of {run.config.train.max_steps:,}",
             "" if speed is None else f"{speed:,.0f}",
         ]
-        rows.append(ComparedRun(place=place, name=run.name, cells=cells))
+        rows.append((run.name, cells))
     return rows
 
 
@@ -480,12 +506,18 @@ def typical_speed(run: RunReport) -> float | None:
 
 
 def differences(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
-    """The settings that differ between the runs, and their texts if those differ: a name, and the value of each run."""
-    rows = [("text", [names_of_texts(run) for run in runs])]
-    trees = [settings_of(run) for run in runs]
+    """What differs between the runs: a name, and the value of each run. The texts come first, then what somebody gave.
+
+    What the program set is there only if it decides what a run learns.
+    """
+    given = {key for run in runs for key in given_in(run)}
+    rows, trees = {"text": [names_of_texts(run) for run in runs]}, [settings_of(run) for run in runs]
     for section, values in trees[0].items():
-        rows += [(f"{section}.{key}", [setting(tree[section][key]) for tree in trees]) for key in values]
-    return [(name, [cut(value, MAX_SETTING) for value in values]) for name, values in rows if len(set(values)) > 1]
+        rows |= {f"{section}.{key}": [setting(tree[section][key]) for tree in trees] for key in values}
+    learning = {key for key in rows if key.split(".")[0] in LEARNING and key not in PACE}
+    shown = [key for key in rows if key in {"text", *TRAINED} | learning | given]
+    shown.sort(key=lambda key: key != "text" and key not in given)
+    return [(key, [cut(value, MAX_SETTING) for value in rows[key]]) for key in shown if len(set(rows[key])) > 1]
 
 
 def curves(runs: Sequence[RunReport]) -> Curves | None:

@@ -67,6 +67,8 @@ NEGLIGIBLE_FOR_STUDENT = 0.011
 NEGLIGIBLE_SHARE = 0.02
 # Share of the items that the context of a list holds whole, and what it is a multiple of.
 ITEMS_HELD, MULTIPLE = 0.995, 8
+# The context is up to this many times longer if it then holds every item of a list.
+STRETCHED = 2
 # What decides the loss of a training, by the beginnings of its settings: the law knows the loss if none of them was given.
 DECIDES_LOSS = (
     "model.",
@@ -286,14 +288,16 @@ def _candidates(shapes: Iterator[Settings], job: _Job) -> Iterator[Candidate]:
     done: list[Candidate] = []
     contexts = [teacher.model.config.block_size for teacher in job.teachers]
     # The longest context that text and teachers allow.
-    longest = min(len(corpus.train) // 2, len(corpus.judged) - 1, context_of_items(corpus), *contexts)
+    nearly_all, whole = contexts_of_items(corpus)
+    longest = min(len(corpus.train) // 2, len(corpus.judged) - 1, nearly_all, *contexts)
+    whole = min([whole, *contexts])
     for shape in shapes:
         useful, config = int(_useful(shape, text)), shape.values
         parameters = parameter_count(config.model, corpus.tokenizer.vocab_size)
         if done:  # what was measured for a smaller model tells how long a larger one takes
             speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
         else:  # with a short context and a small batch; the first time of all includes what torch does once
-            first = with_context_and_batch(shape, text, longest=longest, seen=0, processes=processes)
+            first = with_context_and_batch(shape, text, longest=longest, whole=whole, seen=0, processes=processes)
             job.check_memory(first.values)
             speed = job.speed(first.values)
             is_gpu = choose_device(config.runtime.device).type == "cuda"
@@ -302,7 +306,7 @@ def _candidates(shapes: Iterator[Settings], job: _Job) -> Iterator[Candidate]:
         work = len(validation_split(corpus.val, config.train.eval_chars)) / EVALUATES_FASTER  # characters of training
         seen = min(int(speed * TimeModel(0.0, work / speed).in_steps(seconds)), useful)
         most = max(done[-1].most_in_step // 4, law.MOST_IN_STEP) if done and is_gpu else 0  # a larger model needs fewer
-        shaped = with_context_and_batch(shape, text, longest=longest, seen=seen, processes=processes, most=most)
+        shaped = with_context_and_batch(shape, text, longest=longest, whole=whole, seen=seen, processes=processes, most=most)
         timing = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
         try:
             job.check_memory(shaped.values)
@@ -357,14 +361,15 @@ def _useful(settings: Settings, text: Text) -> float:
     return law.longest_useful(text)
 
 
-def context_of_items(corpus: Corpus) -> int:
-    """The context that holds nearly every item with its label; of any other text, no limit.
+def contexts_of_items(corpus: Corpus) -> tuple[int, int]:
+    """The contexts that hold nearly every item with its label, and every one; of any other text, no limit and 0.
 
     An item is predicted from the beginning of a window: positions that only other items of a window reach are of no use.
     """
     if corpus.marks is None:
-        return MAX_CHARACTERS
-    return MULTIPLE * -(-int(np.quantile(corpus.marks.lengths(corpus.train), ITEMS_HELD)) // MULTIPLE)
+        return MAX_CHARACTERS, 0
+    nearly_all, whole = np.quantile(corpus.marks.lengths(corpus.train), (ITEMS_HELD, 1)).astype(int).tolist()
+    return MULTIPLE * -(-nearly_all // MULTIPLE), MULTIPLE * -(-whole // MULTIPLE)
 
 
 def text_of(corpus: Corpus) -> Text:
@@ -469,12 +474,16 @@ def shapes_of(settings: Settings, corpus: Corpus, optimizer: str) -> Iterator[Se
 
 
 def with_context_and_batch(
-    shape: Settings, text: Text, *, longest: int, seen: int, processes: int = 1, most: int = 0
+    shape: Settings, text: Text, *, longest: int, whole: int, seen: int, processes: int = 1, most: int = 0
 ) -> Settings:
-    """`shape` with the context, up to the `longest` one, and the batch for a run that sees about this many characters."""
+    """`shape` with the context, up to the `longest` one, and the batch for a run that sees about this many characters.
+
+    It is up to STRETCHED times longer if it then holds the `whole` of every item.
+    """
     config = shape.values
     wanted = law.context_for(text, n_embd=config.model.n_embd, seen=seen, optimizer=config.optim.name)
     context = max(SHORTEST_CONTEXT, min(wanted, longest))
+    context = max(context, whole if whole <= STRETCHED * context else 0)
     settings = shape.choose("the text, and the width of the model", model={"block_size": context})
     return with_batch(settings, text, seen=seen, processes=processes, most=most)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, Words, resuming
 from chargpt.interrupt import Interrupt
-from chargpt.pages.report_page import write_final_report
+from chargpt.pages.report_page import up_to_a_word, write_final_report
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import best, newest
 from chargpt.runs.checkpoint_schema import CheckpointError, Progress
@@ -58,14 +58,15 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     is_last = session.stage > train.teachers
     shows = train.sample_length > 0 and is_last
     if shows:
-        screen().lines(f"\n{escape_controls(best_sample(session, interrupt)).strip()}\n")
+        screen().lines(f"\n{escape_controls(up_to_a_word(best_sample(session, interrupt))).strip()}\n")
     which = ", whose sample is above" if shows and progress.best_step != progress.step else ""
     notice("done", f"{reached(session)}{which}{why_early(progress, trainer.config)}")
     if not is_last:
         return 0
     if progress.val_loss is not None:
         happened = what_happened(progress, trainer.config, ngram_loss=session.corpus.facts.ngram_loss)
-        notice("result", "; ".join([happened, *about_repeats(session.corpus)]))
+        memory = "; lines repeat, so the loss also measures memory" * len(about_repeats(session.corpus))
+        notice("result", f"{happened}{memory}")
     if better := better_way(session.options, trainer.config, session.corpus, progress):
         notice("better", better)
     if not interrupt.came_here:

@@ -36,6 +36,7 @@ SPECIES = re.compile(r"\[([^\[\]]+)\]\s*$|\bOS=(.+?)(?= [A-Z]{2}=|$)")
 BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")  # between paragraphs
 MAX_LABELS = 10_000  # different ones; more are not labels, but names of single items
 MAX_LABEL = 250  # characters
+LONGEST_BLOCK = 30  # lines; with more between two blank ones, a list of lines is not one of blocks
 MAX_NAMED = 3  # items that a note names
 MAX_NAME = 30  # characters of each of them
 MAX_ITEM = 2**23  # characters; more are not an item, but a text
@@ -103,7 +104,9 @@ def read_items(
                 what = f"{len(labels):,} different ones in its first {labels.total():,} items"
                 raise UserError(f"{given} {what}; name a field with {MAX_LABELS:,} or fewer, which groups the items")
     notes = notes_of(reader, reader.config)
-    notes += [f"empty items skipped: {empty:,}"] * bool(empty)
+    are_blocks = config.items == LINE and empty > max(2, sum(map(len, found)) / LONGEST_BLOCK)
+    blocks = "; if blank lines are between your items, use data.items=paragraph" * are_blocks
+    notes += [f"empty items skipped: {empty:,}{blocks}"] * bool(empty)
     notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
     items, texts = found[TRAIN] + found[VAL], Counter(item.text for split in found for item in split)
     if not items:

@@ -9,7 +9,7 @@ import pytest
 
 from chargpt.analysis.run_report import Effort, measure_run
 from chargpt.commands.frame import load_run
-from chargpt.config import OptimConfig
+from chargpt.config import CheckpointConfig, OptimConfig, Settings, Source
 from chargpt.pages.report_page import ShownRun, comparison, curves, differences, report_page
 from chargpt.runs.metrics import MetricsLog
 from chargpt.terminal import UserError
@@ -67,8 +67,10 @@ def test_several_runs_share_the_charts(report):
     assert len(re.findall("<h2>Loss</h2>", content)) == 1 and len(re.findall("<h2>What it wrote</h2>", content)) == 2
     first_chart = re.search("<svg.*?</svg>", content, re.DOTALL)[0]
     assert all(f"series-{i} {kind}" in first_chart for i in (0, 1) for kind in ("line", "faint"))
-    assert re.findall(r"<h2>(run \(\d\))</h2>", content) == ["run (1)", "run (2)"]  # two runs of one name
-    assert content.index("run (2)</a>") < content.index("run (1)</a>")  # the table has the best one first
+    best_first = ["run (2)", "run (1)"]  # two runs of one name
+    assert re.findall(r"<h2>(run \(\d\))</h2>", content) == best_first
+    assert re.findall(r"(run \(\d\))</a>", content) == 2 * best_first  # the rows of the table, and the samples below it
+    assert [re.sub("<.*?>", "", cell) for cell in re.findall(r"<th><span.*?</th>", content)] in ([], best_first)
     assert all(f'id="{target}"' in content for target in re.findall(r'href="#(.*?)"', content))
     assert len(report_page([report] * 10).encode()) < 2e6
     with pytest.raises(UserError, match="at most 10"):
@@ -79,11 +81,11 @@ def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
     log = MetricsLog(curves={"chars_per_second": [(1, 100.0), (2, 4000.0), (3, 2000.0)]})  # the first step is slow
     changed = dataclasses.replace(report, val_loss=1.5, ngram_loss=1.75, logs=[log], parameters=12345, step=200)
     (row,) = comparison([changed])
-    assert row.cells == ["1.5000 (2.164)", "1.7500", "12,345", f"200 of {report.config.train.max_steps:,}", "2,000"]
+    assert row[1] == ["1.5000 (2.164)", "1.7500", "12,345", f"200 of {report.config.train.max_steps:,}", "2,000"]
     content = report_page([changed, changed])
     table = re.search('<table class="runs">(.*?)</table>', content, re.DOTALL)[1]
-    assert [re.findall('<td class="number">(.*?)</td>', row) for row in table.split("</tr>")][1] == row.cells
-    assert len(re.findall('<th class="number">', table)) == len(row.cells)
+    assert [re.findall('<td class="number">(.*?)</td>', row) for row in table.split("</tr>")][1] == row[1]
+    assert len(re.findall('<th class="number">', table)) == len(row[1])
 
 
 def test_the_strong_line_is_the_validation_loss_and_the_pale_one_the_training_loss(report):
@@ -122,10 +124,19 @@ def test_all_that_was_measured_has_a_row(report):
 
 
 def test_the_settings_that_differ_are_a_table(report):
-    config = report.config
-    other = dataclasses.replace(report, config=dataclasses.replace(config, optim=OptimConfig(learning_rate=0.125)))
-    assert differences([report, other]) == [("optim.learning_rate", ["0.003", "0.125"])]
-    assert "<tr><th>optim.learning_rate</th><td>0.003</td><td>0.125</td></tr>" in report_page([report, other])
+    config = dataclasses.replace(report.config, checkpoint=CheckpointConfig(interval=7), optim=OptimConfig(replanned=(7, 0.5)))
+    other = dataclasses.replace(report, config=config)
+    assert differences([report, other]) == []  # what the program set, and what decides nothing
+    config = dataclasses.replace(
+        config, optim=OptimConfig(learning_rate=0.125), model=dataclasses.replace(config.model, n_layer=3)
+    )
+    sources = {"optim.learning_rate": Source.USER, "checkpoint.interval": Source.USER}
+    other = dataclasses.replace(other, config=config, settings=Settings(config, sources))
+    rows = differences([report, other])
+    assert rows[:2] == [("optim.learning_rate", ["0.003", "0.125"]), ("checkpoint.interval", ["500", "7"])]
+    assert rows[2:] == [("model.n_layer", ["1", "3"])]
+    other = dataclasses.replace(other, val_loss=9.0)
+    assert "<tr><th>optim.learning_rate</th><td>0.003</td><td>0.125</td></tr>" in report_page([other, report])
     other = dataclasses.replace(other, texts=["/home/<me>/other.txt"])
     assert differences([report, other])[0][1][1] == "/home/<me>/other.txt"
     assert differences([report, report]) == [] and "All settings are equal" in report_page([report, report])

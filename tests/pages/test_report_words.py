@@ -5,10 +5,21 @@ import pytest
 import torch
 
 from chargpt.analysis.heads import Heads, measure_heads
+from chargpt.analysis.losses import ClassLoss, LastDoubling, LossBreakdown
 from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
-from chargpt.config import Config, Settings, TrainConfig
-from chargpt.pages.report_page import coloured, duration, maps_of, report_page, result, tiles
+from chargpt.config import Config, Settings, Source, TrainConfig
+from chargpt.pages.report_page import (
+    ShownRun,
+    coloured,
+    duration,
+    headline,
+    maps_of,
+    report_page,
+    result,
+    tiles,
+    up_to_a_word,
+)
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.metrics import MetricsLog
 
@@ -24,7 +35,16 @@ def test_the_level_of_a_character_is_its_surprise():
 
 
 def report(**changes: object) -> RunReport:
-    facts = {"name": "a", "step": 500, "val_loss": 1.5, "parameters": 1, "engine": "", "texts": [], "config": Config()}
+    facts = {
+        "name": "a",
+        "step": 500,
+        "val_loss": 1.5,
+        "parameters": 1,
+        "vocab_size": 59,
+        "engine": "",
+        "texts": [],
+        "config": Config(),
+    }
     more = {"environment": {}, "settings": Settings(), "progress": Progress(step=600), "logs": [MetricsLog()]}
     return RunReport(**{**facts, **more, **changes})
 
@@ -72,3 +92,42 @@ def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
 )
 def test_the_result_says_what_the_numbers_say(changes, said):
     assert all(part in result(report(**changes)) for part in said)
+
+
+def test_the_headline_needs_no_loss_to_be_understood():
+    blind = "as if between 4.5 characters; a blind guess is between all 59."
+    assert headline(report()) == f"On new text, it hesitates {blind}"
+    classes = [
+        ClassLoss(name=name, characters=1, share=0.5, loss=1, share_of_loss=0.5, right=r)
+        for name, r in (("a", 0.2), ("b", 0.9))
+    ]
+    losses = LossBreakdown(loss=1.5, classes=classes, positions=[], last_doubling=LastDoubling(), confused=[])
+    assert (
+        headline(report(losses=losses))
+        == f"It guesses the next character of new text right 55 times in 100. It hesitates {blind}"
+    )
+    assert headline(report(val_loss=None)) == "It has not been tried on new text."
+    content = report_page([report(ngram_loss=1.6)])
+    assert content.index(blind) < content.index("1.50 nats") and "that of an n\u2011gram model" in content
+    assert all(word in content.split("Words on this page")[1] for word in ("nat, bit", "n&#8209;gram model", "step, epoch"))
+
+
+@pytest.mark.parametrize(
+    "sample, shown",
+    [
+        ("The sea and a young ta", "The sea and a young"),
+        ("The sea.\nTh", "The sea."),
+        ("The sea.", "The sea."),
+        ("The sea ", "The sea "),
+        ("Thesea", "Thesea"),
+        ("", ""),
+    ],
+)
+def test_a_sample_ends_at_the_end_of_a_word(sample, shown):
+    assert up_to_a_word(sample) == shown
+
+
+def test_the_settings_that_somebody_gave_come_first():
+    given = Settings().give({"train": {"seed": 5}, "optim": {"name": "muon"}}, source=Source.USER, where="")
+    (name, rows), *others = ShownRun.of(report(config=given.values, settings=given), map_bytes=0).settings
+    assert (name, rows) == ("given", [("optim.name", "muon"), ("train.seed", "5")]) and others[0][0] == "model"

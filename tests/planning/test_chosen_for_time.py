@@ -251,6 +251,16 @@ def test_a_large_vocabulary_and_much_to_see_have_a_longer_context(corpora):
     assert choice_for(long, *shape, "model.block_size=64", seconds=3600.0).config.model.block_size == 64
 
 
+@pytest.mark.parametrize("longest, context", [(100, 104), (180, 184), (300, 104)])
+def test_the_context_holds_the_longest_item_if_it_is_at_most_twice_as_long(longest, context, tmp_path):
+    lengths = [100] * 1000 + [longest] * 3
+    (tmp_path / "list.txt").write_text("\n".join(f"{i:04}".ljust(length, "abcde"[i % 5]) for i, length in enumerate(lengths)))
+    data = DataConfig(cache=str(tmp_path / "cache"), items="line")
+    corpus = load_corpus([str(tmp_path / "list.txt")], data, root=tmp_path, block_size=SHORTEST_CONTEXT)
+    shape = ["model.n_layer=1", "model.n_embd=32", "model.n_head=1"]
+    assert choice_for(corpus, *shape).config.model.block_size == context
+
+
 @pytest.mark.parametrize("length", [400, 3000])
 def test_a_text_of_any_length_has_windows_in_both_parts(length, corpora):
     corpus = corpora[length]

@@ -23,6 +23,11 @@ def test_escapes_in_a_stop_text_are_those_of_a_separator(typed, meant):
     assert parse_options(["--stop", typed]).sampling.stop == (meant,) == (DataConfig(separator=typed).unescaped_separator,)
 
 
+def test_a_match_may_begin_at_any_line_of_an_item():
+    match = parse_options(["--match", "^M:6/8$"]).match
+    assert match.search("X:1\nM:6/8\nK:G") and not match.search("X:1 M:6/8")
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [(r"X:1\nM:3/4", "X:1\nM:3/4"), (r"a\tb", "a\tb"), (r"\\n", r"\n"), (r"\begin\x", r"\begin\x"), ("\\", "\\")],

@@ -124,6 +124,15 @@ def test_empty_items_and_missing_labels_are_counted_and_left_out(load, tmp_path)
     assert "empty items skipped: 3" in corpus.notes and "items without a label skipped: 1" in corpus.notes
 
 
+@pytest.mark.parametrize("items, lines, is_hinted", [("line", 9, True), ("line", 40, False), ("paragraph", 9, False)])
+def test_a_list_of_blocks_is_hinted_at_paragraphs(load, tmp_path, items, lines, is_hinted):
+    blocks = ["".join(f"block {block}, line {line}\n" for line in range(lines)) for block in range(5)]
+    path = tmp_path / "tunes.abc"
+    path.write_text("\n".join(blocks))
+    notes = " ".join(load(path, items=items).notes)
+    assert ("data.items=paragraph" in notes) == is_hinted and ("empty items skipped: 4" in notes) == (items == "line")
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_labels_and_bounds_are_found_in_the_ids(seed):
     draw = random.Random(seed)
