@@ -18,6 +18,7 @@ enum { KERNELS, PRODUCTS, FILLS, COPIES, STAGED, WAITS, GRAPHS, RECORDED, FORBID
 static long counts[COUNTS];
 static int recording; /* whether a graph is being recorded: on one stream at a time */
 static void *recorded_stream;
+static unsigned long long recordings; /* their number, by which torch tells them apart */
 
 void nullgpu_read(long *to) { memcpy(to, counts, sizeof counts); }
 void nullgpu_clear(void) { memset(counts, 0, sizeof counts); }
@@ -194,7 +195,7 @@ int cudaStreamGetPriority(void *stream, int *priority) { *priority = 0; return 0
 int cudaLaunchHostFunc(void *stream, void (*function)(void *), void *data) { function(data); return 0; }
 
 int cudaStreamBeginCapture(void *stream) {
-    recording = 1, recorded_stream = stream;
+    recording = 1, recorded_stream = stream, recordings++;
     return 0;
 }
 int cudaStreamEndCapture(void *stream, void **graph) {
@@ -203,7 +204,7 @@ int cudaStreamEndCapture(void *stream, void **graph) {
 }
 int cudaStreamIsCapturing(void *stream, int *is) { *is = recording && stream == recorded_stream; return 0; }
 int cudaStreamGetCaptureInfo(void *s, int *is, unsigned long long *id, void **g, void **d, void **e, size_t *n) {
-    if (id) *id = 1;
+    if (id) *id = recordings;
     if (g) *g = blocks;
     if (d) *d = 0;
     if (e) *e = 0;
