@@ -113,10 +113,10 @@ STEPS = 1200
 MIN_STEPS = 10
 # Characters in a step, at least: with fewer, the calls of a step take most of its time.
 LEAST_IN_STEP = 512
-# Characters in a step, at most, on a CPU. A GPU computes more in about the same time: `most_in_step`. After 8 million
-# characters and with Muon, a model of 0.3 million parameters has with 2,048 in a step 1.411 nats (Shakespeare) and 1.130
-# (Python); with 8,192, 1.435 and 1.145; with 16,384, in only 488 steps, 1.447 and 1.182, and at twice the rate 1.452 and 1.170.
-# So the rate stays, and STEPS are left.
+# Characters in a step, at most, on a CPU. A GPU gets more (`most_in_step`) while STEPS remain, at the same rate: a guess from
+# one model of 0.3M parameters with Muon and 8 million characters. 2,048 give 1.411 nats (Shakespeare) and 1.130 (Python), 8,192
+# in 976 steps 1.435 and 1.145, 16,384 in 488 steps 1.447 and 1.182; there, twice the rate gives 1.452 and 1.170. No large steps
+# were measured in a longer run, with another model, or on a third text.
 MOST_IN_STEP = 2048
 # A GPU gets twice as many characters in a step while that takes less than this many times as long.
 GROWS = 4 / 3

@@ -65,8 +65,9 @@ class Group:
             self._store, _, _ = next(dist.rendezvous("env://"))
             self.restarted_after_save = self._store.check([SAVED])  # asked by all before one can set it
             store = dist.PrefixStore(f"chargpt/{self.restarts}", self._store)
-            # Without the name of a backend: gloo for the tensors of processors, and NCCL for those of GPUs.
-            dist.init_process_group(store=store, rank=self.rank, world_size=self.size, timeout=self.timeout)
+            # By its own choice, torch takes NCCL alone where there is a GPU, and that cannot exchange tensors of processors.
+            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+            dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=self.timeout)
         except (RuntimeError, ValueError) as error:
             what = f"rank {self.rank}: the processes cannot reach each other ({_first_line(error)})"
             raise UserError(f"{what}; start all of them, with the same MASTER_ADDR and MASTER_PORT") from None

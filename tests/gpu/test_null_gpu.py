@@ -1,0 +1,115 @@
+"""Trainings, samples and sweeps on a GPU that computes nothing: what they ask of it, and that they run to their end.
+
+null_gpu.py says what is real there, and what these tests need; without it they skip. What only a card can tell is in
+docs/scale.md.
+"""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpu import null_gpu
+
+pytestmark = pytest.mark.gpu
+ROOT, PROGRAMS = Path(__file__).parents[2], Path(__file__).with_name("programs.py")
+TINY = "model.n_layer=1 model.n_embd=32 model.n_head=2 model.block_size=16 train.batch_size=4 train.max_steps=6".split()
+STEPS = 8  # as in programs.py
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory) -> Path:
+    if reason := null_gpu.why_not():
+        pytest.skip(reason)
+    return null_gpu.build(tmp_path_factory.mktemp("null") / "driver")
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory) -> dict[str, str]:
+    """A text, and a list of items with labels."""
+    folder, chance = tmp_path_factory.mktemp("texts"), random.Random(1)
+    words = [[chance.choice("the cat sat on a mat and dog ran home".split()) for _ in range(8)] for _ in range(2000)]
+    (folder / "text.txt").write_text("\n".join(map(" ".join, words)), encoding="utf-8")
+    rows = "".join(f"{chance.choice('xy')}\t{''.join(line[:2])}\n" for line in words)
+    (folder / "items.tsv").write_text(f"kind\tname\n{rows}", encoding="utf-8")
+    return {"text": str(folder / "text.txt"), "items": str(folder / "items.tsv")}
+
+
+def run(driver: Path, *words: str, fails: bool = False, **variables: str) -> str:
+    """What a program says on the null GPU, which ends well unless it `fails`."""
+    environment = null_gpu.environment(driver, **variables)
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode != 0 if fails else done.returncode == 0, done.stderr[-4000:]
+    return done.stderr + done.stdout
+
+
+def returned(driver: Path, function: str, **variables: str):
+    return json.loads(run(driver, str(PROGRAMS), function, **variables).splitlines()[-1])
+
+
+def test_a_step_is_a_graph_for_each_gradient_and_one_for_the_update(driver):
+    """A few calls, no wait, and the copies of the batch and of the numbers, for every kind of training."""
+    for name, (counts, evaluation) in returned(driver, "steps").items():
+        assert evaluation["waits"] == 1, name
+        gradients = 3 if name == "accumulated" else 1
+        assert counts.pop("graphs") == STEPS * (gradients + 1), name
+        assert counts.pop("kernels") <= STEPS * (1 + 2 * gradients) and counts.pop("copies") == STEPS * (1 + gradients), name
+        assert not counts, name
+
+
+def test_a_compiled_step_is_the_same(driver):
+    counts, _ = returned(driver, "compiled")
+    assert counts == {"kernels": 3 * STEPS, "copies": 2 * STEPS, "graphs": 2 * STEPS}
+
+
+def test_a_character_is_one_graph_and_no_wait(driver):
+    for name, written, counts in returned(driver, "characters"):
+        assert counts["graphs"] == written and counts["waits"] <= 3 and counts["kernels"] + counts["copies"] <= 30, name
+
+
+def test_a_run_is_trained_resumed_and_read(driver, texts, tmp_path):
+    name = str(tmp_path / "run")
+    said = run(driver, "train.py", texts["text"], "--run", name, "--device", "cuda", *TINY)
+    assert "Null GPU, bfloat16" in said and "warning" not in said.lower()
+    assert "resumed" in run(driver, "train.py", "--resume", "--run", name, "train.max_steps=9")
+    assert ", cuda;" in run(driver, "sample.py", name, "--device", "cuda", "--length", "100", "--samples", "3", "--top-k", "3")
+    assert ", cpu (compiled);" in run(driver, "sample.py", name, "--length", "100")
+
+
+@pytest.mark.parametrize(
+    "kind, words",
+    {
+        "items": ["--items", "name", "--label", "kind"],
+        "start": ["--start", "english"],
+        "stages": ["--minutes", "0.3", "train.teachers=2", *TINY[:4]],
+        "sweep": ["--find-lr"],
+        "step of the host": ["train.on_nonfinite=rollback", "optim.name=muon"],
+    }.items(),
+)
+def test_it_trains(driver, texts, tmp_path, kind, words):
+    given = TINY[-1:] if kind == "start" else TINY if kind != "stages" else []
+    said = run(driver, "train.py", texts["items" if kind == "items" else "text"], "--run", str(tmp_path / kind), *words, *given)
+    assert {"stages": "model 3 of 3", "sweep": "suggested"}.get(kind, "done ") in said
+
+
+def test_an_old_card_multiplies_in_float16_and_a_small_one_computes_fewer_windows_at_once(driver, texts, tmp_path):
+    words = ["train.py", texts["text"], "--device", "cuda", *TINY]
+    said = run(driver, *words, "--run", str(tmp_path / "old"), NULLGPU_MAJOR="7", NULLGPU_MINOR="5")
+    assert "Null GPU, float16" in said
+    words += ["train.batch_size=512", "model.block_size=64", "train.max_steps=3"]
+    said = run(driver, *words, "--run", str(tmp_path / "small"), NULLGPU_MB="100")
+    assert "not enough for 512 windows at once, so 256 at a time are computed" in said and "done " in said
+    said = run(driver, *words, "--run", str(tmp_path / "none"), NULLGPU_MB="10", fails=True)
+    assert "error: memory: there is not enough" in said
+
+
+def test_two_processes_train_on_two_cards(driver, texts, tmp_path):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--", "train.py"]
+    named = ["--run", str(tmp_path / "run")]
+    said = run(driver, *launcher, texts["text"], *named, *TINY, NULLGPU_COUNT="2")
+    assert "2 on 1 machine; each computes 2 windows" in said and "done " in said
+    assert "resumed" in run(driver, *launcher, "--resume", *named, "train.max_steps=9", NULLGPU_COUNT="2")
+    said = run(driver, *launcher, texts["text"], "--run", str(tmp_path / "one"), "--device", "cuda", *TINY, fails=True)
+    assert "error: GPUs: 2 processes on a machine with 1; start one for each, by --nproc-per-node 1" in said
