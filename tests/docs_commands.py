@@ -49,6 +49,7 @@ SHORTER = {  # a part of a command: what stands for it, and why
     "--minutes 3\n": ("--minutes 0.3\n", "three minutes"),
     "minutes=10": ("minutes=0.2", "ten minutes"),
     "train.max_steps=8000": ("train.max_steps=3000", "minutes"),
+    "train.max_steps=500": ("train.max_steps=30", "a minute"),
     "python -m chargpt import DIR": ("python -m chargpt import ../gpt2-poems", "a name for the reader's own folder"),
 }
 TYPED = {"--interactive": "The sea\n/undo\nexit\n", "--chat": "Hello?\nexit\n"}  # a part of a command: what a person types
@@ -59,6 +60,10 @@ PACKAGES = {  # a part of a command or of Python code: the package that it needs
     "partialsmiles": "partialsmiles",
     "check.py": "partialsmiles",
 }
+SAVED = {
+    "faker.providers": "names.py",
+    "import partialsmiles": "check.py",
+}  # a part of Python code: the file that the page names
 POEMS, FAMILY = "python train.py poems.txt", 'python train.py "WhatsApp Chat with Family.txt" --run family'
 NAMES = "python train.py names.csv --items name --label language"
 EXPORT = "python -m chargpt export poems --to hf ../gpt2-poems"
@@ -109,7 +114,9 @@ def as_run(command: Command) -> str:
 def make_texts(folder: Path) -> None:
     """Write small texts with the names that the pages use, as a reader would have them."""
     draw = random.Random(0)
-    words = "the sea and stone under a moving light keeps its own hours while rain falls on green hills and we sing".split()
+    words = (
+        "the calm sea and stone under a moving light keeps its own hours while rain falls on green hills and we sing".split()
+    )
     names = [
         a + b + c for a in ("An", "Be", "Ca", "Do", "El", "Fi") for b in ("na", "ri", "lo", "mu") for c in ("", "s", "n", "ta")
     ]
@@ -126,6 +133,7 @@ def make_texts(folder: Path) -> None:
         write(name, lines(60))
     for name in ("novels/b.txt", "poems/Keats/one.txt", "poems/Keats/two.txt", "poems/Blake/one.txt", "poems/Blake/two.txt"):
         write(name, lines(30))
+    write("my.txt", lines(120))
     write("old.txt", [*lines(60), "Caf\u00e9"], encoding="cp1252")
     write("start.txt", ["The sea"])
     write("src/a.py", [f"def {name.lower()}(x):\n    return x + {i}\n" for i, name in enumerate(names)])
@@ -174,8 +182,11 @@ def make_texts(folder: Path) -> None:
 
 
 def make_room(words: str, folder: Path) -> None:
-    """Remove the run that a command would make: the commands of a block are often alternatives."""
-    if "--resume" in words or not re.search(r"train\.py|chargpt import", words):
+    """Remove the run or the export that a command would make: the commands of a block are often alternatives."""
+    if exported := re.search(r"export (\S+) --to (\S+)$", words):
+        for path in folder.glob(f"{exported[1]}?{exported[2]}"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if re.search("--resume|--dry-run|--find-lr", words) or not re.search(r"train\.py|chargpt import", words):
         return
     given = re.search(r"--run (\S+)", words)
     text = re.search(r'train\.py +("[^"]+"|[^\s=]+)', words)
@@ -187,6 +198,8 @@ def run(command: Command, folder: Path) -> str:
     """Run a command in `folder`. Returns what it printed if it fails, else nothing."""
     words = as_run(command)
     make_room(words, folder)
+    for name in [name for part, name in SAVED.items() if part in command.words]:
+        (folder / name).write_text(command.words, encoding="utf-8")
     typed = "".join(text for part, text in TYPED.items() if part in words)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONUTF8": "1"}
     program = [sys.executable, "-c", words] if command.is_python else ["bash", "-o", "pipefail", "-c", words]

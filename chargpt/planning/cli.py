@@ -110,7 +110,7 @@ def parse_text_options(argv: Sequence[str]) -> TrainOptions:
     parser = _parser(
         command("text"),
         "",
-        "What a text is like, and what to expect of a model. --clean OUT: write it without page breaks and divided words.",
+        "Describe a text, and what to expect of a model. With --clean OUT, write it without page breaks and divided words.",
     )
     parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=True, verbose=True, open=False, overwrite=False)
     return _parse(parser, argv)
