@@ -82,6 +82,12 @@ def test_lines_to_be_left_out_are_no_part_of_it(lines, known):
     assert without("\n".join(lines), known) == "".join(f"{line}\n" for line in kept) + last * (last not in known)
 
 
+@given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)))
+def test_the_end_of_a_line_of_the_prompt_stays_whatever_it_is(lines, known):
+    first, *others = (f"{line}\n" for line in lines)
+    assert without(first + "".join(others), known, continues_line=True) == first + without("".join(others), known)
+
+
 @given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)), st.integers(1, 4))
 def test_lines_left_out_are_not_counted(lines, known, wanted):
     kept = [line for line in lines if line not in known - {""}]

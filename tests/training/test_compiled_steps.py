@@ -185,6 +185,15 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_named_when_it_is_read(
         trainer.check_weights()
 
 
+def test_steps_that_nobody_has_read_are_forgotten_with_a_return_to_an_earlier_state(recorded):
+    trainer = as_on_gpu(CONFIG)
+    trainer.advance()
+    saved = copy.deepcopy(trainer.state())
+    trainer.advance()
+    trainer.load(saved)
+    assert trainer.report() == trainer._last and trainer.progress == saved.progress
+
+
 def test_what_overflows_in_float16_is_skipped_and_halves_the_scale(recorded):
     trainer = as_on_gpu(dataclasses.replace(CONFIG, optim=OPTIM), precision=torch.float16)
     scaling = trainer.optimizer.scaling
