@@ -50,7 +50,7 @@ def keys_like(name: str) -> list[str]:
     from chargpt.config import KEYS
 
     last = name.rpartition(".")[2]
-    if (ours := ALIASES.get(last)) in KEYS:
-        return [str(ours)]
-    close = difflib.get_close_matches(last, [key.rpartition(".")[2] for key in KEYS], n=1)
+    ours = ALIASES.get(last, last)
+    word = ours.rpartition(".")[2] if isinstance(ours, str) else last
+    close = difflib.get_close_matches(word, [key.rpartition(".")[2] for key in KEYS], n=1)
     return [key for key in KEYS if close and key.endswith(f".{close[0]}")]

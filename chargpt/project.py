@@ -34,7 +34,8 @@ def command(verb: str) -> str:
     """
     if not is_checkout():
         return f"chargpt {verb}"
-    is_program, is_here = verb in ("train", "sample"), Path.cwd() == PACKAGE.parent
+    is_program, here = verb in ("train", "sample"), Path("chargpt")
+    is_here = here.is_dir() and here.samefile(PACKAGE)
     if is_here and not is_program:
         return f"python -m chargpt {verb}"
     program = f"{verb}.py" if is_program else "chargpt"

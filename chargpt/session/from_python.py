@@ -234,7 +234,7 @@ def _instead(key: object) -> str:
     theirs = ALIASES.get(name, name)
     if (argument := theirs.name if isinstance(theirs, Ours) else name) in ARGUMENTS:
         return f"use the argument {argument}"
-    if isinstance(theirs, str) and "." not in theirs and theirs != name:
+    if isinstance(theirs, str) and theirs not in (name, *KEYS):
         return f"use {theirs}"
     close = keys_like(str(key))
     return f"use {' or '.join(map(repr, close))}" if close else "use section.key, for example {'train.max_steps': 500}"

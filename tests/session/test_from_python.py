@@ -91,6 +91,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"settings": {"train.max_step": 3}}, "settings: 'train.max_step' given; use 'train.max_steps'"),
         (None, {"settings": {"tran.max_steps": 3}}, "settings: 'tran.max_steps' given; use 'train.max_steps'"),
         (None, {"settings": {"optim.lr": 3}}, "settings: 'optim.lr' given; use 'optim.learning_rate'"),
+        (None, {"settings": {"lr_decay_iters": 5}}, "settings: 'lr_decay_iters' given; use train.max_steps, until which"),
         (None, {"settings": {"beta1": 0.9}}, "settings: 'beta1' given; use 'optim.betas'"),
         (None, {"settings": {"device": "cpu"}}, "settings: 'device' given; use the argument device"),
         (None, {"settings": {"dataset": "x"}}, "settings: 'dataset' given; use the argument text"),
