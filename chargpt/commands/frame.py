@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chargpt.errors import UserError
 from chargpt.interrupt import ending_at_once
+from chargpt.processor import may_have_gpu
 from chargpt.project import command, project_root
 from chargpt.terminal import Parser, json_line, log, one_line, shown
 
@@ -87,10 +88,14 @@ def stride_within(stride: int | None, context: int) -> int:
 def load_run(name: str, *, device: str, described: bool = True) -> "LoadedModel":
     """The model of the run `name`. Its warnings, and a line that describes it, go to standard error.
 
-    Raises UserError.
+    Torch computes with it, on the device that the line names. Raises UserError.
     """
     from chargpt.sampling.loaded_model import load_model
 
+    if device == "auto" and may_have_gpu():
+        from chargpt.device import choose_device
+
+        device = str(choose_device(device))
     loaded, warnings = load_model(name, project_root() / "checkpoints", device=device)
     for warning in warnings:
         log(f"warning: {warning}")

@@ -76,6 +76,7 @@ def test_a_run_is_trained_resumed_and_read(driver, texts, tmp_path):
     assert "resumed" in run(driver, "train.py", "--resume", "--run", name, "train.max_steps=9")
     assert ", cuda;" in run(driver, "sample.py", name, "--device", "cuda", "--length", "100", "--samples", "3", "--top-k", "3")
     assert ", cpu (compiled);" in run(driver, "sample.py", name, "--length", "100")
+    assert "parameters, cuda\n" in run(driver, "-m", "chargpt", "score", name, texts["text"])
 
 
 @pytest.mark.parametrize(
@@ -98,9 +99,9 @@ def test_an_old_card_multiplies_in_float16_and_a_small_one_computes_fewer_window
     words = ["train.py", texts["text"], "--device", "cuda", *TINY]
     said = run(driver, *words, "--run", str(tmp_path / "old"), NULLGPU_MAJOR="7", NULLGPU_MINOR="5")
     assert "Null GPU, float16" in said
-    words += ["train.batch_size=512", "model.block_size=64", "train.max_steps=3"]
+    words += ["train.batch_size=1024", "model.block_size=64", "train.max_steps=3"]
     said = run(driver, *words, "--run", str(tmp_path / "small"), NULLGPU_MB="100")
-    assert "not enough for 512 windows at once, so 256 at a time are computed" in said and "done " in said
+    assert "not enough for 1,024 windows at once, so 512 at a time are computed" in said and "done " in said
     said = run(driver, *words, "--run", str(tmp_path / "none"), NULLGPU_MB="10", fails=True)
     assert "error: memory: there is not enough" in said
 
