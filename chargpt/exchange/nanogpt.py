@@ -40,9 +40,10 @@ ZIP_START = b"PK\x03\x04"
 PICKLE_START = b"\x80"
 # Commands that write a file anew with what is needed of it; they run whatever code is in it.
 CLEAN_CHECKPOINT = """python -c "import os, sys, torch; p = sys.argv[1]; c = torch.load(p, 'cpu', weights_only=False); \
-torch.save({'model': {k: v.detach().clone() for k, v in c['model'].items()}, 'model_args': dict(c['model_args']), \
-'iter_num': int(c['iter_num']), 'config': {k: v for k, v in c.get('config', {}).items() \
-if type(v) in (bool, int, float, str)}}, p + '.new'); os.replace(p + '.new', p)" """
+s = c.get('config', {}); torch.save({'model': {k: v.detach().clone() for k, v in c['model'].items()}, \
+'model_args': dict(c['model_args']), 'iter_num': int(c['iter_num']), \
+'config': {k: v for k, v in getattr(s, '__dict__', s).items() if type(v) in (bool, int, float, str)}}, p + '.new'); \
+os.replace(p + '.new', p)" """
 CLEAN_VOCABULARY = """python -c "import pickle, sys; p = sys.argv[1]; m = pickle.load(open(p, 'rb')); \
 pickle.dump({'stoi': {str(c): int(i) for c, i in m['stoi'].items()}}, open(p, 'wb'))" """
 # Its settings that mean what ours mean.

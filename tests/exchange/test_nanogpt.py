@@ -1,5 +1,6 @@
 """nanoGPT's checkpoints: equal logits, its optimizer's state, its settings; and no pickle runs code or fills the memory."""
 
+import argparse
 import collections
 import os
 import pickle
@@ -121,11 +122,12 @@ def test_a_wrong_checkpoint_is_one_line(trained, tmp_path, changes, problem):
 
 
 @pytest.mark.parametrize("trained", [True], indirect=True)
-def test_the_command_in_the_message_writes_a_clean_file(trained, tmp_path):
+@pytest.mark.parametrize("kind", [dict, argparse.Namespace])
+def test_the_command_in_the_message_writes_a_clean_file(kind, trained, tmp_path):
     """A path and a counter are no plain values, and they are left out, as is the state of the optimizer."""
     model, optimizer, expected = trained
     bias = "transformer.ln_f.bias" in model.state_dict()
-    config = {**SETTINGS, "where": tmp_path}
+    config = kind(**SETTINGS, where=tmp_path)
     folder = write_files(tmp_path / "a b", model, optimizer, CHARACTERS, step=3, bias=bias, config=config)
     (folder / "meta.pkl").write_bytes(pickle.dumps({"stoi": collections.Counter({c: i for i, c in enumerate(CHARACTERS)})}))
     for name in ("ckpt.pt", "meta.pkl"):
