@@ -109,7 +109,7 @@ def corpus_of_run(loaded: "LoadedModel") -> "Corpus":
     if corpus is not None:
         return corpus
     if loaded.fingerprint == NO_TEXT and not loaded.texts:
-        raise UserError(f"{loaded.run}: was imported without a text, so it has no validation split; give a TEXT")
+        raise UserError(f"{loaded.run}: was imported without a text, so it has no validation split; give a text here")
     raise UserError(
         f"{loaded.run}: its training text is not in the cache; {command('train')} --resume --run {loaded.run} encodes it "
         "again if it is unchanged"

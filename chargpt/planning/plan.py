@@ -29,7 +29,7 @@ from chargpt.planning.teachers import (
     taught,
     warnings_about,
 )
-from chargpt.planning.time_model import TimeModel, at_least_measurable, describe_training, longest_run, steps_in
+from chargpt.planning.time_model import TimeModel, describe_training, long_enough, longest_run, steps_in
 from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.load import find_checkpoint
@@ -347,7 +347,7 @@ def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
     config = choice.settings.values
     config = dataclasses.replace(config, data=absolute_paths(config.data))
     if choice.seconds is not None:
-        return at_least_measurable(config, step=0, seconds=choice.seconds)
+        return long_enough(config, step=0, seconds=choice.seconds)
     most = longest_run(config, characters=len(corpus.train))
     return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=min(most, config.train.max_steps)))
 

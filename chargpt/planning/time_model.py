@@ -87,7 +87,7 @@ def longest_run(config: Config, *, characters: int) -> int:
     return steps_in(config.train.max_epochs, config, characters=characters) if config.train.max_epochs else MAX_STEPS
 
 
-def at_least_measurable(config: Config, *, step: int, seconds: float | None) -> Config:
+def long_enough(config: Config, *, step: int, seconds: float | None) -> Config:
     """With a time limit: a run long enough to measure the speed before the rate falls, whatever its preset says."""
     if seconds is None:
         return config

@@ -22,7 +22,7 @@ from chargpt.planning.teachers import (
     student_settings,
     teachers_of_stage,
 )
-from chargpt.planning.time_model import TimeModel, at_least_measurable
+from chargpt.planning.time_model import TimeModel, long_enough
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors
 from chargpt.runs.checkpoint_schema import Progress, SavedState
@@ -110,7 +110,7 @@ def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Ru
         check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
     seconds = seconds_of_stage(config, stage)
     config = settings.values
-    config = config if seconds is None else at_least_measurable(config, step=0, seconds=seconds)
+    config = config if seconds is None else long_enough(config, step=0, seconds=seconds)
     run.begin_stage(stage)
     torch.manual_seed(config.train.seed)
     first_step = before.progress.first_step + before.progress.step

@@ -11,7 +11,7 @@ from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import ignored
 from chargpt.planning.teachers import check_teachers, models_of, teachers_of_stage, warnings_about
-from chargpt.planning.time_model import at_least_measurable, longest_run, steps_in
+from chargpt.planning.time_model import long_enough, longest_run, steps_in
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint, run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
@@ -58,7 +58,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     seconds = saved.seconds_left if options.minutes is None else 60 * options.minutes
     if options.minutes is None and options.gives("train.max_steps"):
         seconds = None
-    config = at_least_measurable(config, step=checkpoint.step, seconds=seconds)
+    config = long_enough(config, step=checkpoint.step, seconds=seconds)
     teachers = teachers_of_stage(run.folder, saved.stage, config, digest_of_all=saved.environment.get("teachers"))
     notices += warnings_about(teachers, saved.fingerprint)
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
