@@ -431,7 +431,7 @@ def _described(best: Candidate, candidates: list[Candidate], text: Text, *, take
     if _is_expected(best.settings):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
-        last = f" of the last of {models_in_all(best.teachers)}, in {clock(takes)} for all" if best.teachers else ""
+        last = f" for the last of {models_in_all(best.teachers)}, which take {clock(takes)} together" if best.teachers else ""
         notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}){last}; {ngram}"))
     others = ", ".join(candidate.describe() for candidate in candidates if candidate.parameters != best.parameters)
     return [*notices, *[Notice("considered", others, "detail")] * bool(others)]
