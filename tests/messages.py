@@ -130,8 +130,10 @@ def messages(path: Path) -> Iterator[tuple[int, str, str]]:
     read: set[ast.AST] = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     read.update(part for node in ast.walk(tree) if isinstance(node, ast.Assert) for part in ast.walk(node))
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)] + [tree]:
+        if not (found := list(said(function))):
+            continue
         readers = [Reader(function, tree, first=True), Reader(function, tree, first=False)]
-        for kind, line, node in said(function):
+        for kind, line, node in found:
             if node not in read:
                 yield from ((line, kind, text) for text in dict.fromkeys(reader.shown(node) for reader in readers))
         read.update(*[reader.read for reader in readers])

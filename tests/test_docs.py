@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import docs_commands
+import messages
 import pytest
 from benchmarks import tables
 from PIL import Image
@@ -171,3 +172,12 @@ def test_the_commands_of_a_page_run_as_written(page, tmp_path):
     if page != ATTENTION:
         wrong = [(command.words, problem) for command, _, problem in docs_commands.run_page(page, tmp_path) if problem]
         assert not wrong
+
+
+def test_messages_are_found_whole_and_sound_native():
+    rows = [row for path in (ROOT / "chargpt" / "planning").glob("*.py") for row in messages.messages(path)]
+    said = {text for _, kind, text in rows if kind != "text"}
+    assert "--epochs: given together with train.max_steps, which sets the length as well; leave one out" in said
+    assert len(said) > 80
+    for phrase in ("from which on", "as far as", "of its own", "omit "):
+        assert not [text for text in said if phrase in text]
