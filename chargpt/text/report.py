@@ -68,9 +68,9 @@ def split_problems(corpus: Corpus) -> list[Words]:
         what = f"the lines are in alphabetical order, so the validation split is only {lines}"
         problems.append(Message(what, "; add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split"))
     if facts.shared > MAX_OVERLAP:
-        what = f"{facts.shared:.0%} of the validation split is lines of the training split, so the validation loss will be low"
-        fix = "remove them, or set data.val_text to another text"
-        problems.append(f"{what}: refrains are no fault; if these are copies, {fix}")
+        what = f"{facts.shared:.0%} of the validation split is lines of the training split, more than 20%"
+        fix = "remove the copies from the text, or set data.val_text to another text"
+        problems.append(f"{what}: the validation loss will be too low; {fix}")
     if not problems and corpus.other_split and facts.is_split_other:
         kind, split = "harder" if facts.is_split_harder else "easier", Option("data.split", corpus.other_split)
         what = f"the validation split is {kind} than the rest of the text"

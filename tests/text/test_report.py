@@ -130,7 +130,7 @@ def test_repeated_lines_and_lines_in_both_parts(load_string):
 def test_much_validation_text_in_the_training_text_is_a_warning(load_string):
     poem = [f"line number {n:04} of the poem" for n in range(100)]
     said = line(load_string("\n".join(poem + poem)), "warning")
-    assert said.startswith("97% of the validation split is lines of the training split, so") and "copies, remove" in said
+    assert said.startswith("97% of the validation split is lines of the training split, more than 20%") and "; remove" in said
     assert not any(
         "is lines of the training split" in str(text) for _, text, _ in examine(load_string("\n".join(poem + poem[:10])))
     )
