@@ -56,7 +56,7 @@ Numbers are decimal: `1000` or `1_000`, `0.001` or `1e-3`. A wrong key, type or 
 the key, what is allowed, and the nearest correct key.
 """
 VERBS_HEAD = """\
-# Commands and verbs
+# Commands
 
 `python tests/reference_pages.py` writes this page from the `--help` of each command.
 [training.md](../training.md), [sampling.md](../sampling.md), [insight.md](../insight.md) and

@@ -91,7 +91,7 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
     parser = _parser(
         command("train"),
         "[--run NAME] [--resume] [--open] [--dry-run] [--find-lr] [--verbose]",
-        "Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
+        "Train a character-level GPT on a text: yours, or without TEXT the language reference that comes with Python.",
     )
     add = parser.add_argument
     add("--run", action=_Once, metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
@@ -108,7 +108,7 @@ def parse_text_options(argv: Sequence[str]) -> TrainOptions:
     parser = _parser(
         command("text"),
         "",
-        "What a text is like, and what to expect of a model. --clean OUT: write it without page breaks and divided words.",
+        "Describe a text, and what to expect of a model. With --clean OUT, write it without page breaks and divided words.",
     )
     parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=True, verbose=True, open=False)
     return _parse(parser, argv)
