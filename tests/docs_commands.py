@@ -126,6 +126,7 @@ def make_texts(folder: Path) -> None:
         write(name, lines(60))
     for name in ("novels/b.txt", "poems/Keats/one.txt", "poems/Keats/two.txt", "poems/Blake/one.txt", "poems/Blake/two.txt"):
         write(name, lines(30))
+    write("my.txt", lines(120))
     write("old.txt", [*lines(60), "Caf\u00e9"], encoding="cp1252")
     write("start.txt", ["The sea"])
     write("src/a.py", [f"def {name.lower()}(x):\n    return x + {i}\n" for i, name in enumerate(names)])
@@ -174,7 +175,10 @@ def make_texts(folder: Path) -> None:
 
 
 def make_room(words: str, folder: Path) -> None:
-    """Remove the run that a command would make: the commands of a block are often alternatives."""
+    """Remove the run or the export that a command would make: the commands of a block are often alternatives."""
+    if exported := re.search(r"export (\S+) --to (\S+)$", words):
+        for path in folder.glob(f"{exported[1]}?{exported[2]}"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     if "--resume" in words or not re.search(r"train\.py|chargpt import", words):
         return
     given = re.search(r"--run (\S+)", words)
