@@ -179,7 +179,7 @@ def make_room(words: str, folder: Path) -> None:
     if exported := re.search(r"export (\S+) --to (\S+)$", words):
         for path in folder.glob(f"{exported[1]}?{exported[2]}"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    if "--resume" in words or not re.search(r"train\.py|chargpt import", words):
+    if re.search("--resume|--dry-run|--find-lr", words) or not re.search(r"train\.py|chargpt import", words):
         return
     given = re.search(r"--run (\S+)", words)
     text = re.search(r'train\.py +("[^"]+"|[^\s=]+)', words)
