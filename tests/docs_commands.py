@@ -49,6 +49,7 @@ SHORTER = {  # a part of a command: what stands for it, and why
     "--minutes 3\n": ("--minutes 0.3\n", "three minutes"),
     "minutes=10": ("minutes=0.2", "ten minutes"),
     "train.max_steps=8000": ("train.max_steps=3000", "minutes"),
+    "train.max_steps=500": ("train.max_steps=30", "a minute"),
     "python -m chargpt import DIR": ("python -m chargpt import ../gpt2-poems", "a name for the reader's own folder"),
 }
 TYPED = {"--interactive": "The sea\n/undo\nexit\n", "--chat": "Hello?\nexit\n"}  # a part of a command: what a person types
@@ -109,7 +110,7 @@ def as_run(command: Command) -> str:
 def make_texts(folder: Path) -> None:
     """Write small texts with the names that the pages use, as a reader would have them."""
     draw = random.Random(0)
-    words = "the sea and stone under a moving light keeps its own hours while rain falls on green hills and we sing".split()
+    words = "the calm sea and stone under a moving light keeps its own hours while rain falls on green hills and we sing".split()
     names = [
         a + b + c for a in ("An", "Be", "Ca", "Do", "El", "Fi") for b in ("na", "ri", "lo", "mu") for c in ("", "s", "n", "ta")
     ]
