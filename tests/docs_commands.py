@@ -60,6 +60,10 @@ PACKAGES = {  # a part of a command or of Python code: the package that it needs
     "partialsmiles": "partialsmiles",
     "check.py": "partialsmiles",
 }
+SAVED = {
+    "faker.providers": "names.py",
+    "import partialsmiles": "check.py",
+}  # a part of Python code: the file that the page names
 POEMS, FAMILY = "python train.py poems.txt", 'python train.py "WhatsApp Chat with Family.txt" --run family'
 NAMES = "python train.py names.csv --items name --label language"
 EXPORT = "python -m chargpt export poems --to hf ../gpt2-poems"
@@ -110,7 +114,9 @@ def as_run(command: Command) -> str:
 def make_texts(folder: Path) -> None:
     """Write small texts with the names that the pages use, as a reader would have them."""
     draw = random.Random(0)
-    words = "the calm sea and stone under a moving light keeps its own hours while rain falls on green hills and we sing".split()
+    words = (
+        "the calm sea and stone under a moving light keeps its own hours while rain falls on green hills and we sing".split()
+    )
     names = [
         a + b + c for a in ("An", "Be", "Ca", "Do", "El", "Fi") for b in ("na", "ri", "lo", "mu") for c in ("", "s", "n", "ta")
     ]
@@ -192,6 +198,8 @@ def run(command: Command, folder: Path) -> str:
     """Run a command in `folder`. Returns what it printed if it fails, else nothing."""
     words = as_run(command)
     make_room(words, folder)
+    for name in [name for part, name in SAVED.items() if part in command.words]:
+        (folder / name).write_text(command.words, encoding="utf-8")
     typed = "".join(text for part, text in TYPED.items() if part in words)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONUTF8": "1"}
     program = [sys.executable, "-c", words] if command.is_python else ["bash", "-o", "pipefail", "-c", words]
