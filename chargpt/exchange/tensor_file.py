@@ -74,7 +74,7 @@ def open_tensors(path: Path, *, most_numbers: int) -> TensorSource:
     with open(path, "rb") as file:
         header = int.from_bytes(file.read(8), "little")
     if header > HEADER_LIMIT:
-        raise UserError(f"{shown(path)}: a header of {header:,} bytes, more than that of any model that can be imported")
+        raise UserError(f"{shown(path)}: its header has {header:,} bytes, more than one model needs; export it again")
     try:
         tensors = safetensors.safe_open(path, framework="pt")
         entries = {name: (tensors.get_slice(name).get_shape(), partial(tensors.get_tensor, name)) for name in tensors.keys()}
@@ -92,4 +92,4 @@ def check_file(path: Path, *, most: int) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UserError(f"{shown(path)}: a link, or no regular file; copy the model's files themselves into a folder")
     if status.st_size > most:
-        raise UserError(f"{shown(path)}: {status.st_size:,} bytes, more than any model that can be imported ({most:,})")
+        raise UserError(f"{shown(path)}: {status.st_size:,} bytes, and at most {most:,} can be imported; use a smaller model")
