@@ -134,7 +134,7 @@ def read_items(
             notes.append(f"too frequent to validate, so for training alone: {names}{', ...' * (len(passed_over) > MAX_NAMED)}")
     train, val = ([line for line in lines if (item_of[line] in held_out) == (split == VAL)] for split in (TRAIN, VAL))
     if not train or not val:
-        raise UserError(f"{sources.label}: {plural(len(items), 'different item')}; give at least two, one for validation")
+        raise UserError(f"{sources.label}: {plural(len(items), 'different item')}; give two or more, so that one can validate")
     holds_newlines = any("\n" in line for line in lines)
     uses_separator = holds_newlines or SEPARATOR in ((tokenizer and tokenizer.characters) or known)
     if uses_separator:
