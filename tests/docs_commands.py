@@ -35,6 +35,7 @@ NOT_RUN = {  # the beginning of a command: why it is not run
     "chargpt": "needs the installed package; tests/test_wheel.py installs it",
     "python -m tensorboard.main": "a server, which does not end",
     "llama-completion": "needs llama.cpp",
+    "python -m chargpt remove": "deletes the runs of the page",
     "nvidia-smi": "needs a GPU",
     "python train.py shakespeare --minutes 5 --device cuda": "needs a GPU",
     "python sample.py first-gpu": "needs a GPU",

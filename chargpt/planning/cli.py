@@ -92,7 +92,7 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
     parser = _parser(
         command("train"),
         "[--run NAME] [--overwrite] [--resume] [--open] [--dry-run] [--find-lr] [--verbose]",
-        "Train a character-level GPT on a text. With no TEXT: on the language reference that comes with Python.",
+        "Train a character-level GPT on a text: yours, or without TEXT the language reference that comes with Python.",
     )
     add = parser.add_argument
     add("--run", action=_Once, metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")

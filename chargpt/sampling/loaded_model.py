@@ -431,7 +431,7 @@ class LoadedModel:
         ids, unknown = self.tokenizer.encode_known(_one_text("text", text))
         if unknown:  # without them, a row would belong to another character
             named = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
-            what = f"text: characters the model has not seen: {named}; remove them"
+            what = f"text: characters that the model has never seen: {named}; remove them"
             raise UnknownCharacters(what, characters=unknown)
         size = self.config.model.block_size
         if not 1 <= len(ids) <= size:

@@ -133,7 +133,7 @@ def read_items(
             notes.append(f"too frequent to validate, so for training alone: {names}{', ...' * (len(passed_over) > MAX_NAMED)}")
     train, val = ([item for item in items if (item.text in held_out) == (split == VAL)] for split in (TRAIN, VAL))
     if not train or not val:
-        raise UserError(f"{sources.label}: {plural(len(texts), 'different item')}; give two or more, so that one can validate")
+        raise UserError(f"{sources.label}: {plural(len(texts), 'different item')}; give at least two, one for validation")
     holds_newlines = any("\n" in item.text for item in items)
     uses_separator = holds_newlines or SEPARATOR in ((tokenizer and tokenizer.characters) or known)
     if uses_separator:

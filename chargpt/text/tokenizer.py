@@ -111,7 +111,7 @@ class Tokenizer:
         ]
         more = f" and {len(positions) - MAX_LISTED:,} more" if len(positions) > MAX_LISTED else ""
         listed = ", ".join(described)
-        what = f"{where}: characters the model has not seen: {listed}{more}; "
+        what = f"{where}: characters that the model has never seen: {listed}{more}; "
         return UnknownCharacters(what, what_to_do, characters="".join(positions))
 
     def settings(self, config: DataConfig) -> DataConfig:

@@ -140,7 +140,7 @@ def test_hostile_settings_of_a_checkpoint_are_one_line(root, nanogpt):
 
 def test_a_text_with_other_characters_is_one_line(tmp_path, root, nanogpt):
     (tmp_path / "other.txt").write_text("中文" * 500)
-    with pytest.raises(UserError, match="the model has not seen"):
+    with pytest.raises(UserError, match="the model has never seen"):
         save(read_nanogpt(nanogpt[2], meta=None), root, [tmp_path / "other.txt"])
     assert not (root / "checkpoints" / "new").exists()
 

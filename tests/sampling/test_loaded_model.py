@@ -111,7 +111,7 @@ def test_what_cannot_be_scored_is_named(model):
         model.logits("")
     with pytest.raises(ValueError, match="block_size"):
         model.logits("a" * 17)
-    with pytest.raises(ValueError, match="not seen"):
+    with pytest.raises(ValueError, match="never seen"):
         model.score("aÉ")
     with pytest.raises(ValueError, match="top_k"):
         model.generate(top_k=-1)
@@ -242,8 +242,8 @@ def test_characters_that_the_model_does_not_know_can_be_skipped(model):
         (lambda model: model.generate(ban=b"a"), "ban=b'a': use a str"),
         (lambda model: model.generate(5), "prompt=5: use a str, or a list of str"),
         (lambda model: model.generate(["a", None]), r"prompt\[1\]=None: use a str"),
-        (lambda model: model.generate("É"), "prompt: characters the model has not seen: .* unknown='skip'$"),
-        (lambda model: model.score(["ab", "aÉ"]), r"text\[1\]: characters the model has not seen: .* unknown='skip'$"),
+        (lambda model: model.generate("É"), "prompt: characters that the model has never seen: .* unknown='skip'$"),
+        (lambda model: model.score(["ab", "aÉ"]), r"text\[1\]: characters that the model has never seen: .* unknown='skip'$"),
         (lambda model: model.next(["ab"]), r"prompt=\['ab'\]: use one str"),
         (lambda model: model.stream(["ab"]), r"prompt=\['ab'\]: use one str"),
         (lambda model: model.stream(top_k=-1), "top_k=-1: use a whole number"),
@@ -256,7 +256,7 @@ def test_characters_that_the_model_does_not_know_can_be_skipped(model):
         (lambda model: model.score("ab", stride=17), "stride=17: use at most the context, 16"),
         (lambda model: model.score("ab", unknown="no"), "unknown='no': use one of error, skip"),
         (lambda model: model.logits(["ab"]), r"text=\['ab'\]: use one str"),
-        (lambda model: model.attention("É"), "text: characters the model has not seen: .*; remove them$"),
+        (lambda model: model.attention("É"), "text: characters that the model has never seen: .*; remove them$"),
         (lambda model: chargpt.load(model.path, device="gpu"), "device='gpu': use auto, cpu, cuda"),
         (lambda model: chargpt.load(model.path, device=5), "device=5: use auto, cpu, cuda"),
         (lambda model: chargpt.load(model.path, device="cuda:99"), "device='cuda:99': torch sees .*; use device='cpu'"),

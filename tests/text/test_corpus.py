@@ -104,7 +104,7 @@ def test_a_text_edited_during_a_run_does_not_touch_the_run_but_its_resumption(lo
     corpus = load(path)
     path.write_text("THE SEA AND THE STORE")
     assert text_of(corpus) == "the sea and the stone"
-    with pytest.raises(UnknownCharacters, match="text.txt: characters the model has not seen: 'A'"):
+    with pytest.raises(UnknownCharacters, match="text.txt: characters that the model has never seen: 'A'"):
         load(path, tokenizer=corpus.tokenizer)
     path.write_text("the stone and the sea")
     assert load(path, tokenizer=corpus.tokenizer).fingerprint != corpus.fingerprint

@@ -164,7 +164,7 @@ HOSTILE = {
     ),
     "NUL": ("a.txt", "ann\nb\0b\n", {"items": "line"}, ["line 2", "U+0000", "remove it"]),
     "the separator": ("a.txt", "ann\nb\x1eb\n", {"items": "line"}, ["line 2", "U+001E", "remove it"]),
-    "one item": ("a.txt", "ann\nann\n", {"items": "line"}, ["1 different item", "two or more"]),
+    "one item": ("a.txt", "ann\nann\n", {"items": "line"}, ["1 different item", "at least two"]),
     "a million labels": (
         "a.csv",
         "id,name\n" + "".join(f"{i},ann\n" for i in range(20_000)),
