@@ -28,7 +28,7 @@ def test_alone_it_shows_five_commands_as_they_are_typed(capsys, installed):
 def test_every_alias_of_a_verb_leads_to_one():
     for word, verb in ALIASES.items():
         assert word not in VERBS and (verb.split()[0] in VERBS or verb in ("--version", "--help"))
-    with pytest.raises(UserError, match=r"^delete: no such verb; did you mean remove\?$"):
+    with pytest.raises(UserError, match=r"^delete: no such command; did you mean remove\?$"):
         main(["delete"])
 
 

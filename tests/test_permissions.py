@@ -78,7 +78,10 @@ def test_what_may_not_be_read_or_written_is_one_line(run, folder):
     assert is_one_line(run("train", "closed/x.txt", *WORDS, *place), "closed/x.txt: Permission denied")
     assert is_one_line(run("train", "sea.txt", "--config", "secret.txt", *place), "secret.txt: Permission denied")
     no_cache = ["--run", folder / "mine/run", f"data.cache={folder}/theirs/cache"]
-    assert is_one_line(run("train", "sea.txt", *WORDS, *no_cache), "theirs/cache: Permission denied; name a folder")
+    assert is_one_line(
+        run("train", "sea.txt", *WORDS, *no_cache),
+        "theirs/cache: Permission denied; free some space there, or name another folder",
+    )
     no_run = ["--run", folder / "theirs/run", f"data.cache={folder}/mine/cache"]
     assert is_one_line(run("train", "sea.txt", *WORDS, *no_run), "theirs/run: Permission denied")
     assert not (folder / "mine/run").exists()

@@ -32,7 +32,7 @@ def test_a_checkout_has_its_own_runs_and_presets_and_an_installed_package_the_fo
 
 def test_a_verb_is_called_by_the_path_of_the_package_from_another_folder(tmp_path):
     done = subprocess.run([sys.executable, ROOT / "chargpt", "list"], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "error: list: no such verb; did you mean runs?\n")
+    assert (done.returncode, done.stderr) == (2, "error: list: no such command; did you mean runs?\n")
 
 
 def test_the_cache_folder_follows_the_rules_of_each_system(tmp_path, monkeypatch):

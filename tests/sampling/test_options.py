@@ -24,7 +24,7 @@ def test_escapes_in_a_stop_text_are_those_of_a_separator(typed, meant):
 
 
 def test_a_match_may_begin_at_any_line_of_an_item():
-    match = parse_options(["--match", "^M:6/8$"]).match
+    match = parse_options(["--match", "^M:6/8$"]).wanted.match
     assert match.search("X:1\nM:6/8\nK:G") and not match.search("X:1 M:6/8")
 
 
