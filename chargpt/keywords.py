@@ -1,5 +1,7 @@
 """A wrong keyword of a function of the library is a TypeError that names the right one."""
 
+import functools
+
 TYPE_CHECKING = False  # as in typing, whose import takes time
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -14,6 +16,7 @@ def named(function: "F") -> "F":
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     known = [*own, *(record.__args__[0].__annotations__ if record else ())]
 
+    @functools.wraps(function)
     def call(*given: "Any", **keywords: "Any") -> "Any":
         for name in keywords:
             if name not in known:
@@ -21,9 +24,6 @@ def named(function: "F") -> "F":
                 raise TypeError(f"{what}; {right_name(name, [name for name in known if name != 'self'])}")
         return function(*given, **keywords)
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
-        setattr(call, name, getattr(function, name))
-    vars(call)["__wrapped__"] = function  # for inspect.signature
     return call  # type: ignore[return-value]
 
 
