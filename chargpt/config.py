@@ -99,6 +99,8 @@ class OptimConfig:
     final_fraction: float = 0.0
     # with linear: the fraction of the run, at its end, in which the rate falls
     decay_fraction: float = 0.5
+    # the fraction of the run, at its end, whose mean weights replace those of the last step (arXiv 1803.05407); 0: none
+    average_fraction: float = 0.0
     # the program sets it: the step at which --minutes last changed the length, and how much of the decay was over then
     replanned: tuple[float, float] = (0.0, 0.0)
 
@@ -112,6 +114,7 @@ class OptimConfig:
         _require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "a whole number of 0 or more")
         _require(0 <= self.final_fraction <= 1, "final_fraction", self.final_fraction, "a number from 0 to 1")
         _require(0 <= self.decay_fraction <= 1, "decay_fraction", self.decay_fraction, "a number from 0 to 1")
+        _require(0 <= self.average_fraction <= 1, "average_fraction", self.average_fraction, "a number from 0 to 1")
         ok = 0 <= self.replanned[0] <= 10**12 and 0 <= self.replanned[1] <= 1
         _require(ok, "replanned", list(self.replanned), "a step and a number from 0 to 1")
 

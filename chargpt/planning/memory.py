@@ -17,8 +17,8 @@ KEPT_PER_CHANNEL = 29
 KEPT_PER_LOGIT = 5
 # Bytes for each parameter: weights, gradient and two of the optimizer, in float32.
 BYTES_PER_PARAMETER = 16
-# With `optim.start_decay`: the weights with which the run began.
-BYTES_OF_FIRST_WEIGHTS = 4
+# With `optim.start_decay`, the weights with which the run began, and with `optim.average_fraction`, the mean of several steps.
+BYTES_OF_KEPT_WEIGHTS = 4
 # Gradients that steps compiled from C keep at most, in float32: one for each part of the batch. They pack each matrix twice.
 PARTS_OF_BATCH = 8
 
@@ -42,7 +42,7 @@ def memory_needed(
 
 
 def _bytes_per_parameter(config: Config) -> int:
-    return BYTES_PER_PARAMETER + BYTES_OF_FIRST_WEIGHTS * bool(config.optim.start_decay)
+    return BYTES_PER_PARAMETER + BYTES_OF_KEPT_WEIGHTS * (bool(config.optim.start_decay) + bool(config.optim.average_fraction))
 
 
 def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_machine: int = 1, has_begun: bool = False) -> None:

@@ -119,8 +119,8 @@ def keep_teachers(teachers: Sequence[Teacher], run: Path) -> None:
 
 def taught(settings: Settings) -> Settings:
     """`settings` for a model with teachers, without what keeps a model from memorising a text that it learns from alone."""
-    decay = min(settings.values.optim.weight_decay, STUDENT_DECAY)
-    return settings.choose("it learns from other models", model={"dropout": 0.0}, optim={"weight_decay": decay})
+    optim = {"weight_decay": min(settings.values.optim.weight_decay, STUDENT_DECAY), "average_fraction": 0.0}
+    return settings.choose("it learns from other models", model={"dropout": 0.0}, optim=optim)
 
 
 def student_settings(settings: Settings) -> Settings:

@@ -31,6 +31,8 @@ PLACES = ("cache", "val_text")  # of section data
 ONCE = "it cannot be read again"
 # A resumed run may not change these: they decide the model, or which text a step reads.
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.start", "optim.name")
+# Settings that such a run can change, but not to 0 or from it: the optimizer's state has weights for them.
+SWITCHES = ("optim.start_decay", "optim.average_fraction")
 
 
 def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
@@ -170,13 +172,11 @@ def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Setting
         config = dataclasses.replace(config, data=absolute_paths(config.data))
     if config.train.max_steps < checkpoint.step:
         raise UserError(f"train.max_steps: {config.train.max_steps:,} given, but {checkpoint.step:,} were taken; use more")
-    if bool(saved.optim.start_decay) != bool(config.optim.start_decay):
-        what = f"optim.start_decay: {saved.optim.start_decay:g} -> {config.optim.start_decay:g}: cannot be switched on or off"
-        raise UserError(f"{what} in a run that has begun; start a new one with ", Option("run", "NAME"))
     for change in difference(saved, config):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
         fixed = (*FIXED, "train.teachers") if checkpoint.state.stage > 1 else FIXED
-        if change.key.startswith(fixed) and not is_place:
+        is_switched = change.key in SWITCHES and bool(change.old) != bool(change.new)
+        if (change.key.startswith(fixed) and not is_place) or is_switched:
             what = f"{change}: cannot change in a run that has begun; start a new one with "
             raise UserError(what, Option("run", "NAME"))
         if options.minutes is None or change.key != "train.max_steps":

@@ -3,7 +3,7 @@
 An optimizer updates the vector of a `FlatWeights` from its gradient. It has a method `step`, its state as `states`, and
 `rehearse()` if an update has large matrix products. A new one is a class with these, an entry in `OPTIMIZERS` of
 optimizer_kinds.py, and its name among the types of `OptimConfig.name`. planning/memory.py expects two vectors of state
-(BYTES_PER_PARAMETER), and with `optim.start_decay` a third one.
+(BYTES_PER_PARAMETER), and one more for each of `optim.start_decay` and `optim.average_fraction`.
 """
 
 import math
@@ -55,9 +55,10 @@ class Optimizer:
     def _zeros(self, quantity: str, span: slice) -> State:
         return State(quantity, span, torch.zeros_like(self._weights.vector[span]))
 
-    def _first(self, span: slice) -> State:
-        """The weights with which the run begins: those of now, until `load` brings back others."""
-        return State("start", span, self._weights.vector[span].clone())
+    def _copies(self, config: OptimConfig, span: slice) -> list[State]:
+        """Copies of the weights of now, until `load` brings back others: the first ones, and a mean of several steps."""
+        wanted = {"start": config.start_decay, "average": config.average_fraction}
+        return [State(quantity, span, self._weights.vector[span].clone()) for quantity in wanted if wanted[quantity]]
 
     def _decay_to(self, first: State, amount: float | Tensor) -> None:
         """Move the weights of `first` by this share of their distance from what they were (L2-SP, arXiv 1802.01483).
@@ -70,6 +71,18 @@ class Optimizer:
     def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
         """One update at learning rate `rate`. On a GPU, `skips` is 1 where it must change nothing, and 0 otherwise."""
         raise NotImplementedError
+
+    def average(self, share: float) -> None:
+        """Move the mean of the weights, if there is one, by this share of its distance from those of now."""
+        for quantity, span, vector in self.states:
+            if quantity == "average":
+                vector.lerp_(self._weights.vector[span], share)
+
+    def take_average(self) -> None:
+        """Replace the weights by their mean, if there is one."""
+        for quantity, span, vector in self.states:
+            if quantity == "average":
+                self._weights.vector[span] = vector
 
     def rescale(self, overflows: Tensor) -> None:
         """Halve the scale of the loss if the gradient `overflows` (1), or double it after DOUBLED_AFTER steps without (0)."""
@@ -123,7 +136,8 @@ class AdamW(Optimizer):
         self._betas, self._start, self._start_decay = config.betas, start, config.start_decay
         span, decayed = slice(start, len(weights.vector)), weights.of_kind(EMBEDDING).stop  # norms and biases come last
         self.states = [self._zeros(name, span) for name in ("exp_avg", "exp_avg_sq")]
-        self.states += [self._first(span)] if config.start_decay else []
+        self._kept = self._copies(config, span)
+        self.states += self._kept
         ranges = [(start, decayed, config.weight_decay), (max(start, decayed), span.stop, 0.0)]
         self._ranges = [(first, stop, decay) for first, stop, decay in ranges if first < stop]
 
@@ -133,7 +147,7 @@ class AdamW(Optimizer):
         vector, gradient, offset, (beta1, beta2) = self._weights.vector, self._weights.gradient, self._start, self._betas
         exp_avg, exp_avg_sq = self.states[0].vector, self.states[1].vector
         if self._start_decay:
-            self._decay_to(self.states[2], rate * self._start_decay * _kept(skips))
+            self._decay_to(self._kept[0], rate * self._start_decay * _kept(skips))
         for first, stop, decay in self._ranges:
             adamw(
                 [vector[first:stop]],
@@ -171,14 +185,15 @@ class Muon(Optimizer):
         stacks = [(weights.of_kind(kind), rows, columns) for kind, rows, columns in kinds]
         self._stacks = [stack for stack in stacks if stack[0].start < stack[0].stop]
         self._momentum = self._zeros("momentum", matrices)
-        self.states = [*self._adamw.states, self._momentum, *([self._first(matrices)] if config.start_decay else [])]
+        self._kept = self._copies(config, matrices)
+        self.states = [*self._adamw.states, self._momentum, *self._kept]
 
     @torch.no_grad()
     def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
         self._adamw.step(rate, skips)
         kept = _kept(skips)
         if self._start_decay:
-            self._decay_to(self.states[-1], rate * self._start_decay * kept)
+            self._decay_to(self._kept[0], rate * self._start_decay * kept)
         gradient, momentum = self._weights.gradient[self._momentum.span], self._momentum.vector
         if skips is not None:
             gradient.masked_fill_(skips.bool(), 0.0)

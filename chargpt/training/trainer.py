@@ -163,12 +163,27 @@ class Trainer:
         rate = self.rate_of(step)
         if step in progress.skipped:
             progress.step, self._last = step + 1, Step(0.0, 0.0, rate)
+            self._average()
             return
         with self.group.summing(self.weights.summed):
             self._in_memory(functools.partial(self._compute_gradient, step))
         self._update(step, rate)
         progress.step += 1
         progress.loss_count += 1
+        self._average()
+
+    def _average(self) -> None:
+        """Count the weights of now in the mean of the last part of the run, which replaces them at its end."""
+        step, max_steps, fraction = self.progress.step, self.config.train.max_steps, self.config.optim.average_fraction
+        if fraction:
+            self.optimizer.average(1 / max(1.0, step - (1 - fraction) * max_steps))
+            self._end()
+
+    def _end(self) -> None:
+        """If no step is left, replace the weights by their mean."""
+        if self.progress.step >= self.config.train.max_steps:
+            self.optimizer.take_average()
+            self.weights.refresh()
 
     def report(self) -> Step:
         """What the last step reports. Raises NotFinite for the first step since the last call that was not finite."""
@@ -320,6 +335,7 @@ class Trainer:
             train=dataclasses.replace(config.train, max_steps=max_steps, min_evaluations=min_evaluations),
             optim=replanned(config.optim, step=step, before=before, after=max_steps),
         )
+        self._end()
 
     def check_weights(self) -> None:
         """Raise NotFinite if a step, or a weight, is not finite: such weights must not be saved."""

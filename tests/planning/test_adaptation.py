@@ -187,7 +187,7 @@ def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
 
 
 def test_the_pull_of_a_run_that_has_begun_cannot_come_or_go(start):
-    with pytest.raises(UserError, match="optim.start_decay: 0 -> 5: .* start a new one with --run NAME"):
+    with pytest.raises(UserError, match="optim.start_decay: 0.0 -> 5.0: .* start a new one with --run NAME"):
         train.main(["--resume", "--run", str(start), "train.max_steps=70", "optim.start_decay=5"])
 
 

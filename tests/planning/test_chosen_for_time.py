@@ -29,6 +29,7 @@ from chargpt.planning.chosen_for_time import (
     training_speed,
 )
 from chargpt.planning.law import (
+    AVERAGED,
     ENOUGH_EPOCHS,
     MAX_EPOCHS,
     MOST_IN_STEP_MEDIUM,
@@ -362,6 +363,7 @@ def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regulariza
     assert student.model.block_size == 48 < alone.model.block_size
     assert student.model.dropout == 0 < alone.model.dropout
     assert student.optim.weight_decay == STUDENT_DECAY < alone.optim.weight_decay
+    assert student.optim.average_fraction == 0 < alone.optim.average_fraction
     assert taught(given("optim.weight_decay=0.9", "model.dropout=0.2")).values.optim.weight_decay == 0.9
 
 
@@ -370,6 +372,12 @@ def test_a_run_that_repeats_its_text_ends_early_if_it_memorises_it(corpora, stea
     assert choice_for(corpora[3000]).config.train.patience == 3
     assert choice_for(corpora[100_000], "model.n_layer=1", seconds=5.0).config.train.patience == 0
     assert choice_for(corpora[3000], "train.patience=7").config.train.patience == 7
+
+
+def test_a_run_that_sees_its_text_often_ends_with_mean_weights(corpora, steady):
+    assert choice_for(corpora[3000]).config.optim.average_fraction == AVERAGED
+    assert choice_for(corpora[100_000], "model.n_layer=1", seconds=5.0).config.optim.average_fraction == 0
+    assert choice_for(corpora[3000], "optim.average_fraction=0").config.optim.average_fraction == 0
 
 
 def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(corpora, steady):

@@ -125,15 +125,15 @@ def test_steps_by_the_kernel_are_those_of_torch(native, taught):
 @pytest.mark.parametrize("name", ["adamw", "muon", "by the kernel"])
 def test_a_loaded_state_continues_to_the_same_bits(name, request):
     is_native = name == "by the kernel"
-    optim = CONFIG.optim if is_native else dataclasses.replace(CONFIG.optim, name=name)
-    config = request.getfixturevalue("native") if is_native else dataclasses.replace(CONFIG, optim=optim)
+    optim = dataclasses.replace(CONFIG.optim, name="adamw" if is_native else name, average_fraction=0.75)
+    config = dataclasses.replace(request.getfixturevalue("native") if is_native else CONFIG, optim=optim)
     whole, stopped = make_trainer(config), make_trainer(config)
     for _ in range(7):
         whole.step(), stopped.step()
     state, resumed = copy.deepcopy(stopped.state()), make_trainer(config)
     resumed.load(state)
     resumed.rehearse()
-    assert [whole.step() for _ in range(5)] == [resumed.step() for _ in range(5)]
+    assert [whole.step() for _ in range(13)] == [resumed.step() for _ in range(13)]
     assert torch.equal(whole.weights.vector, resumed.weights.vector) and whole.progress == resumed.progress
 
 
@@ -196,6 +196,31 @@ def test_a_skipped_step_changes_nothing_and_halves_the_rate_of_all():
     trainer.step()
     assert torch.equal(before, trainer.weights.vector) and trainer.progress.step == 1 and trainer.progress.loss_count == 0
     assert trainer.step().rate == learning_rate(1, CONFIG.optim, max_steps=20) / 2
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize(
+    ("fraction", "stop", "skipped", "counted"),
+    [(0.0, 20, [], 1), (0.25, 20, [], 5), (1.0, 20, [], 20), (0.01, 20, [], 1), (0.25, 16, [], 1), (0.25, 20, [19], 5)],
+)
+def test_a_run_ends_with_the_mean_of_its_last_weights(name, precision, fraction, stop, skipped, counted):
+    """Also if it is shortened to the steps that it has taken, and if its last batch is skipped."""
+    optim = dataclasses.replace(CONFIG.optim, name=name, average_fraction=fraction)
+    runtime = dataclasses.replace(CONFIG.runtime, precision=precision)
+    averaged = make_trainer(dataclasses.replace(CONFIG, optim=optim, runtime=runtime))
+    plain = make_trainer(dataclasses.replace(CONFIG, optim=dataclasses.replace(optim, average_fraction=0.0), runtime=runtime))
+    averaged.progress.skipped, plain.progress.skipped, vectors = skipped.copy(), skipped.copy(), []
+    for _ in range(stop):
+        averaged.step(), plain.step()
+        vectors.append(plain.weights.vector.clone())
+    if stop < 20:
+        assert torch.equal(averaged.weights.vector, vectors[-1])
+        averaged.set_length(stop, min_evaluations=0)
+    mean = torch.stack(vectors[-counted:]).mean(0)
+    torch.testing.assert_close(averaged.weights.vector, mean, rtol=1e-5, atol=1e-6)
+    weights = averaged.weights
+    assert averaged.is_finished and torch.equal(weights.computing, weights.vector.to(weights.precision))
 
 
 def test_the_length_is_the_only_setting_that_changes():
