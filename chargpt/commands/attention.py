@@ -75,7 +75,7 @@ def write_page(options: Namespace) -> None:
     facts = measure_heads(weights, characters)
     content = attention_page(weights, characters, facts, about=loaded.describe(), place=place)
     if options.out.exists():
-        log(f"{shown(options.out)}: replaces an older page; --out gives the page another name")
+        log(f"{shown(options.out)}: written over an older page; to keep both next time, add --out FILE")
     publish_page(options.out, content)
     seconds = time.monotonic() - started
     log(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB in {seconds:.1f} s")

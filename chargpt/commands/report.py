@@ -54,7 +54,7 @@ def write_report(options: Namespace) -> None:
         log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")
     content, path = report_page(runs), options.out or Path(ONE if len(runs) == 1 else SEVERAL)
     if path.exists():
-        log(f"{shown(path)}: replaces an older page; --out gives the page another name")
+        log(f"{shown(path)}: written over an older page; to keep both next time, add --out FILE")
     publish_page(path, content)
     log(f"{len(content.encode()) / 1e6:.2f} MB")
     print(one_line(shown(path)))

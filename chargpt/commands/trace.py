@@ -111,7 +111,7 @@ def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *
     start = loaded.config.train.start
     if not start.startswith(RUN):
         return None
-    problem = f"copies of the text of {one_line(start)}, with which this run began, are not searched for"
+    problem = f"this run began with {one_line(start)}, and copies of its text cannot be found"
     try:
         state = find_checkpoint(str(loaded.path.resolve().parent.with_name(start.removeprefix(RUN))), project_root())[0].state
     except UserError as error:

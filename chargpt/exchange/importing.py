@@ -141,7 +141,7 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
         raise UserError("train.start: an imported run begins with the imported weights; leave it out")
     if dataclasses.replace(config.model, dropout=fixed.model.dropout) != fixed.model:
         raise UserError(
-            "command line: the shape is that of the imported model; of the model settings, change only model.dropout"
+            "command line: the imported model fixes its own size; of its settings, only model.dropout can be changed"
         )
     return dataclasses.replace(config, data=absolute_paths(config.data))
 

@@ -83,6 +83,6 @@ def check_file(path: Path, *, most: int) -> None:
     except OSError as error:
         raise UserError(f"{shown(path)}: {error.strerror}; give the folder of a model") from None
     if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{shown(path)}: a link, or no regular file; copy the model's files themselves into a folder")
+        raise UserError(f"{shown(path)}: a link or a special file, which is not read; copy the model's own files into a folder")
     if status.st_size > most:
         raise UserError(f"{shown(path)}: {status.st_size:,} bytes, and at most {most:,} can be imported; use a smaller model")

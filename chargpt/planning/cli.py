@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chargpt.config import COMMAND_LINE, Config, FromCommandLine, Tree, elsewhere, typed_values
-from chargpt.errors import Command, Given, Option, UserError, join, resuming
+from chargpt.errors import Given, Option, UserError, join, resuming
 from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, number
 
@@ -261,8 +261,7 @@ def check_options(options: TrainOptions) -> None:
     if options.dry_run and (options.resume or options.find_lr):
         raise UserError("--dry-run: describes a new run; leave out --resume and --find-lr")
     if options.start is not None and options.init_from is not None:
-        together = (Option("start", options.start), Option("init_from", options.init_from))
-        raise UserError(Option("start"), ": given together, ", Command("", *together), "; leave one out")
+        raise UserError(Option("start", options.start), ": given together with ", Option("init_from"), "; leave one out")
     if options.gives("train.start"):
         raise UserError("train.start: set by ", Option("start"), " and ", Option("init_from"), "; use one of them")
     of_new = {name: getattr(options, name) for name in ("config", "start", "init_from", "vocab_from", "overwrite")}

@@ -426,5 +426,5 @@ def _about_shape(settings: Settings) -> list[Notice]:
     if not given or not open_:
         return []
     also = [Option(f"model.{name}", getattr(settings.values.model, name)) for name in open_]
-    fix = " follow the speed of this machine; to compare runs, give them too"
-    return [Notice("note", Message(f"{', '.join(given)} given; ", Command("", *also), fix))]
+    fix = " chosen for the speed of this machine, and elsewhere perhaps not; to compare runs, set all of them"
+    return [Notice("note", Message(f"{', '.join(given)} set by you, and ", Command("", *also), fix))]

@@ -337,7 +337,7 @@ def _check_same(found: Mapping[str, str], expected: Mapping[str, str], *, where:
     ]
     if different:
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        raise CheckpointError(f"{where}: does not fit the model: {', '.join(different[:3])}{more}")
+        raise CheckpointError(f"{where}: its tensors do not fit the model: {', '.join(different[:3])}{more}")
 
 
 def _order(path: Path) -> tuple[int, int]:
@@ -430,7 +430,7 @@ def _read_state(path: Path) -> tuple[SavedState, dict[str, Any]]:
     try:
         state = SavedState.from_json(document.get("state"), written_as=document.get("format"))
     except Exception as error:  # any kind of invalid state is reported in the same way
-        raise CheckpointError(f"{shown(path)}: not the state of a run ({str(error):.200})") from error
+        raise CheckpointError(f"{shown(path)}: damaged, or written by another program ({str(error):.200})") from error
     if not isinstance(document.get("files"), dict):
         raise CheckpointError(f"{shown(path)}: names no files")
     return state, document["files"]

@@ -364,7 +364,9 @@ def seal(document: dict[str, Any], path: Path) -> bytes:
     """The content of a sealed file. Raises CheckpointError, naming `path`, when it is too large to be read again."""
     body = json.dumps(document, indent=1, allow_nan=False).encode()[2:] + b"\n"  # the first line holds the opening brace
     if len(body) > JSON_LIMIT:
-        raise CheckpointError(f"{shown(path)}: {len(body):,} bytes of JSON, more than {JSON_LIMIT:,}; use a smaller vocabulary")
+        raise CheckpointError(
+            f"{shown(path)}: its settings and characters take {len(body):,} bytes, more than {JSON_LIMIT:,}; set data.max_vocab"
+        )
     return _first_line(body) + body
 
 

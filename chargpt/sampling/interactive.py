@@ -70,8 +70,8 @@ def chat_of(options: SampleOptions, loaded: LoadedModel, corpus: "Corpus | None"
     listed = ", ".join(f"{shell_word(name)} ({counts[name]:,} lines)" for name in names[:MAX_NAMED])
     for option, name in given.items():
         if name is None:
-            what = f"names in the text are {listed}" if names else "its training text has no known names"
-            raise UserError(f"--chat: {option} is not given; add --as NAME --with NAME; {what}")
+            what = f"the training text has {listed}" if names else "no names of speakers were found in the training text"
+            raise UserError(f"--chat: {option} is not given, and {what}; add --as YOUR_NAME --with OTHER_NAME")
         if names and name not in counts:
             close = difflib.get_close_matches(name, names, n=1)
             raise UserError(f"{option}: {name!r} given, but ", f"did you mean {close[0]}?" if close else f"use one of {listed}")

@@ -24,7 +24,7 @@ def read_prompt(text: str, file: str | None) -> str:
     except OSError as error:
         raise UserError(f"{name}: {error.strerror}; give a text file, or - for standard input") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{name}: byte {error.start} is not UTF-8; save it as UTF-8") from None
+        raise UserError(f"{name}: byte {error.start} is not UTF-8; convert the text to UTF-8") from None
 
 
 def encode_prompt(text: str, tokenizer: Tokenizer, *, unknown: str) -> list[int]:

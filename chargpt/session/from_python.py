@@ -160,7 +160,7 @@ def _check_types(options: Mapping[str, object], settings: object) -> None:
             raise UserError(f"{name}={value!r}: use a name or a path")
     teacher = options.get("teacher") or ()
     if not all(isinstance(run, (str, os.PathLike)) for run in (teacher if isinstance(teacher, (list, tuple)) else [teacher])):
-        raise UserError(f"teacher={teacher!r}: use the name or the path of a run, or a list of them")
+        raise UserError(f"teacher={teacher!r}: not a name; use the name or the path of a run, or a list of them")
     if not isinstance(start := options.get("start"), (str, type(None))):
         raise UserError(f"start={start!r}: use the name of a start, such as 'english'")
     if not isinstance(device := options.get("device"), (str, type(None))):
@@ -173,13 +173,13 @@ def _texts(text: PathLike | Sequence[PathLike] | None) -> list[str]:
     """TEXT of train.py. Raises UserError for what is not a path."""
     given = [] if text is None else [text] if isinstance(text, (str, os.PathLike)) else text
     if not isinstance(given, Sequence) or isinstance(given, bytes):
-        raise UserError(f"text={text!r}: use the path of a file or folder, or a list of paths")
+        raise UserError(f"text={text!r}: not a path; use the path of a file or folder, or a list of paths")
     if text is not None and not given:
         raise UserError(f"text={text!r}: no text in the list; give a path or more, or leave out text to train on {DEFAULT}")
     texts = []
     for one in given:
         if not isinstance(one, (str, os.PathLike)):
-            raise UserError(f"text={one!r}: use the path of a file or folder, or a list of paths")
+            raise UserError(f"text={one!r}: not a path; use the path of a file or folder, or a list of paths")
         path = os.fspath(one)
         if "\n" in path and not os.path.exists(path):
             raise UserError("text: this is a text, not a path; write it to a file, and give the name of the file")

@@ -145,7 +145,9 @@ def _kept_corpus(
     name = "standard input" if read[:1] == ["-"] else shown([*gone, *read, DEFAULT][0])
     for settings in (data, state.config.data):
         if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint):
-            again = Message(f"{name}: {problem}; the run goes on with the text that it began with; for another one, use ", anew)
+            again = Message(
+                f"{name}: {problem}; the run goes on with the text that it began with; to train on another text, use ", anew
+            )
             return kept, [] if problem == ONCE else [Notice("warning", again)]
     if gone:
         moved = Command("", Option("resume", True), Option("run", run), *(places[text] for text in gone))

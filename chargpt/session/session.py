@@ -315,7 +315,9 @@ class Session:
                 for problem in problems:
                     journal.notice("warning", problem)
                 if run.saved_again and run.checkpoint is not None:
-                    journal.notice("saved", f"{run.checkpoint.name}, because step {progress.step:,} has a checkpoint already")
+                    journal.notice(
+                        "saved", f"as {run.checkpoint.name}: there was already a checkpoint of step {progress.step:,}"
+                    )
                 trainer.group.note_save()
         self.saved = state
 

@@ -101,7 +101,7 @@ def describe_stage(config: Config, stage: int) -> list[Notice]:
     if not name:
         return []
     if stage <= teachers:
-        return [Notice("stage", f"{name}, with seed {config.train.seed}; the last one will learn from it")]
+        return [Notice("stage", f"{name}, with seed {config.train.seed}; the final model will learn from it")]
     whom = "the one before it" if teachers == 1 else f"the {teachers} before it"
     own = f"weight decay {config.optim.weight_decay:g}, dropout {config.model.dropout:g} and seed {config.train.seed}"
     return [Notice("stage", f"{name} learns from {whom} as well as from the text, with {own}")]

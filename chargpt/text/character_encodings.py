@@ -105,7 +105,7 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
         what = f"{where}, but half of a surrogate pair, as CESU-8 has them; convert the file to UTF-8, or set "
         return UserError(what, Option("data.vocabulary", "bytes"))
     if encoding == "utf-8" and (damage := _damage(before, rest)):
-        return UserError(f"{where}, although the text before it is: {damage}")
+        return UserError(f"{where}, and all before it is: {damage}")
     if 0 not in around:
         around = before[before.rfind(b"\n") + 1 :] + rest  # the beginning of a line is not inside a character
     guess = "utf-8" if encoding != "utf-8" and _is_utf8(around) else likely_encoding(around)

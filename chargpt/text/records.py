@@ -262,7 +262,7 @@ def values_in(pieces: Iterable[str], label: str) -> Iterator[tuple[int, Any, str
             value, at = decoder.raw_decode(whole, start)
         except (ValueError, RecursionError) as error:
             there = line + whole.count("\n", start, getattr(error, "pos", start))
-            what_to_do = "give a list of objects, or a name that ends in .txt"
+            what_to_do = "correct it, or if it is plain text, give it a name that ends in .txt"
             raise UserError(f"{label}: line {there:,}: not JSON ({getattr(error, 'msg', error)}); {what_to_do}") from None
         yield line, value, whole[start:at]
         line += whole.count("\n", start, at)

@@ -19,7 +19,7 @@ def test_a_page_of_the_validation_split_or_of_a_file(run, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("The sea \x1b\u202e and the stone")
     assert attention.main([str(run), str(tmp_path / "a.txt"), "--out", str(out), "--start", "4", "--length", "5"]) == 0
     said = capsys.readouterr().err
-    assert "characters 5 to 9 of" in said and "page.html: replaces an older page" in said and "--out" in said
+    assert "characters 5 to 9 of" in said and "page.html: written over an older page" in said and "--out" in said
     assert "\x1b" not in said and "\u202e" not in said
     assert attention.main([str(run), "--text", "The sea and I", "--out", str(out)]) == 0
     assert "characters 1 to 13 of your text (13)" in capsys.readouterr().err

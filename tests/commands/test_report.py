@@ -16,7 +16,7 @@ def test_the_page_of_a_run(run, corpus, tmp_path, capsys):
     assert "What it copies" in out.read_text(encoding="utf-8") and "replaces" not in printed.err
     report.main([str(run), "--device", "cpu", "--out", str(out)])
     said = capsys.readouterr().err
-    assert "page.html: replaces an older page" in said and "--out" in said
+    assert "page.html: written over an older page" in said and "--out" in said
 
 
 def test_the_page_of_several_runs_replaces_none_of_one(tmp_path, monkeypatch, capsys):

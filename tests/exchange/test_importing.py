@@ -122,7 +122,7 @@ def test_settings_of_the_command_line_win_but_the_shape_stays(root, nanogpt):
     config = load_model("new", root / "checkpoints", device="cpu")[0].config
     assert (config.train.max_steps, config.model.dropout, config.optim.learning_rate) == (77, 0.2, 1e-3)
     assert config.data.newlines == "auto"  # so that a text from Windows is read as one from elsewhere
-    with pytest.raises(UserError, match="the shape is that of the imported model"):
+    with pytest.raises(UserError, match="the imported model fixes its own size"):
         save(model, root, name="other", settings=["model.n_layer=9"])
     with pytest.raises(UserError, match="train.start: an imported run begins with the imported weights"):
         save(model, root, name="other", settings=["train.start=english"])

@@ -199,7 +199,7 @@ BOTH = {"as_": "Ben", "with_": "Oma"}
         ("Ben: hi\nOma: hello\n", {"as_": "Bem", "with_": "Oma"}, "--as: 'Bem' given, but did you mean Ben?"),
         ("Ben: hi\nOma: hello\n", {"as_": "xyz", "with_": "Oma"}, "--as: 'xyz' given, but use one of Ben"),
         ("Ben: hi\nOma: hello\n", {"as_": "Ben", "with_": "Ben"}, "--with: 'Ben' given, the same as --as"),
-        ("", {"as_": "Ben"}, "--with is not given.*its training text has no known names"),
+        ("", {"as_": "Ben"}, "--with is not given.*no names of speakers were found"),
     ],
 )  # fmt: skip
 def test_names_come_from_the_text(text, given, expected):

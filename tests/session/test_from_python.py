@@ -111,7 +111,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"epochs": 1, "minutes": 1}, "epochs: given together with minutes"),
         (None, {"run": 5}, "run=5: use a name or a path"),
         (None, {"init_from": ["a"]}, "init_from=['a']: use a name or a path"),
-        (None, {"teacher": 3}, "teacher=3: use the name or the path of a run, or a list of them"),
+        (None, {"teacher": 3}, "teacher=3: not a name; use the name or the path of a run, or a list of them"),
         (None, {"teacher": [None]}, "teacher=[None]: use the name or the path"),
         (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),
         (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use a number"),
