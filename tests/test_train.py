@@ -460,7 +460,7 @@ def test_a_changed_setting_survives_a_kill_and_a_step_that_is_saved_twice_is_sai
     interrupt.signal = signal.SIGINT  # before the first step
     capsys.readouterr()
     assert finish(resumed(folder, "train.max_steps=60"), interrupt) == 130
-    assert "saved       as step-00000040.2: there was already a checkpoint of step 40" in capsys.readouterr().out
+    assert "saved       as step-00000040.2: step 40 had a checkpoint already" in capsys.readouterr().out
     assert resume(folder) == 0
     assert last_step(folder).name == "step-00000060"
 

@@ -65,9 +65,7 @@ def print_losses(options: Namespace) -> None:
         print_json({"run": loaded.run, "step": loaded.step, **values})
     else:
         alone = "each item alone, without labels"
-        log(
-            f"{place}; {alone if marks else f'measured in windows of {block_size:,} characters, each without the text before it'}"
-        )
+        log(f"{place}; {alone if marks else f'each window of {block_size:,} characters is read without the text before it'}")
         print(*tables(report), sep="\n")
 
 

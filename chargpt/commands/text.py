@@ -50,6 +50,5 @@ def write_clean(options: TrainOptions, path: Path) -> None:
         write_synced(path, text.encode())
     except OSError as error:
         raise UserError(f"--clean: {shown(path)}: {error.strerror}; use another name") from None
-    log(
-        f"{shown(path)}: {plural(len(text), 'character')}; mended there: {', '.join(f'{what} {n:,}' for what, n in counts.items())}"
-    )
+    mended = ", ".join(f"{what} {n:,}" for what, n in counts.items())
+    log(f"{shown(path)}: {plural(len(text), 'character')}; mended there: {mended}")

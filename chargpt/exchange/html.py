@@ -41,9 +41,7 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     cached = 6 * config.n_layer * config.block_size * config.n_embd  # keys, values and queries, twice
     needed = loaded.model.parameter_count() + cached
     if needed > MAX_NUMBERS:
-        raise UserError(
-            f"model: too large for a web page, which holds {MAX_NUMBERS:,} numbers: it needs {needed:,}; use --to gguf"
-        )
+        raise UserError(f"model: needs {needed:,} numbers, and a page can hold {MAX_NUMBERS:,}; use --to gguf")
     source = page_source()
     head, model_to_end = source.replace(POLICY_HERE, _policy(source)).split(MODEL_HERE)
     with SyncedFile(path) as file:

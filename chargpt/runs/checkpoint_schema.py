@@ -365,7 +365,7 @@ def seal(document: dict[str, Any], path: Path) -> bytes:
     body = json.dumps(document, indent=1, allow_nan=False).encode()[2:] + b"\n"  # the first line holds the opening brace
     if len(body) > JSON_LIMIT:
         raise CheckpointError(
-            f"{shown(path)}: its settings and characters take {len(body):,} bytes, more than {JSON_LIMIT:,}; set data.max_vocab"
+            f"{shown(path)}: {len(body):,} bytes of settings and characters, more than {JSON_LIMIT:,}; set data.max_vocab"
         )
     return _first_line(body) + body
 

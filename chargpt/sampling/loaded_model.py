@@ -259,9 +259,7 @@ class LoadedModel:
             chosen = SamplingOptions(**options)
             asks, of_text = "" if label is None else "label", chosen.lines or chosen.stop
             if asks and of_text:
-                raise UserError(
-                    Option(asks), ": given, but lines and stop are for running text, not for items; leave it or them out"
-                )
+                raise UserError(Option(asks), ": is for items, and lines and stop are for running text; leave out either")
             is_items = self.writes_items(asks, of_text=of_text)
             ids = self._encoded(*listed("prompt", prompt), chosen.unknown)
             begun, first = [self.tokenizer.decode(one) for one in ids], _seed(chosen)

@@ -318,9 +318,8 @@ class ItemOptions(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_length is not None and self.max_length < self.min_length:
-            raise UserError(
-                Given("max_length", self.max_length), f"use {self.min_length} or more, as ", Option("min_length"), " says"
-            )
+            least = ("use at least ", Option("min_length"), f", which is {self.min_length}")
+            raise UserError(Given("max_length", self.max_length), *least)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,7 +146,7 @@ def _kept_corpus(
     for settings in (data, state.config.data):
         if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint):
             again = Message(
-                f"{name}: {problem}; the run goes on with the text that it began with; to train on another text, use ", anew
+                f"{name}: {problem}; the run goes on with the text that it began with; for another text, use ", anew
             )
             return kept, [] if problem == ONCE else [Notice("warning", again)]
     if gone:

@@ -315,9 +315,7 @@ class Session:
                 for problem in problems:
                     journal.notice("warning", problem)
                 if run.saved_again and run.checkpoint is not None:
-                    journal.notice(
-                        "saved", f"as {run.checkpoint.name}: there was already a checkpoint of step {progress.step:,}"
-                    )
+                    journal.notice("saved", f"as {run.checkpoint.name}: step {progress.step:,} had a checkpoint already")
                 trainer.group.note_save()
         self.saved = state
 

@@ -125,7 +125,7 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
         raise UserError(f"data.pattern: {config.pattern!r} given, but no folder is read; leave it out, or give a folder")
     if "val_fraction" in asked and config.val_text:
         raise UserError(
-            f"data.val_fraction: {config.val_fraction} given together with data.val_text, which is the validation text already; leave one out"
+            f"data.val_fraction: {config.val_fraction} given, but data.val_text is the validation text already; leave one out"
         )
     if not ("field" in asked or "separator" in asked or config.where):
         return

@@ -121,5 +121,5 @@ def test_copies_of_the_text_of_the_run_it_began_with_are_found_too(tmp_path, cap
         shutil.rmtree(runs[gone])
         trace.main(arguments)
         printed = capsys.readouterr()
-        assert "copies of the text of run start" in printed.err and said in printed.err
+        assert "this run began with run start" in printed.err and said in printed.err
         assert "longest copy" in printed.out and "from the text of run" not in printed.out

@@ -213,7 +213,7 @@ def test_differing_tensors_are_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         checkpoint.check_tensors({"a": a, "b": b, "c": a}, {"a": a.double(), "b": b.T, "d": a, "e": a}, where="here")
     assert str(caught.value) == (
-        "here: does not fit the model: a is float32 [2], not float64 [2], b is float32 [2, 3], not float32 [3, 2], "
+        "here: its tensors do not fit the model: a is float32 [2], not float64 [2], b is float32 [2, 3], not float32 [3, 2], "
         "c is float32 [2], not nothing and 2 more"
     )
 
@@ -387,7 +387,7 @@ def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path, part: str, va
 
 
 def test_a_state_too_large_to_read_back_is_not_saved(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="smaller vocabulary"):
+    with pytest.raises(CheckpointError, match="set data.max_vocab"):
         checkpoint.publish(tmp_path, **tensors_at(1), state=saved_state(1, texts=["x" * JSON_LIMIT]))
     assert os.listdir(tmp_path) == []
     everything = "".join(chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs"))

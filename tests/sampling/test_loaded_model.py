@@ -250,7 +250,7 @@ def test_characters_that_the_model_does_not_know_can_be_skipped(model):
         (lambda model: model.items(), "items: the run poems was not trained on items; .*settings={'data.items': 'line'}$"),
         (lambda model: model.items(0), "count=0: use a whole number"),
         (lambda model: model.items(match="("), r"match='\(': use a regular expression"),
-        (lambda model: model.items(min_length=5, max_length=3), "max_length=3: use at least min_length=5"),
+        (lambda model: model.items(min_length=5, max_length=3), "max_length=3: use at least min_length, which is 5"),
         (lambda model: model.generate(label="a"), "label: the run poems was not trained on items"),
         (lambda model: model.score(b"ab"), "text=b'ab': use a str, or a list of str"),
         (lambda model: model.score("ab", stride=17), "stride=17: use at most the context, 16"),

@@ -192,5 +192,5 @@ def test_a_setting_that_does_nothing_is_an_error_if_it_was_given(case, load, tmp
 def test_a_fraction_beside_a_text_for_validation_is_an_error(load, tmp_path):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(f"the sea and the stone of {name}")
-    with pytest.raises(UserError, match="data.val_fraction: 0.5 given together with data.val_text, .*; leave one out"):
+    with pytest.raises(UserError, match="data.val_fraction: 0.5 given, but data.val_text is .*; leave one out"):
         load(tmp_path / "a.txt", val_text=str(tmp_path / "b.txt"), asked=["val_fraction"])
