@@ -159,7 +159,10 @@ def test_the_library_writes_one_item_of_a_label(run):
     assert model.generate("orc\tgu", seed=5, lines=3).count("\n") == 2  # the list as a text
     many = model.generate(["g"] * 40, label="orc", seed=1)
     assert many == [model.generate("g", label="orc", seed=1 + i) for i in range(40)] and len({*many}) > 10
-    for wrong, says in (({"label": "Orc"}, "label='Orc': did you mean orc?"), ({"label": "orc", "lines": 2}, "label: given")):
+    for wrong, says in (
+        ({"label": "Orc"}, "label='Orc': did you mean orc?"),
+        ({"label": "orc", "lines": 2}, "label: is for items"),
+    ):
         with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
             model.generate(**wrong)
     with pytest.warns(UserWarning, match="no more items: 1,000 in a row were refused; change match, raise temperature, or ask"):
@@ -172,7 +175,7 @@ MISTAKES = {
     "an option of items for a text": (["--match", "a", "--lines", "2"], ["--match: --lines given as well"]),
     "lines": (["--items", "3", "--lines", "2"], ["--items: --lines given as well"]),
     "a wrong expression": (["--match", "("], ["--match", "regular expression"]),
-    "lengths": (["--min-length", "5", "--max-length", "3"], ["--max-length: 3 given; use at least --min-length 5"]),
+    "lengths": (["--min-length", "5", "--max-length", "3"], ["--max-length: 3 given; use at least --min-length, which is 5"]),
     "a letter that the model does not know": (["--prompt", "Q"], ["'Q'"]),
     "interactive without a label": (["--interactive"], ["--interactive", "--label", "elf"]),
 }

@@ -508,11 +508,11 @@ def completed(settings: Settings, text: Text, *, seen: int, evaluations: int) ->
     steps = max(law.MIN_STEPS, seen // config.chars_per_step)
     interval = -(-steps // evaluations)  # rounded down, a few steps would be left for one more evaluation
     patience = 3 if seen > PATIENT_EPOCHS * text.characters else 0
-    averaged = law.AVERAGED if seen >= law.AVERAGED_FROM * text.characters else 0.0
+    is_averaged = text.characters <= law.AVERAGED_UP_TO and seen >= law.AVERAGED_FROM * text.characters
     settings = settings.choose(
         f"the run reads the text {seen / text.characters:.1f} times",
         model={"dropout": recipe.dropout},
-        optim={"weight_decay": recipe.weight_decay, "average_fraction": averaged},
+        optim={"weight_decay": recipe.weight_decay, "average_fraction": law.AVERAGED if is_averaged else 0.0},
         train={"max_epochs": law.MAX_EPOCHS, "patience": patience},
     )
     rate = {"learning_rate": recipe.learning_rate, "momentum": recipe.momentum, "warmup_steps": min(100, steps // 10)}

@@ -88,8 +88,9 @@ TWO_MODELS_FROM = 16
 TWO_MODELS_FROM_HARDER = 6
 # Epochs of each of two or more runs, at most.
 ENOUGH_EPOCHS = 30
-# A model that sees its text so often ends with the mean of its weights over this last part of the run.
-AVERAGED_FROM, AVERAGED = 8, 0.3
+# A model that sees a text of up to so many characters so often ends with the mean of its weights over this last part of the
+# run. With a million characters and ten epochs, the mean is worse.
+AVERAGED_UP_TO, AVERAGED_FROM, AVERAGED = 100_000, 8, 0.3
 # How many runs teach the last one if there is time for so many. More gain little.
 SEVERAL_TEACHERS = 3
 # What several teachers bring a student to, as a share of what one does.

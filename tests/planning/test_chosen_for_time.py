@@ -24,12 +24,15 @@ from chargpt.planning.chosen_for_time import (
     Choice,
     choose,
     chooses,
+    completed,
     regularized,
     text_of,
     training_speed,
 )
 from chargpt.planning.law import (
     AVERAGED,
+    AVERAGED_FROM,
+    AVERAGED_UP_TO,
     ENOUGH_EPOCHS,
     MAX_EPOCHS,
     MOST_IN_STEP_MEDIUM,
@@ -374,10 +377,13 @@ def test_a_run_that_repeats_its_text_ends_early_if_it_memorises_it(corpora, stea
     assert choice_for(corpora[3000], "train.patience=7").config.train.patience == 7
 
 
-def test_a_run_that_sees_its_text_often_ends_with_mean_weights(corpora, steady):
+def test_a_run_that_sees_a_short_text_often_ends_with_mean_weights(corpora, steady):
     assert choice_for(corpora[3000]).config.optim.average_fraction == AVERAGED
     assert choice_for(corpora[100_000], "model.n_layer=1", seconds=5.0).config.optim.average_fraction == 0
     assert choice_for(corpora[3000], "optim.average_fraction=0").config.optim.average_fraction == 0
+    for characters, fraction in ((AVERAGED_UP_TO, AVERAGED), (AVERAGED_UP_TO + 1, 0)):
+        text, seen = text_of(corpora[3000])._replace(characters=characters), AVERAGED_FROM * (characters + 1)
+        assert completed(given(), text, seen=seen, evaluations=5).values.optim.average_fraction == fraction
 
 
 def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(corpora, steady):
