@@ -5,10 +5,11 @@ Both are pickles, which can name any function. Only those are called with which 
 
 import io
 import pickle
+import pickletools
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,25 @@ from chargpt.exchange.tokenizer_json import in_order
 from chargpt.project import shell_word
 from chargpt.runs.checkpoint_schema import MAX_STEPS, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS
-from chargpt.terminal import shown
+from chargpt.terminal import one_line, shown
 from chargpt.text.formats import CHECKPOINT
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
 
 VOCABULARY = "meta.pkl"
 # Bytes of a pickle, without the numbers of tensors.
 MAX_PICKLED = 32 << 20
+# What nanoGPT's checkpoints call; its vocabularies call nothing.
+STORAGES = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Bool")
+CALLED = frozenset(
+    [
+        "collections OrderedDict",
+        "torch._utils _rebuild_tensor_v2",
+        "torch._utils _rebuild_parameter",
+        *(f"torch {kind}Storage" for kind in STORAGES),
+    ]
+)
+# Instructions of a pickle that call by other names, or that take memory by a number alone.
+REFUSED = {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "BYTEARRAY8", "NEXT_BUFFER"}
 # Bytes of a checkpoint: the weights, and two moments of each.
 MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)
 # The first bytes of a zip file.
@@ -99,11 +112,13 @@ def read_characters(path: Path) -> dict[str, int]:
         )
     check_file(path, most=MAX_PICKLED)
     try:
-        found = dict(_Containers(io.BytesIO(read_bounded(path, limit=MAX_PICKLED))).load()["stoi"])
+        pickled = read_bounded(path, limit=MAX_PICKLED)
+        _check_calls(pickled, frozenset())
+        found = dict(_Containers(io.BytesIO(pickled)).load()["stoi"])
     except UserError:
         raise
-    except Exception:  # any kind of invalid pickle is reported in the same way
-        raise _refused(path, "the vocabulary of a character model", CLEAN_VOCABULARY) from None
+    except Exception as error:  # any kind of invalid pickle is reported in the same way
+        raise _refused(path, "the vocabulary of a character model", error, CLEAN_VOCABULARY) from None
     if len(found) > CODE_POINTS or {i for i in found.values() if type(i) is int} != set(range(len(found))):
         raise UserError(f"{shown(path)}: its ids are not 0, 1, 2 and so on; prepare the text as characters")
     return found
@@ -121,13 +136,16 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-            pickled = max((entry.file_size for entry in entries if entry.filename.endswith("/data.pkl")), default=0)
+            pickled = max((entry.file_size for entry in entries if entry.filename.endswith("data.pkl")), default=0)
             # A packed entry could grow without limit when it is read, and so could entries that share their bytes.
             is_packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
             if is_packed or sum(entry.file_size for entry in entries) > path.stat().st_size or pickled > MAX_PICKLED:
                 raise UserError(f"{shown(path)}: not as torch.save writes it; save the checkpoint again")
             if damaged := archive.testzip():
                 raise UserError(f"{shown(path)}: damaged, the checksum of {damaged:.80} differs; copy the file again")
+            for entry in entries:
+                if entry.filename.endswith("data.pkl"):
+                    _check_calls(archive.read(entry), CALLED)
         with warnings.catch_warnings(action="ignore"):
             checkpoint = torch.load(path, "cpu", weights_only=True, mmap=True)
     except UserError:
@@ -138,11 +156,18 @@ def _load(path: Path) -> dict[str, Any]:
         if isinstance(error, zipfile.BadZipFile) and start in (ZIP_START, b""):
             raise UserError(f"{shown(path)}: damaged or incomplete, its end is missing; copy the file again") from None
         if start == ZIP_START or start.startswith(PICKLE_START):
-            raise _refused(path, "a checkpoint of tensors and plain values", CLEAN_CHECKPOINT) from None
+            raise _refused(path, "a checkpoint of tensors and plain values", error, CLEAN_CHECKPOINT) from None
         checkpoint = None
     if not isinstance(checkpoint, dict):
         raise UserError(f"{shown(path)}: not a checkpoint of nanoGPT; give the folder that its train.py wrote")
     return checkpoint
+
+
+def _check_calls(pickled: bytes, called: Collection[str]) -> None:
+    """Raise ValueError for a pickle that calls anything but `called`, or takes more memory than it has bytes."""
+    for instruction, argument, _ in pickletools.genops(pickled):
+        if instruction.name in REFUSED or (instruction.name == "GLOBAL" and argument not in called):
+            raise ValueError(f"it has {instruction.name} {str(argument)[:80] if instruction.name == 'GLOBAL' else ''}".strip())
 
 
 class _Containers(pickle._Unpickler):
@@ -152,16 +177,16 @@ class _Containers(pickle._Unpickler):
         raise ValueError(f"{module}.{name} is no plain container")
 
 
-def _refused(path: Path, what: str, clean: str) -> UserError:
+def _refused(path: Path, what: str, error: Exception, clean: str) -> UserError:
     """The error for a pickle with anything else in it, with the command that writes a clean one."""
     to_do = f"if you trust the file, make a clean one of it with {clean}{shell_word(shown(path))}"
-    return UserError(f"{shown(path)}: not {what} alone; {to_do}")
+    return UserError(f"{shown(path)}: not {what} alone ({one_line(error)[:200]}); {to_do}")
 
 
 def _tensors(model: object, where: str) -> dict[str, Tensor]:
     """The tensors of the model in their order, without the prefix that torch.compile adds."""
     found: Mapping[Any, Any] = model if isinstance(model, Mapping) else {None: None}
-    are_tensors = all(isinstance(tensor, Tensor) and not tensor.is_nested for tensor in found.values())
+    are_tensors = all(isinstance(tensor, Tensor) for tensor in found.values())
     if not are_tensors or not all(isinstance(name, str) for name in found):
         raise UserError(f"{where}: holds no model; give the folder that nanoGPT's train.py wrote")
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in found.items()}

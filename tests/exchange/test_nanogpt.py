@@ -7,6 +7,7 @@ import pickle
 import shlex
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 
 import pytest
@@ -103,7 +104,7 @@ def test_no_code_in_a_pickle_runs(folder, tmp_path, where):
     "changes, problem",
     [
         ({"model": None}, "holds no model"),
-        ({"model": {"transformer.wte.weight": torch.nested.nested_tensor([torch.ones(2)])}}, "holds no model"),
+        ({"model": {"transformer.wte.weight": torch.nested.nested_tensor([torch.ones(2)])}}, "_rebuild_nested_tensor"),
         ({"model_args": None}, "holds no model_args"),
         ({"model_args": {**SHAPE, "vocab_size": 50304}}, "vocab_size is 50304"),
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": 10**7}}, "layers"),
@@ -131,7 +132,7 @@ def test_the_command_in_the_message_writes_a_clean_file(kind, trained, tmp_path)
     folder = write_files(tmp_path / "a b", model, optimizer, CHARACTERS, step=3, bias=bias, config=config)
     (folder / "meta.pkl").write_bytes(pickle.dumps({"stoi": collections.Counter({c: i for i, c in enumerate(CHARACTERS)})}))
     for name in ("ckpt.pt", "meta.pkl"):
-        with pytest.raises(UserError, match=f"{name}: not .* alone; if you trust") as raised:
+        with pytest.raises(UserError, match=f"{name}: not .* alone .*; if you trust") as raised:
             read_nanogpt(folder, meta=None)
         words = shlex.split(str(raised.value).partition("make a clean one of it with ")[2])
         assert words[0] == "python"
@@ -236,9 +237,9 @@ def test_a_checkpoint_of_every_kind_of_number_is_read(tmp_path):
 
 
 HOSTILE = {  # the pickle of a checkpoint or of a vocabulary
-    "a call that asks for memory": b"c__builtin__\nbytearray\n\x8a\x08" + (10**15).to_bytes(8, "little") + b"\x85R.",
+    "a call that asks for memory": b"c__builtin__\nbytearray\n\x8a\x08" + (2**31).to_bytes(8, "little") + b"\x85R.",
     "an object with the largest number": b"}r\xff\xff\xff\xff.",
-    "bytes of any size": b"\x96" + (2**40).to_bytes(8, "little") + b".",
+    "bytes of any size": b"\x96" + (2**31).to_bytes(8, "little") + b".",
     "no value": b".",
     "an instance of a class": b"(ios\nsystem\n.",
     "an extension": b"\x82\x01.",
@@ -255,7 +256,13 @@ def test_a_hostile_pickle_is_one_line(tmp_path, case, recwarn, capfd):
             file.writestr(f"ckpt/{name}", content)
     for read in (lambda: read_characters(tmp_path / "meta.pkl"), lambda: read_nanogpt(tmp_path, meta=None)):
         with pytest.raises(UserError, match="not (a|the) (checkpoint|vocabulary)") as raised:
-            read()
+            tracemalloc.start()
+            try:
+                read()
+            finally:
+                _, most = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+        assert most < 2**26
         assert str(raised.value).isprintable() and not recwarn.list and capfd.readouterr() == ("", "")
 
 
