@@ -96,7 +96,11 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
     )
     add = parser.add_argument
     add("--run", action=_Once, metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
-    add("--overwrite", action="store_true", help="replace the run of this name when the new one has a checkpoint")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace the run of this name as soon as the new one has a checkpoint, before its first step",
+    )
     add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
     add("--dry-run", action="store_true", help="print the settings and the expected loss, then end; makes no run")
     add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
