@@ -46,12 +46,14 @@ def _open_zst(file: BinaryIO) -> Any:
     return zstd.open(file, "rb")
 
 
-# How a file is opened whose name ends so. A .tgz holds no text, which its content says better.
+# How a file is opened whose name ends so. A .tgz, .txz or .tbz2 holds no text, which its content says better.
 OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": gzip.open,
     ".tgz": gzip.open,
     ".xz": lzma.open,
+    ".txz": lzma.open,
     ".bz2": bz2.open,
+    ".tbz2": bz2.open,
     ".zst": _open_zst,
 }
 

@@ -59,6 +59,8 @@ NOT_TEXT = {
     "a.tar": (tar_of(TEXT.encode() * 1000), "a tar archive"),
     "a.tar.gz": (tar_of(TEXT.encode(), "w:gz"), "a tar archive"),
     "a.tgz": (tar_of(TEXT.encode(), "w:gz"), "a tar archive, not text; unpack it"),
+    "a.txz": (tar_of(TEXT.encode(), "w:xz"), "a tar archive, not text; unpack it"),
+    "a.tbz2": (tar_of(TEXT.encode(), "w:bz2"), "a tar archive, not text; unpack it"),
     "zeros.txt": (bytes(100_000), "most of it is NUL bytes, so it is not text"),
     "zeros.gz": (gzip.compress(bytes(100_000)), "most of it is NUL bytes"),
     "sea.txt": (TEXT.encode("utf-16-le"), "not utf-8 text; perhaps it is utf-16-le, which reads “the sea and the stone”; if"),
