@@ -56,7 +56,7 @@ def let_threads_sleep() -> None:
 
     On a busy machine, a thread that spins takes the processor from the thread that it waits for.
     """
-    if "OMP_WAIT_POLICY" not in os.environ:
+    if not {"OMP_WAIT_POLICY", "KMP_LIBRARY"} & os.environ.keys():
         for name, value in SPINS.items():
             os.environ.setdefault(name, value)
 
