@@ -11,7 +11,7 @@ from chargpt.files import LOCK_NAME, discard, sync_folder
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps, run_of_stage
 from chargpt.runs.load import expand_patterns, find_run
-from chargpt.runs.run import folder_of, is_left_behind, lock_run, set_aside, settle
+from chargpt.runs.run import check_own, folder_of, is_left_behind, lock_run, set_aside, settle
 from chargpt.terminal import log, notice, plural, shown
 
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     for folder, lock in zip(folders, locks):
         try:
-            gone = set_aside(folder, lock)
+            gone = set_aside(folder, lock, target=folder)
             sync_folder(gone.absolute().parent)
         except OSError as error:
             raise UserError(f"{shown(folder)}: not removed ({error.strerror}); check its permissions") from None
@@ -49,6 +49,7 @@ def run_to_remove(name: str, checkpoints: Path) -> Path:
     folder = folder_of(name, checkpoints)
     settle(folder)
     if has_steps(folder) and run_of_stage(folder) == folder or is_left_behind(folder) and (folder / LOCK_NAME).exists():
+        check_own(folder)
         return folder
     found = find_run(name, checkpoints)
     raise UserError(f"{name}: not a whole run; give {shown(found)} to remove that")

@@ -51,6 +51,8 @@ if TYPE_CHECKING:  # finding a run needs no torch
 LEFT_BEHIND = re.compile(
     r"config\.yaml|details\.txt|metrics\.jsonl|report\.html|events\.out\.tfevents\..*|\.lock|teacher-\d+|\..*\.tmp-\d+"
 )
+# All that a run has in its folder.
+OWN = re.compile(rf"{LEFT_BEHIND.pattern}|{STEP_NAME.pattern}|stage-\d+|best\.json|teachers-[0-9a-f]{{12}}")
 
 DETAILS = "details.txt"  # what was said of a run before it began
 REPLACE = (", or replace it with ", Option("overwrite", True))
@@ -119,7 +121,7 @@ class Run:
             self._lock.release()
         problems = []
         try:
-            gone = set_aside(home, lock)
+            gone = set_aside(home, lock, target=self.folder)
             os.rename(self.folder, home)
             self.folder = home
             sync_folder(home.parent)
@@ -235,6 +237,7 @@ def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -
     folder = folder_of(name, checkpoints)
     settle(folder)
     if overwrite and has_steps(folder):
+        check_own(folder)
         lock_run(folder).release()
         begun = beginning_of(folder)
         check_free(begun, checkpoints, [f", or remove it with {command('remove')} {shown(begun)}"])
@@ -248,6 +251,8 @@ def new_run(folder: Path, checkpoints: Path, *, overwrite: bool = False) -> Run:
     place = folder if replaces is None else beginning_of(folder)
     run = Run(check_free(place, checkpoints), replaces=replaces)
     check_free(place, checkpoints)  # again, now that it is locked: another program may have made it
+    for events in place.glob("events.out.tfevents.*"):  # of a run that died before its first checkpoint
+        discard(events)
     return run
 
 
@@ -261,19 +266,28 @@ def settle(folder: Path) -> None:
     if os.path.lexists(folder) or not has_steps(new := beginning_of(folder)):
         return
     aside_names = (ASIDE_NAME.fullmatch(name) for name in _names_beside(folder))
-    if any(found and found["target"] == folder.name for found in aside_names):
+    if any(found and found["target"] == new.name for found in aside_names):
         with suppress(OSError):  # the one who replaces it is about to do it
             FolderLock(new, wait=False).release()
             os.rename(new, folder)
 
 
-def set_aside(folder: Path, lock: FolderLock) -> Path:
-    """Rename the folder of a run, of which this is the `lock`, to a hidden name under which it is deleted. Raises OSError."""
+def set_aside(folder: Path, lock: FolderLock, *, target: Path) -> Path:
+    """Rename the folder of a run, of which this is the `lock`, to a hidden name of `target`, under which it is deleted.
+
+    The target is the run itself, or the one that replaces it: so `settle` tells the two apart. Raises OSError.
+    """
     if WINDOWS:  # which renames no folder with open files
         lock.release()
-    remove_left_behind(folder.absolute().parent, re.compile(re.escape(folder.name)))  # of a kill while one was deleted
-    os.rename(folder, aside(folder))
-    return aside(folder)
+    remove_left_behind(target.absolute().parent, re.compile(re.escape(target.name)))  # of a kill while one was deleted
+    os.rename(folder, aside(target))
+    return aside(target)
+
+
+def check_own(folder: Path) -> None:
+    """Raise UserError if the folder of a run that is to be deleted also holds what is not of the run."""
+    if others := sorted(path.name for path in folder.iterdir() if not OWN.fullmatch(path.name)):
+        raise UserError(f"{shown(folder)}: {shown(others[0])} is in this folder and not of the run; move it elsewhere first")
 
 
 def is_left_behind(folder: Path) -> bool:

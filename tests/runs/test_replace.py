@@ -15,7 +15,7 @@ from chargpt.commands import remove
 from chargpt.runs import run as runs
 from chargpt.runs.checkpoint import best, publish, steps
 from chargpt.runs.load import find_run
-from chargpt.runs.run import Run, new_folder, new_run
+from chargpt.runs.run import Run, new_folder, new_run, settle
 from chargpt.terminal import UserError, run_program
 
 OLD, NEW = 500, 7  # steps
@@ -104,6 +104,10 @@ def test_what_is_no_run_and_what_is_trained_is_not_replaced(checkpoints):
     (checkpoints / "thesis" / "thesis.tex").write_text("mine")
     with pytest.raises(UserError, match="thesis: this folder exists and holds no checkpoint"):
         new_folder("thesis", checkpoints, overwrite=True)
+    (publish_run(checkpoints / "noted") / "notes.md").write_text("mine")
+    for do in (lambda: new_folder("noted", checkpoints, overwrite=True), lambda: remove.main(["poems", "noted", "--yes"])):
+        with pytest.raises(UserError, match="noted: notes.md is in this folder and not of the run; move it"):
+            do()
     training = Run(checkpoints / "poems")
     for do in (lambda: new_folder("poems", checkpoints, overwrite=True), lambda: remove.main(["poems", "--yes"])):
         with pytest.raises(UserError, match="another process is training this run"):
@@ -116,6 +120,7 @@ def test_what_is_no_run_and_what_is_trained_is_not_replaced(checkpoints):
 @pytest.mark.parametrize("mode", ["crash", "error"])
 def test_a_kill_at_any_call_of_a_removal_leaves_the_whole_run_or_nothing(checkpoints, mode, monkeypatch):
     kept, fatal, left = checkpoints.with_name("kept"), 0, set()
+    publish_run(checkpoints / "poems.new")  # the name of a user, and not that of a run that replaces another
     shutil.copytree(checkpoints, kept)
     while True:
         fatal += 1
@@ -129,6 +134,8 @@ def test_a_kill_at_any_call_of_a_removal_leaves_the_whole_run_or_nothing(checkpo
         disk.after()
         if disk.count < fatal:
             break
+        settle(checkpoints / "poems")
+        assert steps(checkpoints / "poems.new")
         left.add((checkpoints / "poems").exists())
         assert not (checkpoints / "poems").exists() or step_of("poems", checkpoints) == OLD
         shutil.rmtree(checkpoints)
@@ -189,5 +196,5 @@ def test_train_replaces_a_run_and_may_be_killed_at_any_time(programs, text, tmp_
             assert remove.main([str(begun), "--yes"]) == 0
     done = programs.run("train", *words)
     assert done.returncode == 0 and f"{run}/report.html" in done.stdout.decode() and ".new" not in done.stdout.decode()
-    assert logged(run)[-1]["step"] == 20 and list(run.glob("events*")) and (run / "report.html").is_file()
+    assert logged(run)[-1]["step"] == 20 and len(list(run.glob("events*"))) == 1 and (run / "report.html").is_file()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "run"]
