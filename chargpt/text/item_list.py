@@ -127,10 +127,8 @@ def read_items(
         items = [item for item in found[TRAIN] if item.text not in held_out] + found[VAL]
     else:
         held_out, passed_over = _held_out(texts, config.val_fraction)
-        if passed_over:
-            digest += " without frequent items in the validation split"
-            names = ", ".join(f"{one_line(item)[:MAX_NAME]} ({texts[item]:,} times)" for item in passed_over[:MAX_NAMED])
-            notes.append(f"too frequent to validate, so for training alone: {names}{', ...' * (len(passed_over) > MAX_NAMED)}")
+        digest += " without frequent items in the validation split" * bool(passed_over)
+        notes += _about_frequent(passed_over, texts)
     train, val = ([item for item in items if (item.text in held_out) == (split == VAL)] for split in (TRAIN, VAL))
     if not train or not val:
         raise UserError(f"{sources.label}: {plural(len(texts), 'different item')}; give at least two, one for validation")
@@ -281,6 +279,13 @@ def _held_out(items: Counter[str], fraction: float) -> tuple[set[str], list[str]
     if not held_out and len(items) > 1:  # every item is frequent
         held_out = {min(passed_over, key=items.__getitem__)}
     return held_out, [item for item in passed_over if item not in held_out]
+
+
+def _about_frequent(passed_over: Sequence[str], counts: Counter[str]) -> list[str]:
+    """A note if some items are too frequent for validation."""
+    names = [f"{one_line(item)[:MAX_NAME]} ({counts[item]:,} times)" for item in passed_over[:MAX_NAMED]]
+    more = ["..."] * (len(passed_over) > MAX_NAMED)
+    return [f"too frequent to validate, so for training alone: {', '.join(names + more)}"] * bool(names)
 
 
 def _mixed(items: list[Item]) -> list[str]:
