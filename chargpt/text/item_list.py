@@ -103,11 +103,8 @@ def read_items(
                 given = f"data.label: {shell_word(config.label)} given, but {sources.label} has"
                 what = f"{len(labels):,} different ones in its first {labels.total():,} items"
                 raise UserError(f"{given} {what}; name a field with {MAX_LABELS:,} or fewer, which groups the items")
-    notes = notes_of(reader, reader.config)
     are_blocks = config.items == LINE and empty > max(2, sum(map(len, found)) / LONGEST_BLOCK)
-    blocks = "; if blank lines are between your items, use data.items=paragraph" * are_blocks
-    notes += [f"empty items skipped: {empty:,}{blocks}"] * bool(empty)
-    notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
+    notes = [*notes_of(reader, reader.config), *_about_skipped(empty, unlabelled, are_blocks=are_blocks)]
     items, texts = found[TRAIN] + found[VAL], Counter(item.text for split in found for item in split)
     if not items:
         why = f" ({'; '.join(notes)})" if notes else ""
@@ -279,6 +276,13 @@ def _held_out(items: Counter[str], fraction: float) -> tuple[set[str], list[str]
     if not held_out and len(items) > 1:  # every item is frequent
         held_out = {min(passed_over, key=items.__getitem__)}
     return held_out, [item for item in passed_over if item not in held_out]
+
+
+def _about_skipped(empty: int, unlabelled: int, *, are_blocks: bool) -> list[str]:
+    """Notes on so many items without a text and without a label; `are_blocks`: whether blank lines may divide the items."""
+    blocks = "; if blank lines are between your items, use data.items=paragraph" * are_blocks
+    notes = [f"empty items skipped: {empty:,}{blocks}"] * bool(empty)
+    return notes + [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
 
 
 def _about_frequent(passed_over: Sequence[str], counts: Counter[str]) -> list[str]:
