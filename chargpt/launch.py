@@ -52,7 +52,7 @@ def command() -> None:
 
 
 def let_threads_sleep() -> None:
-    """Let threads that wait for others in a step sleep after a third of a millisecond. Call it before torch is imported.
+    """Let threads that wait for others in a step sleep soon. Call it before torch is imported.
 
     On a busy machine, a thread that spins takes the processor from the thread that it waits for.
     """
