@@ -88,9 +88,11 @@ class Runtime:
         threads, dtype, products = torch.get_num_threads(), torch.get_default_dtype(), torch.get_float32_matmul_precision()
         torch.set_num_threads(self.threads)
         torch.set_default_dtype(torch.float32)
-        was_deterministic, is_full = torch.are_deterministic_algorithms_enabled(), self.runs_ahead and not self.tf32
+        is_full = self.runs_ahead and not self.tf32
         torch.set_float32_matmul_precision("highest" if is_full else "high")  # of no effect on a CPU
-        if self.deterministic and self.device.type == "cuda":
+        # Asked first: to set it, even to what it is, torch imports its compiler, which takes seconds.
+        changes = self.deterministic and self.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
+        if changes:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which torch asks for
             torch.use_deterministic_algorithms(True)
         try:
@@ -100,7 +102,8 @@ class Runtime:
             torch.set_num_threads(threads)
             torch.set_default_dtype(dtype)
             torch.set_float32_matmul_precision(products)
-            torch.use_deterministic_algorithms(was_deterministic)
+            if changes:
+                torch.use_deterministic_algorithms(False)
 
     def has_memory_for(self, ids: np.ndarray) -> bool:
         """Whether the device is a GPU with free memory for a whole text and much more."""
