@@ -130,7 +130,8 @@ def step(trainer):
     found.append(sys.modules.keys() & {{"PIL", "jinja2"}})
     return advance(trainer)
 Trainer.advance = step
-train.main([{str(text)!r}, "--run", {str(tmp_path / "run")!r}, {f"data.cache={tmp_path}/cache"!r}, "model.n_embd=16", *{length}])
+words = ["--run", {str(tmp_path / "run")!r}, {f"data.cache={tmp_path}/cache"!r}, *{length}]
+train.main([{str(text)!r}, *words, "model.n_embd=16"])
 print(*found[0], *(sys.modules.keys() & {{"torch._dynamo", "torch._inductor", "sympy"}}))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
