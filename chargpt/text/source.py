@@ -117,14 +117,6 @@ class Source:
             return len(self.content)
         return None if is_compressed(self.path) else self.path.stat().st_size
 
-    @property
-    def identity(self) -> tuple[int, int] | None:
-        """Device and inode of a file: equal for all names of the same file. None for a text that is not a file."""
-        if self.path is None:
-            return None
-        stat = self.path.stat()
-        return stat.st_dev, stat.st_ino
-
     def signature(self) -> list[Any] | None:
         """A value that changes whenever the content changes; None if there is no such value.
 
