@@ -78,7 +78,6 @@ def test_an_encoding_can_be_named(encoding, load, tmp_path):
 
 DOCUMENTS = {
     "a.docx": (b"PK\x03\x04\x14\0", "a Word document, not text; .*pandoc .*a.docx -t plain --wrap=none -o a.txt"),
-    "named wrongly.txt": (b"PK\x03\x04" + bytes(40) + b"word/document.xml", "a Word document, not text"),
     "my book.epub": (b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/epub+zip", "an e-book.*my book.epub.* -o .my book.txt"),
     "a.odt": (b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/vnd.oasis.opendocument.text", "an OpenDocument.*pandoc"),
     "a.rtf": (b"{\\rtf1\\ansi the sea}", "rich text, not plain text; .*save it as plain text.*pandoc"),

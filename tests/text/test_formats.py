@@ -68,6 +68,7 @@ RECOGNISED = {
     "FASTA": (".txt", FASTA, "FASTA", ""),
     "one column": (".csv", 'the sea\n"the stone, too"\n', "CSV", ","),
     "a JSON object that is cut": ("", json.dumps({"poems": RECORDS})[:700], "JSON", ""),
+    "JSON objects one after the other": (".json", json.dumps(RECORDS[0], indent=1) * 3, "JSON", ""),
 }
 PLAIN = {
     "prose": "The sea, the stone, and the wind.\nIt was late, it was dark, and it was cold.\n" * 20,
@@ -149,13 +150,6 @@ OTHERS = {
 @pytest.mark.parametrize("case", OTHERS)
 def test_what_only_looks_like_markup_is_plain_text(case):
     assert recognise(".txt", OTHERS[case]) is None
-
-
-def test_the_fields_of_json_with_a_fault_are_those_before_it(tmp_path):
-    faulty = json.dumps(RECORDS, indent=1).replace('"id": 20', '"id" 20')
-    for content in (faulty, faulty[1:], json.dumps(RECORDS[0], indent=1) * 3):
-        (said,) = warnings(tmp_path, a_json=content)
-        assert said.endswith("its fields are id, body; for the text of one alone, add data.field=body")
 
 
 def test_the_fields_of_json_are_named_by_the_paths_that_read_them(tmp_path):
