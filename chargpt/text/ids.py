@@ -13,6 +13,7 @@ from chargpt.errors import UserError
 from chargpt.files import SyncedFile
 from chargpt.terminal import plural
 from chargpt.text.formats import CHATS
+from chargpt.text.items import ItemCounts
 from chargpt.text.reading import TRAIN, VAL, Piece, TextReader
 from chargpt.text.shuffle import shuffled_lines
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
@@ -39,6 +40,10 @@ class TextCounts:
     stretches: Stretches  # of the text that is not for validation alone
     digest: str  # of the content, as TextReader.digest
     notes: list[str]
+    # Of a list of items: the text of each split, what is in it, and the characters that end items and labels.
+    pieces: list[tuple[int, str]] | None = None
+    items: ItemCounts | None = None
+    marks: str = ""
 
 
 def count_characters(reader: TextReader, config: DataConfig, *, stop_at_return: bool = False) -> TextCounts | None:

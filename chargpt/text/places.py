@@ -13,7 +13,7 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text.cache import EncodedText
-from chargpt.text.reading import TRAIN, Origin, Piece, TextReader, with_split
+from chargpt.text.reading import TRAIN, Origin, Piece, TextReader, reading_of
 from chargpt.text.sources import can_be_read_again, needs_download, select_sources
 from chargpt.text.tokenizer import Tokenizer
 
@@ -45,7 +45,7 @@ def find_places(
         cache = root / "data" / "cache"
         sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
         with contextlib.closing(sources):
-            config = with_split(config, sources)
+            config = reading_of(config, sources)
             # A file without a size is empty, or it is one of /proc, which may block its reader.
             train, val = ([source for source in some if source.size != 0] for some in (sources.train, sources.val))
             sources, tokenizer = dataclasses.replace(sources, train=train, val=val), encoded.tokenizer

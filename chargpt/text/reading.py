@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from chargpt.config import DataConfig
 from chargpt.text.character_encodings import check_utf8, undecodable
 from chargpt.text.formats import CHATS, MBOX, Structure, fields_of, is_binary
+from chargpt.text.items import FILE, LINE, PARAGRAPH
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.source import Source, Sources, byte_order_mark
 
@@ -40,11 +41,17 @@ class Origin:
     is_record: bool = False  # a line of JSON lines or a record of a table, not a file
 
 
-def with_split(config: DataConfig, sources: Sources) -> DataConfig:
-    """`config` with the split that data.split=auto means for these sources.
+def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
+    """`config` with what data.items, and data.split=auto, mean for a reader of these sources.
 
-    It is `document` for a folder of MANY_FILES or more, unless one of them is larger than the validation split.
+    The split is `document` for a folder of MANY_FILES or more, unless one of them is larger than the validation split. Items
+    that are a field of records are read as that field.
     """
+    if config.items:
+        newlines = "fold" if config.newlines == "auto" else config.newlines
+        config = dataclasses.replace(config, newlines=newlines, split="position")
+        is_field = config.items not in (LINE, PARAGRAPH, FILE)
+        return dataclasses.replace(config, field=config.items, format="fields") if is_field else config
     if config.split != "auto":
         return config
     sizes = [source.size for source in sources.train]
