@@ -141,21 +141,9 @@ def test_looking_into_the_cache_reads_no_text_and_writes_nothing(tmp_path):
     config = DataConfig(cache=str(tmp_path / "cache"))
     assert cached_corpus([str(tmp_path / "pipe")], config, root=tmp_path, fingerprint="0" * 64) is None
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
-    (tmp_path / "cache" / ("0" * 64)).mkdir(parents=True)
-    os.mkfifo(tmp_path / "cache" / ("0" * 64) / "entry.json")
-    assert cached_corpus(["-"], config, root=tmp_path, fingerprint="0" * 64) is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"n_train": "10"},
-        {"n_train": -1},
-        {"notes": [1]},
-        {"distinct": 10**400},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [{"n_train": "10"}, {"n_train": -1}, {"notes": None, "items": 5}], ids=str)
 def test_an_entry_that_somebody_has_edited_is_not_used(change, load, tmp_path):
     (tmp_path / "text.txt").write_text("the sea and the stone")
     corpus = load(tmp_path / "text.txt")
