@@ -248,13 +248,11 @@ def _encode(
 
 def _count(sources: Sources, config: DataConfig, progress: Any) -> tuple[DataConfig, TextCounts]:
     """The first pass over a text, and its settings: with data.newlines=auto, they fold the line ends of a text with \\r."""
-    is_open = config.newlines == "auto" and config.vocabulary == "characters"
-    found = count_characters(TextReader(sources, config, progress=progress), config, stop_at_return=is_open)
-    if found is None:
+    found = count_characters(TextReader(sources, config, progress=progress), config)
+    if found.counts[ord("\r")] and config.newlines == "auto" and config.vocabulary == "characters":
         config = dataclasses.replace(config, newlines="fold")
         progress.reset()
         found = count_characters(TextReader(sources, config, progress=progress), config)
-        assert found is not None, "only a reader that stops early finds nothing"
         found.notes.append(FOLDED_NOTE)
     if found.n_train + found.n_val == 0:
         what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"

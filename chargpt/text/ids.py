@@ -46,14 +46,12 @@ class TextCounts:
     marks: str = ""
 
 
-def count_characters(reader: TextReader, config: DataConfig, *, stop_at_return: bool = False) -> TextCounts | None:
-    """The first pass: count the characters of all sources. With `stop_at_return`, None as soon as there is a \\r."""
+def count_characters(reader: TextReader, config: DataConfig) -> TextCounts:
+    """The first pass: count the characters of all sources."""
     counts = np.zeros(CODE_POINTS, np.int64)
     pairs = np.zeros(2**16, np.int64)
     sizes = [0, 0]
     for split, piece in reader:
-        if stop_at_return and (b"\r" in piece if isinstance(piece, bytes) else "\r" in piece):
-            return None
         points = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else code_points(piece)
         sizes[split] += len(points)
         if points.dtype == np.uint8 and len(points) >= PAIRS_WORTH_COUNTING:
