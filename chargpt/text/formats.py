@@ -7,11 +7,11 @@ MARKUP; a file that is no text is a row of DOCUMENTS or MAGIC. An exported chat 
 
 import contextlib
 import csv
-import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -132,9 +132,8 @@ WHATSAPP, TELEGRAM, DISCORD, MBOX = "WhatsApp chat", "Telegram chat", "Discord c
 CHATS = {
     WHATSAPP: WHATSAPP_STAMP,
     TELEGRAM: re.compile(  # one chat, or all of an account
-        r'\{\s*(?:"about":\s*"Here is the data you requested|'
-        r'(?=[\s\S]{0,500}?"type":\s*"(?:\w+_(?:chat|group|supergroup|channel)|saved_messages)")'
-        r'(?:"\w+":\s*(?:"(?:\\.|[^"\\])*"|\d+|null),\s*){1,9}"messages":\s*\[)'
+        r'\{\s*("about":\s*"Here is the data you requested|'
+        r'[^{}]{0,500}?"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"[^{}]{0,500}?"messages":\s*\[)'
     ),
     DISCORD: re.compile(r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'),
     MBOX: re.compile(r"From \S+ [^\n]*\d\d:\d\d:\d\d[^\n]*\d{4}[^\n]*\r?\n>?[A-Za-z][\w-]*: "),
@@ -147,10 +146,10 @@ def chat_kind(head: str) -> str | None:
     """Which of CHATS begins with `head`; None if none does."""
     start = head[:CHAT_HEAD].lstrip("\ufeff \r\n")
     kind = next((kind for kind, beginning in CHATS.items() if beginning.match(start)), None)
-    if kind == WHATSAPP:
-        names = re.findall(r"^([^:\n]{1,60}): ", WHATSAPP_STAMP.sub("", start), re.MULTILINE)
-        return None if not names or any(map(LOG_LEVEL.search, names)) else kind
-    return kind
+    if kind != WHATSAPP:
+        return kind
+    names = re.findall(r"^([^:\n]{1,60}): ", WHATSAPP_STAMP.sub("", start), re.MULTILINE)
+    return kind if names and not any(map(LOG_LEVEL.search, names)) else None
 
 
 def refuse_checkpoint(path: Path) -> None:
@@ -206,12 +205,11 @@ class Structure:
 
 def fields_of(source: Source, head: bytes, config: DataConfig) -> Structure | None:
     """The structure by which `source`, which begins with `head`, is read; None if it is read as it is."""
-    structure = None
     if may_have_fields(source, config):
         structure = recognise(suffix_of(source), _decoded(head, config), field=config.field)
-    elif config.format == "auto" and (kind := chat_kind(_decoded(head[: 4 * CHAT_HEAD], config))):
-        structure = Structure(kind=kind, fields=(AUTHOR, TEXT))
-    return structure if structure is not None and structure.has_fields else None
+        return structure if structure is not None and structure.has_fields else None
+    kind = chat_kind(_decoded(head[: 4 * CHAT_HEAD], config)) if config.format == "auto" else None
+    return Structure(kind=kind, fields=(AUTHOR, TEXT)) if kind else None
 
 
 def may_have_fields(source: Source, config: DataConfig) -> bool:
@@ -261,14 +259,13 @@ def recognise(suffix: str, head: str, *, field: str = "") -> Structure | None:
 
     A file whose name says nothing is a table with a column `field` if its first line has that name, or if `field` is a number.
     """
-    start = head.lstrip("\ufeff \t\r\n")
-    kind = FIELDS.get(suffix)
-    if kind is None and (chat := chat_kind(head)):
-        return Structure(kind=chat, fields=(AUTHOR, TEXT), longest=TEXT)
+    start, kind = head.lstrip("\ufeff \t\r\n"), FIELDS.get(suffix)
     if kind is None:
+        if chat := chat_kind(head):
+            return Structure(kind=chat, fields=(AUTHOR, TEXT), longest=TEXT)
         by_name = (markup for markup in MARKUP if suffix in markup.suffixes)
-        markup = next(by_name, None) or next((markup for markup in MARKUP if re.match(markup.beginning, start)), None)
-        if markup is not None:
+        by_beginning = (markup for markup in MARKUP if re.match(markup.beginning, start))
+        if markup := next(chain(by_name, by_beginning), None):
             return Structure(kind=markup.name)
     if kind in (JSON, JSON_LINES) or (kind is None and start[:1] in ("{", "[")):
         return _json(kind, start)
@@ -363,7 +360,7 @@ def _table(kind: str | None, head: str, delimiter: str) -> tuple[Structure, floa
     lines, rows = re.split("\r\n|\r|\n", head), list[list[str]]()
     is_quoted = True
     try:
-        for row in itertools.islice(csv_reader(lines, delimiter=delimiter, quoted=True), ROWS):
+        for row in islice(csv_reader(lines, delimiter=delimiter, quoted=True), ROWS):
             rows.append(row)
     except csv.Error as error:
         is_quoted = "unexpected end" in str(error)  # `head` ends inside a field

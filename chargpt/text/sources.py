@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from chargpt.errors import Message, Option, UserError, Words
+from chargpt.errors import Option, UserError
 from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.project import shell_word
 from chargpt.terminal import log, shown
@@ -182,7 +182,16 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
     matching = [path for path in files if fnmatch.fnmatchcase(plain_name(path).name.lower(), pattern.lower())]
     if not matching:
         refuse_checkpoint(folder)
-        raise UserError(f"{shown(folder)}: ", _no_match(files, pattern))
+        if not files:
+            raise UserError(f"{shown(folder)}: an empty folder; give a folder with texts")
+        suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
+        wanted = f"*{suffix}" if suffix else "*"
+        what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}"
+        if suffix in DOCUMENTS:
+            document = next(path for path in files if path.suffix.lower() == suffix)
+            how = DOCUMENTS[suffix].format(file=shell_word(shown(document)), text=shell_word(document.stem + ".txt"))
+            raise UserError(f"{what}: each is {how}")
+        raise UserError(f"{what}; add ", Option("data.pattern", wanted))
     runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
@@ -190,19 +199,6 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
         names = ", ".join(others[:MAX_NAMED]) + ", ..." * (len(others) > MAX_NAMED)
         skipped[f"files left out that do not match {pattern} ({names}; data.pattern chooses which are read)"] += len(others)
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
-
-
-def _no_match(files: list[Path], pattern: str) -> Words:
-    if not files:
-        return "an empty folder; give a folder with texts"
-    suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
-    if what := DOCUMENTS.get(suffix):
-        document = next(path for path in files if path.suffix.lower() == suffix)
-        what = what.format(file=shell_word(shown(document)), text=shell_word(document.stem + ".txt"))
-        return f"none of its {len(files):,} files matches {pattern}, {count:,} match *{suffix}: each is {what}"
-    wanted = f"*{suffix}" if suffix else "*"
-    what = f"none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}; add "
-    return Message(what, Option("data.pattern", wanted))
 
 
 def named_corpus(name: str, *, root: Path) -> list[Source]:
