@@ -6,6 +6,7 @@ the file cannot be written, the facts stay in memory. No fingerprint depends on 
 
 import contextlib
 import dataclasses
+import functools
 import gzip
 import json
 import lzma
@@ -19,9 +20,7 @@ import numpy as np
 
 from chargpt.files import publish_file
 from chargpt.text.cache import EncodedText
-from chargpt.text.items import ItemMarks
-from chargpt.text.ngram import copying, ngram_probabilities
-from chargpt.text.tokenizer import Tokenizer
+from chargpt.text.ngram import HIGHEST_ORDER, copying, ngram_probabilities
 
 FACTS = "facts.json"
 VERSION = 1  # of the facts; increase it whenever one is measured in another way
@@ -101,13 +100,18 @@ def facts_of(corpus: EncodedText) -> TextFacts:
 
 def measure(corpus: EncodedText) -> TextFacts:
     """The facts about a text. This takes up to a second."""
+    tokenizer = corpus.tokenizer
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
-    train_text, val_text = corpus.tokenizer.decode(train), corpus.tokenizer.decode(val)
-    seen, content = (_content(ids, corpus.tokenizer) for ids in (sample(train, COMPRESSED_SAMPLE), val))
+    train_text, val_text = tokenizer.decode(train), tokenizer.decode(val)
+    parts = (sample(train, COMPRESSED_SAMPLE), val)
+    seen, content = (ids.tobytes() if tokenizer.characters is None else tokenizer.decode(ids).encode() for ids in parts)
     with ThreadPoolExecutor() as pool:  # compressing lets other threads run, and takes most of the time
-        packed = [[pool.submit(pack, part) for part in (seen + content, seen)] for pack in (gzip.compress, _xz)]
-        order = _order(corpus.tokenizer.vocab_size, train, val)
-        probability = ngram_probabilities(train, val, vocab_size=corpus.tokenizer.vocab_size, order=order)
+        # xz without the padding of its files to whole groups of four bytes
+        packers = (gzip.compress, functools.partial(lzma.compress, format=lzma.FORMAT_ALONE))
+        packed = [[pool.submit(pack, part) for part in (seen + content, seen)] for pack in packers]
+        probability = ngram_probabilities(train, val, vocab_size=tokenizer.vocab_size)
+        order = len(val) - len(probability)
+        counted = np.ones(len(val), bool) if corpus.marks is None else corpus.marks.counted(val)  # all but labels
         part = sample(np.arange(len(probability)), COPIED_SAMPLE)
         own_loss, spread_loss, split_error = _split_losses(corpus)
         repeated, shared = repeated_lines(train_text, val_text)
@@ -118,7 +122,7 @@ def measure(corpus: EncodedText) -> TextFacts:
     return TextFacts(
         entropy=float(-(shares * np.log(shares)).sum()),
         ngram_order=order,
-        ngram_loss=float(-np.log(_counted(probability, val, corpus.marks)).mean()),
+        ngram_loss=float(-np.log(probability[counted[order:]] if counted[order:].any() else probability).mean()),
         copying=copying(val[order:][part], probability[part], window=COPIED_WINDOW),
         own_loss=own_loss,
         spread_loss=spread_loss,
@@ -197,39 +201,11 @@ def _split_losses(corpus: EncodedText) -> tuple[float, float, float]:
     size = max(1, min(len(val), len(train) // 4) // PIECES)
     starts = np.linspace(0, len(train) - size, PIECES).astype(np.int64)
     places = np.minimum((starts[:, None] + np.arange(size)).ravel(), len(train) - 1)
-    counted = np.delete(train, places)
-    order = _order(corpus.tokenizer.vocab_size, counted, val)
-    if order < 1 or size <= order:
+    if size <= HIGHEST_ORDER:
         return 0.0, 0.0, math.inf
     both = np.concatenate([val, train[places]])
-    loss = -np.log(ngram_probabilities(counted, both, vocab_size=corpus.tokenizer.vocab_size, order=order))
-    losses = [loss[: len(val) - order], loss[len(val) :]]
+    loss = -np.log(ngram_probabilities(np.delete(train, places), both, vocab_size=corpus.tokenizer.vocab_size))
+    losses = [loss[: len(loss) - len(places)], loss[len(val) :]]
     pieces = [[piece.mean() for piece in np.array_split(loss, PIECES)] for loss in losses]
     error = math.sqrt(sum(np.var(means, ddof=1) / PIECES for means in pieces))
     return float(losses[0].mean()), float(losses[1].mean()), error
-
-
-def ngram_order_and_bits(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:
-    """The order of the n-gram model for this vocabulary, and its bits per character."""
-    order = _order(tokenizer.vocab_size, train, val)
-    probability = ngram_probabilities(train, val, vocab_size=tokenizer.vocab_size, order=order)
-    return order, float(-np.log2(probability).mean())
-
-
-def _counted(probability: np.ndarray, val: np.ndarray, marks: ItemMarks | None) -> np.ndarray:
-    """The probabilities, of the last ids of `val`, that count: with `marks`, not those of labels."""
-    counted = None if marks is None else marks.counted(val)[len(val) - len(probability) :]
-    return probability if counted is None or not counted.any() else probability[counted]
-
-
-def _order(vocab_size: int, train: np.ndarray, val: np.ndarray) -> int:
-    return min(3 if vocab_size**4 < 2**63 else 2, len(train) - 1, len(val) - 1)
-
-
-def _content(ids: np.ndarray, tokenizer: Tokenizer) -> bytes:
-    return ids.tobytes() if tokenizer.characters is None else tokenizer.decode(ids).encode()
-
-
-def _xz(data: bytes) -> bytes:
-    """What xz compresses with, without the padding of its files to whole groups of four bytes."""
-    return lzma.compress(data, lzma.FORMAT_ALONE)

@@ -98,7 +98,8 @@ def documents_in(
 
 def _json_records(pieces: Iterator[str], structure: Structure, field: str, label: str) -> Records:
     """The records of JSON. What a record is, the path `field` says."""
-    for line, value, source in (_values_on_lines if structure.kind == JSON_LINES else values_in)(pieces, label):
+    texts = enumerate(lines_in(pieces, label), 1) if structure.kind == JSON_LINES else whole(pieces, label)
+    for line, value, source in values_in(texts, label):
         records = list(_records_in(value, field))
         lines = {id(value): line}
         if records and records[0][0] is not value:  # the records are inside it
@@ -223,37 +224,36 @@ def lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
     return lines
 
 
-def _values_on_lines(pieces: Iterable[str], label: str) -> Iterator[tuple[int, Any, str]]:
-    """The number, the value and the text of each line that is not empty. Raises UserError."""
-    for number, line in enumerate(lines_in(pieces, label), 1):
-        if line and not line.isspace():
-            try:
-                yield number, json.loads(line), line
-            except (ValueError, RecursionError) as error:
-                what_to_do = "give one JSON object in each line, or a name that ends in .txt"
-                raise UserError(f"{label}: line {number:,}: not JSON ({error}); {what_to_do}") from None
-
-
-def values_in(pieces: Iterable[str], label: str) -> Iterator[tuple[int, Any, str]]:
-    """The line where each value of a list begins, the value and its JSON; values need not be in a list. Raises UserError."""
+def whole(pieces: Iterable[str], label: str) -> list[tuple[int, str]]:
+    """A text that comes in pieces, as its first line and all of it: one text for `values_in`. Raises UserError."""
     text, size = list[str](), 0
     for piece in pieces:
         text.append(piece)
         size += len(piece)
         if size > MAX_JSON:
             raise UserError(f"{label}: more than {MAX_JSON:,} characters of JSON; give JSON lines, of which each is read alone")
-    whole, at, line, decoder = "".join(text), 0, 1, json.JSONDecoder()
-    while begin := BEGINNING.search(whole, at):
-        start = begin.start()
-        line += whole.count("\n", at, start)
-        try:
-            value, at = decoder.raw_decode(whole, start)
-        except (ValueError, RecursionError) as error:
-            there = line + whole.count("\n", start, getattr(error, "pos", start))
-            what_to_do = "correct it, or if it is plain text, give it a name that ends in .txt"
-            raise UserError(f"{label}: line {there:,}: not JSON ({getattr(error, 'msg', error)}); {what_to_do}") from None
-        yield line, value, whole[start:at]
-        line += whole.count("\n", start, at)
+    return [(1, "".join(text))]
+
+
+def values_in(texts: Iterable[tuple[int, str]], label: str) -> Iterator[tuple[int, Any, str]]:
+    """The line where each value in some texts of JSON begins, the value, and its JSON. Raises UserError.
+
+    Each text comes with the line where it begins. Its values are those of a list, or one after the other.
+    """
+    decoder = json.JSONDecoder()
+    for line, text in texts:
+        at = 0
+        while begin := BEGINNING.search(text, at):
+            start = begin.start()
+            line += text.count("\n", at, start)
+            try:
+                value, at = decoder.raw_decode(text, start)
+            except (ValueError, RecursionError) as error:
+                there = line + text.count("\n", start, getattr(error, "pos", start))
+                what_to_do = "correct it, or if it is plain text, give it a name that ends in .txt"
+                raise UserError(f"{label}: line {there:,}: not JSON ({getattr(error, 'msg', error)}); {what_to_do}") from None
+            yield line, value, text[start:at]
+            line += text.count("\n", start, at)
 
 
 def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], label: str) -> Records:
