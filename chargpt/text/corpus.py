@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import shutil
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -206,21 +205,14 @@ def _encode(
             found = read_items(sources, config, progress=progress, tokenizer=tokenizer, known=known)
         else:
             config, found = _count(sources, config, progress)
-        tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known)
+        tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known + found.marks)
+        if tokenizer.folded_in(found.marks):
+            what = "a character that ends items or labels is one of the rare ones of the other vocabulary"
+            raise UserError(f"{sources.label}: {what}; start a run with its own vocabulary")
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
-        marks = tokenizer.ids_of(found.marks)
-        if (marks < 0).any() or set(marks.tolist()) & set(tokenizer.never_sampled):
-            what = "the characters that end items and labels would share the id of rare ones"
-            count = Option("data.min_count", config.min_count)
-            raise UserError(f"data.max_vocab: {config.max_vocab} given with ", count, f": {what}; keep more")
         fingerprint = _fingerprint(found, config, tokenizer)
         if encoded := cache.open(fingerprint):
             return encoded
-        copies = 1 if config.shuffle == "none" else 2
-        size, free = copies * (found.n_train + found.n_val) * tokenizer.dtype.itemsize, shutil.disk_usage(cache.folder).free
-        if size > free:
-            what = f"the encoded text needs {size:,} bytes, but only {free:,} are free"
-            raise UserError(f"{shown(cache.folder)}: {what}; {MAKE_ROOM}")
         meta: dict[str, Any] = {
             "tokenizer": tokenizer.to_json(),
             "n_train": found.n_train,
