@@ -52,23 +52,22 @@ def read_items(
     """
     reader, has_labels = TextReader(sources, config, progress=progress), bool(config.label_fields)
     found: tuple[list[Item], list[Item]] = ([], [])
-    labels, skipped = Counter[str](), Counter[str]()
+    empty = unlabelled = 0
     for split, label, text in items_of(reader, config):
-        if not text:
-            skipped["empty items skipped"] += 1
-        elif has_labels and not label:
-            skipped["items without a label skipped"] += 1
-        else:
+        if text and (label or not has_labels):
             found[split].append(Item(label, text))
-            labels[label] += 1
-            if len(labels) > MAX_LABELS:
-                given = f"data.label: {shell_word(config.label)} given, but {sources.label} has"
-                what = f"{len(labels):,} different ones in its first {labels.total():,} items"
-                raise UserError(f"{given} {what}; name a field with {MAX_LABELS:,} or fewer, which groups the items")
-    are_blocks = config.items == LINE and skipped["empty items skipped"] > max(2, sum(map(len, found)) / LONGEST_BLOCK)
-    hint = "; if blank lines are between your items, use data.items=paragraph" * are_blocks
-    notes = [*notes_of(reader, reader.config), *(f"{what}: {count:,}{hint}" for what, count in skipped.items() if count)]
-    items, texts = found[TRAIN] + found[VAL], Counter(item.text for split in found for item in split)
+        empty, unlabelled = empty + (not text), unlabelled + (bool(text) and has_labels and not label)
+    items = found[TRAIN] + found[VAL]
+    texts, labels = (Counter(item[part] for item in items) for part in (1, 0))
+    if len(labels) > MAX_LABELS:
+        what = f"data.label: {shell_word(config.label)} given, but {sources.label} has {len(labels):,} different ones"
+        raise UserError(f"{what}; name a field with {MAX_LABELS:,} or fewer, which groups the items")
+    notes = notes_of(reader, reader.config)
+    if empty:
+        are_blocks = config.items == LINE and empty > max(2, len(items) / LONGEST_BLOCK)
+        hint = "; if blank lines are between your items, use data.items=paragraph" * are_blocks
+        notes.append(f"empty items skipped: {empty:,}{hint}")
+    notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
     if not items:
         why = f" ({'; '.join(notes)})" if notes else ""
         raise UserError(f"{sources.label}: no item in it{why}; give a file with items")
@@ -79,32 +78,26 @@ def read_items(
         longest_label=max(map(len, labels)),
         labels=dict(labels.most_common()) if has_labels else {},
     )
-    digest = reader.digest()
-    if config.val_text:
-        held_out = {item.text for item in found[VAL]}
-        removed = sum(item.text in held_out for item in found[TRAIN])
-        notes += [f"items removed from the training text because they are validation items: {removed:,}"] * bool(removed)
-        items = [item for item in found[TRAIN] if item.text not in held_out] + found[VAL]
-    else:
-        held_out, passed_over = _held_out(texts, config.val_fraction)
-        digest += " without frequent items in the validation split" * bool(passed_over)
-        names = [f"{one_line(item)[:MAX_NAME]} ({texts[item]:,} times)" for item in passed_over[:MAX_NAMED]]
-        names += ["..."] * (len(passed_over) > MAX_NAMED)
-        notes += [f"too frequent to validate, so for training alone: {', '.join(names)}"] * bool(names)
-    train, val = (_mixed([item for item in items if (item.text in held_out) == (split == VAL)]) for split in (TRAIN, VAL))
+    train, val, passed_over = _divided(found, texts, config)
     if not train or not val:
         raise UserError(f"{sources.label}: {plural(len(texts), 'different item')}; give at least two, one for validation")
+    if removed := len(items) - len(train) - len(val):
+        notes.append(f"items removed from the training text because they are validation items: {removed:,}")
+    if passed_over:
+        names = [f"{one_line(item)[:MAX_NAME]} ({texts[item]:,} times)" for item in passed_over[:MAX_NAMED]]
+        names += ["..."] * (len(passed_over) > MAX_NAMED)
+        notes.append(f"too frequent to validate, so for training alone: {', '.join(names)}")
     end = "\n"
     if any("\n" in text for text in texts) or SEPARATOR in ((tokenizer and tokenizer.characters) or known):
         end = SEPARATOR
         notes.append(f"items may hold newlines, so {character_name(SEPARATOR)} ends each of them for the model")
-    pieces = [(split, "".join(f"{line}{end}" for line in lines)) for split, lines in ((TRAIN, train), (VAL, val))]
+    pieces = [(split, _mixed(some, end)) for split, some in ((TRAIN, train), (VAL, val))]
     return TextCounts(
         counts=np.bincount(code_points("".join(piece for _, piece in pieces)), minlength=CODE_POINTS),
         n_train=len(pieces[TRAIN][1]),
         n_val=len(pieces[VAL][1]),
         stretches=[(sys.maxsize, TRAIN)],  # what validates is a text of its own
-        digest=digest,
+        digest=reader.digest() + " without frequent items in the validation split" * bool(passed_over),
         notes=notes,
         pieces=pieces,
         items=counts,
@@ -213,27 +206,35 @@ def _label(name: str, header: str | None, origin: Origin, given: str) -> str:
     raise UserError(f"data.label: {given!r} given, but {origin.source.label} is {what}; use {allowed}, or leave it out")
 
 
-def _held_out(items: Counter[str], fraction: float) -> tuple[set[str], list[str]]:
-    """Items for validation, and those that are too frequent for it: with one of them, the split would have twice its share.
+def _divided(
+    found: tuple[list[Item], list[Item]], texts: Counter[str], config: DataConfig
+) -> tuple[list[Item], list[Item], list[str]]:
+    """The items for training and for validation, and those too frequent for validation, which would have twice its share.
 
-    About this `fraction` of all others, those with the lowest hashes; at least one, and never all of them.
+    Of `found`, the second part is from a text for validation. Without one, about the fraction of `config` of all others are
+    held out, those with the lowest hashes; at least one, and never all of them.
     """
-    others = sum(count for count in items.values() if count <= 2 * fraction * items.total()) or items.total()
-    wanted, size = max(1, round(fraction * others)), 0
+    if config.val_text:
+        held_out = {item.text for item in found[VAL]}
+        return [item for item in found[TRAIN] if item.text not in held_out], found[VAL], []
+    most = 2 * config.val_fraction * texts.total()
+    others = sum(count for count in texts.values() if count <= most) or texts.total()
+    wanted, size = max(1, round(config.val_fraction * others)), 0
     held_out, passed_over = set[str](), list[str]()
-    for item in sorted(items, key=lambda item: hashlib.blake2b(item.encode(), digest_size=8).digest()):
-        if size < wanted and len(held_out) < len(items) - 1:
-            if size + items[item] > 2 * wanted:
+    for item in sorted(texts, key=lambda item: hashlib.blake2b(item.encode(), digest_size=8).digest()):
+        if size < wanted and len(held_out) < len(texts) - 1:
+            if size + texts[item] > 2 * wanted:
                 passed_over.append(item)
                 continue
             held_out.add(item)
-            size += items[item]
-    if not held_out and len(items) > 1:  # every item is frequent
-        held_out = {min(passed_over, key=items.__getitem__)}
-    return held_out, [item for item in passed_over if item not in held_out]
+            size += texts[item]
+    if not held_out and len(texts) > 1:  # every item is frequent
+        held_out = {min(passed_over, key=texts.__getitem__)}
+    train, val = ([item for item in found[TRAIN] if (item.text in held_out) == is_val] for is_val in (False, True))
+    return train, val, [item for item in passed_over if item not in held_out]
 
 
-def _mixed(items: list[Item]) -> list[str]:
-    """The lines of `items` in their order for the model, each without its end."""
+def _mixed(items: list[Item], end: str) -> str:
+    """The text of `items` in their order for the model, each with its label and its `end`."""
     order = np.argsort(random_numbers(len(items)), kind="stable").tolist()
-    return [f"{items[i].label}{TAB}{items[i].text}" if items[i].label else items[i].text for i in order]
+    return "".join(f"{items[i].label}{TAB}{items[i].text}{end}" if items[i].label else items[i].text + end for i in order)

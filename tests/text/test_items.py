@@ -169,7 +169,7 @@ HOSTILE = {
         "a.csv",
         "id,name\n" + "".join(f"{i},ann\n" for i in range(20_000)),
         {"items": "name", "label": "id"},
-        ["data.label", "10,001 different ones in its first 10,001 items"],
+        ["data.label", "20,000 different ones"],
     ),
     "millions of characters in quotes that are never closed": (
         "a.csv",
