@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from chargpt.text.cache import EncodedText
-from chargpt.text.facts import TRAIN_SAMPLE, VAL_SAMPLE, ngram_order_and_bits, repeated_lines, sample
+from chargpt.text.facts import TRAIN_SAMPLE, VAL_SAMPLE, repeated_lines, sample
+from chargpt.text.ngram import ngram_probabilities
 
 
 class Baselines:
@@ -70,5 +71,9 @@ class NgramBits:
         known = self._known()
         if len(known) < 5 or len(corpus.train) < 5:
             return None
-        order, bits = ngram_order_and_bits(sample(corpus.train, TRAIN_SAMPLE), known, corpus.tokenizer)
-        return order, (bits * len(known) + unknown * (len(self._ids) - len(known))) / len(self._ids)
+        train = sample(corpus.train, TRAIN_SAMPLE)
+        probability = ngram_probabilities(train, known, vocab_size=corpus.tokenizer.vocab_size)
+        bits = -np.log2(probability).mean()
+        return len(known) - len(probability), float(bits * len(known) + unknown * (len(self._ids) - len(known))) / len(
+            self._ids
+        )

@@ -36,7 +36,6 @@ from chargpt.terminal import log, shown
 from chargpt.text.items import ItemCounts, ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 
-MAX_META = 2**26  # bytes; every character of Unicode takes at most 12 of them in JSON
 CHECKED = 2**26  # ids at the beginning and at the end of a split that are compared with the vocabulary: tens of milliseconds
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 
@@ -104,17 +103,17 @@ class Cache:
         """The entry `fingerprint`; None if there is none or it is damaged."""
         folder = self.folder / fingerprint
         try:
-            meta = _read_meta(folder / "entry.json")
+            meta = json.loads((folder / "entry.json").read_text())
             tokenizer = Tokenizer.from_json(meta["tokenizer"])
             return EncodedText(
                 fingerprint=fingerprint,
                 tokenizer=tokenizer,
-                train=_checked(_mapped(folder / "train.ids", tokenizer.dtype, meta["n_train"]), tokenizer.vocab_size),
-                val=_checked(_mapped(folder / "val.ids", tokenizer.dtype, meta["n_val"]), tokenizer.vocab_size),
+                train=_mapped(folder / "train.ids", tokenizer.dtype, meta["n_train"], limit=tokenizer.vocab_size),
+                val=_mapped(folder / "val.ids", tokenizer.dtype, meta["n_val"], limit=tokenizer.vocab_size),
                 counts=_mapped(folder / "counts.int64", np.dtype("<i8"), tokenizer.vocab_size),
                 distinct=meta["distinct"],
                 notes=meta["notes"],
-                items=ItemCounts.from_json(meta.get("items")),
+                items=ItemCounts(**meta["items"]) if "items" in meta else None,
                 folder=folder,
             )
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -152,26 +151,14 @@ class Cache:
             sync_folder(folder)
 
 
-def _read_meta(path: Path) -> dict[str, Any]:
-    """The content of entry.json. Raises ValueError, KeyError or TypeError if it is not what `publishing` wrote."""
-    if not path.is_file() or path.stat().st_size > MAX_META:
-        raise ValueError(f"{path}: not a file, or too large")
-    meta = json.loads(path.read_text())
-    are_sizes = all(isinstance(meta[name], int) and 0 <= meta[name] < 2**62 for name in ("n_train", "n_val", "distinct"))
-    if not are_sizes or not all(isinstance(note, str) for note in [*meta["notes"]]):
-        raise ValueError(f"{path}: a size or a note is something else")
-    return meta
+def _mapped(path: Path, dtype: np.dtype, length: int, *, limit: int | None = None) -> np.ndarray:
+    """The numbers in a file, mapped read-only. Raises ValueError if there are not `length` of them.
 
-
-def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
-    """The ids in a file, mapped read-only. Raises ValueError if there are not `length` of them."""
+    Also if one of the first or the last CHECKED is not below the `limit`.
+    """
     if path.stat().st_size != length * dtype.itemsize:
-        raise ValueError(f"{path}: not {length} ids")
-    return np.memmap(path, dtype, mode="r") if length else np.empty(0, dtype)
-
-
-def _checked(ids: np.ndarray, vocab_size: int) -> np.ndarray:
-    """`ids`. Raises ValueError if one of the first or the last CHECKED is not in the vocabulary."""
-    if any(part.max(initial=0) >= vocab_size for part in (ids[:CHECKED], ids[-CHECKED:])):
-        raise ValueError("ids: not all are in the vocabulary")
-    return ids
+        raise ValueError(f"{path}: not {length} numbers")
+    numbers = np.memmap(path, dtype, mode="r") if length else np.empty(0, dtype)
+    if limit and any(part.max(initial=0) >= limit for part in (numbers[:CHECKED], numbers[-CHECKED:])):
+        raise ValueError(f"{path}: not all are in the vocabulary")
+    return numbers

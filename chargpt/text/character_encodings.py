@@ -12,6 +12,7 @@ from chargpt.text.source import Source
 
 CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give this many only by design
 SAMPLE = 8192  # bytes in which an encoding is looked for
+NEAR = 2**18  # bytes before and behind a fault
 MAX_NUL_SHARE = 1 / 4  # of a text, and of other control characters
 CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f"})
 FEWEST = 64  # bytes in which such a share is no chance
@@ -88,32 +89,29 @@ def perhaps(what: str, encoding: str, content: bytes) -> UserError:
 
 def undecodable(source: Source, offset: int, encoding: str) -> UserError:
     """The error for a text that cannot be decoded at byte `offset`: the line, and which encoding may be right."""
-    head, lines, at, around = b"", 1, 0, b""
-    start = max(0, offset - 2**18) // 4 * 4  # where a character of any encoding of two or four bytes begins
-    for chunk in source.chunks(2**18):
-        head, end = head or chunk[:512], at + len(chunk)
-        lines += chunk.count(b"\n", 0, max(0, offset - at))
-        around += chunk[max(0, start - at) :] if end > start else b""
-        at = end
-        if at > offset + 2**18:
-            break
-    if what := binary_format(head, path=source.path):
+    if what := binary_format(next(source.chunks(SAMPLE), b""), path=source.path):
         return UserError(f"{source.label}: {what}")
-    before, rest = around[: offset - start], around[offset - start :]
+    before, rest, lines, at = b"", b"", 1, 0
+    for chunk in source.chunks(NEAR):
+        cut = max(0, offset - at)
+        lines += chunk.count(b"\n", 0, cut)
+        before, rest, at = (before + chunk[:cut])[-NEAR:], rest + chunk[cut:], at + len(chunk)
+        if len(rest) > NEAR:
+            break
     where = f"{source.label}: byte {offset:,} (line {lines:,}) is not {encoding}"
-    if encoding == "utf-8" and re.match(rb"\xed[\xa0-\xbf][\x80-\xbf]", rest):
-        what = f"{where}, but half of a surrogate pair, as CESU-8 has them; convert the file to UTF-8, or set "
-        return UserError(what, Option("data.vocabulary", "bytes"))
     if encoding == "utf-8" and (damage := _damage(before, rest)):
         return UserError(f"{where}, and all before it is: {damage}")
-    if 0 not in around:
+    if 0 in before + rest:
+        around = (before + rest)[(len(before) - offset) % 4 :]  # where a character of two or four bytes begins
+    else:
         around = before[before.rfind(b"\n") + 1 :] + rest  # the beginning of a line is not inside a character
-    guess = "utf-8" if encoding != "utf-8" and _is_utf8(around) else likely_encoding(around)
+    is_utf8 = 0 not in around and _decoded(around, "utf-8") is not None
+    guess = "utf-8" if encoding != "utf-8" and is_utf8 else likely_encoding(around)
     if guess == codecs.lookup(encoding).name:
         return UserError(f"{where}, although it reads as such: it is damaged there, or cut off; copy it again")
     if guess:
         return perhaps(where, guess, around)
-    if b"\0" in around:
+    if 0 in around:
         return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
     what = f"{where}; name its encoding in data.encoding, correct that byte, or set "
     return UserError(what, Option("data.vocabulary", "bytes"))
@@ -122,20 +120,11 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
 def _damage(before: bytes, rest: bytes) -> str:
     """What happened to a text in UTF-8 that is valid up to `rest`, and what to do; empty if it may be in another encoding."""
     beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore"))
-    try:
-        rest.decode("utf-8")
-    except UnicodeDecodeError as error:
-        is_cut = error.start == 0 and error.reason == "unexpected end of data"
-    if beyond and is_cut:
+    if beyond and _decoded(rest, "utf-8") == "":
         return "the file ends inside a character, so it was cut; copy it again, or remove its last line"
     if beyond >= CERTAIN:
         return "the file is damaged there, or joined from files in different encodings; copy it again, or correct that line"
     return ""
-
-
-def _is_utf8(sample: bytes) -> bool:
-    """Whether `sample`, which may end inside a character, is text in UTF-8."""
-    return b"\0" not in sample and _decoded(sample, "utf-8") is not None
 
 
 def likely_encoding(sample: bytes) -> str | None:

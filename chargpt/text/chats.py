@@ -14,7 +14,7 @@ from itertools import chain
 
 from chargpt.errors import UserError
 from chargpt.text.formats import AUTHOR, CSV, DISCORD, MBOX, MESSAGE, TELEGRAM, TEXT, WHATSAPP, WHATSAPP_STAMP, Structure
-from chargpt.text.records import LeftOut, decoded, joined, lines_in, lines_of_objects, rows_in, values_in
+from chargpt.text.records import LeftOut, decoded, joined, lines_in, lines_of_objects, rows_in, values_in, whole
 
 Fields = dict[str, str]
 Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
@@ -72,7 +72,7 @@ def _whatsapp(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
 
 def _telegram(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
     """One chat, or all of an account. A text with links or bold words is a list of pieces."""
-    for line, value, source in values_in(pieces, label):
+    for line, value, source in values_in(whole(pieces, label), label):
         lines = lines_of_objects(value, source, line)
         inner = value.get("chats") if isinstance(value, dict) else None
         for chat in inner.get("list", []) if isinstance(inner, dict) else [value]:

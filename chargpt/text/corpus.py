@@ -3,12 +3,11 @@
 import contextlib
 import dataclasses
 import functools
-import shutil
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 import numpy as np
 from tqdm import tqdm
@@ -20,15 +19,11 @@ from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.facts import TextFacts, facts_of
 from chargpt.text.formats import fields_of, may_have_fields, read_head, warnings_about
 from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuffled_ids
-from chargpt.text.items import TAB
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.reading import TextReader, with_split
+from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.source import Sources
 from chargpt.text.sources import absolute_text, run_name, select_sources
 from chargpt.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:  # the modules for lists are imported for lists alone
-    from chargpt.text.item_list import ItemList
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not worth settings that make it fit
 MAKE_ROOM = "free some space there, or name another folder that can be written to in data.cache"
@@ -52,24 +47,30 @@ class Corpus(EncodedText):
         """What was measured of the text, now or by an earlier program."""
         return facts_of(self)
 
+    @property
+    def _unit(self) -> str:
+        return "bytes" if self.tokenizer.characters is None else "characters"
+
     def describe_briefly(self) -> str:
         """What and how much it is, for a line."""
-        unit = "bytes" if self.tokenizer.characters is None else "characters"
         split = f"{len(self.train):,} for training and {len(self.val):,} for validation"
         split = split if self.is_validated else "all of them for training"
         list_of = "" if self.items is None else f"{self.items.items:,} items, "
-        return f"{one_line(self.name)}: {list_of}{self.characters:,} {unit}, {self.distinct:,} distinct; {split}"
+        return f"{one_line(self.name)}: {list_of}{self.characters:,} {self._unit}, {self.distinct:,} distinct; {split}"
 
     def describe(self) -> list[Notice]:
         """How long the text is, its vocabulary, its split, and notes on how it was read."""
-        unit = "bytes" if self.tokenizer.characters is None else "characters"
-        share = len(self.val) / self.characters
+        unit, known = self._unit, len(self.tokenizer.characters or "")
+        vocabulary = plural(known, "character") if known else "the 256 byte values of UTF-8; no character is unknown"
+        if self.tokenizer.folded:
+            covered = f"{known:,} characters, {1 - self.counts[-1] / self.characters:.2%} of the text"
+            others = f"one id for the {self.distinct - known:,} others, which is never sampled"
+            vocabulary = f"{self.tokenizer.vocab_size:,} ids: {covered}, and {others}"
+        split = f"{len(self.train):,} training {unit}, {len(self.val):,} validation {unit}"
         return [
             Notice("text", f"{one_line(self.name)}: {self.characters:,} {unit}, {self.distinct:,} distinct", "detail"),
-            Notice("vocabulary", _describe_vocabulary(self), "detail"),
-            Notice(
-                "split", f"{len(self.train):,} training {unit}, {len(self.val):,} validation {unit} ({share:.1%})", "detail"
-            ),
+            Notice("vocabulary", vocabulary, "detail"),
+            Notice("split", f"{split} ({len(self.val) / self.characters:.1%})", "detail"),
             *([] if self.items is None else [Notice("items", one_line(self.items.describe()), "detail")]),
             *(Notice("note", note) for note in self.notes),
         ]
@@ -98,49 +99,43 @@ def load_corpus(
     cache = Cache(cache_folders(config, root=root)[0])
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
     with contextlib.closing(sources):
-        reading = config
-        if config.items:
-            from chargpt.text.item_list import reading_of_items
-
-            reading = reading_of_items(config)
+        reading = reading_of(config, sources)
         check_effect(asked or {}, texts=texts, config=reading, sources=sources)
         warnings = warnings_about(sources.train + sources.val, reading)
-        divided = with_split(reading, sources)
-        encoded = _find_or_encode(sources, divided, tokenizer, known, cache)
-        other = _other_split(divided, sources)
-    by_file = [BY_FILE] if divided.split == "document" and config.split == "auto" else []
+        encoded = _find_or_encode(sources, reading, tokenizer, known, cache)
+        other_split = ""
+        if reading.split == "position" and not config.val_text and config.shuffle == "none" and not config.items:
+            has_documents = len(sources.train) > 1 or may_have_fields(sources.train[0], config)
+            other_split = "document" if has_documents else "blocks"
+    by_file = [BY_FILE] if reading.split == "document" and config.split == "auto" else []
     found = {**vars(encoded), "notes": [*sources.notes, *by_file, *encoded.notes]}
     absolute = [absolute_text(text) for text in texts]
-    corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, other_split=other)
-    _check_length(corpus, divided, block_size, has_shape=bool(known))
+    corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, other_split=other_split)
+    _check_length(corpus, reading, block_size, has_shape=bool(known))
     return corpus
 
 
 def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequence[str], sources: Sources) -> None:
     """Raise UserError for a setting of `config` that the user has `asked` for, and that does nothing for these texts."""
-    if config.items and ("field" in asked or "separator" in asked):
-        name = "data.field" if "field" in asked else "data.separator"
-        raise UserError(f"{name}: given with data.items, which names the field and ends each item itself; leave it out")
+
+    def refuse(name: str, why: str) -> NoReturn:
+        raise UserError(f"data.{name}: {getattr(config, name)!r} given, but {why}")
+
+    by_field = [name for name in ("where", "field", "separator") if name in asked or (name == "where" and config.where)]
+    if config.items and {"field", "separator"} & asked.keys():
+        raise UserError(f"data.{by_field[-1]}: given with data.items, which names the field and ends each item; leave it out")
     if "pattern" in asked and not any(Path(text).is_dir() for text in filter(None, [*texts, config.val_text])):
-        raise UserError(f"data.pattern: {config.pattern!r} given, but no folder is read; leave it out, or give a folder")
+        refuse("pattern", "no folder is read; leave it out, or give a folder")
     if "val_fraction" in asked and config.val_text:
-        raise UserError(
-            f"data.val_fraction: {config.val_fraction} given, but data.val_text is the validation text already; leave one out"
-        )
-    if not ("field" in asked or "separator" in asked or config.where):
+        refuse("val_fraction", "data.val_text is the validation text already; leave one out")
+    if not by_field or any(fields_of(source, read_head(source), config) for source in sources.train + sources.val):
         return
-    if any(fields_of(source, read_head(source), config) for source in sources.train + sources.val):
-        return
-    if config.where:
-        what = f"data.where: {config.where!r} given, but {sources.label} is read without fields"
-        raise UserError(what, "; name the field with its text in data.field, or leave it out")
-    if "field" in asked:
-        what = f"data.field: {config.field!r} given, but {sources.label} is read without fields"
+    if by_field[0] != "separator":
         as_it_is = ", because of data.format=text" * (config.format == "text")
-        raise UserError(f"{what}{as_it_is}; leave it out, or give CSV, TSV or JSON with a field of that name")
+        without = f"{sources.label} is read without fields{as_it_is}"
+        refuse(by_field[0], f"{without}; leave it out, or give CSV, TSV or JSON with a field of that name")
     if max(len(sources.train), len(sources.val)) < 2:
-        what = f"{sources.label} is one document"
-        raise UserError(f"data.separator: {config.separator!r} given, but {what}; leave it out, or give several files")
+        refuse("separator", f"{sources.label} is one document; leave it out, or give several files")
 
 
 def cached_corpus(texts: Sequence[str], config: DataConfig, *, root: Path, fingerprint: str) -> Corpus | None:
@@ -204,50 +199,40 @@ def _encode(
     """Read the text and encode it, unless the cache has the same content from other files. The caller holds the lock."""
     total = sources.size and 2 * sources.size
     with tqdm(desc="encoding", total=total, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
-        items: ItemList | None = None
         if config.items:
-            from chargpt.text.item_list import read_items
+            from chargpt.text.item_list import read_items  # only a list needs it
 
-            items = read_items(sources, config, progress=progress, tokenizer=tokenizer, known=known)
-            found = items.counted()
+            found = read_items(sources, config, progress=progress, tokenizer=tokenizer, known=known)
         else:
             config, found = _count(sources, config, progress)
-        tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known)
+        tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known + found.marks)
+        if tokenizer.folded_in(found.marks):
+            what = "a character that ends items or labels is one of the rare ones of the other vocabulary"
+            raise UserError(f"{sources.label}: {what}; start a run with its own vocabulary")
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
+        fingerprint = _fingerprint(found, config, tokenizer)
+        if encoded := cache.open(fingerprint):
+            return encoded
         meta: dict[str, Any] = {
             "tokenizer": tokenizer.to_json(),
             "n_train": found.n_train,
             "n_val": found.n_val,
             "distinct": distinct,
             "notes": found.notes,
+            **({} if found.items is None else {"items": dataclasses.asdict(found.items)}),
         }
-        if items is not None:
-            _check_marks(items, tokenizer, config)
-            meta["items"] = dataclasses.asdict(items.counts)
-        fingerprint = _fingerprint(found, config, tokenizer)
-        if encoded := cache.open(fingerprint):
-            return encoded
-        copies = 1 if config.shuffle == "none" else 2
-        size, free = copies * (found.n_train + found.n_val) * tokenizer.dtype.itemsize, shutil.disk_usage(cache.folder).free
-        if size > free:
-            what = f"the encoded text needs {size:,} bytes, but only {free:,} are free"
-            raise UserError(f"{shown(cache.folder)}: {what}; {MAKE_ROOM}")
         with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
-            if items is not None:
-                write_ids(items.pieces(), tokenizer, train=train, val=val, stretches=found.stretches)
+            # The ids must be those of the content that was hashed. With a signature, it need not be hashed again.
+            reader = TextReader(sources, config, progress=progress, hashed=signature is None)
+            if config.shuffle == "none":
+                write_ids(found.pieces or reader, tokenizer, train=train, val=val, stretches=found.stretches)
             else:
-                # The ids must be those of the content that was hashed. With a signature, it need not be hashed again.
-                reader = TextReader(sources, config, progress=progress, hashed=signature is None)
-                if config.shuffle == "none":
-                    write_ids(reader, tokenizer, train=train, val=val, stretches=found.stretches)
-                else:
-                    n_train, folder = found.n_train, cache.folder
-                    meta["n_train"] = write_shuffled_ids(
-                        reader, tokenizer, train=train, val=val, n_train=n_train, folder=folder
-                    )
-                    meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
-                if sources.signature() != signature if signature else reader.digest() != found.digest:
-                    raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
+                n_train, folder = found.n_train, cache.folder
+                meta["n_train"] = write_shuffled_ids(reader, tokenizer, train=train, val=val, n_train=n_train, folder=folder)
+                meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
+            has_changed = sources.signature() != signature if signature else reader.digest() != found.digest
+            if has_changed and found.pieces is None:
+                raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
     published = cache.open(fingerprint)
     assert published is not None, fingerprint
     return published
@@ -255,36 +240,16 @@ def _encode(
 
 def _count(sources: Sources, config: DataConfig, progress: Any) -> tuple[DataConfig, TextCounts]:
     """The first pass over a text, and its settings: with data.newlines=auto, they fold the line ends of a text with \\r."""
-    is_open = config.newlines == "auto" and config.vocabulary == "characters"
-    found = count_characters(TextReader(sources, config, progress=progress), config, stop_at_return=is_open)
-    if found is None:
+    found = count_characters(TextReader(sources, config, progress=progress), config)
+    if found.counts[ord("\r")] and config.newlines == "auto" and config.vocabulary == "characters":
         config = dataclasses.replace(config, newlines="fold")
         progress.reset()
         found = count_characters(TextReader(sources, config, progress=progress), config)
-        assert found is not None, "only a reader that stops early finds nothing"
         found.notes.append(FOLDED_NOTE)
     if found.n_train + found.n_val == 0:
         what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
         raise UserError(f"{sources.label}: {what}; give a file with text in it")
     return config, found
-
-
-def _other_split(config: DataConfig, sources: Sources) -> str:
-    """The data.split whose validation split is from all over the text; empty if that of `config` is already."""
-    if config.split != "position" or config.val_text or config.shuffle != "none" or config.items:
-        return ""
-    has_documents = len(sources.train) > 1 or may_have_fields(sources.train[0], config)
-    return "document" if has_documents else "blocks"
-
-
-def _check_marks(found: "ItemList", tokenizer: Tokenizer, config: DataConfig) -> None:
-    """Raise UserError unless the characters that end items and labels have ids of their own."""
-    marks = found.end + TAB * bool(found.counts.labels)
-    ids = tokenizer.ids_of(marks)
-    if (ids < 0).any() or set(ids.tolist()) & set(tokenizer.never_sampled):
-        what = "the characters that end items and labels would share the id of rare ones"
-        count = Option("data.min_count", config.min_count)
-        raise UserError(f"data.max_vocab: {config.max_vocab} given with ", count, f": {what}; keep more")
 
 
 def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) -> str:
@@ -334,18 +299,6 @@ def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> tupl
     return by_id, len(points)
 
 
-def _describe_vocabulary(corpus: Corpus) -> str:
-    tokenizer = corpus.tokenizer
-    if tokenizer.characters is None:
-        return "the 256 byte values of UTF-8; no character is unknown"
-    if not tokenizer.folded:
-        return plural(tokenizer.vocab_size, "character")
-    covered = 1 - corpus.counts[-1] / corpus.characters
-    known = len(tokenizer.characters)
-    others = f"one id for the {corpus.distinct - known:,} others, which is never sampled"
-    return f"{tokenizer.vocab_size:,} ids: {known:,} characters, {covered:.2%} of the text, and {others}"
-
-
 def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_shape: bool) -> None:
     """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into the training split.
 
@@ -358,20 +311,16 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
     is_complete = corpus.is_validated or config.val_fraction == 0
     if is_complete and (n_train >= need or (has_shape and corpus.characters >= 4 * SHORTEST_USEFUL)):
         return
+    position = Message("set ", Option("data.split", "position"))
     if config.split == "document" and n_val == 0:
-        raise UserError(
-            "data.split: document given, but the text is one document; it needs two documents or more: give several files or "
-            "JSON lines, or set ",
-            Option("data.split", "position"),
-        )
+        what = "data.split: document given, but the text is one document; it needs two documents or more"
+        raise UserError(f"{what}: give several files or JSON lines, or ", position)
     if corpus.characters < 4 * SHORTEST_USEFUL:
         few = f"{plural(corpus.characters, 'character')} {'is' if corpus.characters == 1 else 'are'} too few to learn from"
         raise UserError(f"{corpus.name}: {few}; give a text of some thousands")
-    ways: list[Words] = []
+    ways: list[Words] = [position] if config.split in ("document", "blocks") else []
     if n_train > SHORTEST_USEFUL and not has_shape:
-        ways.append(Message("set ", Option("model.block_size", n_train - 1), " or less"))
-    if config.split in ("document", "blocks"):
-        ways.append(Message("set ", Option("data.split", "position")))
+        ways.insert(0, Message("set ", Option("model.block_size", n_train - 1), " or less"))
     ways.append("give a longer text")
     raise UserError(
         f"{corpus.name}: {n_train:,} training and {n_val:,} validation characters; ",

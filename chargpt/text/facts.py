@@ -6,6 +6,7 @@ the file cannot be written, the facts stay in memory. No fingerprint depends on 
 
 import contextlib
 import dataclasses
+import functools
 import gzip
 import json
 import lzma
@@ -14,20 +15,15 @@ import re
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from chargpt.files import publish_file
 from chargpt.text.cache import EncodedText
-from chargpt.text.items import ItemMarks
-from chargpt.text.ngram import copying, ngram_probabilities
-from chargpt.text.tokenizer import Tokenizer
+from chargpt.text.ngram import HIGHEST_ORDER, copying, ngram_probabilities
 
 FACTS = "facts.json"
 VERSION = 1  # of the facts; increase it whenever one is measured in another way
-LARGEST = 10_000  # bytes of the file
-HIGHEST = 1e6  # no loss, share or number of bits in it is higher
 TRAIN_SAMPLE = 2_000_000  # characters of the training split; a longer one is judged by pieces from all over it
 VAL_SAMPLE = 250_000  # characters of the validation split, likewise
 COMPRESSED_SAMPLE = 300_000  # characters of the training split that the compression programs see; more takes seconds
@@ -87,46 +83,35 @@ class TextFacts:
 def facts_of(corpus: EncodedText) -> TextFacts:
     """The facts about a text, from its entry of the cache if they are there."""
     path = None if corpus.folder is None else corpus.folder / FACTS
-    key = {"version": VERSION, "n_train": len(corpus.train), "n_val": len(corpus.val)}
     if path is not None:
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            if path.is_file() and path.stat().st_size <= LARGEST:
-                found = json.loads(path.read_text(encoding="utf-8"))
-                if {name: found.pop(name) for name in key} == key:
-                    return _checked(found)
-    facts = measure(corpus if corpus.is_validated else _divided(corpus))
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if found.pop("version", None) == VERSION:
+                return TextFacts(**found)
+    judged = corpus.judged
+    facts = measure(
+        corpus if corpus.is_validated else dataclasses.replace(corpus, train=corpus.train[: -len(judged)], val=judged)
+    )
     if path is not None:
         with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
-            publish_file(path, json.dumps(key | dataclasses.asdict(facts)).encode())
-    return facts
-
-
-def _divided(corpus: EncodedText) -> EncodedText:
-    """The text without the part by which it is judged, and that part as a validation split."""
-    return dataclasses.replace(corpus, train=corpus.train[: -len(corpus.judged)], val=corpus.judged)
-
-
-def _checked(found: dict[str, Any]) -> TextFacts:
-    """The facts in the content of a file. Raises ValueError or TypeError for anything else."""
-    facts = TextFacts(**found)
-    for field in dataclasses.fields(facts):
-        value = getattr(facts, field.name)
-        kinds: Any = (int, float) if field.type is float else field.type
-        most = math.inf if field.type is int or field.name == "split_error" else HIGHEST
-        if not isinstance(value, kinds) or isinstance(value, bool) or not (field.type is str or 0 <= value <= most):
-            raise ValueError(f"{field.name}: {value!r}")
+            publish_file(path, json.dumps({"version": VERSION} | dataclasses.asdict(facts)).encode())
     return facts
 
 
 def measure(corpus: EncodedText) -> TextFacts:
     """The facts about a text. This takes up to a second."""
+    tokenizer = corpus.tokenizer
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
-    train_text, val_text = corpus.tokenizer.decode(train), corpus.tokenizer.decode(val)
-    seen, content = (_content(ids, corpus.tokenizer) for ids in (sample(train, COMPRESSED_SAMPLE), val))
+    train_text, val_text = tokenizer.decode(train), tokenizer.decode(val)
+    parts = (sample(train, COMPRESSED_SAMPLE), val)
+    seen, content = (ids.tobytes() if tokenizer.characters is None else tokenizer.decode(ids).encode() for ids in parts)
     with ThreadPoolExecutor() as pool:  # compressing lets other threads run, and takes most of the time
-        packed = [[pool.submit(pack, part) for part in (seen + content, seen)] for pack in (gzip.compress, _xz)]
-        order = _order(corpus.tokenizer.vocab_size, train, val)
-        probability = ngram_probabilities(train, val, vocab_size=corpus.tokenizer.vocab_size, order=order)
+        # xz without the padding of its files to whole groups of four bytes
+        packers = (gzip.compress, functools.partial(lzma.compress, format=lzma.FORMAT_ALONE))
+        packed = [[pool.submit(pack, part) for part in (seen + content, seen)] for pack in packers]
+        probability = ngram_probabilities(train, val, vocab_size=tokenizer.vocab_size)
+        order = len(val) - len(probability)
+        counted = np.ones(len(val), bool) if corpus.marks is None else corpus.marks.counted(val)  # all but labels
         part = sample(np.arange(len(probability)), COPIED_SAMPLE)
         own_loss, spread_loss, split_error = _split_losses(corpus)
         repeated, shared = repeated_lines(train_text, val_text)
@@ -137,7 +122,7 @@ def measure(corpus: EncodedText) -> TextFacts:
     return TextFacts(
         entropy=float(-(shares * np.log(shares)).sum()),
         ngram_order=order,
-        ngram_loss=float(-np.log(_counted(probability, val, corpus.marks)).mean()),
+        ngram_loss=float(-np.log(probability[counted[order:]] if counted[order:].any() else probability).mean()),
         copying=copying(val[order:][part], probability[part], window=COPIED_WINDOW),
         own_loss=own_loss,
         spread_loss=spread_loss,
@@ -164,26 +149,25 @@ def sample(ids: np.ndarray, size: int) -> np.ndarray:
 def repeated_lines(train: str, val: str) -> tuple[float, float]:
     """The share of the training split that is lines which it already contains, and the share of the validation split that is
     lines of the training split. The first are learned twice; the second lower the validation loss."""
-    lines, val_lines = (text.split("\n") for text in (train, val))
-    some = _some(lines)
-    shortest = 1 if _is_list(some) and np.median([len(line) for line in some]) < LONG_LINE else LONG_LINE
-    lines, val_lines = ([line for line in part if len(line) >= shortest] for part in (lines, val_lines))
+    some = _lines_of_list(train)
+    shortest = 1 if some and np.median([len(line) for line in some]) < LONG_LINE else LONG_LINE
+    lines, val_lines = ([line for line in text.split("\n") if len(line) >= shortest] for text in (train, val))
     distinct = set(lines)
     repeated = sum(map(len, lines)) - sum(map(len, distinct))
     shared = sum(len(line) for line in val_lines if line in distinct)
     return repeated / max(1, len(train)), shared / max(1, len(val))
 
 
-def _some(lines: list[str]) -> list[str]:
-    """At most LIST_LINES of the lines that are not empty, from all over, without what is at their ends."""
-    filled = [line for line in map(str.strip, lines) if line]
-    return filled[:: max(1, len(filled) // LIST_LINES)]
+def _lines_of_list(text: str) -> list[str]:
+    """At most LIST_LINES lines from all over a list, without what is at their ends; none of any other text.
 
-
-def _is_list(lines: list[str]) -> bool:
-    """Whether `lines` are those of a list: most of them short, and few of them equal."""
+    Most lines of a list are short, and few of them are equal.
+    """
+    filled = [line for line in map(str.strip, text.split("\n")) if line]
+    lines = filled[:: max(1, len(filled) // LIST_LINES)]
     short = sum(len(line) <= LIST_LINE for line in lines)
-    return len(lines) >= FEWEST_LINES and short > 0.9 * len(lines) and len(set(lines)) > len(lines) / 2
+    is_list = len(lines) >= FEWEST_LINES and short > 0.9 * len(lines) and len(set(lines)) > len(lines) / 2
+    return lines if is_list else []
 
 
 def _sorted_list(train: str, val: str) -> tuple[str, str]:
@@ -192,16 +176,14 @@ def _sorted_list(train: str, val: str) -> tuple[str, str]:
 
     Case and accents do not count, and the order need not be perfect.
     """
-    lines, val_lines = _some(train.split("\n")), _some(val.split("\n")[1:])
-    if not (_is_list(lines) and val_lines):
+    lines, val_lines = _lines_of_list(train), [line for line in map(str.strip, val.split("\n")[1:]) if line]
+    if not (lines and val_lines):
         return "", ""
     names, places = np.unique([_sort_key(line) for line in lines], return_inverse=True)
-    correlation = 0.0 if len(names) < 2 else float(np.corrcoef(places, np.arange(len(places)))[0, 1])
-    if abs(correlation) < SORTED:
-        return "", ""
-    after = [_sort_key(line) > names[-1 - len(names) // 10] for line in val_lines]
-    before = [_sort_key(line) < names[len(names) // 10] for line in val_lines]
-    if np.mean(after if correlation > 0 else before) < SORTED:
+    correlation = float(np.corrcoef(places, np.arange(len(places)))[0, 1])
+    border = names[-1 - len(names) // 10] if correlation > 0 else names[len(names) // 10]
+    beyond = np.mean([(_sort_key(line) > border) == (correlation > 0) for line in val_lines[:LIST_LINES]])
+    if not (abs(correlation) >= SORTED and beyond >= SORTED):
         return "", ""
     first, last = (line if len(line) <= LIST_NAME else line[: LIST_NAME - 3] + "..." for line in (val_lines[0], val_lines[-1]))
     return first, last
@@ -219,39 +201,11 @@ def _split_losses(corpus: EncodedText) -> tuple[float, float, float]:
     size = max(1, min(len(val), len(train) // 4) // PIECES)
     starts = np.linspace(0, len(train) - size, PIECES).astype(np.int64)
     places = np.minimum((starts[:, None] + np.arange(size)).ravel(), len(train) - 1)
-    counted = np.delete(train, places)
-    order = _order(corpus.tokenizer.vocab_size, counted, val)
-    if order < 1 or size <= order:
+    if size <= HIGHEST_ORDER:
         return 0.0, 0.0, math.inf
     both = np.concatenate([val, train[places]])
-    loss = -np.log(ngram_probabilities(counted, both, vocab_size=corpus.tokenizer.vocab_size, order=order))
-    losses = [loss[: len(val) - order], loss[len(val) :]]
+    loss = -np.log(ngram_probabilities(np.delete(train, places), both, vocab_size=corpus.tokenizer.vocab_size))
+    losses = [loss[: len(loss) - len(places)], loss[len(val) :]]
     pieces = [[piece.mean() for piece in np.array_split(loss, PIECES)] for loss in losses]
     error = math.sqrt(sum(np.var(means, ddof=1) / PIECES for means in pieces))
     return float(losses[0].mean()), float(losses[1].mean()), error
-
-
-def ngram_order_and_bits(train: np.ndarray, val: np.ndarray, tokenizer: Tokenizer) -> tuple[int, float]:
-    """The order of the n-gram model for this vocabulary, and its bits per character."""
-    order = _order(tokenizer.vocab_size, train, val)
-    probability = ngram_probabilities(train, val, vocab_size=tokenizer.vocab_size, order=order)
-    return order, float(-np.log2(probability).mean())
-
-
-def _counted(probability: np.ndarray, val: np.ndarray, marks: ItemMarks | None) -> np.ndarray:
-    """The probabilities, of the last ids of `val`, that count: with `marks`, not those of labels."""
-    counted = None if marks is None else marks.counted(val)[len(val) - len(probability) :]
-    return probability if counted is None or not counted.any() else probability[counted]
-
-
-def _order(vocab_size: int, train: np.ndarray, val: np.ndarray) -> int:
-    return min(3 if vocab_size**4 < 2**63 else 2, len(train) - 1, len(val) - 1)
-
-
-def _content(ids: np.ndarray, tokenizer: Tokenizer) -> bytes:
-    return ids.tobytes() if tokenizer.characters is None else tokenizer.decode(ids).encode()
-
-
-def _xz(data: bytes) -> bytes:
-    """What xz compresses with, without the padding of its files to whole groups of four bytes."""
-    return lzma.compress(data, lzma.FORMAT_ALONE)

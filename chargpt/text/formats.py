@@ -9,8 +9,9 @@ import contextlib
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,24 +52,18 @@ MAGIC = {
     b"\xff\xd8\xff": "a picture, not text; give a text file",
     b"\x7fELF": "a program, not text; give a text file",
 }
-ZIP_CONTENTS = {  # what the beginning of a zip archive contains if it is a document: the end of such a name
-    b"mimetypeapplication/epub+zip": ".epub",
-    b"mimetypeapplication/vnd.oasis.opendocument.text": ".odt",
-    b"word/": ".docx",
-}
 TAR_OFFSET = 257  # of the mark in the header of a tar archive
 
 HEAD = 2**16  # bytes at the beginning of a file that are looked at
 MAX_NAMED = 12  # columns or fields that a message lists
 MAX_NAME = 60  # characters of each of them
-MAX_COMPARED = 10_000  # columns or fields among which a mistyped one is looked for
 MAX_DEPTH = 6  # objects and lists in each other whose fields a message names
-MAX_SNIFFED = 16  # files without a telling name that are looked into
 ROWS = 200  # rows of the head that are compared
 SAME_WIDTH = 0.9  # share of the rows of a table that are as wide as the first; the others have a mistake
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
 NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is not a sentence
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
+FILLED = re.compile(r"\S")
 # Formats with fields, as messages name them.
 JSON_LINES, JSON, CSV, TSV = "JSON lines", "JSON", "CSV", "TSV"
 DELIMITERS = {CSV: ",;\t|", TSV: "\t"}
@@ -137,9 +132,8 @@ WHATSAPP, TELEGRAM, DISCORD, MBOX = "WhatsApp chat", "Telegram chat", "Discord c
 CHATS = {
     WHATSAPP: WHATSAPP_STAMP,
     TELEGRAM: re.compile(  # one chat, or all of an account
-        r'\{\s*(?:"about":\s*"Here is the data you requested|'
-        r'(?=[\s\S]{0,500}?"type":\s*"(?:\w+_(?:chat|group|supergroup|channel)|saved_messages)")'
-        r'(?:"\w+":\s*(?:"(?:\\.|[^"\\])*"|\d+|null),\s*){1,9}"messages":\s*\[)'
+        r'\{\s*("about":\s*"Here is the data you requested|'
+        r'[^{}]{0,500}?"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"[^{}]{0,500}?"messages":\s*\[)'
     ),
     DISCORD: re.compile(r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'),
     MBOX: re.compile(r"From \S+ [^\n]*\d\d:\d\d:\d\d[^\n]*\d{4}[^\n]*\r?\n>?[A-Za-z][\w-]*: "),
@@ -152,10 +146,10 @@ def chat_kind(head: str) -> str | None:
     """Which of CHATS begins with `head`; None if none does."""
     start = head[:CHAT_HEAD].lstrip("\ufeff \r\n")
     kind = next((kind for kind, beginning in CHATS.items() if beginning.match(start)), None)
-    if kind == WHATSAPP:
-        names = re.findall(r"^([^:\n]{1,60}): ", WHATSAPP_STAMP.sub("", start), re.MULTILINE)
-        return None if not names or any(map(LOG_LEVEL.search, names)) else kind
-    return kind
+    if kind != WHATSAPP:
+        return kind
+    names = re.findall(r"^([^:\n]{1,60}): ", WHATSAPP_STAMP.sub("", start), re.MULTILINE)
+    return kind if names and not any(map(LOG_LEVEL.search, names)) else None
 
 
 def refuse_checkpoint(path: Path) -> None:
@@ -168,14 +162,12 @@ def refuse_checkpoint(path: Path) -> None:
 
 def binary_format(head: bytes, *, path: Path | None = None) -> str | None:
     """What a file that begins with `head` is, and what to do about it; None if it may be text. `path` is for a command."""
-    what, suffix = None, "" if path is None else path.suffix.lower()
+    what = next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
     if head[TAR_OFFSET:].startswith(b"ustar"):
         what = "a tar archive, not text; unpack it and give the folder"
-    elif head.startswith(b"PK\x03\x04"):
-        contained = next((kind for content, kind in ZIP_CONTENTS.items() if content in head), "")
-        what = DOCUMENTS.get(suffix if suffix in ZIP_CONTENTS.values() else contained)
-    what = what or next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
-    return what and what.format(file=shell_word(str(path or "FILE")), text=shell_word((path or Path("FILE")).stem + ".txt"))
+    path = path or Path("FILE")
+    what = what and DOCUMENTS.get(path.suffix.lower(), what)
+    return what and what.format(file=shell_word(str(path)), text=shell_word(path.stem + ".txt"))
 
 
 def is_binary(head: bytes) -> bool:
@@ -213,12 +205,11 @@ class Structure:
 
 def fields_of(source: Source, head: bytes, config: DataConfig) -> Structure | None:
     """The structure by which `source`, which begins with `head`, is read; None if it is read as it is."""
-    structure = None
     if may_have_fields(source, config):
         structure = recognise(suffix_of(source), _decoded(head, config), field=config.field)
-    elif config.format == "auto" and (kind := chat_kind(_decoded(head[: 4 * CHAT_HEAD], config))):
-        structure = Structure(kind=kind, fields=(AUTHOR, TEXT))
-    return structure if structure is not None and structure.has_fields else None
+        return structure if structure is not None and structure.has_fields else None
+    kind = chat_kind(_decoded(head[: 4 * CHAT_HEAD], config)) if config.format == "auto" else None
+    return Structure(kind=kind, fields=(AUTHOR, TEXT)) if kind else None
 
 
 def may_have_fields(source: Source, config: DataConfig) -> bool:
@@ -238,22 +229,22 @@ def suffix_of(source: Source) -> str:
 
 
 def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:
-    """A line for each structured format that is read as it is, with what to do about it. Raises UserError."""
+    """A line for each structured format that is read as it is, with what to do about it. Raises UserError.
+
+    Of the files whose names have the same end, the first one stands for all.
+    """
     if config.format == "text":
         return []
-    known = {**FIELDS, **{suffix: markup.name for markup in MARKUP for suffix in markup.suffixes}}
-    found: dict[str, list[tuple[Source, Structure]]] = {}
-    sniffed = 0
+    by_suffix: dict[str, list[Source]] = {}
     for source in sources:
-        kind = known.get(suffix_of(source))
-        if kind is None and (sniffed := sniffed + 1) > MAX_SNIFFED:
-            continue
-        structure = found[kind][0][1] if kind in found else None
-        if structure is None and not fields_of(source, head := read_head(source), config):
-            structure = recognise(suffix_of(source), _decoded(head, config))
-        if structure and not (config.items and suffix_of(source) in FASTA_NAMES):
-            found.setdefault(structure.kind, []).append((source, structure))
-    return [_warning(*alike[0], len(alike)) for alike in found.values()]
+        by_suffix.setdefault(suffix_of(source), []).append(source)
+    warnings = []
+    for suffix, (first, *others) in by_suffix.items():
+        head = read_head(first)
+        is_read = fields_of(first, head, config) or (config.items and suffix in FASTA_NAMES)
+        if not is_read and (structure := recognise(suffix, _decoded(head, config))):
+            warnings.append(_warning(first, structure, more=len(others)))
+    return warnings
 
 
 def named(fields: Iterable[str]) -> str:
@@ -268,14 +259,13 @@ def recognise(suffix: str, head: str, *, field: str = "") -> Structure | None:
 
     A file whose name says nothing is a table with a column `field` if its first line has that name, or if `field` is a number.
     """
-    start = head.lstrip("\ufeff \t\r\n")
-    kind = FIELDS.get(suffix)
-    if kind is None and (chat := chat_kind(head)):
-        return Structure(kind=chat, fields=(AUTHOR, TEXT), longest=TEXT)
+    start, kind = head.lstrip("\ufeff \t\r\n"), FIELDS.get(suffix)
     if kind is None:
+        if chat := chat_kind(head):
+            return Structure(kind=chat, fields=(AUTHOR, TEXT), longest=TEXT)
         by_name = (markup for markup in MARKUP if suffix in markup.suffixes)
-        markup = next(by_name, None) or next((markup for markup in MARKUP if re.match(markup.beginning, start)), None)
-        if markup is not None:
+        by_beginning = (markup for markup in MARKUP if re.match(markup.beginning, start))
+        if markup := next(chain(by_name, by_beginning), None):
             return Structure(kind=markup.name)
     if kind in (JSON, JSON_LINES) or (kind is None and start[:1] in ("{", "[")):
         return _json(kind, start)
@@ -289,26 +279,20 @@ def _decoded(head: bytes, config: DataConfig) -> str:
 
 def _json(kind: str | None, start: str) -> Structure | None:
     """JSON or JSON lines, by the values at the `start` of a file; None if it is neither, unless its name says so."""
-    objects = list(_objects_on_lines(start))
-    texts = texts_in(objects or _completed(start))
+    values, at, decoder = list[Any](), 0, json.JSONDecoder()
+    with contextlib.suppress(ValueError, RecursionError):
+        while len(values) < ROWS and (begin := FILLED.search(start, at)):
+            value, at = decoder.raw_decode(start, begin.start())
+            values.append(value)
+    texts = texts_in(values if len(values) > 1 else _completed(start))
     if kind is None and not texts:
         return None
-    kind = kind or (JSON_LINES if len(objects) > 1 else JSON)
+    kind = kind or (JSON_LINES if len(values) > 1 else JSON)
     return Structure(kind=kind, fields=tuple(texts), longest=longest(texts))
 
 
-def _objects_on_lines(start: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in the first lines of a file, up to a line that is anything else."""
-    for line in filter(None, map(str.strip, start.split("\n")[:ROWS])):
-        with contextlib.suppress(ValueError, RecursionError):
-            if isinstance(record := json.loads(line), dict):
-                yield record
-                continue
-        return
-
-
 def _completed(start: str) -> object:
-    """The JSON value that begins with `start`, up to the last object or list that is complete before a fault, or None."""
+    """The JSON value that begins with `start`, up to the last object or list that is complete before its end, or None."""
     opened: list[str] = []
     end, closing = 0, ""
     for match in BRACKETS.finditer(start):
@@ -318,11 +302,9 @@ def _completed(start: str) -> object:
             if not opened or opened.pop() != match.group():
                 break
             end, closing = match.end(), "".join(reversed(opened))
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(start[:end] + closing)
-    except (ValueError, RecursionError) as error:
-        fault = getattr(error, "pos", 0)
-        return _completed(start[:fault]) if 0 < fault < end else None
+    return None
 
 
 def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
@@ -350,16 +332,14 @@ def longest(texts: Mapping[str, Sequence[str]]) -> str:
 
 def _table_in(kind: str | None, head: str, field: str) -> Structure | None:
     """The table in `head`. Without a `kind`, which the name of its file tells, it must have `field`, or surely be a table."""
-    if kind:
-        delimiters = DELIMITERS[kind]
-    else:  # a number may be that of a column of two, the first word of a line and the rest
-        delimiters = "\t,; " if field.isdecimal() and " " in head.partition("\n")[0].strip() else "\t,;"
-    is_one_name = not set(field) & set(delimiters)  # not several, which would be a header without a delimiter
+    delimiters = DELIMITERS[kind] if kind else "\t,;"
+    if not kind and field.isdecimal() and " " in head.partition("\n")[0].strip():
+        delimiters += " "  # a number may be that of a column of two, the first word of a line and the rest
 
     def fit(found: tuple[Structure, float]) -> tuple[bool, bool, bool, bool, float]:
         table, same_width = found
-        has_field = bool(field) and is_one_name and field in table.fields
-        return has_field, len(table.fields) > 1, same_width > SAME_WIDTH, table.delimiter != " ", same_width
+        are_several = len(table.fields) > 1
+        return are_several and field in table.fields, are_several, same_width > SAME_WIDTH, table.delimiter != " ", same_width
 
     table, same_width = max((_table(kind, head, delimiter) for delimiter in delimiters), key=fit)
     if kind or (field and field in table.fields):
@@ -377,32 +357,25 @@ def _table_in(kind: str | None, head: str, field: str) -> Structure | None:
 
 def _table(kind: str | None, head: str, delimiter: str) -> tuple[Structure, float]:
     """The table in `head`, if `delimiter` separates its fields, and the share of its rows that are as wide as the first."""
-    kind, quoted = kind or (CSV if delimiter in ",;" else TSV), True
-    rows = _rows(head, delimiter, quoted=True)
-    if rows is None and delimiter == "\t":  # many programs write quotes into TSV as they are
-        quoted, rows = False, _rows(head, delimiter, quoted=False)
-    if not rows:  # its quotes are wrong, which its reader reports with the line
-        rows = _rows(head.partition("\n")[0], delimiter, quoted=False) or [[]]
-        return Structure(kind=kind, delimiter=delimiter, fields=tuple(name.strip() for name in rows[0])), 0.0
+    lines, rows = re.split("\r\n|\r|\n", head), list[list[str]]()
+    is_quoted = True
+    try:
+        for row in islice(csv_reader(lines, delimiter=delimiter, quoted=True), ROWS):
+            rows.append(row)
+    except csv.Error as error:
+        is_quoted = "unexpected end" in str(error)  # `head` ends inside a field
+        if not is_quoted:
+            rows = [line.split(delimiter) for line in filter(None, lines[:ROWS])]
+    rows = [row for row in rows if row]
+    rows = rows[:-1] or rows or [[]]
     header = tuple(name.strip() for name in rows[0])
     alike = [row for row in rows if len(row) == len(header)]
     texts = dict(zip(header, zip(*alike[1:])))
+    # Many programs write quotes into TSV as they are. In a CSV that is a mistake, which its reader reports with the line.
+    quoted = is_quoted or delimiter != "\t"
+    kind = kind or (CSV if delimiter in ",;" else TSV)
     table = Structure(kind=kind, delimiter=delimiter, quoted=quoted, fields=header, longest=longest(texts))
-    return table, len(alike) / len(rows)
-
-
-def _rows(head: str, delimiter: str, *, quoted: bool) -> list[list[str]] | None:
-    """The rows at the beginning of `head`, which may end inside a row; None if its quotes are not those of a table."""
-    rows: list[list[str]] = []
-    try:
-        lines = head.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        for row in csv_reader(lines, delimiter=delimiter, quoted=quoted):
-            rows += [row] if row else []
-            if len(rows) > ROWS:
-                break
-    except csv.Error as error:
-        return rows if "unexpected end" in str(error) else None
-    return rows[:-1] or rows
+    return table, len(alike) / len(rows) if is_quoted == quoted else 0.0
 
 
 def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> "_csv.Reader":
@@ -413,10 +386,9 @@ def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> "_csv.R
     return csv.reader(lines, delimiter=delimiter, strict=quoted, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
 
 
-def _warning(source: Source, structure: Structure, count: int) -> Words:
-    """What is read as it is, and what to do if that is not meant."""
-    more = f" and {count - 1:,} more" if count > 1 else ""
-    what = f"{source.label}{more}: {structure.kind}, read as plain text"
+def _warning(source: Source, structure: Structure, *, more: int) -> Words:
+    """What is read as it is, like so many `more` of its kind, and what to do if that is not meant."""
+    what = f"{source.label}{f' and {more:,} more' if more else ''}: {structure.kind}, read as plain text"
     has_names = all(NAME.fullmatch(name) and (" " not in name or len(structure.fields) > 1) for name in structure.fields)
     if structure.fields and (not structure.is_table or has_names):
         where = f"its {'columns' if structure.is_table else 'fields'} are {named(structure.fields)}"

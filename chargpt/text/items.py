@@ -6,7 +6,7 @@ no label and no tab.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from chargpt.text.tokenizer import Tokenizer
 
 SEPARATOR = "\x1e"  # ends items that hold newlines: the control character RECORD SEPARATOR
 TAB = "\t"  # ends a label
+LINE, PARAGRAPH, FILE = "line", "paragraph", "file"  # what an item may be; anything else is the name of a field
 MAX_NAMED = 6  # labels that a line for the user counts
 
 
@@ -26,17 +27,6 @@ class ItemCounts:
     longest: int  # characters of the longest item
     longest_label: int  # likewise
     labels: dict[str, int] = field(default_factory=dict)  # how many items have each label, most frequent first
-
-    @classmethod
-    def from_json(cls, data: Any) -> "ItemCounts | None":
-        """Of `dataclasses.asdict`; None of None. Raises ValueError or TypeError for anything else."""
-        if data is None:
-            return None
-        found = cls(**data)
-        numbers = [found.items, found.duplicates, found.longest, found.longest_label, *found.labels.values()]
-        if not all(type(number) is int for number in numbers) or not all(isinstance(label, str) for label in found.labels):
-            raise ValueError("labels: not numbers by name")
-        return found
 
     def describe(self) -> str:
         """How many items and labels there are, for a line."""
@@ -114,12 +104,5 @@ def stream_of(items: Iterable[Item], tokenizer: Tokenizer) -> str:
 def items_in(ids: np.ndarray, tokenizer: Tokenizer, *, has_labels: bool) -> list[Item]:
     """The items of a stream, as text; the last one, if it is not complete, is left out."""
     lines = tokenizer.decode(ids).split(end_in(tokenizer))[:-1]
-    return split_labels(lines, has_labels=has_labels)
-
-
-def split_labels(lines: Iterable[str], *, has_labels: bool) -> list[Item]:
-    """The items in `lines`, each without its end."""
-    if not has_labels:
-        return [Item("", line) for line in lines]
-    parts = (line.partition(TAB) for line in lines)
-    return [Item(label, text) for label, _, text in parts]
+    parts = [line.partition(TAB) for line in lines]
+    return [Item(label, text) for label, _, text in parts] if has_labels else [Item("", line) for line in lines]

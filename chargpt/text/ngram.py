@@ -3,6 +3,7 @@ within a few lines."""
 
 import numpy as np
 
+HIGHEST_ORDER = 3
 SHORTEST_COPY = 4  # ids that must agree before the next one is copied
 LONGEST_COPY = 20  # ids; longer matches count as this long
 ROUNDS = 20  # of expectation maximisation
@@ -42,13 +43,15 @@ def _longest_matches(ids: np.ndarray, *, window: int) -> tuple[np.ndarray, np.nd
     return length, following
 
 
-def ngram_probabilities(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int) -> np.ndarray:
+def ngram_probabilities(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int = HIGHEST_ORDER) -> np.ndarray:
     """The probability of each id of `val`, but for the first `order` ids, under a model that counts in `train` which id follows
     each sequence of `order` ids.
 
     Shorter contexts are interpolated, with a weight that depends on how many different ids followed the context
-    (Witten and Bell 1991). vocab_size ** (order + 1) must be below 2^63.
+    (Witten and Bell 1991). The order is lower for a large vocabulary, whose vocab_size ** (order + 1) must be below 2^63, and
+    for a text of a few ids.
     """
+    order = min(order if vocab_size ** (order + 1) < 2**63 else 2, len(train) - 1, len(val) - 1)
     grams, counts = np.unique(_grams(train, order + 1, vocab_size), return_counts=True)
     probability = np.full(len(val) - order, 1 / vocab_size)
     wanted = _grams(val, order + 1, vocab_size)

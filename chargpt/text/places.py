@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text.cache import EncodedText
-from chargpt.text.reading import TRAIN, Origin, Piece, TextReader, with_split
+from chargpt.text.reading import TRAIN, Origin, Piece, TextReader, reading_of
 from chargpt.text.sources import can_be_read_again, needs_download, select_sources
 from chargpt.text.tokenizer import Tokenizer
 
@@ -36,23 +37,22 @@ def find_places(
     be a stranger's: nothing but files on this machine is opened.
     """
     found: dict[int, Place] = {}
-    named = list(filter(None, [*texts, config.val_text]))
     if config.shuffle != "none" or config.split == "blocks" or config.items:  # its order is not that of the files
         return found
-    if any(is_on_a_share(text) or needs_download(text, root=root) or not can_be_read_again(text) for text in named):
-        return found
+    for text in filter(None, [*texts, config.val_text]):
+        if is_on_a_share(text) or needs_download(text, root=root) or not can_be_read_again(text):
+            return found
     with contextlib.suppress(UserError, OSError):
         cache = root / "data" / "cache"
         sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
         with contextlib.closing(sources):
-            config = with_split(config, sources)
+            config = encoded.tokenizer.settings(reading_of(config, sources))
             # A file without a size is empty, or it is one of /proc, which may block its reader.
             train, val = ([source for source in some if source.size != 0] for some in (sources.train, sources.val))
-            sources, tokenizer = dataclasses.replace(sources, train=train, val=val), encoded.tokenizer
-            reader = TextReader(sources, tokenizer.settings(config), progress=tqdm(disable=True), hashed=False)
+            sources = dataclasses.replace(sources, train=train, val=val)
+            reader = TextReader(sources, config, progress=tqdm(disable=True), hashed=False)
             with contextlib.closing(reader.pieces()) as pieces:
-                for number, place in _places(sorted(set(wanted)), encoded.train, pieces, tokenizer):
-                    found[number] = place
+                found.update(_places(sorted(set(wanted)), encoded.train, pieces, encoded.tokenizer))
     return found
 
 
@@ -68,38 +68,27 @@ def _places(
     tokenizer: Tokenizer,
 ) -> Iterator[tuple[int, Place]]:
     """Each of the ascending numbers `wanted` with its place, as long as the `pieces` are those of `train`."""
-    done, waiting = 0, iter(wanted)
-    number = next(waiting, None)
+    done, waiting, is_bytes = 0, deque(wanted), tokenizer.characters is None
     origin: Origin | None = None
     line = 1
     for begins, split, piece in pieces:
-        if number is None:
+        if not waiting:
             return
         if split != TRAIN:
             continue
         if begins is not None and begins is not origin:
             origin, line = begins, begins.line
-        if tokenizer.characters is None:
-            assert isinstance(piece, bytes), type(piece)
-            ids = np.frombuffer(piece, np.uint8)
-        else:
-            ids = tokenizer.ids_of(piece if isinstance(piece, str) else piece.decode())
+        assert origin is not None, "a separator comes after a document"
+        text = piece if isinstance(piece, str) else piece.decode("latin-1")  # of a vocabulary of bytes, each one is an id
+        ids = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) and is_bytes else tokenizer.ids_of(text)
         ids = ids[: len(train) - done]
         if not np.array_equal(ids, train[done : done + len(ids)]):
             return
-        assert origin is not None, "a separator comes after a document"
         counted = 0
-        while number is not None and number < done + len(ids):
-            place = number - done
-            if not origin.is_record:
-                line += _newlines(piece, counted, place)
+        while waiting and waiting[0] < done + len(ids):
+            number = waiting.popleft()
+            line += 0 if origin.is_record else text.count("\n", counted, number - done)
             yield number, Place(file=origin.source.label, line=line)
-            counted, number = place, next(waiting, None)
-        if not origin.is_record:
-            line += _newlines(piece, counted, len(piece))
+            counted = number - done
+        line += 0 if origin.is_record else text.count("\n", counted)
         done += len(ids)
-
-
-def _newlines(piece: Piece, start: int, end: int) -> int:
-    """The number of newlines in a part of `piece`."""
-    return piece.count(b"\n", start, end) if isinstance(piece, bytes) else piece.count("\n", start, end)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from chargpt.config import DataConfig
 from chargpt.text.character_encodings import check_utf8, undecodable
 from chargpt.text.formats import CHATS, MBOX, Structure, fields_of, is_binary
+from chargpt.text.items import FILE, LINE, PARAGRAPH
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.source import Source, Sources, byte_order_mark
 
@@ -40,11 +41,17 @@ class Origin:
     is_record: bool = False  # a line of JSON lines or a record of a table, not a file
 
 
-def with_split(config: DataConfig, sources: Sources) -> DataConfig:
-    """`config` with the split that data.split=auto means for these sources.
+def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
+    """`config` with what data.items, and data.split=auto, mean for a reader of these sources.
 
-    It is `document` for a folder of MANY_FILES or more, unless one of them is larger than the validation split.
+    The split is `document` for a folder of MANY_FILES or more, unless one of them is larger than the validation split. Items
+    that are a field of records are read as that field.
     """
+    if config.items:
+        newlines = "fold" if config.newlines == "auto" else config.newlines
+        config = dataclasses.replace(config, newlines=newlines, split="position")
+        is_field = config.items not in (LINE, PARAGRAPH, FILE)
+        return dataclasses.replace(config, field=config.items, format="fields") if is_field else config
     if config.split != "auto":
         return config
     sizes = [source.size for source in sources.train]
@@ -63,7 +70,6 @@ class TextReader:
         self.config, self._progress = config, progress
         self._normalizer = TextNormalizer.of(config)
         self._is_identity = self._normalizer.is_identity
-        self._is_utf8 = codecs.lookup(config.encoding).name == "utf-8"
         self._hash = hashlib.sha256() if hashed else None
         self.binary_files = 0  # skipped in folders, because they are not text
         self.byte_order_marks: set[str] = set()  # the encodings that they named
@@ -72,7 +78,17 @@ class TextReader:
         self.left_out: dict[str, list[int]] = {}  # what else was, such as media in a chat, and the lines where it was
 
     def __iter__(self) -> Iterator[tuple[int, Piece]]:
-        return _join_small((split, piece) for _, split, piece in self.pieces())
+        """Small pieces come joined: the cost of each would dominate for many short documents."""
+        held: list[Piece] = []
+        held_split, size = TRAIN, 0
+        for _, split, piece in self.pieces():
+            if held and (split != held_split or type(piece) is not type(held[0]) or size > CHUNK // 8):
+                yield held_split, _joined(held)
+                held, size = [], 0
+            held.append(piece)
+            held_split, size = split, size + len(piece)
+        if held:
+            yield held_split, _joined(held)
 
     def digest(self) -> str:
         """SHA-256 of everything that was read, and of how it was divided into sources."""
@@ -109,10 +125,12 @@ class TextReader:
                 structure = fields_of(source, head, self.config)
                 tag = "False" if structure is None else structure.tag
                 chunks = _prefetch(self._hashed(tag, split, itertools.chain([head], chunks)), pool)
-                for line, document in self._documents_of(source, head, structure, chunks):
-                    if structure is None and not self._is_identity:
-                        document = self._normalizer.apply_in_pieces(document)
-                    yield Origin(source, line, is_record=structure is not None), split, document
+                text = self._decoded(source, head, structure, chunks)
+                if structure is not None:
+                    for line, record in self._records(source, structure, text):
+                        yield Origin(source, line, is_record=True), split, [record]
+                else:
+                    yield Origin(source, 1), split, text if self._is_identity else self._normalizer.apply_in_pieces(text)
 
     def _hashed(self, tag: str, split: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """`chunks`, then b"". Runs in another thread, so that reading and hashing take no extra time."""
@@ -127,44 +145,47 @@ class TextReader:
             self._hash.update(f"{size} {split} {tag}\n".encode())
         yield b""
 
-    def _documents_of(
-        self, source: Source, head: bytes, structure: Structure | None, chunks: Iterator[bytes]
-    ) -> Iterable[tuple[int, Iterable[Piece]]]:
-        """The documents of a source that begins with `head`: the line where each begins, and its pieces."""
-        config = self.config
+    def _decoded(self, source: Source, head: bytes, structure: Structure | None, chunks: Iterator[bytes]) -> Iterator[Piece]:
+        """The text of `chunks`, from `head` to an empty one at the end; ASCII chunks of UTF-8 stay bytes."""
+        config, encoding, mark = self.config, codecs.lookup(self.config.encoding).name, b""
         # The vocabulary of bytes takes any file as it is, unless something must be decoded.
-        if config.vocabulary == "bytes" and self._is_utf8 and self._is_identity and structure is None:
-            return [(1, chunks)]
-        if structure is not None and structure.kind == MBOX:  # each mail names its own encoding
-            return self._records_of(source, structure, (chunk.decode("ascii", "surrogateescape") for chunk in chunks))
-        encoding, mark = config.encoding, b""
-        if self._is_utf8:
+        if config.vocabulary == "bytes" and encoding == "utf-8" and self._is_identity and structure is None:
+            yield from chunks
+            return
+        is_mail = structure is not None and structure.kind == MBOX  # each mail names its own encoding
+        if encoding == "utf-8" and not is_mail:
             mark, encoding = byte_order_mark(head)
             if mark:
                 self.byte_order_marks.add(encoding)
             else:
                 check_utf8(head, source.label, path=source.path)
-        pieces = _decode(source, chunks, encoding, skip=len(mark))
-        if structure is None:
-            return [(1, pieces)]
-        return self._records_of(source, structure, pieces)
+        decoder = codecs.getincrementaldecoder("ascii" if is_mail else encoding)("surrogateescape" if is_mail else "strict")
+        offset = len(mark)
+        for chunk in itertools.chain([next(chunks)[len(mark) :]], chunks):
+            pending = len(decoder.getstate()[0])
+            if encoding == "utf-8" and not pending and chunk.isascii():
+                yield chunk
+            else:
+                try:
+                    yield decoder.decode(chunk, final=not chunk)
+                except UnicodeError as error:  # without `start`: utf-16 that does not begin with a byte-order mark
+                    raise undecodable(source, offset - pending + getattr(error, "start", 0), encoding) from None
+            offset += len(chunk)
 
-    def _records_of(
-        self, source: Source, structure: Structure, pieces: Iterator[Piece]
-    ) -> Iterator[tuple[int, Iterable[Piece]]]:
-        """The text in the field of each record, normalised: the line where the record begins, and its pieces."""
+    def _records(self, source: Source, structure: Structure, text: Iterator[Piece]) -> Iterator[tuple[int, str]]:
+        """The line where each record begins, and the text in its field, normalised."""
         from chargpt.text.records import documents_in  # only a text with records needs it
 
         label, messages = source.label, None
         if structure.kind in CHATS:
             from chargpt.text.chats import messages_in
 
-            messages = messages_in(pieces, structure.kind, label, self.left_out)
-        documents = documents_in(pieces, structure, self.config, label=label, left_out=self.left_out, messages=messages)
-        for line, text in documents:
+            messages = messages_in(text, structure.kind, label, self.left_out)
+        documents = documents_in(text, structure, self.config, label=label, left_out=self.left_out, messages=messages)
+        for line, record in documents:
             self.records[structure.kind] += 1
-            self.empty_records += not text
-            yield line, [text if self._is_identity else self._normalizer.apply(text)]
+            self.empty_records += not record
+            yield line, record if self._is_identity else self._normalizer.apply(record)
 
     def _narrow(self, piece: Piece) -> Piece:
         """`piece` as bytes if each of its bytes is a character (or an id of the vocabulary)."""
@@ -179,36 +200,6 @@ def _prefetch(items: Iterator[Item], pool: ThreadPoolExecutor) -> Iterator[Item]
     while (item := pending.popleft().result()) is not None:
         pending.append(pool.submit(next, items, None))
         yield item
-
-
-def _decode(source: Source, chunks: Iterator[bytes], encoding: str, *, skip: int) -> Iterator[Piece]:
-    """The text of `chunks`, the last of which is b"", without the first `skip` bytes; ASCII chunks of UTF-8 stay bytes."""
-    decoder = codecs.getincrementaldecoder(encoding)()
-    offset = skip
-    for chunk in itertools.chain([next(chunks)[skip:]], chunks):
-        pending = len(decoder.getstate()[0])
-        if encoding == "utf-8" and not pending and chunk.isascii():
-            yield chunk
-        else:
-            try:
-                yield decoder.decode(chunk, final=not chunk)
-            except UnicodeError as error:  # without `start`: utf-16 that does not begin with a byte-order mark
-                raise undecodable(source, offset - pending + getattr(error, "start", 0), encoding) from None
-        offset += len(chunk)
-
-
-def _join_small(pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Piece]]:
-    """The same text with small pieces joined: the cost of each piece would dominate for many short documents."""
-    held: list[Piece] = []
-    held_split, size = TRAIN, 0
-    for split, piece in pieces:
-        if held and (split != held_split or type(piece) is not type(held[0]) or size > CHUNK // 8):
-            yield held_split, _joined(held)
-            held, size = [], 0
-        held.append(piece)
-        held_split, size = split, size + len(piece)
-    if held:
-        yield held_split, _joined(held)
 
 
 def _joined(pieces: list[Piece]) -> Piece:

@@ -19,7 +19,6 @@ from chargpt.text.formats import (
     AUTHOR,
     CHATS,
     JSON_LINES,
-    MAX_COMPARED,
     MESSAGE,
     NAME,
     TEXT,
@@ -45,6 +44,7 @@ LeftOut = MutableMapping[str, list[int]]  # what is left out of a text, and the 
 MISSING = object()  # in place of the value of a field that a record does not have
 KINDS = {int: "a number", float: "a number", bool: "true or false", dict: "an object"}
 BEGINNING = re.compile(r"[^\s,\[\]]")  # of a record of a list
+SURROGATE = re.compile("[\ud800-\udfff]")
 OBJECT = re.compile(r'"(?:[^"\\]|\\.)*"|\{', re.DOTALL)  # a string, or the beginning of an object
 
 
@@ -98,7 +98,8 @@ def documents_in(
 
 def _json_records(pieces: Iterator[str], structure: Structure, field: str, label: str) -> Records:
     """The records of JSON. What a record is, the path `field` says."""
-    for line, value, source in (_values_on_lines if structure.kind == JSON_LINES else values_in)(pieces, label):
+    texts = enumerate(lines_in(pieces, label), 1) if structure.kind == JSON_LINES else whole(pieces, label)
+    for line, value, source in values_in(texts, label):
         records = list(_records_in(value, field))
         lines = {id(value): line}
         if records and records[0][0] is not value:  # the records are inside it
@@ -123,26 +124,22 @@ class _Field:
         value = _value_of(record, self.name.removeprefix(prefix))
         if self._setting in ("data.label", "data.where") and isinstance(value, (int, float)):  # true and false are numbers
             value = json.dumps(value)
-        text = joined(value) if isinstance(value, list) else value
+        text = (joined(value) or None) if isinstance(value, list) else value
         if isinstance(text, (dict, int, float)):
             raise UserError(f"{where}: field {self.name!r} is {KINDS[type(text)]}; ", *self._advice(record, prefix))
-        if not isinstance(text, str) or (isinstance(value, list) and value and not text):
-            if not self._is_found:
-                self._without += 1
-                if self._problem is None:
-                    what = f"no field {self.name!r}" if value is MISSING else f"no text in the field {self.name!r}"
-                    names = named(f"{prefix}{name}" for name in texts_in(record))
-                    self._problem = UserError(f"{where}: {what}, its fields are: {names}; ", *self._advice(record, prefix))
-                if self._without >= MAX_WITHOUT:
-                    raise self._problem
-            return ""
-        self._is_found = True
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            what = f"half a surrogate pair at character {error.start:,} of {self.name!r}"
-            raise UserError(f"{where}: {what}; correct that line") from None
-        return text
+        if isinstance(text, str):
+            self._is_found = True
+            if SURROGATE.search(text):
+                raise UserError(f"{where}: half a surrogate pair in {self.name!r}; correct that line")
+            return text
+        self._without += 1
+        if self._problem is None:
+            what = f"no field {self.name!r}" if value is MISSING else f"no text in the field {self.name!r}"
+            names = named(f"{prefix}{name}" for name in texts_in(record))
+            self._problem = UserError(f"{where}: {what}, its fields are: {names}; ", *self._advice(record, prefix))
+        if self._without >= MAX_WITHOUT:
+            self.check_found()
+        return ""
 
     def check_found(self) -> None:
         """Raise UserError if no record had text in this field, and some record was there."""
@@ -151,12 +148,9 @@ class _Field:
 
     def _advice(self, record: dict[str, Any], prefix: str) -> list[Words]:
         name, texts = self.name, {f"{prefix}{name}": values for name, values in texts_in(record).items()}
-        ends = [other for other in texts if other.endswith(f".{name}")]
         inside = {other: values for other, values in texts.items() if other.startswith(f"{name}.")}
-        others = [other for other in texts if other != name][:MAX_COMPARED]
-        close = ends[:1] or difflib.get_close_matches(name, others, n=1)
-        if "," in name and set(name.split(",")) <= set(texts):
-            return ["give one alone, for example ", Option(self._setting, name.partition(",")[0])]
+        others = [other for other in texts if other != name][:MAX_WITHOUT]  # of a stranger's table with a million columns
+        close = [other for other in others if other.endswith(f".{name}")] or difflib.get_close_matches(name, others, n=1)
         if close and not inside:
             return ["did you mean ", Option(self._setting, close[0]), "?"]
         what_to_do: list[Words] = [f"name one with text in {self._setting}"]
@@ -213,59 +207,53 @@ def _has_field(values: list[Any], field: str) -> bool:
     return all(isinstance(value, dict) for value in values) and any(_value_of(value, field) is not MISSING for value in values)
 
 
-def _objects_in(value: object) -> Iterator[object]:
-    """Every object in a JSON value, in the order in which they begin."""
+def lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
+    """The line where each object in a JSON `value` begins, by its id(). `source` is its text, which begins on `line`."""
+    at, lines = 0, dict[int, int]()
+    beginnings = (match.start() for match in OBJECT.finditer(source) if match.group() == "{")
     waiting = [value]
-    while waiting:
+    while waiting:  # objects and lists, in the order in which they begin
         inner = waiting.pop()
         if isinstance(inner, dict):
-            yield inner
+            start = next(beginnings)
+            line, at = line + source.count("\n", at, start), start
+            lines[id(inner)] = line
             waiting += reversed(inner.values())
         elif isinstance(inner, list):
             waiting += reversed(inner)
+    return lines
 
 
-def lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
-    """The line where each object in a JSON `value` begins, by its id(). `source` is its text, which begins on `line`."""
-    at, lines = 0, list[int]()
-    for match in OBJECT.finditer(source):
-        if match.group() == "{":
-            line, at = line + source.count("\n", at, match.start()), match.start()
-            lines.append(line)
-    return dict(zip(map(id, _objects_in(value)), lines))
-
-
-def _values_on_lines(pieces: Iterable[str], label: str) -> Iterator[tuple[int, Any, str]]:
-    """The number, the value and the text of each line that is not empty. Raises UserError."""
-    for number, line in enumerate(lines_in(pieces, label), 1):
-        if line and not line.isspace():
-            try:
-                yield number, json.loads(line), line
-            except (ValueError, RecursionError) as error:
-                what_to_do = "give one JSON object in each line, or a name that ends in .txt"
-                raise UserError(f"{label}: line {number:,}: not JSON ({error}); {what_to_do}") from None
-
-
-def values_in(pieces: Iterable[str], label: str) -> Iterator[tuple[int, Any, str]]:
-    """The line where each value of a list begins, the value and its JSON; values need not be in a list. Raises UserError."""
+def whole(pieces: Iterable[str], label: str) -> list[tuple[int, str]]:
+    """A text that comes in pieces, as its first line and all of it: one text for `values_in`. Raises UserError."""
     text, size = list[str](), 0
     for piece in pieces:
         text.append(piece)
         size += len(piece)
         if size > MAX_JSON:
             raise UserError(f"{label}: more than {MAX_JSON:,} characters of JSON; give JSON lines, of which each is read alone")
-    whole, at, line, decoder = "".join(text), 0, 1, json.JSONDecoder()
-    while begin := BEGINNING.search(whole, at):
-        start = begin.start()
-        line += whole.count("\n", at, start)
-        try:
-            value, at = decoder.raw_decode(whole, start)
-        except (ValueError, RecursionError) as error:
-            there = line + whole.count("\n", start, getattr(error, "pos", start))
-            what_to_do = "correct it, or if it is plain text, give it a name that ends in .txt"
-            raise UserError(f"{label}: line {there:,}: not JSON ({getattr(error, 'msg', error)}); {what_to_do}") from None
-        yield line, value, whole[start:at]
-        line += whole.count("\n", start, at)
+    return [(1, "".join(text))]
+
+
+def values_in(texts: Iterable[tuple[int, str]], label: str) -> Iterator[tuple[int, Any, str]]:
+    """The line where each value in some texts of JSON begins, the value, and its JSON. Raises UserError.
+
+    Each text comes with the line where it begins. Its values are those of a list, or one after the other.
+    """
+    decoder = json.JSONDecoder()
+    for line, text in texts:
+        at = 0
+        while begin := BEGINNING.search(text, at):
+            start = begin.start()
+            line += text.count("\n", at, start)
+            try:
+                value, at = decoder.raw_decode(text, start)
+            except (ValueError, RecursionError) as error:
+                there = line + text.count("\n", start, getattr(error, "pos", start))
+                what_to_do = "correct it, or if it is plain text, give it a name that ends in .txt"
+                raise UserError(f"{label}: line {there:,}: not JSON ({getattr(error, 'msg', error)}); {what_to_do}") from None
+            yield line, value, text[start:at]
+            line += text.count("\n", start, at)
 
 
 def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], label: str) -> Records:
@@ -275,34 +263,36 @@ def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], 
     Empty lines are skipped. Line ends inside a field become newlines. Raises UserError.
     """
     csv.field_size_limit(MAX_FIELD)
-    lines = _lines_of_table(pieces, structure.delimiter, label)
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    translated = (newlines.decode(piece, final=not piece) for piece in chain(filter(None, pieces), [""]))
+    lines = (f"{text}\n" for text in lines_in(translated, label))
     rows = csv_reader(lines, delimiter=structure.delimiter, quoted=structure.quoted)
     header: list[str] = []
     done = 0  # lines before the record
-    while True:
-        where = f"{label}: line {done + 1:,}"
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            known = next((what for text, what in CSV_PROBLEMS.items() if text in str(error)), f"not {structure.kind} ({error})")
-            raise UserError(f"{where}: {known}") from None
-        if row is None:
-            return
-        line, done = done + 1, rows.line_num
-        if not row:
-            continue
-        if not header:
-            header, numbers = [name.strip() for name in row], [f"{number}" for number in range(1, len(row) + 1)]
-            if twice := next((name for name in wanted if header.count(name) > 1), None):
-                raise UserError(f"{label}: {header.count(twice)} columns are named {twice!r}; give each of them its own name")
-            if set(header).issuperset(wanted) or not set(numbers) & set(wanted):
+    try:
+        for row in rows:
+            line, done = done + 1, rows.line_num
+            if not row:
                 continue
-            header = numbers
-        if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
-            what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
-            count = f"{len(row):,} {'field' if len(row) == 1 else 'fields'}, and the header has {len(header):,}"
-            raise UserError(f"{where}: {count} (the separator is {structure.delimiter!r}); {what_to_do}")
-        yield line, dict(zip(header, row)), ""
+            separator = f"(the separator is {structure.delimiter!r})"
+            if not header:
+                if len(row) > MAX_COLUMNS:
+                    raise UserError(f"{label}: line {line:,}: more than {MAX_COLUMNS:,} fields {separator}; correct that line")
+                header, numbers = [name.strip() for name in row], [f"{number}" for number in range(1, len(row) + 1)]
+                if twice := next((name for name in wanted if header.count(name) > 1), None):
+                    what = f"{label}: {header.count(twice)} columns are named {twice!r}"
+                    raise UserError(f"{what}; give each of them its own name")
+                if set(header).issuperset(wanted) or not set(numbers) & set(wanted):
+                    continue
+                header = numbers
+            if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
+                what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
+                count = f"{len(row):,} {'field' if len(row) == 1 else 'fields'}, and the header has {len(header):,}"
+                raise UserError(f"{label}: line {line:,}: {count} {separator}; {what_to_do}")
+            yield line, dict(zip(header, row)), ""
+    except csv.Error as error:
+        known = next((what for text, what in CSV_PROBLEMS.items() if text in str(error)), f"not {structure.kind} ({error})")
+        raise UserError(f"{label}: line {done + 1:,}: {known}") from None
 
 
 def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:
@@ -320,14 +310,3 @@ def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:
             yield "".join(held)
             held = [other]
     yield "".join(held)
-
-
-def _lines_of_table(pieces: Iterable[str], delimiter: str, label: str) -> Iterator[str]:
-    """The lines of a table, each with its end, which is a newline whatever it was. Raises UserError."""
-    newlines = io.IncrementalNewlineDecoder(None, translate=True)
-    translated = (newlines.decode(piece, final=not piece) for piece in chain(filter(None, pieces), [""]))
-    for number, line in enumerate(lines_in(translated, label), 1):
-        if len(line) > MAX_COLUMNS and line.count(delimiter) > MAX_COLUMNS:
-            what = f"more than {MAX_COLUMNS:,} fields (the separator is {delimiter!r}); correct that line"
-            raise UserError(f"{label}: line {number:,}: {what}")
-        yield f"{line}\n"

@@ -19,17 +19,9 @@ FORMS_MATTER = 1e-4  # share of the text that is written in the rarer of two for
 LOOKS_DIFFERENT = ("<super>", "<sub>", "<circle>", "<square>", "<fraction>", "<font>")  # from what NFKC makes of it
 ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 MAX_NAMED = 3  # odd characters of a kind
-# Invisible characters that are part of correct text: what they do, and what a text contains that needs them.
-EMOJI = re.compile("[\u2194-\u27bf\u2934-\u2b55\U0001f000-\U0001faff]")
-JOINED_SCRIPTS = re.compile("[\u0600-\u08ff\u0900-\u109f\u1780-\u17ff\u1800-\u18af]")  # Arabic, Indic, Khmer, Mongolian
-RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
-HARMLESS = {
-    "\u200d": ("join emoji or letters", (EMOJI, JOINED_SCRIPTS)),
-    "\u200c": ("separate letters", (JOINED_SCRIPTS,)),
-    "\u200e": ("direct right-to-left text", (RIGHT_TO_LEFT,)),
-    "\u200f": ("direct right-to-left text", (RIGHT_TO_LEFT,)),
-    **{chr(point): ("are part of flags", (re.compile("\U0001f3f4"),)) for point in range(0xE0020, 0xE0080)},
-}
+# Invisible characters that emoji, Arabic, Indic, Khmer and Mongolian letters, right-to-left text and flags need.
+NEEDED = re.compile("[\u200c-\u200f\U000e0020-\U000e007f]")
+NEEDED_BY = re.compile("[\u0590-\u109f\u1780-\u18af\u2194-\u27bf\u2934-\u2b55\U0001f000-\U0001faff]")
 
 
 def examine(corpus: Corpus) -> list[Notice]:
@@ -38,44 +30,41 @@ def examine(corpus: Corpus) -> list[Notice]:
     Further ones tell of characters that look the same, and warn of files that are read as they are although they have a
     structure, and of a sorted list.
     """
-    facts = corpus.facts
+    characters = [Notice("rarest", _rarest(corpus), "detail"), _odd(corpus), *_forms(corpus)]
     if not corpus.is_validated:
-        return [Notice("rarest", _rarest(corpus), "detail"), _odd(corpus), *_forms(corpus)]
+        return characters
+    facts = corpus.facts
     estimate = f" (estimated from {facts.sampled:,} characters)" if facts.sampled < corpus.characters else ""
     copies = f"{facts.shared:.1%} of the validation split is lines that are also in the training split"
-    warnings = [*corpus.warnings, *split_problems(corpus), *_rare_labels(corpus)]
     unit = "byte" if corpus.tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(corpus.train) > COMPRESSED_SAMPLE else ""
     ngram = f"order-{facts.ngram_order} n-gram {facts.ngram_loss / math.log(2):z.2f} bits per {unit} of validation text"
     bits = f"gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}, {ngram}, each after reading the training text{part}"
     return [
-        Notice("rarest", _rarest(corpus), "detail"),
-        _odd(corpus),
-        *_forms(corpus),
+        *characters,
         Notice("repeats", f"{facts.repeated:.1%} of the training split is repeated lines; {copies}{estimate}", "detail"),
         *(Notice("note", note) for note in about_repeats(corpus)),
-        *(Notice("warning", warning) for warning in warnings),
+        *(Notice("warning", warning) for warning in [*corpus.warnings, *split_problems(corpus), *_rare_labels(corpus)]),
         Notice("to beat", f"{bits}; as a loss, the n-gram model has {facts.ngram_loss:z.2f}{estimate}", "detail"),
     ]
 
 
 def split_problems(corpus: Corpus) -> list[Words]:
     """Why the loss on the validation split does not say how well a model predicts new text of this kind, and what to do."""
-    facts, problems = corpus.facts, list[Words]()
     if not corpus.is_validated:
-        return problems
+        return []
+    facts = corpus.facts
     if facts.sorted_from:
         lines = f"those from {facts.sorted_from!r} to {facts.sorted_to!r}, unlike the training split"
         what = f"the lines are in alphabetical order, so the validation split is only {lines}"
-        problems.append(Message(what, "; add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split"))
-    if not problems and corpus.other_split and facts.is_split_other:
-        kind, split = "harder" if facts.is_split_harder else "easier", Option("data.split", corpus.other_split)
-        what = f"the validation split is {kind} than the rest of the text"
-        own = f"an n-gram model has the loss {facts.own_loss:.2f} on it"
-        spread = f"{facts.spread_loss:.2f} on as much text from the whole that it has not counted"
-        said = Message(f"{what}: {own}, and {spread}; for a validation split from all parts of the text, add ", split)
-        problems.append(said)
-    return problems
+        return [Message(what, "; add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split")]
+    if not (corpus.other_split and facts.is_split_other):
+        return []
+    what = f"the validation split is {'harder' if facts.is_split_harder else 'easier'} than the rest of the text"
+    own = f"an n-gram model has the loss {facts.own_loss:.2f} on it"
+    spread = f"{facts.spread_loss:.2f} on as much text from the whole that it has not counted"
+    mend = Option("data.split", corpus.other_split)
+    return [Message(f"{what}: {own}, and {spread}; for a validation split from all parts of the text, add ", mend)]
 
 
 def about_repeats(corpus: Corpus) -> list[str]:
@@ -97,22 +86,15 @@ def _rare_labels(corpus: Corpus) -> list[Words]:
 def _rarest(corpus: Corpus) -> Words:
     if corpus.tokenizer.characters is None:
         return f"{np.count_nonzero(corpus.counts == 0)} of 256 byte values do not occur"
-    counts = corpus.counts[: len(corpus.tokenizer.characters)]
-    own = [corpus.tokenizer.characters.find(mark) for mark in _own_marks(corpus)]
-    written = np.delete(np.arange(len(counts)), own)
-    occurs = written[counts[written] > 0] if counts[written].any() else np.arange(len(counts))  # it may lack some characters
-    rarest = int(occurs[counts[occurs].argmin()])
-    named = f"{character_name(corpus.tokenizer.characters[rarest])}, {_times(counts[rarest])}"
-    rare = (counts > 0) & (counts < 3)
-    if rare.sum() < 50:
+    counts = _counts(corpus)
+    written = {character: count for character, count in counts.items() if character not in _own_marks(corpus)} or counts
+    rarest = min(written, key=written.__getitem__)
+    named = f"{character_name(rarest)}, {'once' if written[rarest] == 1 else f'{written[rarest]:,} times'}"
+    rare = [count for count in counts.values() if count < 3]
+    if len(rare) < 50:
         return named
-    share = counts[rare].sum() / corpus.characters
-    what = f"{named}; {rare.sum():,} characters occur less than 3 times, {share:.2%} of the text ("
+    what = f"{named}; {len(rare):,} characters occur less than 3 times, {sum(rare) / corpus.characters:.2%} of the text ("
     return Message(what, Option("data.min_count", 3), " merges them)")
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
 
 
 def _odd(corpus: Corpus) -> Notice:
@@ -121,29 +103,28 @@ def _odd(corpus: Corpus) -> Notice:
         return Notice("odd", "not checked with a vocabulary of bytes", "detail")
     counts = _counts(corpus)
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
-    harmless: Counter[str] = Counter()
+    has_needs, needed = NEEDED_BY.search(corpus.tokenizer.characters), 0
     for character, count in counts.items():
         kind = ODD.get(unicodedata.category(character))
-        does, needed_by = HARMLESS.get(character, ("", ()))
-        if any(pattern.search(corpus.tokenizer.characters) for pattern in needed_by):
-            harmless[does] += count
+        if has_needs and NEEDED.match(character):
+            needed += count
         elif kind and character not in "\t\n\r" + _own_marks(corpus):
             kinds[kind][character] += count
-    found: list[Words] = [f"{of_kind.total():,} {kind} ({_named(of_kind)})" for kind, of_kind in kinds.items()]
+    found = list[Words]()
+    for kind, of_kind in kinds.items():
+        names = [f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c, _ in of_kind.most_common(MAX_NAMED)]
+        names += ["others"] * (len(of_kind) > MAX_NAMED)
+        found.append(f"{of_kind.total():,} {kind} ({', '.join(names)})")
     if replaced := counts.get("\ufffd"):
         found.append(f"{replaced:,} U+FFFD (the text was decoded wrongly before)")
     if garbled := corpus.facts.garbled:
         found.append(f"{garbled:,} like Ã© (UTF-8 decoded with another encoding; use the original file)")
     if returns := counts.get("\r"):
-        newlines = counts.get("\n", 0)
-        ends = f"mixed line ends, {returns:,} \\r and {newlines:,} \\n"
-        if returns == newlines:
-            ends = "all line ends are \\r\\n"
-        elif not newlines:
-            ends = "all line ends are \\r"
+        ends = f"line ends with \\r, {returns:,} beside {counts.get(chr(10), 0):,} \\n"
         found.append(Message(f"{ends} (", Option("data.newlines", "fold"), " changes them to \\n)"))
-    well = [f"{count:,} invisible that {does} (harmless)" for does, count in harmless.items()]
-    said = join("; ", [join(", ", found or ["no odd characters"]), *well])
+    said = join(", ", found or ["no odd characters"])
+    if needed:
+        said = Message(said, f"; {needed:,} invisible that emoji or letters of this text need (harmless)")
     return Notice("odd", said, "line" if found else "detail")
 
 
@@ -196,9 +177,3 @@ def _forms(corpus: Corpus) -> list[Notice]:
 
 def _code_point(character: str) -> str:
     return f"{character} U+{ord(character):04X}" if character.isprintable() and character != " " else f"U+{ord(character):04X}"
-
-
-def _named(counts: Counter[str]) -> str:
-    """The most frequent characters, by code point and name."""
-    names = [f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c, _ in counts.most_common(MAX_NAMED)]
-    return ", ".join([*names, *["others"] * (len(counts) > MAX_NAMED)])

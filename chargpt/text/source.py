@@ -5,6 +5,7 @@ To add a compression, add the end of its names to OPENERS.
 
 import bz2
 import codecs
+import contextlib
 import gzip
 import hashlib
 import lzma
@@ -29,8 +30,7 @@ MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginnin
 )
 MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
 BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
-HIDDEN = "hidden files and folders skipped"  # a line of the report on a folder
-BROKEN = "broken links skipped"  # another one
+HIDDEN, BROKEN = "hidden files and folders skipped", "broken links skipped"  # lines of the report on a folder
 RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
 
 
@@ -78,37 +78,29 @@ class Source:
     in_folder: bool = False  # found in a folder, not named by the user: skipped if it is binary
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """The content in pieces of `size` bytes. Raises UserError if it cannot be read.
+        """The content in pieces of `size` bytes. Raises UserError if it cannot be read, or unpacks to far more than a text.
 
         A file that grows is read up to the size that it has now, so that the end is reached.
         """
+        if self.path is None:
+            yield from (self.content[start : start + size] for start in range(0, len(self.content), size))
+            return
+        opener = OPENERS.get(self.path.suffix.lower())
         try:
-            if self.path is None:
-                yield from (self.content[start : start + size] for start in range(0, len(self.content), size))
-            elif is_compressed(self.path):
-                yield from self._unpacked_chunks(self.path, size)
-            else:
-                with open(self.path, "rb") as file:
-                    left = self.size or sys.maxsize  # files in /proc have a size of 0
-                    while chunk := file.read(min(size, left)):
-                        left -= len(chunk)
-                        yield chunk
+            most = self.size or sys.maxsize  # files in /proc have a size of 0
+            with open(self.path, "rb") as packed, opener(packed) if opener else contextlib.nullcontext(packed) as file:
+                done = 0
+                while chunk := file.read(min(size, most - done)):
+                    done += len(chunk)
+                    if opener and done > max(BOMB_SIZE, MAX_RATIO * packed.tell()):
+                        what_to_do = "unpack it yourself if it really is a text"
+                        raise UserError(f"{self.label}: unpacks to more than {MAX_RATIO} times its size; {what_to_do}")
+                    yield chunk
         except UserError:
             raise
         except Exception as error:  # each decompressor has its own exceptions
             reason = getattr(error, "strerror", None) or f"damaged or cut off ({error})"
             raise UserError(f"{self.label}: {reason}; give a file that can be read") from None
-
-    def _unpacked_chunks(self, path: Path, size: int) -> Iterator[bytes]:
-        """The same for a compressed file. Raises UserError early for one that unpacks to far more than a text would."""
-        done = 0
-        with open(path, "rb") as packed, OPENERS[path.suffix.lower()](packed) as file:
-            while chunk := file.read(size):
-                done += len(chunk)
-                if done > max(BOMB_SIZE, MAX_RATIO * packed.tell()):
-                    what_to_do = "unpack it yourself if it really is a text"
-                    raise UserError(f"{self.label}: unpacks to more than {MAX_RATIO} times its size; {what_to_do}")
-                yield chunk
 
     @property
     def size(self) -> int | None:
@@ -116,14 +108,6 @@ class Source:
         if self.path is None:
             return len(self.content)
         return None if is_compressed(self.path) else self.path.stat().st_size
-
-    @property
-    def identity(self) -> tuple[int, int] | None:
-        """Device and inode of a file: equal for all names of the same file. None for a text that is not a file."""
-        if self.path is None:
-            return None
-        stat = self.path.stat()
-        return stat.st_dev, stat.st_ino
 
     def signature(self) -> list[Any] | None:
         """A value that changes whenever the content changes; None if there is no such value.

@@ -7,22 +7,22 @@ knows binary files, and files whose records have fields; `source.py` unpacks com
 import difflib
 import fnmatch
 import hashlib
+import itertools
 import mmap
 import os
 import re
 import shutil
-import stat
 import sys
 import sysconfig
 import tempfile
 import unicodedata
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from chargpt.errors import Message, Option, UserError, Words
+from chargpt.errors import Option, UserError
 from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.project import shell_word
 from chargpt.terminal import log, shown
@@ -38,7 +38,6 @@ MAX_DOWNLOAD = 2**24  # bytes
 READ_ONCE = "files that are the same as another file, read once"
 HELD_OUT = "files removed from the training text because they are validation text"
 CHUNK = 2**20  # bytes read at a time
-HEAD = 2**16  # bytes of two files that are compared first
 RUN_STEP = re.compile(r"step-[0-9]{8,15}(\.[0-9]+)?")  # the name of a checkpoint in the folder of a run
 
 
@@ -50,7 +49,8 @@ def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: P
     """
     texts = list(texts) or [DEFAULT]
     skipped: Counter[str] = Counter()
-    _check_given_once([*texts, val_text])
+    if [*texts, val_text].count("-") > 1:
+        raise UserError("-: standard input given twice; it can be read only once")
     train = [source for text in texts for source in _sources(text, pattern, root, copies, skipped)]
     val = _sources(val_text, pattern, root, copies, skipped) if val_text else []
     same, held_out = duplicates(val + train), set(val)
@@ -71,35 +71,23 @@ def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: P
 def duplicates(sources: Sequence[Source]) -> dict[Source, Source]:
     """For each source with the same content as an earlier one, the earlier one. Empty sources are not compared.
 
-    Files are equal if they are the same file on the disk or have the same content. The whole content is read only where size
-    and beginning are equal. Raises UserError if a source cannot be read.
+    The whole content is read only where size and beginning are equal. Raises UserError if a source cannot be read.
     """
-    found: dict[Source, Source] = {}
-    for group in _alike(sources, lambda source: source.identity or source):
-        found |= dict.fromkeys(group[1:], group[0])
-    groups = [[source for source in sources if source not in found and source.size != 0]]
-    are_sizes_known = all(source.size is not None for source in groups[0])  # that of a compressed text is not
-    for key in ([lambda source: source.size] if are_sizes_known else []) + [_digest_of_head, _digest]:
-        groups = [alike for group in groups for alike in _alike(group, key)]
-    return found | {source: group[0] for group in groups for source in group[1:]}
+    groups = [[source for source in sources if source.size != 0]]
+    are_sizes_known = all(source.size is not None for source in sources)  # that of a compressed text is not
+    keys: list[Callable[[Source], Hashable]] = [lambda source: source.size] if are_sizes_known else []
+    for key in (*keys, lambda source: _digest(source, chunks=1), _digest):
+        by_key: dict[Hashable, list[Source]] = defaultdict(list)
+        for source in itertools.chain(*groups):
+            by_key[key(source)].append(source)
+        groups = [group for group in by_key.values() if len(group) > 1]
+    return {source: group[0] for group in groups for source in group[1:]}
 
 
-def _alike(sources: Iterable[Source], key: Callable[[Source], Hashable]) -> list[list[Source]]:
-    """The sources with equal keys, in groups of two or more."""
-    by_key: dict[Hashable, list[Source]] = defaultdict(list)
-    for source in sources:
-        by_key[key(source)].append(source)
-    return [group for group in by_key.values() if len(group) > 1]
-
-
-def _digest_of_head(source: Source) -> bytes:
-    return hashlib.sha256(next(source.chunks(HEAD), b"")).digest()
-
-
-def _digest(source: Source) -> Hashable:
-    """A hash of the content; for an empty source a value that no other source has."""
+def _digest(source: Source, *, chunks: int | None = None) -> Hashable:
+    """A hash of the content, or of so many chunks of it; for an empty source a value that no other source has."""
     digest, size = hashlib.sha256(), 0
-    for chunk in source.chunks(CHUNK):
+    for chunk in itertools.islice(source.chunks(CHUNK), chunks):
         digest.update(chunk)
         size += len(chunk)
     return digest.digest() if size else source
@@ -129,19 +117,6 @@ def can_be_read_again(text: str) -> bool:
     return text != "-" and (text in NAMES or os.path.isfile(text) or os.path.isdir(text))
 
 
-def _check_given_once(texts: Sequence[str]) -> None:
-    """Raise UserError if standard input or a folder is given twice. Files are compared later, by their content."""
-    if texts.count("-") > 1:
-        raise UserError("-: standard input given twice; it can be read only once")
-    first: dict[Path, str] = {}
-    for text in texts:
-        if text and os.path.isdir(text):
-            folder = Path(text).resolve()
-            if folder in first:
-                raise UserError(f"{text}: the same folder as {first[folder]}; give it once")
-            first[folder] = text
-
-
 def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter[str]) -> list[Source]:
     """The sources that one TEXT means. `skipped` counts what is left out in folders."""
     check_found([text])
@@ -154,9 +129,13 @@ def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter
         if path.name == CHECKPOINT:
             refuse_checkpoint(path)
         return [Source(label=shown(path), path=path)]
-    if path.exists():
-        return [_from_pipe(path, copies)]
-    return named_corpus(text, root=root)
+    if not path.exists():
+        return named_corpus(text, root=root)
+    if not path.is_fifo():
+        raise UserError(f"{shown(path)}: a device or a socket, not a text; give a file, a folder or a pipe")
+    log(f"reading the pipe {shown(path)}")  # opening it waits for a writer
+    with open(path, "rb") as pipe:
+        return [_copied(shown(path), pipe, copies)]
 
 
 def check_found(texts: Sequence[str]) -> None:
@@ -168,30 +147,17 @@ def check_found(texts: Sequence[str]) -> None:
         if path.is_symlink():
             what = "a link to a file that does not exist, or to itself"
             raise UserError(f"{text}: {what}; correct the link, or give a text file")
-        raise UserError(f"{text}: no such file or folder; {_suggestion(path)}")
-
-
-def _from_pipe(path: Path, copies: Path) -> Source:
-    if not stat.S_ISFIFO(path.stat().st_mode) and not _is_terminal(path):
-        raise UserError(f"{shown(path)}: a device or a socket, not a text; give a file, a folder or a pipe")
-    log(f"reading the pipe {shown(path)}")  # opening it waits for a writer
-    with open(path, "rb") as pipe:
-        return _copied(shown(path), pipe, copies)
-
-
-def _is_terminal(path: Path) -> bool:
-    """Whether a device is a terminal, as /dev/stdin may be."""
-    if not stat.S_ISCHR(path.stat().st_mode):
-        return False
-    with open(path, "rb", buffering=0) as device:
-        return device.isatty()
+        what_to_do = f"give a text file, a folder, - for standard input, or one of {', '.join(NAMES)}"
+        siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        if close := difflib.get_close_matches(path.name, [*NAMES, *siblings], n=1):
+            what_to_do = f"did you mean {close[0] if close[0] in NAMES else path.parent / close[0]}?"
+        raise UserError(f"{text}: no such file or folder; {what_to_do}")
 
 
 def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
     """A copy of `stream`. It may take half of the free space: the rest is for its ids, and a stream may never end."""
     if stream.isatty():
-        end = "Ctrl-Z and Enter" if WINDOWS else "Ctrl-D"
-        log(f"reading {label}; end it with {end}")
+        log(f"reading {label}; end it with {'Ctrl-Z and Enter' if WINDOWS else 'Ctrl-D'}")
     what_to_do = "free some space there, or name another folder in data.cache"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -216,7 +182,16 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
     matching = [path for path in files if fnmatch.fnmatchcase(plain_name(path).name.lower(), pattern.lower())]
     if not matching:
         refuse_checkpoint(folder)
-        raise UserError(f"{shown(folder)}: ", _no_match(files, pattern))
+        if not files:
+            raise UserError(f"{shown(folder)}: an empty folder; give a folder with texts")
+        suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
+        wanted = f"*{suffix}" if suffix else "*"
+        what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}"
+        if suffix in DOCUMENTS:
+            document = next(path for path in files if path.suffix.lower() == suffix)
+            how = DOCUMENTS[suffix].format(file=shell_word(shown(document)), text=shell_word(document.stem + ".txt"))
+            raise UserError(f"{what}: each is {how}")
+        raise UserError(f"{what}; add ", Option("data.pattern", wanted))
     runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
@@ -224,27 +199,6 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
         names = ", ".join(others[:MAX_NAMED]) + ", ..." * (len(others) > MAX_NAMED)
         skipped[f"files left out that do not match {pattern} ({names}; data.pattern chooses which are read)"] += len(others)
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
-
-
-def _no_match(files: list[Path], pattern: str) -> Words:
-    if not files:
-        return "an empty folder; give a folder with texts"
-    suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
-    if what := DOCUMENTS.get(suffix):
-        document = next(path for path in files if path.suffix.lower() == suffix)
-        what = what.format(file=shell_word(shown(document)), text=shell_word(document.stem + ".txt"))
-        return f"none of its {len(files):,} files matches {pattern}, {count:,} match *{suffix}: each is {what}"
-    wanted = f"*{suffix}" if suffix else "*"
-    what = f"none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}; add "
-    return Message(what, Option("data.pattern", wanted))
-
-
-def _suggestion(path: Path) -> str:
-    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, [*NAMES, *siblings], n=1)
-    if close:
-        return f"did you mean {close[0] if close[0] in NAMES else path.parent / close[0]}?"
-    return f"give a text file, a folder, - for standard input, or one of {', '.join(NAMES)}"
 
 
 def named_corpus(name: str, *, root: Path) -> list[Source]:
@@ -276,24 +230,19 @@ def _python_source(root: Path) -> list[Source]:
 
 
 def _shakespeare(root: Path) -> list[Source]:
-    """Andrej Karpathy's selection of 1.1 MB, downloaded once and checked."""
-    path = _shakespeare_path(root)
-    if not path.exists():
-        _download(path)
-    if not _is_shakespeare(path.read_bytes()):
-        raise UserError(f"{shown(path)}: not the Shakespeare text, by its SHA-256; delete it to download it again")
-    return [Source(label=shown(path), path=path)]
-
-
-def _download(path: Path) -> None:
-    """Save the Shakespeare text as `path`. Raises UserError, and then saves nothing."""
+    """Andrej Karpathy's selection of 1.1 MB, downloaded once and checked. Raises UserError, and then saves nothing."""
+    path, content = _shakespeare_path(root), b""
+    if path.exists():
+        if hashlib.sha256(path.read_bytes()).hexdigest() != SHAKESPEARE_SHA256:
+            raise UserError(f"{shown(path)}: not the Shakespeare text, by its SHA-256; delete it to download it again")
+        return [Source(label=shown(path), path=path)]
     reason = f"{SHAKESPEARE_URL} gave another text, by its SHA-256"  # for example the login page of a network
     try:
         with urllib.request.urlopen(SHAKESPEARE_URL, timeout=20) as answer:
             content = answer.read(MAX_DOWNLOAD)
     except OSError as error:
-        content, reason = b"", f"{SHAKESPEARE_URL} cannot be read ({getattr(error, 'reason', error)})"
-    if not _is_shakespeare(content):
+        reason = f"{SHAKESPEARE_URL} cannot be read ({getattr(error, 'reason', error)})"
+    if hashlib.sha256(content).hexdigest() != SHAKESPEARE_SHA256:
         raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -301,10 +250,7 @@ def _download(path: Path) -> None:
     except OSError as error:
         reason = f"cannot be saved as {shown(path)} ({error.strerror})"
         raise UserError(f"shakespeare: {reason}; download it yourself and give the file") from None
-
-
-def _is_shakespeare(content: bytes) -> bool:
-    return hashlib.sha256(content).hexdigest() == SHAKESPEARE_SHA256
+    return [Source(label=shown(path), path=path)]
 
 
 # The corpora that have a name, and what gives their sources from the root of the project. A new one is an entry here; if it is

@@ -38,19 +38,16 @@ class SuffixIndex:
 
     def count(self, wanted: np.ndarray) -> int:
         """How often the sequence `wanted`, of at most OVERLAP ids, occurs in the text."""
-        return sum(self._count(wanted.tolist(), start, suffixes) for start, suffixes in self._chunks)
+        sequence, count = wanted.tolist(), 0
+        for start, suffixes in self._chunks:
 
-    def _count(self, wanted: list[int], start: int, suffixes: np.ndarray) -> int:
-        """How often `wanted` begins in one chunk."""
+            def content(i: int, start: int = start, suffixes: np.ndarray = suffixes) -> list[int]:
+                place = start + int(suffixes[i])
+                return self.ids[place : place + len(sequence)].tolist()
 
-        def content(i: int) -> list[int]:
-            place = start + int(suffixes[i])
-            return self.ids[place : place + len(wanted)].tolist()
-
-        first = bisect_left(range(len(suffixes)), wanted, key=content)
-        if first == len(suffixes) or content(first) != wanted:
-            return 0
-        return bisect_right(range(len(suffixes)), wanted, lo=first, key=content) - first
+            order = range(len(suffixes))
+            count += bisect_right(order, sequence, key=content) - bisect_left(order, sequence, key=content)
+        return count
 
     def longest_matches(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each place in `query` (m,), the length of the longest sequence from there on that stands in the text, and where.
@@ -117,8 +114,14 @@ def sort_suffixes(ids: np.ndarray, *, vocab_size: int) -> np.ndarray:
     h ids, which sorts them by 2 h. After the first round, only suffixes that are still equal take part (Larsson and Sadakane,
     "Faster suffix sorting", 1999). Takes about 80 bytes for each id.
     """
-    m = len(ids)
-    order, is_new, h = _sort_by_first_ids(ids, vocab_size)
+    m, bits = len(ids), int(vocab_size).bit_length()
+    h = 64 // bits  # as many ids as fit into 64 bits
+    keys = np.zeros(m, np.uint64)
+    for i in range(h):
+        keys <<= np.uint64(bits)
+        keys[: max(0, m - i)] |= ids[i:].astype(np.uint64) + np.uint64(1)  # 0 is the end
+    order = np.argsort(keys).astype(np.int32)
+    is_new = np.append(np.ones(min(m, 1), bool), keys[order][1:] != keys[order][:-1])
     places = np.arange(m, dtype=np.int32)
     rank = np.empty(m, np.int32)  # of each suffix: the place in `order` where its group of equal ones begins
     group = np.maximum.accumulate(np.where(is_new, places, 0))
@@ -129,28 +132,15 @@ def sort_suffixes(ids: np.ndarray, *, vocab_size: int) -> np.ndarray:
         members = order[left]
         following = members.astype(np.int64) + h
         next_rank = np.where(following < m, np.take(rank, following, mode="clip").astype(np.int64) + 1, 0)
-        keys = group.astype(np.int64) * (m + 1) + next_rank
-        by_key = np.argsort(keys)
-        keys, members = keys[by_key], members[by_key]
-        is_new = np.append(True, keys[1:] != keys[:-1])
+        ranks = group.astype(np.int64) * (m + 1) + next_rank
+        by_rank = np.argsort(ranks)
+        ranks, members = ranks[by_rank], members[by_rank]
+        is_new = np.append(True, ranks[1:] != ranks[:-1])
         group = np.maximum.accumulate(np.where(is_new, left, 0)).astype(np.int32)
         order[left], rank[members] = members, group
         several = ~(is_new & np.append(is_new[1:], True))
         left, group, h = left[several], group[several], 2 * h
     return order
-
-
-def _sort_by_first_ids(ids: np.ndarray, vocab_size: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """The suffixes in the order of their first h ids, as many as fit into 64 bits; which of them differ from the one before."""
-    m, bits = len(ids), int(vocab_size).bit_length()
-    h = 64 // bits
-    keys = np.zeros(m, np.uint64)
-    for i in range(h):
-        keys <<= np.uint64(bits)
-        keys[: max(0, m - i)] |= ids[i:].astype(np.uint64) + np.uint64(1)  # 0 is the end
-    order = np.argsort(keys).astype(np.int32)
-    keys = keys[order]
-    return order, np.append(np.ones(min(m, 1), bool), keys[1:] != keys[:-1]), h
 
 
 def sorted_chunks(ids: np.ndarray, *, vocab_size: int, chunk: int = CHUNK, overlap: int = OVERLAP) -> Iterator[np.ndarray]:
@@ -177,13 +167,11 @@ def open_or_make_index(text: EncodedText) -> SuffixIndex:
     path = text.folder / NAME
     try:
         remove_left_behind(text.folder, re.compile(re.escape(NAME)))
-        with publishing(path) as aside, SyncedFile(aside) as file:
-            with tqdm(
-                desc="indexing", total=len(text.train), unit="B", unit_scale=True, delay=1, leave=False, disable=None
-            ) as bar:
-                for suffixes in sorted_chunks(text.train, vocab_size=text.tokenizer.vocab_size):
-                    file.write(suffixes.data.cast("B"))
-                    bar.update(len(suffixes))
+        progress = tqdm(desc="indexing", total=len(text.train), unit="B", unit_scale=True, delay=1, leave=False, disable=None)
+        with publishing(path) as aside, SyncedFile(aside) as file, progress:
+            for suffixes in sorted_chunks(text.train, vocab_size=text.tokenizer.vocab_size):
+                file.write(suffixes.data.cast("B"))
+                progress.update(len(suffixes))
     except OSError as error:
         raise UserError(f"{shown(path)}: {error.strerror}; make its folder writable, or free some space") from None
     index = open_index(text)

@@ -76,7 +76,8 @@ class Tokenizer:
 
     def encode(self, text: str, *, name: str = "prompt") -> np.ndarray:
         """The ids of `text` after normalisation, int64, (n_ids,). Raises UnknownCharacters, which calls the text `name`."""
-        text, ids = self._normalized_ids(text, name)
+        text = self.normalized(text)
+        ids = self.ids_of(text, name)
         first = {text[i]: i for i in reversed(np.flatnonzero(ids < 0).tolist())}
         if first:
             positions = {c: f"at character {first[c] + 1:,}" for c in sorted(first, key=first.__getitem__)}
@@ -85,15 +86,16 @@ class Tokenizer:
 
     def encode_known(self, text: str) -> tuple[np.ndarray, str]:
         """The ids of the known characters of `text` after normalisation, int64, and the unknown characters in order."""
-        text, ids = self._normalized_ids(text)
+        text = self.normalized(text)
+        ids = self.ids_of(text)
         return ids[ids >= 0], "".join(text[i] for i in np.flatnonzero(ids < 0))
 
     def folded_in(self, text: str) -> str:
         """The characters of `text` after normalisation that are read as the folded character, in order."""
         if not self.folded:
             return ""
-        text, ids = self._normalized_ids(text)
-        return "".join(text[i] for i in np.flatnonzero(ids == self.vocab_size - 1))
+        text = self.normalized(text)
+        return "".join(text[i] for i in np.flatnonzero(self.ids_of(text) == self.vocab_size - 1))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`."""
@@ -106,9 +108,11 @@ class Tokenizer:
 
     def unknown(self, where: str, positions: dict[str, str], what_to_do: Words) -> UnknownCharacters:
         """The error for unknown characters; `positions` says where each one occurs, or how often."""
-        described = [
-            f"{character_name(c)} {position} ({self._hint(c)})" for c, position in list(positions.items())[:MAX_LISTED]
-        ]
+        described = []
+        for character, position in list(positions.items())[:MAX_LISTED]:
+            nearest = self.nearest(character)
+            hint = f"nearest known: {character_name(nearest)}" if nearest else "no similar character is known"
+            described.append(f"{character_name(character)} {position} ({hint})")
         more = f" and {len(positions) - MAX_LISTED:,} more" if len(positions) > MAX_LISTED else ""
         listed = ", ".join(described)
         what = f"{where}: characters that the model has never seen: {listed}{more}; "
@@ -136,21 +140,20 @@ class Tokenizer:
         if not isinstance(data, dict) or set(data) != keys:
             raise ValueError(f"vocabulary: not an object with the keys {', '.join(sorted(keys))}")
         characters, folded = data["characters"], data["folded"]
-        if characters is not None:
-            if not isinstance(characters, str) or not characters:
-                raise ValueError("vocabulary.characters: not a non-empty string or null")
-            if any(a >= b for a, b in zip(characters, characters[1:])):
-                raise ValueError("vocabulary.characters: not in ascending order, each once")
-            if re.search("[\ud800-\udfff]", characters):
-                raise ValueError("vocabulary.characters: contains half a surrogate pair")
+        are_characters = isinstance(characters, str) and bool(characters) and not re.search("[\ud800-\udfff]", characters)
+        if characters is not None and not (are_characters and all(a < b for a, b in zip(characters, characters[1:]))):
+            raise ValueError("vocabulary.characters: not null, and not whole characters in ascending order, each once")
         if not isinstance(folded, bool) or (folded and characters is None):
             raise ValueError("vocabulary.folded: not true or false, or true for bytes, which cannot be folded")
         if data["newlines"] not in ("keep", "fold") or data["normalize"] not in ("none", "NFC", "NFKC"):
             raise ValueError("vocabulary: newlines must be keep or fold; normalize must be none, NFC or NFKC")
         if not isinstance(data["lowercase"], bool):
             raise ValueError("vocabulary.lowercase: not true or false")
-        normalizer = TextNormalizer(newlines=data["newlines"], normalize=data["normalize"], lowercase=data["lowercase"])
-        return cls(characters, folded=folded, normalizer=normalizer)
+        return cls(
+            characters,
+            folded=folded,
+            normalizer=TextNormalizer(**{name: data[name] for name in keys - {"characters", "folded"}}),
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tokenizer) and self.to_json() == other.to_json()
@@ -165,11 +168,6 @@ class Tokenizer:
     @property
     def _has_no_return(self) -> bool:
         return self.characters is not None and "\r" not in self.characters
-
-    def _normalized_ids(self, text: str, name: str = "prompt") -> tuple[str, np.ndarray]:
-        """`text` after normalisation, and its ids, -1 for unknown characters; `name` is what an error calls it."""
-        text = self.normalized(text)
-        return text, self.ids_of(text, name)
 
     def ids_of(self, text: str, name: str = "prompt") -> np.ndarray:
         """The ids of a text that is already normalised, such as decoded ids, int64; -1 for unknown characters.
@@ -186,10 +184,6 @@ class Tokenizer:
                 raise UnknownCharacters(f"{name}: {what}", characters=half) from None
             return np.frombuffer(content, np.uint8).astype(np.int64)
         return np.take(self.table(), code_points(text), mode="clip").astype(np.int64)
-
-    def _hint(self, character: str) -> str:
-        nearest = self.nearest(character)
-        return f"nearest known: {character_name(nearest)}" if nearest else "no similar character is known"
 
     def nearest(self, character: str) -> str | None:
         """A known character similar to `character`: its other case, base letter, plain look-alike, or one of its category."""

@@ -1,7 +1,6 @@
 """A corpus: its fingerprint, its parts, its vocabulary, and errors that say what to do."""
 
 import io
-import json
 import os
 import sys
 
@@ -18,18 +17,16 @@ from chargpt.text.tokenizer import UnknownCharacters
 TOO_SHORT = {
     "empty": (b"", "text.txt: empty; give"),
     "one character": (b"a", "text: 1 character is too few to learn from; give a text of some thousands"),
-    "eleven characters": (b"hello world", "text: 11 characters are too few to learn from; give"),
     "too short": (b"abcdefghi" * 9, "text: 40 training and 41 validation characters; model.block_size=64 .*block_size=39"),
 }
 
 
-@pytest.mark.parametrize("content, message", TOO_SHORT.values(), ids=TOO_SHORT.keys())
-def test_a_text_that_is_too_short_says_in_one_line_what_to_do(content, message, load, tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=message) as error:
-        load(path, block_size=64)
-    assert "\n" not in str(error.value)
+@pytest.mark.parametrize("case", TOO_SHORT)
+def test_a_text_that_is_too_short_says_in_one_line_what_to_do(case, load, tmp_path):
+    content, message = TOO_SHORT[case]
+    (tmp_path / "text.txt").write_bytes(content)
+    with pytest.raises(UserError, match=f"^.*{message}.*$"):
+        load(tmp_path / "text.txt", block_size=64)
 
 
 def test_more_characters_than_a_language_has_are_refused_with_the_setting(load, tmp_path, monkeypatch):
@@ -83,12 +80,6 @@ def test_line_ends_are_folded_with_a_note_unless_they_are_to_stay(end, load, tmp
         assert text_of(load(tmp_path / "text.txt", **changes)) == lines.replace("\n", end)
 
 
-def test_line_ends_are_folded_wherever_the_first_one_is(load, tmp_path):
-    (tmp_path / "text.txt").write_bytes(b"the sea\n" * 500_000 + b"the stone\r\n" + "the é\n".encode() * 10)
-    corpus = load(tmp_path / "text.txt")
-    assert corpus.characters == 8 * 500_000 + 10 + 60 and corpus.tokenizer.normalizer.newlines == "fold"
-
-
 def test_a_corpus_records_where_its_text_is(load, tmp_path, monkeypatch):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "sea.txt").write_text("the sea and the stone")
@@ -130,40 +121,12 @@ def test_a_text_from_standard_input_is_found_again_by_its_fingerprint_alone(load
         cached_corpus(["-"], saved, root=tmp_path, fingerprint="../elsewhere/" + corpus.fingerprint),
     ):
         assert found is None
+    os.mkfifo(tmp_path / "pipe")  # to open it would wait for ever
+    assert cached_corpus([str(tmp_path / "pipe")], saved, root=tmp_path, fingerprint=corpus.fingerprint).name == "pipe"
     (tmp_path / "elsewhere").rename(tmp_path / "moved")
     (tmp_path / "data").mkdir()
     (tmp_path / "moved").rename(tmp_path / "data" / "cache")  # the default is searched as well
     assert cached_corpus(["-"], saved, root=tmp_path, fingerprint=corpus.fingerprint).fingerprint == corpus.fingerprint
-
-
-def test_looking_into_the_cache_reads_no_text_and_writes_nothing(tmp_path):
-    os.mkfifo(tmp_path / "pipe")  # to open it would wait for ever
-    config = DataConfig(cache=str(tmp_path / "cache"))
-    assert cached_corpus([str(tmp_path / "pipe")], config, root=tmp_path, fingerprint="0" * 64) is None
-    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
-    (tmp_path / "cache" / ("0" * 64)).mkdir(parents=True)
-    os.mkfifo(tmp_path / "cache" / ("0" * 64) / "entry.json")
-    assert cached_corpus(["-"], config, root=tmp_path, fingerprint="0" * 64) is None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"n_train": "10"},
-        {"n_train": -1},
-        {"notes": [1]},
-        {"distinct": 10**400},
-    ],
-    ids=str,
-)
-def test_an_entry_that_somebody_has_edited_is_not_used(change, load, tmp_path):
-    (tmp_path / "text.txt").write_text("the sea and the stone")
-    corpus = load(tmp_path / "text.txt")
-    path = tmp_path / ".cache" / corpus.fingerprint / "entry.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    config = DataConfig(cache=str(tmp_path / ".cache"))
-    assert cached_corpus(corpus.texts, config, root=tmp_path, fingerprint=corpus.fingerprint) is None
-    assert text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
 
 
 def test_names_cannot_control_the_terminal(load, tmp_path):
@@ -189,13 +152,11 @@ def test_a_split_by_documents_needs_several(load, tmp_path):
     "wrong, message",
     [
         ({"split": "document", "val_text": "x"}, "split: 'document' given; use position, because data.val_text"),
-        ({"split": "blocks", "val_text": "x"}, "split: 'blocks' given; use position, because data.val_text"),
         ({"split": "blocks", "shuffle": "lines"}, "shuffle: 'lines' given; use none, because"),
         ({"vocabulary": "bytes", "max_vocab": 50}, "vocabulary: 'bytes' given; use characters, because min_count"),
         ({"separator": "\\"}, "separator: .* given; use text, with"),
         ({"encoding": "utf-88"}, "encoding: 'utf-88' given; use a text encoding that Python knows"),
         ({"min_count": 0}, "min_count: 0 given"),
-        ({"max_vocab": 1}, "max_vocab: 1 given"),
     ],
     ids=str,
 )

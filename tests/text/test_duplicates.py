@@ -62,12 +62,6 @@ def test_a_text_named_and_found_in_its_folder_is_read_once(load, folder):
     assert text_of(corpus) == f"{STONE}\n{SEA}" and any("read once: 1" in note for note in corpus.notes)
 
 
-def test_a_folder_named_twice_is_an_error(load, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    with pytest.raises(UserError, match=r"\.: the same folder as .*poems; give it once"):
-        load(folder, ".")
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_training_text_cannot_validate(kind, load, folder, tmp_path):
     again = other_name(kind, folder / "sea.txt", tmp_path / "again.txt")

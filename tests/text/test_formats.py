@@ -68,6 +68,7 @@ RECOGNISED = {
     "FASTA": (".txt", FASTA, "FASTA", ""),
     "one column": (".csv", 'the sea\n"the stone, too"\n', "CSV", ","),
     "a JSON object that is cut": ("", json.dumps({"poems": RECORDS})[:700], "JSON", ""),
+    "JSON objects one after the other": (".json", json.dumps(RECORDS[0], indent=1) * 3, "JSON", ""),
 }
 PLAIN = {
     "prose": "The sea, the stone, and the wind.\nIt was late, it was dark, and it was cold.\n" * 20,
@@ -79,6 +80,10 @@ PLAIN = {
     "braces": "{ the sea }\n[ the stone ]\n",
     "tabs as indentation": "\tthe sea\n\tthe stone\n" * 20,
     "nothing": "",
+    "a log of a chat": "[12:05:33] <ann> the sea\n[12:06:01] <ben> the stone\n",
+    "a quoted mail": "> the sea\n> and the stone\nyes\n",
+    "a play": "[Enter ANN and BEN]\nANN: The sea!\n",
+    "a numbered list": "1\nthe sea\n2\nthe stone\n",
 }
 
 
@@ -95,12 +100,6 @@ def test_plain_text_and_code_are_not_taken_for_anything_else(case):
         assert recognise(suffix, PLAIN[case]) is None
 
 
-def test_the_field_with_the_longest_text_is_proposed():
-    assert {
-        recognise(*file).longest for file in ((".csv", CSV), (".tsv", TSV), ("", LINES), (".json", json.dumps(RECORDS)))
-    } == {"body"}
-
-
 def warnings(folder: Path, reading: DataConfig = DataConfig(), **files: str) -> list[str]:
     sources = []
     for name, content in files.items():
@@ -113,7 +112,9 @@ def warnings(folder: Path, reading: DataConfig = DataConfig(), **files: str) -> 
 def test_each_format_is_one_line_with_the_setting_to_add(tmp_path):
     csv, tsv = warnings(tmp_path, a_csv=CSV, b_csv=CSV, c_txt=PLAIN["prose"], d_tsv=TSV)
     assert csv.startswith("a.csv and 1 more: CSV") and "id, name, body" in csv and csv.endswith("add data.field=body")
-    assert tsv.startswith("d.tsv: TSV") and "\n" not in csv + tsv
+    assert tsv.startswith("d.tsv: TSV") and tsv.endswith("add data.field=body") and "\n" not in csv + tsv
+    (lines,), (whole,) = warnings(tmp_path, a_txt=LINES), warnings(tmp_path, a_json=json.dumps(RECORDS))
+    assert lines.endswith("add data.field=body") and whole.endswith("add data.field=body")
     (spaces,) = warnings(tmp_path, a_csv="id,the body\n" + "1,the sea\n" * 20)
     assert spaces.endswith("data.field='the body'") or sys.platform == "win32"
 
@@ -138,26 +139,6 @@ def test_sequences_with_headers_are_told_of_items(tmp_path):
     assert not warnings(tmp_path, reading=DataConfig(items="line"), b_fasta=FASTA)
 
 
-OTHERS = {
-    "a log of a chat": "[12:05:33] <ann> the sea\n[12:06:01] <ben> the stone\n",
-    "a quoted mail": "> the sea\n> and the stone\nyes\n",
-    "a play": "[Enter ANN and BEN]\nANN: The sea!\n",
-    "a numbered list": "1\nthe sea\n2\nthe stone\n",
-}
-
-
-@pytest.mark.parametrize("case", OTHERS)
-def test_what_only_looks_like_markup_is_plain_text(case):
-    assert recognise(".txt", OTHERS[case]) is None
-
-
-def test_the_fields_of_json_with_a_fault_are_those_before_it(tmp_path):
-    faulty = json.dumps(RECORDS, indent=1).replace('"id": 20', '"id" 20')
-    for content in (faulty, faulty[1:], json.dumps(RECORDS[0], indent=1) * 3):
-        (said,) = warnings(tmp_path, a_json=content)
-        assert said.endswith("its fields are id, body; for the text of one alone, add data.field=body")
-
-
 def test_the_fields_of_json_are_named_by_the_paths_that_read_them(tmp_path):
     chat = {"name": "us", "messages": [{"from": "ann", "text": ["the ", {"type": "b", "text": "sea"}]}] * 900}
     (said,) = warnings(tmp_path, a_json=json.dumps(chat, indent=1))
@@ -167,30 +148,23 @@ def test_the_fields_of_json_are_named_by_the_paths_that_read_them(tmp_path):
 
 
 NO_EFFECT = {
-    "a field of plain text": (
-        {"field": "body", "format": "fields"},
-        "data.field: 'body' given, but .*a.txt is read without fields; leave",
+    "a field of plain text": ({"field": "body", "format": "fields"}, "'body' given, but .*a.txt is read without fields; leave"),
+    "a field and plain reading": ({"field": "body", "format": "text"}, ".* without fields, because of data.format=text"),
+    "a pattern without a folder": ({"pattern": "*.md"}, r"'\*.md' given, but no folder is read; leave it out"),
+    "a separator of one document": ({"separator": "x"}, "'x' given, but .*a.txt is one document; leave"),
+    "a fraction beside a text": (
+        {"val_fraction": 0.5, "val_text": "b.txt"},
+        "0.5 given, but data.val_text is .*; leave one out",
     ),
-    "a field and plain reading": (
-        {"field": "body", "format": "text"},
-        "data.field: 'body' given, .* without fields, because of data.format=text",
-    ),
-    "a pattern without a folder": ({"pattern": "*.md"}, r"data.pattern: '\*.md' given, but no folder is read; leave it out"),
-    "a separator of one document": ({"separator": "x"}, "data.separator: 'x' given, but .*a.txt is one document; leave"),
 }
 
 
 @pytest.mark.parametrize("case", NO_EFFECT)
-def test_a_setting_that_does_nothing_is_an_error_if_it_was_given(case, load, tmp_path):
+def test_a_setting_that_does_nothing_is_an_error_if_it_was_given(case, load, tmp_path, monkeypatch):
     settings, message = NO_EFFECT[case]
-    (tmp_path / "a.txt").write_text("the sea and the stone")
-    with pytest.raises(UserError, match=message):
-        load(tmp_path / "a.txt", asked=settings, **settings)
-    assert load(tmp_path / "a.txt", **settings).characters == 21, "a file of settings may be for several texts"
-
-
-def test_a_fraction_beside_a_text_for_validation_is_an_error(load, tmp_path):
+    monkeypatch.chdir(tmp_path)
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(f"the sea and the stone of {name}")
-    with pytest.raises(UserError, match="data.val_fraction: 0.5 given, but data.val_text is .*; leave one out"):
-        load(tmp_path / "a.txt", val_text=str(tmp_path / "b.txt"), asked=["val_fraction"])
+    with pytest.raises(UserError, match=f"data.{[*settings][0]}: {message}"):
+        load("a.txt", asked=settings, **settings)
+    assert load("a.txt", **settings).characters >= 30, "a file of settings may be for several texts"
