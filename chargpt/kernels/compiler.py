@@ -108,8 +108,7 @@ def _source(name: str, *flags: str, **given: tuple[str, ...]) -> Source:
 
 
 PROCESSOR = _source("processor", instructions=("baseline",))
-ATTENTION_FLOAT32 = _source("attention_float32", includes=("attention.h",))
-ATTENTION_BFLOAT16 = _source("attention_bfloat16", instructions=("avx512bf16",), includes=("attention.h",))
+# Each of these two has attention, too.
 STEP_FLOAT32 = _source("step_float32", includes=("attention_float32.c", "attention.h", "step.h"))
 STEP_BFLOAT16 = _source(
     "step_bfloat16", instructions=("avx512bf16",), includes=("attention_bfloat16.c", "attention.h", "step.h")
@@ -123,7 +122,7 @@ DECODE = _source(
     "-fassociative-math",
     "-ffinite-math-only",
 )
-SOURCES = (PROCESSOR, ATTENTION_FLOAT32, ATTENTION_BFLOAT16, STEP_FLOAT32, STEP_BFLOAT16, DECODE)
+SOURCES = (PROCESSOR, STEP_FLOAT32, STEP_BFLOAT16, DECODE)
 
 
 def load(source: Source, *, instructions: str | None = None, cache: Path | None = None) -> ctypes.CDLL:

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chargpt.kernels.attention import SOURCES
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.step import SOURCES, KernelModel, is_faster, step_kernel
+from chargpt.kernels.step import KernelModel, is_faster, step_kernel
 from chargpt.model import GPT
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import ids_at_once, windows_of

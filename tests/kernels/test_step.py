@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from kernels.test_attention import KERNELS, NIGHTLY
 from torch import Tensor
 
+from chargpt.kernels.attention import load_kernel
 from chargpt.kernels.compiler import Unavailable, available_instructions
-from chargpt.kernels.step import KernelModel, StepKernel, is_faster, load_kernel, supports
+from chargpt.kernels.step import KernelModel, StepKernel, is_faster, supports
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.training.optimizers import NEWTON_SCHULZ, orthogonalised
 from chargpt.training.weights import FlatWeights

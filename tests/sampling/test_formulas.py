@@ -4,7 +4,6 @@ The formulas are those of docs/sampling.md. The reference keeps no cache, and re
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -95,7 +94,7 @@ def reference(
 
 
 def check(writer_of, model: GPT, prompts: list[list[int]], length: int, sampling, *, overflow: str, window: int = 1024):
-    seeds, options = range(len(prompts)), replace(sampling, overflow=overflow)
+    seeds, options = range(len(prompts)), sampling.changed(overflow=overflow)
     made = list(writer_of(model).pieces(prompts, length, options, seeds=seeds))
     ids, values = (np.concatenate(column) for column in zip(*made))
     for seed in seeds:
@@ -142,7 +141,7 @@ def test_the_excess_is_that_of_the_formula_for_every_window(period, monkeypatch)
     for window in range(2, 40):
         monkeypatch.setattr(rules, "WINDOW", window)
         expected = [max(0, longest_repetition(text, token_id, window) - FREE) for token_id in range(VOCAB)]
-        penalised = rules.penalise_repetition(np.zeros((1, VOCAB), np.float32), math.e, np.array([text]))
+        penalised = rules.repetition_penalty(np.zeros((1, VOCAB), np.float32), math.e, np.array([text]))
         assert (-penalised).round().astype(int).tolist() == [expected], window
         seen.add(max(expected))
     assert len(seen) > 10

@@ -1,7 +1,6 @@
 """The library: the five lines of the README, and that its numbers are the model's own."""
 
 import copy
-import dataclasses
 import inspect
 import math
 import os
@@ -10,7 +9,6 @@ import re
 import subprocess
 import sys
 import typing
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +20,7 @@ import chargpt
 import sample
 from chargpt.model import GPT
 from chargpt.sampling import loaded_model
-from chargpt.sampling.options import ItemOptions, RuleOptions, SamplingOptions, TextOptions
+from chargpt.sampling.options import ItemOptions, TextOptions
 from chargpt.terminal import UserError
 from chargpt.training.evaluation import evaluate
 
@@ -148,7 +146,7 @@ def test_a_text_of_a_list_that_is_too_short_has_no_loss_and_is_counted(model):
         (lambda model: model.generate(["a"], max_new_tokens=1), "generate() .* 'max_new_tokens'; did you mean length?"),
         (lambda model: model.stream(stops="a"), "stream() .* 'stops'; did you mean stop?"),
         (lambda model: model.items(lable="a"), "items() .* 'lable'; did you mean label?"),
-        (lambda model: model.items(lines=3), "items() .* 'lines'; use count, label, .*, min_p"),
+        (lambda model: model.items(lines=3), "items() .* 'lines'; use count, prompt, .*, max_length"),
         (lambda model: model.score("ab", strid=1), "score() .* 'strid'; did you mean stride?"),
         (lambda model: chargpt.load(devise="cpu"), "load() .* 'devise'; did you mean device?"),
         (lambda model: chargpt.train(minuets=1), "train() .* 'minuets'; did you mean minutes?"),
@@ -279,19 +277,12 @@ def test_a_copy_and_a_pickle_write_and_score_as_the_model(run, precision, copied
 
 
 def test_an_editor_and_a_type_checker_see_every_option():
-    expected = {field.name: field.type for field in dataclasses.fields(SamplingOptions)}
-    assert typing.get_type_hints(TextOptions) == {**expected, "stop": str | Sequence[str], "label": str | None}
-    of_text = ("length", "lines", "unique", "stop", "keep_stop", "label")
-    assert TextOptions.__annotations__.keys() - RuleOptions.__annotations__.keys() == {*of_text}
+    """mypy checks the types of TextOptions and ItemOptions; those of the functions are complete."""
     for method in (*typing.get_overloads(chargpt.LoadedModel.generate), chargpt.LoadedModel.stream):
         assert inspect.signature(method).parameters["options"].annotation == typing.Unpack[TextOptions]
-    parameters = inspect.signature(chargpt.LoadedModel.items).parameters
-    for field in dataclasses.fields(ItemOptions)[1:]:
-        assert parameters[field.name].default == field.default, field.name
+    assert inspect.signature(chargpt.LoadedModel.items).parameters["options"].annotation == typing.Unpack[ItemOptions]
     names = {**vars(typing), "os": os, "LoadedModel": chargpt.LoadedModel}  # chargpt imports typing for type checkers alone
     for function in (chargpt.load, chargpt.train):
         hints = typing.get_type_hints(function, names)
-        assert (
-            hints["return"] is chargpt.LoadedModel
-            and hints.keys() - {"return"} == inspect.signature(function).parameters.keys()
-        )
+        assert hints["return"] is chargpt.LoadedModel
+        assert hints.keys() - {"return"} == inspect.signature(function).parameters.keys()
