@@ -14,7 +14,7 @@ from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.project import shell_word
 from chargpt.sampling.loaded_model import LoadedModel, listed_labels
-from chargpt.sampling.options import SampleOptions, check, typed, whole
+from chargpt.sampling.options import SampleOptions, check, read_escapes, typed, whole
 from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character, text_of
@@ -216,7 +216,7 @@ class Session:
         if self._chat is not None:
             begins = self._generator.tokenizer.decode(after[-1:]) in ("", "\n")
             line = "\n" * (not begins) + (f"{self._chat.you}{line}\n" if line else "") + self._chat.model
-        return encode_prompt(line.replace("\\n", "\n"), self._generator.tokenizer, unknown=self._unknown)
+        return encode_prompt(read_escapes(line), self._generator.tokenizer, unknown=self._unknown)
 
     def _continue(self, ids: list[int]) -> None:
         """Add the `ids` that were typed to the text, and let the model continue it until it ends or Ctrl-C."""

@@ -11,7 +11,6 @@ import math
 import random
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = one_of("error", "skip")  # what to do with characters that the model does not know
 LISTED = 12  # labels that an error lists
-SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several threads wait for one another longer than they gain
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -351,7 +349,7 @@ class LoadedModel:
             what = f"{len(given) - len(long):,} of {len(given):,} texts have less than two characters that the model knows"
             warnings.warn(f"{what}, the first is {first}; their losses are nan", stacklevel=3)
         losses = [math.nan] * len(texts)
-        totals = total_losses(self.model, [texts[i] for i in long], stride=stride or size, threads=self.threads)
+        totals = total_losses(self.model, [texts[i] for i in long], stride=stride or size)
         for i, total in zip(long, totals.tolist()):
             losses[i] = total / (len(texts[i]) - 1)
         return losses[0] if isinstance(text, str) else losses
@@ -368,7 +366,7 @@ class LoadedModel:
         for item in items:
             given.append(len(before[item.label]) - 1)
             texts.append(np.concatenate((before[item.label], self.tokenizer.encode_known(item.text + end)[0])))
-        return total_losses(self.model, texts, stride=self.config.model.block_size, threads=self.threads, given=given)
+        return total_losses(self.model, texts, stride=self.config.model.block_size, given=given)
 
     def logits(self, text: str) -> "Tensor":
         """The logits (T, V) of a text of T characters, float32, on the CPU: row t scores the character that follows text[t].
@@ -377,8 +375,10 @@ class LoadedModel:
         """
         import torch
 
+        from chargpt.sampling.surprisal import threads_for
+
         ids = self._ids(text)
-        with self.threads(len(ids)), torch.inference_mode():
+        with threads_for(self.model, len(ids)), torch.inference_mode():
             return self.model(ids[None])[0].float().cpu()
 
     def attention(self, text: str) -> "Tensor":
@@ -388,15 +388,11 @@ class LoadedModel:
         """
         import torch
 
+        from chargpt.sampling.surprisal import threads_for
+
         ids = self._ids(text)
-        with self.threads(len(ids)), torch.inference_mode():
+        with threads_for(self.model, len(ids)), torch.inference_mode():
             return self.model.attention(ids[None])[:, 0].float().cpu()
-
-    def threads(self, ids: int) -> AbstractContextManager[None]:
-        """Inside, torch computes with one thread if reading `ids` ids is little work; then the number is what it was."""
-        from chargpt.device import one_thread
-
-        return one_thread() if 2 * self.parameters * ids < SMALL_WORK else nullcontext()
 
     def _ids(self, text: str) -> "Tensor":
         """The ids of `text` on the model's device, (T,)."""

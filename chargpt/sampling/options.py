@@ -93,14 +93,6 @@ def read_escapes(text: str) -> str:
     return re.sub(r"\\[nt\\]", lambda found: {r"\n": "\n", r"\t": "\t"}.get(found[0], "\\"), text)
 
 
-def unescaped(text: str) -> str:
-    """An argparse type: text whose backslash escapes are those of data.separator."""
-    try:
-        return text.encode("ascii", "backslashreplace").decode("unicode_escape")
-    except UnicodeDecodeError:
-        raise argparse.ArgumentTypeError(f"{text!r} given; use \\\\ for a backslash") from None
-
-
 def several(text: str) -> list[float | str]:
     """An argparse type: one number, or several separated by commas."""
     return [typed(part) for part in text.split(",")]
@@ -207,7 +199,7 @@ class TextOptions(SharedOptions, total=False):
     lines: Annotated[int, option(0, "text", "end a text after N lines", whole(0), "N")]
     stop: Annotated[str | Sequence[str], option(
         (), "text", "end a text before TEXT appears, in which \\n is a newline, \\t a tab and \\\\ a backslash; may be given "
-        "several times", Kind(unescaped, lambda given: tuple(listed("stop", given)[0])), "TEXT", action="append")]
+        "several times", Kind(read_escapes, lambda given: tuple(listed("stop", given)[0])), "TEXT", action="append")]
     keep_stop: Annotated[bool, option(False, "text", "with --stop: TEXT is part of the text that it ends")]
 
 

@@ -19,7 +19,7 @@ from helpers import publish_run
 import chargpt
 import sample
 from chargpt.model import GPT
-from chargpt.sampling import loaded_model
+from chargpt.sampling import loaded_model, surprisal
 from chargpt.sampling.options import ItemOptions, TextOptions
 from chargpt.terminal import UserError
 from chargpt.training.evaluation import evaluate
@@ -183,7 +183,7 @@ def test_small_work_uses_one_thread_and_the_number_stays(model, monkeypatch):
     with pytest.raises(ValueError):
         model.logits("É")
     assert set(seen) == {1} and torch.get_num_threads() == 2
-    monkeypatch.setattr(loaded_model, "SMALL_WORK", 0)
+    monkeypatch.setattr(surprisal, "SMALL_WORK", 0)
     model.score("abcd"), model.score(["abcd", "ef"])
     assert seen[-2:] == [2, 2]
 
