@@ -156,15 +156,6 @@ def test_where_all_are_equal_the_lower_ids_go_first(in_c):
     assert set(written(in_c(model), [[1]], 200, SamplingOptions(top_p=0.5), 0)[0].tolist()) == set(range(6))
 
 
-def test_log_probabilities_are_the_models_own(in_c):
-    model, options = clear_model(block_size=64), SamplingOptions(temperature=0.3, top_k=2, repetition_penalty=1.5)
-    made = list(in_c(model).pieces([[5]], 60, options, seeds=[0], never_sampled=(1, 2)))
-    assert len(made) < 20  # so some pieces hold many
-    ids, values = (torch.from_numpy(np.concatenate(column)) for column in zip(*made))
-    expected = model(torch.cat((torch.tensor([5]), ids[:, 0]))[None]).log_softmax(-1)[0, :-1].gather(-1, ids).detach()
-    torch.testing.assert_close(values, expected, rtol=0, atol=1e-4)
-
-
 @pytest.mark.parametrize("size", [1, LARGE_PAGE, 3 * LARGE_PAGE + 5])
 @pytest.mark.parametrize("has_large_pages", [True, False])
 def test_memory_in_large_pages_is_aligned_and_stays_as_long_as_it_is_used(size, has_large_pages, monkeypatch):

@@ -101,20 +101,6 @@ def test_logits_are_the_models_in_float32(model):
     assert model.logits("ab").dtype == torch.float32 and not model.logits("ab").requires_grad
 
 
-def test_what_cannot_be_scored_is_named(model):
-    for text in ("", "a"):
-        with pytest.raises(ValueError, match="use at least"):
-            model.score(text)
-    with pytest.raises(ValueError, match="empty"):
-        model.logits("")
-    with pytest.raises(ValueError, match="block_size"):
-        model.logits("a" * 17)
-    with pytest.raises(ValueError, match="never seen"):
-        model.score("aÉ")
-    with pytest.raises(ValueError, match="top_k"):
-        model.generate(top_k=-1)
-
-
 def test_a_damaged_best_checkpoint_is_a_warning(tmp_path):
     run = publish_run(tmp_path / "hurt", steps=(500, 1000))
     file = run / "step-00000500" / "model.safetensors"
@@ -250,6 +236,9 @@ def test_characters_that_the_model_does_not_know_can_be_skipped(model):
         (lambda model: model.items(match="("), r"match='\(': use a regular expression"),
         (lambda model: model.items(min_length=5, max_length=3), "max_length=3: use at least min_length, which is 5"),
         (lambda model: model.generate(label="a"), "label: the run poems was not trained on items"),
+        (lambda model: model.score("a"), "text='a': use at least two characters"),
+        (lambda model: model.logits(""), "text: empty; use 1 to 16 characters"),
+        (lambda model: model.logits("a" * 17), "text: 17 characters; use 1 to 16 characters, the model's block_size"),
         (lambda model: model.score(b"ab"), "text=b'ab': use a str, or a list of str"),
         (lambda model: model.score("ab", stride=17), "stride=17: use at most the context, 16"),
         (lambda model: model.score("ab", unknown="no"), "unknown='no': use one of error, skip"),
