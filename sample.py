@@ -12,7 +12,6 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chargpt.errors import Option
@@ -107,10 +106,9 @@ def prepare(options: SampleOptions) -> Writing:
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.sampling.unknown)
     excluded = None
     if options.unseen:
-        from chargpt.sampling.known_lines import known_lines
-
-        excluded = known_lines(loaded.corpus(Option("unseen")))
-    generator = loaded.text_generator(replace(options.sampling, **changes), excluded=excluded)
+        corpus = loaded.corpus(Option("unseen"))
+        excluded = frozenset(corpus.tokenizer.decode(corpus.train).split("\n"))
+    generator = loaded.text_generator(options.sampling.changed(**changes), excluded=excluded)
     return Writing(loaded, generator, prompt, is_items, before, chat)
 
 

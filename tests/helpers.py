@@ -71,6 +71,17 @@ def after_each_piece(patch: pytest.MonkeyPatch, action: Callable[[], None]) -> N
         patch.setattr(engine, "write", observed(engine.write))
 
 
+def clear_model(vocab_size: int = 11, *, scale: float = 4.0, **shape: object) -> GPT:
+    """A model whose logits differ clearly: weights larger than at the start of training, and biases that are not zero."""
+    torch.manual_seed(0)
+    config = GPTConfig(**{"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 8, "bias": True, **shape})
+    model = GPT(config, vocab_size).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale) if parameter.dim() > 1 else parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
 def weights_of(model: GPT) -> dict[str, np.ndarray]:
     """The weights of a model, in the same memory."""
     return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}

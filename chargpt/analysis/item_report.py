@@ -8,7 +8,7 @@ from itertools import accumulate
 from chargpt.analysis.item_labels import Guesses, guess_labels
 from chargpt.sampling.items import ItemStats, known_items, write_items
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.sampling.options import ItemOptions, SamplingOptions
+from chargpt.sampling.options import WantedItems
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import Item, items_in
 
@@ -43,10 +43,9 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, secon
     """A report on a run on items: on about `characters` of the validation items. Writing ends after about `seconds`."""
     assert corpus.items is not None, "a run on items"
     has_labels = bool(corpus.items.labels)
-    generator = loaded.text_generator(SamplingOptions(temperature=1.0))
     started, stats = time.monotonic(), ItemStats()
-    wanted = ItemOptions(items=WRITTEN, max_length=LONGEST)
-    for _ in write_items(generator, wanted, labels=corpus.items.labels, seed=0, stats=stats):
+    wanted = WantedItems(WRITTEN, max_length=LONGEST, temperature=1.0, seed=0)
+    for _ in write_items(loaded.text_generator(wanted.sampling()), wanted, labels=corpus.items.labels, stats=stats):
         if time.monotonic() - started > seconds:
             break
     by_label: dict[str, list[str]] = {label: [] for label in [*corpus.items.labels][:LABELS] or [""]}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chargpt.model import GPT
-from chargpt.sampling.surprisal import surprisals
+from chargpt.sampling.surprisal import predictions_of
 from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer, character_name, code_points, utf8_lengths
 
@@ -95,7 +95,7 @@ def score_pieces(
             yield ids[ids >= 0].astype(np.int64)
 
     bits = np.full(1, np.nan)  # of the known characters to come; the first one of the text is not predicted
-    for losses in surprisals(model, known(), stride=stride):
+    for losses, _ in predictions_of(model, known(), stride=stride):
         bits = np.concatenate((bits, losses.astype(np.float64) / np.log(2)))
         while waiting and (count := np.count_nonzero(waiting[0][1] >= 0)) <= len(bits):
             yield _priced(*waiting.popleft(), bits[:count], tokenizer, total)

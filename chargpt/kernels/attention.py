@@ -1,4 +1,4 @@
-"""Causal self-attention for training on the CPU: its C sources for float32 and bfloat16, and the models they support.
+"""The library of training on the CPU, in float32 or bfloat16; of it, causal self-attention, and the models that it supports.
 
 It reads queries, keys and values from the projection's output without copying them into heads, and skips the keys after each
 query. Where there is no library of it, the attention of model.py is used.
@@ -17,10 +17,10 @@ from torch.autograd.function import once_differentiable
 
 from chargpt.config import ModelConfig
 from chargpt.kernels import positions
-from chargpt.kernels.compiler import ATTENTION_BFLOAT16, ATTENTION_FLOAT32, check_sizes, load
+from chargpt.kernels.compiler import STEP_BFLOAT16, STEP_FLOAT32, check_sizes, load
 from chargpt.model import GPTConfig
 
-SOURCES = {torch.float32: ATTENTION_FLOAT32, torch.bfloat16: ATTENTION_BFLOAT16}
+SOURCES = {torch.float32: STEP_FLOAT32, torch.bfloat16: STEP_BFLOAT16}
 WINDOWS_OPENMP = "libiomp5md.dll"  # Intel's OpenMP, which torch brings on Windows
 
 PANEL = 32  # sizes are padded to multiples of this
@@ -70,7 +70,7 @@ def openmp() -> _OpenMP:
 def load_kernel(
     dtype: torch.dtype, cache: Path | None = None, *, instructions: str | None = None, extra: tuple[str, ...] = ()
 ) -> ctypes.CDLL:
-    """The kernel for a dtype: as `load` of compiler.py finds it, compiled with `extra` flags. Raises Unavailable."""
+    """The library for a dtype: as `load` of compiler.py finds it, compiled with `extra` flags. Raises Unavailable."""
     source = replace(SOURCES[dtype], flags=(*SOURCES[dtype].flags, *extra))
     kernel = load(source, instructions=instructions, cache=cache)
     check_sizes(kernel, attention_shape_size=_Shape)
@@ -82,13 +82,16 @@ def load_kernel(
     return kernel
 
 
+def build_of(kernel: ctypes.CDLL) -> str:
+    """What decides the bits of its results: the library itself."""
+    return hashlib.sha256(Path(kernel._name).read_bytes()).hexdigest()[:8]
+
+
 class FusedAttention:
     """The attention of a kernel that was loaded for `dtype`, float32 or bfloat16. It is for models that `supports` accepts."""
 
     def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
-        self._kernel, self._dtype = kernel, dtype
-        self._openmp = openmp()
-        self.build = hashlib.sha256(Path(kernel._name).read_bytes()).hexdigest()[:8]  # what decides the bits of results
+        self._kernel, self._dtype, self._openmp, self.build = kernel, dtype, openmp(), build_of(kernel)
 
     def __call__(self, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
         """The outputs of the heads side by side, (B, T, C), from the projection's output `qkv` (B, T, 3 C).

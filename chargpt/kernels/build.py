@@ -56,15 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         libraries = build(arguments.folder, arguments.target)
-    except Unavailable as reason:
-        print(f"error: build: {reason}", file=sys.stderr)
-        return 2
-    except subprocess.CalledProcessError as error:
-        print(f"error: build: {' '.join(error.cmd)}: {error.stderr.decode('utf-8', 'replace')}", file=sys.stderr)
-        return 1
-    except subprocess.TimeoutExpired as error:
-        print(f"error: build: {error}; try again on a machine that is less busy", file=sys.stderr)
-        return 1
+    except (Unavailable, subprocess.SubprocessError) as error:
+        said = error.stderr.decode("utf-8", "replace") if isinstance(error, subprocess.CalledProcessError) else ""
+        print(f"error: build: {error}\n{said}".rstrip(), file=sys.stderr)
+        return 2 if isinstance(error, Unavailable) else 1
     print(*libraries, sep="\n")
     return 0
 

@@ -5,19 +5,16 @@ of the machine is used, or the one of the Python package ziglang.
 """
 
 import ctypes
-import errno
 import hashlib
 import importlib.util
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -108,8 +105,7 @@ def _source(name: str, *flags: str, **given: tuple[str, ...]) -> Source:
 
 
 PROCESSOR = _source("processor", instructions=("baseline",))
-ATTENTION_FLOAT32 = _source("attention_float32", includes=("attention.h",))
-ATTENTION_BFLOAT16 = _source("attention_bfloat16", instructions=("avx512bf16",), includes=("attention.h",))
+# Each of these two has attention, too.
 STEP_FLOAT32 = _source("step_float32", includes=("attention_float32.c", "attention.h", "step.h"))
 STEP_BFLOAT16 = _source(
     "step_bfloat16", instructions=("avx512bf16",), includes=("attention_bfloat16.c", "attention.h", "step.h")
@@ -123,24 +119,22 @@ DECODE = _source(
     "-fassociative-math",
     "-ffinite-math-only",
 )
-SOURCES = (PROCESSOR, ATTENTION_FLOAT32, ATTENTION_BFLOAT16, STEP_FLOAT32, STEP_BFLOAT16, DECODE)
+SOURCES = (PROCESSOR, STEP_FLOAT32, STEP_BFLOAT16, DECODE)
 
 
 def load(source: Source, *, instructions: str | None = None, cache: Path | None = None) -> ctypes.CDLL:
     """The library of `source` with the best instructions that this processor has, or with given ones.
 
-    Without a `cache`, what is compiled is kept in the user's folder for caches or, if that cannot be written, in a folder for
-    this user alone in the folder for temporary files. Raises Unavailable if the source is for other processors, there is no
-    compiler, no folder can be written, or the source does not compile.
+    What is compiled is kept in `cache`, by default in the user's folder for caches. Raises Unavailable if the source is for
+    other processors, there is no compiler, the folder cannot be written, or the source does not compile.
     """
     sets = [instructions] if instructions else [*source.instructions]
     if sets != ["baseline"] and not instructions:
         sets = [name for name in reversed(available_instructions(cache)) if name in sets]
     if not sets:
         raise Unavailable(f"needs a processor with {' and '.join(_features(source.instructions[0])[-2:])} instructions")
-    caches = [_user_folder, _private_folder] if cache is None else [lambda: cache]
     try:
-        return ctypes.CDLL(str(_library(source, sets, caches)))
+        return ctypes.CDLL(str(_library(source, sets, cache)))
     except subprocess.CalledProcessError as error:
         raise Unavailable(one_line(f"{Path(error.cmd[0]).name}: {_first_error(error.stderr)}")) from error
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
@@ -202,35 +196,10 @@ def _features(instructions: str) -> tuple[str, ...]:
     return tuple(feature for name in names[: names.index(instructions) + 1] for feature in INSTRUCTIONS[name])
 
 
-def _user_folder() -> Path:
-    """The folder of the project among the user's caches. Raises OSError if the user has no home folder."""
-    try:
-        return user_cache_folder() / "chargpt"
-    except RuntimeError as error:
-        raise FileNotFoundError(errno.ENOENT, str(error), "~") from None
+def _library(source: Source, sets: Sequence[str], cache: Path | None) -> Path:
+    """The library with the first of `sets` that the package or the cache has, or that a compiler of this machine can make.
 
-
-def _private_folder() -> Path:
-    """A folder among the temporary files that only this user may write. Raises OSError where there is none.
-
-    Anybody may write beside it, and a library is code: the folder must belong to this user, and be closed to all others.
-    """
-    if not hasattr(os, "getuid"):
-        raise PermissionError("this system has no owners of files")
-    folder = Path(tempfile.gettempdir()) / f"chargpt-{os.getuid()}"
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise PermissionError(errno.EACCES, "open to other users", str(folder)) from None
-    return folder
-
-
-def _library(source: Source, sets: Sequence[str], caches: Sequence[Callable[[], Path]]) -> Path:
-    """The library with the first of `sets` that the package has, or that a compiler of this machine can make.
-
-    Raises OSError or subprocess.SubprocessError where there is none.
+    Raises OSError, subprocess.SubprocessError, or RuntimeError for a user without a home folder.
     """
     for name in sets:
         library = PACKAGED / (source.name(name) + library_suffix())
@@ -239,49 +208,42 @@ def _library(source: Source, sets: Sequence[str], caches: Sequence[Callable[[], 
     found, problems = compilers(), list[subprocess.CalledProcessError]()
     if not found:
         raise FileNotFoundError(f"no C compiler found; {how_to_install()}")
+    folder = user_cache_folder() / "chargpt" if cache is None else cache
     for compiler, name in product(found, sets):  # an old compiler does not know the newest instructions
+        library = folder / (source.name(name, compiler.version) + library_suffix())
         try:
-            file = source.name(name, compiler.version) + library_suffix()
-            return _kept(file, caches, partial(_compiled, compiler, source, name))
+            if not _is_intact(library):
+                _compile(compiler, source, name, library)
+            return library
         except subprocess.CalledProcessError as problem:
             problems.append(problem)
     raise problems[0]
 
 
-def _kept(file: str, caches: Sequence[Callable[[], Path]], compiled: Callable[[], bytes]) -> Path:
-    """The file in the first of the `caches` that has it or can be written; its bytes are those of `compiled`."""
-    from chargpt.files import publish_file  # needs filelock, which the build of a wheel does without
-
-    data, problems = b"", list[OSError]()
-    for folder in caches:
-        try:
-            library = folder() / file
-            record = library.with_suffix(".sha256")
-            if _is_intact(library, record):
-                return library
-            data = data or compiled()
-            library.parent.mkdir(parents=True, exist_ok=True)
-            publish_file(record, hashlib.sha256(data).hexdigest().encode() + b"\n")
-            publish_file(library, data)
-            return library
-        except OSError as error:
-            problems.append(error)
-    raise problems[0]
+def _record(library: Path) -> Path:
+    """The file with its SHA-256."""
+    return library.with_suffix(".sha256")
 
 
-def _is_intact(library: Path, record: Path) -> bool:
-    """Whether the library has the SHA-256 in `record`. To load a truncated one would end the process by SIGBUS."""
+def _is_intact(library: Path) -> bool:
+    """Whether the library has the SHA-256 of its record. To load a truncated one would end the process by SIGBUS."""
     try:
-        return hashlib.sha256(library.read_bytes()).hexdigest().encode() == record.read_bytes().strip()
+        return hashlib.sha256(library.read_bytes()).hexdigest().encode() == _record(library).read_bytes().strip()
     except OSError:
         return False
 
 
-def _compiled(compiler: Compiler, source: Source, instructions: str) -> bytes:
+def _compile(compiler: Compiler, source: Source, instructions: str, library: Path) -> None:
+    """Write the library and its record."""
+    from chargpt.files import publish_file  # needs filelock, which the build of a wheel does without
+
     with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / f"code{library_suffix()}"
-        compiler.compile(source, instructions, library)
-        return library.read_bytes()
+        made = Path(folder) / f"code{library_suffix()}"
+        compiler.compile(source, instructions, made)
+        data = made.read_bytes()
+    library.parent.mkdir(parents=True, exist_ok=True)
+    publish_file(_record(library), hashlib.sha256(data).hexdigest().encode() + b"\n")
+    publish_file(library, data)
 
 
 def _first_error(output: bytes) -> str:

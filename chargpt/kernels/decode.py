@@ -34,7 +34,7 @@ class Share(Structure):
 
 
 class Rules(Structure):
-    """The sampling rules. See `Rules` in decode.c."""
+    """The sampling rules, by the names of their options, and what they need. See `Rules` in decode.c."""
 
     _fields_ = [
         ("repetition_penalty", c_double),
@@ -44,7 +44,7 @@ class Rules(Structure):
     ]
 
 
-KNOWN_RULES = {"repetition_penalty", "temperature", "top_k", "top_p", "min_p"}  # the fields of SamplingOptions among them
+KNOWN_RULES = {each[0] for each in Rules._fields_}
 
 
 def supports(config: "ModelConfig | GPTConfig") -> bool:

@@ -1,29 +1,24 @@
-"""The gradient of a training step, or the logits alone, on the CPU by one call: its C sources for float32 and bfloat16, and the
-models they support.
+"""The gradient of a training step, or the logits alone, on the CPU by one call of C code, and the models that it supports.
 
 What torch does in a hundred calls, each of which reads and writes all activations, goes through the cache a few sequences at a
-time. What a source does not support is left to torch.
+time. What it does not support is left to torch.
 """
 
 import ctypes
-import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from chargpt.config import ModelConfig
 from chargpt.kernels import attention
-from chargpt.kernels.attention import PANEL, openmp
-from chargpt.kernels.compiler import STEP_BFLOAT16, STEP_FLOAT32, check_sizes, load
+from chargpt.kernels.attention import PANEL, build_of, load_kernel, openmp
+from chargpt.kernels.compiler import check_sizes
 from chargpt.kernels.positions import KINDS
 from chargpt.model import GPT, GPTConfig
 
-SOURCES = {torch.float32: STEP_FLOAT32, torch.bfloat16: STEP_BFLOAT16}
 # Parameters in the blocks up to which torch's steps take longer: docs/lab/speed.md. The second limit is for a processor with
 # AVX-512 and without AMX, whose units for products of matrices only torch uses, and for a few threads: two were measured.
 MOST_PARAMETERS, MOST_WITH_AVX512 = 4_000_000, 12_000_000
@@ -75,27 +70,20 @@ def is_faster(config: ModelConfig | GPTConfig, *, threads: int = 0) -> bool:
     return supports(config) and 12 * config.n_layer * config.n_embd**2 <= most
 
 
-def load_kernel(
-    dtype: torch.dtype, cache: Path | None = None, *, instructions: str | None = None, extra: tuple[str, ...] = ()
-) -> ctypes.CDLL:
-    """The kernel for a dtype: as `load` of compiler.py finds it, compiled with `extra` flags. Raises Unavailable."""
-    source = replace(SOURCES[dtype], flags=(*SOURCES[dtype].flags, *extra))
-    kernel = load(source, instructions=instructions, cache=cache)
-    check_sizes(kernel, step_size=_Step, orthogonal_size=_Orthogonal)
-    kernel.step_scratch_size.argtypes, kernel.step_scratch_size.restype = [POINTER(_Step)], c_size_t
-    kernel.step_gradient.argtypes, kernel.step_gradient.restype = [POINTER(_Step)], c_double
-    kernel.step_logits.argtypes, kernel.step_logits.restype = [POINTER(_Step)], c_int
-    kernel.orthogonal_scratch_size.argtypes, kernel.orthogonal_scratch_size.restype = [POINTER(_Orthogonal)], c_size_t
-    kernel.step_orthogonalise.argtypes, kernel.step_orthogonalise.restype = [POINTER(_Orthogonal)], None
-    return kernel
-
-
 class StepKernel:
-    """The kernel that was loaded for `dtype`, float32 or bfloat16. It is for models that `supports` accepts."""
+    """The library that was loaded for `dtype`, float32 or bfloat16. It is for models that `supports` accepts."""
 
     def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
-        self.library, self.dtype = kernel, dtype
-        self.build = hashlib.sha256(Path(kernel._name).read_bytes()).hexdigest()[:8]  # what decides the bits of results
+        self.library, self.dtype, self.build = kernel, dtype, build_of(kernel)
+        check_sizes(kernel, step_size=_Step, orthogonal_size=_Orthogonal)
+        for function, argument, result in (
+            (kernel.step_scratch_size, _Step, c_size_t),
+            (kernel.step_gradient, _Step, c_double),
+            (kernel.step_logits, _Step, c_int),
+            (kernel.orthogonal_scratch_size, _Orthogonal, c_size_t),
+            (kernel.step_orthogonalise, _Orthogonal, None),
+        ):
+            function.argtypes, function.restype = [POINTER(argument)], result
 
     def orthogonalise(self, stacks: Sequence[Tensor], coefficients: Sequence[tuple[float, float, float]]) -> None:
         """Replace each matrix of the stacks (n, rows, columns), float32, by what `orthogonalised` of optimizers.py gives.

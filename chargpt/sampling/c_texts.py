@@ -15,7 +15,7 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping
-from ctypes import Array, byref, c_int
+from ctypes import byref, c_int
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,7 @@ class CTexts(Texts):
             logits=self._logits.ctypes.data,
             **{"rotary" if positions.rotates else "positions": table.ctypes.data},
         )
-        self._decoder = kernel.decoder_new(byref(shape), layout.shares())
+        self._decoder = kernel.decoder_new(byref(shape), layout.shares)
         if not self._decoder:
             raise MemoryError(f"{texts} texts at once: no memory, or no more threads allowed; ask for fewer")
         weakref.finalize(self, kernel.decoder_free, self._decoder)
@@ -186,24 +186,17 @@ class _Layout:
         self._weights, self._config, self._precision = weights, config, precision
         sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
         self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
-        self.heads = _split(config.n_head, ranks)
-        self.hidden = _split(4 * config.n_embd, ranks, self.panel)
-        self.ids = _split(len(weights["token_embedding.weight"]), ranks, self.panel)
-        self.vectors = [self._vector(rank) for rank in range(ranks)]
+        hidden = _split(4 * config.n_embd, ranks, self.panel)
+        ids = _split(len(weights["token_embedding.weight"]), ranks, self.panel)
+        self._vectors = list[np.ndarray]()
+        self.shares = (Share * ranks)(
+            *map(self._share, _split(config.n_head, ranks), hidden, ids)
+        )  # they point into the vectors
 
-    def shares(self) -> Array:
-        """Each rank's part of the model. It points into the vectors."""
-        columns = zip(self.heads, self.hidden, self.ids, self.vectors)
-        shares = [
-            Share(heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start, vector.ctypes.data)
-            for heads, hidden, ids, vector in columns
-        ]
-        return (Share * len(shares))(*shares)
-
-    def _vector(self, rank: int) -> np.ndarray:
-        C, d = self._config.n_embd, self._config.n_embd // self._config.n_head
-        own = slice(self.heads[rank].start * d, self.heads[rank].stop * d)
-        hidden, ids, first = self.hidden[rank], self.ids[rank], rank == 0
+    def _share(self, heads: slice, hidden: slice, ids: slice) -> Share:
+        """The part of a rank."""
+        C, d, first = self._config.n_embd, self._config.n_embd // self._config.n_head, heads.start == 0
+        own = slice(heads.start * d, heads.stop * d)
         qkv = np.arange(3 * C).reshape(3, C)[:, own].ravel()
         parts = []
         for i in range(self._config.n_layer):
@@ -214,7 +207,9 @@ class _Layout:
             parts += [self._norm(f"{block}.norm_2"), self._matrix(f"{block}.mlp.up", outputs=hidden)]
             parts += [self._matrix(f"{block}.mlp.down", inputs=hidden, with_bias=first)]
         parts += [self._norm("norm"), self._matrix("token_embedding", outputs=ids)]
-        return np.concatenate(parts, out=in_large_pages(sum(map(len, parts))))
+        self._vectors.append(np.concatenate(parts, out=in_large_pages(sum(map(len, parts)))))
+        sizes = (heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start)
+        return Share(*sizes, self._vectors[-1].ctypes.data)
 
     def _norm(self, name: str) -> np.ndarray:
         weight, bias = self._weights[f"{name}.weight"], self._weights.get(f"{name}.bias")

@@ -1,6 +1,5 @@
 """The interactive mode: the user types text, and the model continues it; or types messages, and it answers."""
 
-import argparse
 import difflib
 import re
 import sys
@@ -8,19 +7,19 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chargpt.errors import UserError
 from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.project import shell_word
 from chargpt.sampling.loaded_model import LoadedModel, listed_labels
-from chargpt.sampling.options import SampleOptions
+from chargpt.sampling.options import SampleOptions, check, read_escapes, typed, whole
 from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character, text_of
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.terminal import log, number, plural, shown, whole_number
+from chargpt.terminal import log, plural, shown
 from chargpt.text.facts import TRAIN_SAMPLE, sample
 from chargpt.text.items import end_in, item_prompt
 
@@ -147,7 +146,7 @@ class Session:
             return False
         if not line.startswith("/") or line.startswith("//"):
             self._text = self._before or self._text
-            self._continue(self._encode(line.removeprefix("/") if line.startswith("//") else line))
+            self._continue(self._encode(line.removeprefix("/"), after=self._text))
             return True
         command, _, rest = line.partition(" ")
         if command not in COMMANDS:
@@ -160,16 +159,16 @@ class Session:
             self._undo()
         elif command == "/save":
             self._save(rest.strip())
-        elif command in ("/temperature", "/length", "/seed"):
-            self._set(command, rest.strip())
         elif command == "/help":
             for line in HELP.splitlines():
                 log(line)
+        elif command != "/quit":
+            self._set(command.removeprefix("/"), rest.strip())
         return command != "/quit"
 
-    def _begin(self, typed: str) -> None:
+    def _begin(self, line: str) -> None:
         """Begin a new text with what was typed."""
-        ids = self._encode(typed, after=self._before) if typed else []
+        ids = self._encode(line, after=self._before) if line else []
         if self._text:
             self._earlier.append(self._text)
         self._text = self._before
@@ -181,35 +180,24 @@ class Session:
         if not self._earlier:
             raise UserError("/undo: there is no turn to take back; type text first")
         self._text = self._earlier.pop()
-        end = self._generator.tokenizer.decode(self._text[-TAIL:])
-        cut = "…" if len(self._text) > TAIL else ""
-        log(f"the text now ends with: {cut}{end}" if self._text else "the text is now empty")
+        end = "…" * (len(self._text) > TAIL) + self._generator.tokenizer.decode(self._text[-TAIL:])
+        log(f"the text now ends with: {end}" if self._text else "the text is now empty")
 
-    def _set(self, command: str, value: str) -> None:
+    def _set(self, name: str, value: str) -> None:
         """Change a setting of the next turns, and print it; without a value, only print it."""
-        generator = self._generator
         try:
-            if value and command == "/temperature":
-                self._generator = generator.changed(temperature=number(value))
-            elif value and command == "/length":
-                self._generator = generator.changed(length=whole_number(1)(value))
+            if value and name == "seed":
+                self._seed = check("seed", typed(value), whole(0))
             elif value:
-                self._seed = whole_number(0)(value)
-        except argparse.ArgumentTypeError as error:
-            raise UserError(f"{command}: {error}") from None
-        except ValueError as error:  # of SamplingOptions: temperature: -1 given; use ...
-            raise UserError(f"/{error}") from None
-        values = {
-            "/temperature": f"{self._generator.options.temperature:g}",
-            "/length": f"{self._generator.options.limit:,}",
-            "/seed": str(self._seed),
-        }
-        log(f"{command.removeprefix('/')} {values[command]}")
+                given: dict[str, Any] = {name: typed(value)}
+                self._generator = self._generator.changed(**given)
+        except UserError as error:
+            raise UserError("/" + str(error).removeprefix("--")) from None
+        options = self._generator.options
+        log(f"{name} {dict(temperature=f'{options.temperature:g}', length=f'{options.limit:,}', seed=self._seed)[name]}")
 
     def _save(self, name: str) -> None:
         """Write the text so far to a file that does not exist yet."""
-        if not name:
-            raise UserError("/save: no file given; use /save FILE")
         if not self._text:
             raise UserError("/save: there is no text yet; type text first")
         text = self._generator.tokenizer.decode(self._text)
@@ -218,27 +206,25 @@ class Session:
             write_synced(path, text.encode("utf-8", "surrogateescape"))
         except FileExistsError:
             raise UserError(f"/save: {name} exists; use another name") from None
-        except OSError as error:
-            raise UserError(f"/save: {name}: {error.strerror}; use another name") from None
-        except (ValueError, RuntimeError):  # a null character; ~ of a user that does not exist
-            raise UserError(f"/save: {name!r} given; use the name of a file") from None
+        except (OSError, ValueError, RuntimeError) as error:  # a null character; ~ of a user that does not exist
+            why = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"/save: {name!r} given, {why}; use the name of a new file") from None
         log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
-    def _encode(self, typed: str, *, after: list[int] | None = None) -> list[int]:
+    def _encode(self, line: str, *, after: list[int]) -> list[int]:
         """The ids of what was typed; in a chat, those of a message, on a line of its own, and of the name before the answer."""
         if self._chat is not None:
-            last = self._generator.tokenizer.decode((self._text if after is None else after)[-1:])
-            message = f"{self._chat.you}{typed}\n" if typed else ""
-            typed = ("" if last in ("", "\n") else "\n") + message + self._chat.model
-        return encode_prompt(typed.replace("\\n", "\n"), self._generator.tokenizer, unknown=self._unknown)
+            begins = self._generator.tokenizer.decode(after[-1:]) in ("", "\n")
+            line = "\n" * (not begins) + (f"{self._chat.you}{line}\n" if line else "") + self._chat.model
+        return encode_prompt(read_escapes(line), self._generator.tokenizer, unknown=self._unknown)
 
-    def _continue(self, typed: list[int]) -> None:
-        """Add the ids `typed` to the text, and let the model continue it until it ends or Ctrl-C."""
+    def _continue(self, ids: list[int]) -> None:
+        """Add the `ids` that were typed to the text, and let the model continue it until it ends or Ctrl-C."""
         tokenizer, made = self._generator.tokenizer, list[Character]()
         self._earlier.append(self._text)
-        self._text = self._text + typed
+        self._text = self._text + ids
         with Interrupt(notice="") as interrupt:
-            self._printer.prompt(tokenizer.decode(typed) if self._chat is None else self._chat.model)
+            self._printer.prompt(tokenizer.decode(ids) if self._chat is None else self._chat.model)
             with closing(self._generator.write(self._text, [self._seed])) as writing:
                 for (characters,) in writing:
                     end = self._line_end(characters, before=len(made))
@@ -253,11 +239,10 @@ class Session:
 
     def _line_end(self, characters: list[Character], *, before: int) -> int | None:
         """The index in `characters`, which follow `before` others, after the newline that ends the turn; None if it goes on."""
-        if self._generator.options.lines:
-            return None
-        nearest = self._generator.options.limit - self._generator.options.limit // 4
+        options = self._generator.options
+        nearest = options.limit - options.limit // 4
         ends = (i for i, character in enumerate(characters, 1) if character.text == "\n" and before + i >= nearest)
-        return next(ends, None)
+        return None if options.lines else next(ends, None)
 
 
 def _read_line() -> str | None:

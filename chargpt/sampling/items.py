@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chargpt.errors import Message, Option
-from chargpt.sampling.options import ItemOptions
+from chargpt.sampling.options import WantedItems
 from chargpt.sampling.random_numbers import RandomNumbers
 from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import BATCH, TextGenerator
@@ -17,14 +17,10 @@ from chargpt.text.items import TAB, Item, end_in, item_prompt, items_in
 if TYPE_CHECKING:
     from chargpt.text.corpus import Corpus
 
-# Items in a row that are refused, after which no more are made.
-ATTEMPTS = 1000
-# Characters of an item at most, if no length is given.
-LONGEST = 1000
-# Why an item is refused.
-TOO_LONG, TOO_SHORT, NO_MATCH, REPEATED, KNOWN = "longer", "shorter", "no match", "repeated", "in the training text"
-# For some of these: the option that asks for it.
-ASKED_BY = {TOO_LONG: "max_length", TOO_SHORT: "min_length", NO_MATCH: "match"}
+ATTEMPTS = 1000  # items in a row that are refused, after which no more are made
+LONGEST = 1000  # characters of an item at most, if no length is given
+# Why an item is refused, and for some of these the option that asks for it.
+REASONS = {"longer": "max_length", "shorter": "min_length", "no match": "match", "repeated": "", "in the training text": ""}
 
 
 @dataclass
@@ -53,10 +49,9 @@ def drawn(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple
 
 def write_items(
     generator: TextGenerator,
-    wanted: ItemOptions,
+    wanted: WantedItems,
     *,
     labels: Mapping[str, int],
-    seed: int,
     known: frozenset[str] = frozenset(),
     beginning: str = "",
     stats: ItemStats,
@@ -64,46 +59,42 @@ def write_items(
     """The wanted items, counted in `stats`; fewer of them after ATTEMPTS items in a row that were refused.
 
     The label of each item is drawn by the numbers in `labels`. `known` are the items of the training text, if none of those is
-    wanted. An item is at most as long as the options say, or the length of the `generator`, which gets its end from here.
+    wanted. The `generator` has the options `wanted.sampling()`, and gets the length and the end of an item from here.
     """
-    given = generator.options.length if wanted.max_length is None else wanted.max_length
-    longest = LONGEST if given is None else given
+    longest = LONGEST if wanted.max_length is None else wanted.max_length
     generator = generator.changed(length=longest + 1)
-    random, written, in_a_row = RandomNumbers(seed), set[str](), 0
-    while len(stats.written) < wanted.items and in_a_row < ATTEMPTS:
-        names, seeds = drawn(labels, random, min(BATCH, wanted.items - len(stats.written) + in_a_row))
-        for label, added in zip(names, continued_items(generator, names, seeds, beginnings=[beginning] * len(names))):
+    random, written, in_a_row = RandomNumbers(wanted.seed or 0), set[str](), 0
+    while len(stats.written) < wanted.count and in_a_row < ATTEMPTS:
+        names, seeds = drawn(labels, random, min(BATCH, wanted.count - len(stats.written) + in_a_row))
+        for label, added in zip(names, _continued(generator, names, seeds, beginning)):
             item = Item(label, beginning + added)
-            is_wanted = {
-                TOO_LONG: len(added) <= longest and len(item.text) <= longest,  # the model may not have ended it
-                TOO_SHORT: len(item.text) >= max(1, wanted.min_length),
-                NO_MATCH: wanted.match is None or wanted.match.search(item.text) is not None,
-                REPEATED: not wanted.unique or item.text not in written,
-                KNOWN: not wanted.new or item.text not in known,
-            }
-            if why := next((why for why, is_so in is_wanted.items() if not is_so), ""):
-                stats.refused[why] += 1
+            fits = (
+                len(added) <= longest and len(item.text) <= longest,  # the model may not have ended it
+                len(item.text) >= max(1, wanted.min_length),
+                wanted.match is None or wanted.match.search(item.text) is not None,
+                not wanted.unique or item.text not in written,
+                item.text not in known,
+            )
+            if not all(fits):
+                stats.refused[[*REASONS][fits.index(False)]] += 1
                 in_a_row += 1
-            elif len(stats.written) < wanted.items:
+            elif len(stats.written) < wanted.count:
                 in_a_row = 0
                 written.add(item.text)
                 stats.written.append(item)
                 yield item
 
 
-def continued_items(
-    generator: TextGenerator, labels: Sequence[str], seeds: Sequence[int], *, beginnings: Sequence[str] = ()
-) -> list[str]:
-    """What the model adds to the beginning of an item of each of the `labels` (empty: without one); cut if it is long."""
+def _continued(generator: TextGenerator, labels: Sequence[str], seeds: Sequence[int], beginning: str) -> list[str]:
+    """What the model adds to the `beginning` of an item of each of the `labels` (empty: without one); cut if it is long."""
     tokenizer = generator.tokenizer
-    pairs = zip(labels, beginnings or [""] * len(labels))
-    prompts = [tokenizer.encode(item_prompt(tokenizer, label, beginning)).tolist() for label, beginning in pairs]
+    prompts = [tokenizer.encode(item_prompt(tokenizer, label, beginning)).tolist() for label in labels]
     return [text_of(added) for added in generator.changed(stop=[end_in(tokenizer)]).continuations(prompts, seeds)]
 
 
 def sampled_items(generator: TextGenerator, labels: Sequence[str], seeds: Sequence[int]) -> list[str]:
     """An item of each of the `labels` (empty: without one), as lines of the stream without their ends; cut if it is long."""
-    texts = continued_items(generator, labels, seeds)
+    texts = _continued(generator, labels, seeds, "")
     return [f"{label}{TAB}{text}" if label else text for label, text in zip(labels, texts)]
 
 
@@ -113,11 +104,11 @@ def known_items(corpus: "Corpus") -> frozenset[str]:
     return frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=has_labels))
 
 
-def too_few_items(stats: ItemStats, wanted: ItemOptions) -> Message | None:
+def too_few_items(stats: ItemStats, wanted: WantedItems) -> Message | None:
     """A line for the user if there are fewer items than wanted; None otherwise."""
-    if len(stats.written) >= wanted.items or not stats.refused:
+    if len(stats.written) >= wanted.count or not stats.refused:
         return None
-    most = stats.refused.most_common(1)[0][0]
-    change = ("change ", Option(ASKED_BY[most]), ", ") if most in ASKED_BY else ()
+    asked_by = REASONS[stats.refused.most_common(1)[0][0]]
+    change = ("change ", Option(asked_by), ", ") if asked_by else ()
     what = f"no more items: {ATTEMPTS:,} in a row were refused; "
     return Message(what, *change, "raise ", Option("temperature"), ", or ask for less")

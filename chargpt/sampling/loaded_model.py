@@ -5,15 +5,12 @@ decode.c cannot be had, or where a GPU is faster.
 """
 
 import ctypes
-import dataclasses
 import difflib
 import itertools
 import math
 import random
-import re
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,12 +29,11 @@ from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
 from chargpt.sampling.items import LONGEST, ItemStats, drawn, known_items, too_few_items, write_items
 from chargpt.sampling.options import (
-    TEXT,
     ItemOptions,
-    RuleOptions,
     SamplingOptions,
     TextOptions,
-    checked,
+    WantedItems,
+    check,
     listed,
     one_of,
     short,
@@ -60,7 +56,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = one_of("error", "skip")  # what to do with characters that the model does not know
 LISTED = 12  # labels that an error lists
-SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several threads wait for one another longer than they gain
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -195,15 +190,12 @@ class LoadedModel:
             raise UserError(Given("label", label), what_to_do)
         return {label: 1}
 
-    def write_items(
-        self, wanted: ItemOptions, sampling: SamplingOptions, *, beginning: str, stats: ItemStats
-    ) -> Iterator[Item]:
+    def write_items(self, wanted: WantedItems, *, beginning: str, stats: ItemStats) -> Iterator[Item]:
         """The `wanted` items with this `beginning` as they are made, counted in `stats`. Raises UserError."""
         self.writes_items("items", of_text=False)
-        labels = self.labels(wanted.label)
+        labels, generator = self.labels(wanted.label), self.text_generator(wanted.sampling())
         known = known_items(self.corpus(Option("new"))) if wanted.new else frozenset[str]()
-        generator, seed = self.text_generator(sampling), sampling.seed or 0
-        return write_items(generator, wanted, labels=labels, seed=seed, known=known, beginning=beginning, stats=stats)
+        return write_items(generator, wanted, labels=labels, known=known, beginning=beginning, stats=stats)
 
     @overload
     def generate(self, prompt: str = "", **options: Unpack[TextOptions]) -> str: ...
@@ -252,41 +244,28 @@ class LoadedModel:
         return filter(None, itertools.chain(beginning, added))
 
     def _begin(
-        self, prompt: str | Sequence[str], *, label: str | None = None, **options: Any
+        self, prompt: str | Sequence[str], **options: Unpack[TextOptions]
     ) -> tuple[TextGenerator, list[str], list[list[int]], list[int]]:
         """What writes, how each text begins, the ids that are continued, and their seeds. Raises UserError."""
         with python_errors():
             chosen = SamplingOptions(**options)
-            asks, of_text = "" if label is None else "label", chosen.lines or chosen.stop
+            asks, of_text = "" if chosen.label is None else "label", chosen.lines or chosen.stop
             if asks and of_text:
                 raise UserError(Option(asks), ": is for items, and lines and stop are for running text; leave out either")
             is_items = self.writes_items(asks, of_text=of_text)
             ids = self._encoded(*listed("prompt", prompt), chosen.unknown)
-            begun, first = [self.tokenizer.decode(one) for one in ids], _seed(chosen)
+            begun, first = [self.tokenizer.decode(one) for one in ids], _seed(chosen.seed)
             seeds = list(range(first, first + len(ids)))
             if is_items:
-                labels = self.labels(None if label is None else checked("label", label, TEXT))
-                length = LONGEST if chosen.length is None else chosen.length
-                chosen = dataclasses.replace(chosen, length=length, stop=end_in(self.tokenizer))
+                labels, length = self.labels(chosen.label), LONGEST if chosen.length is None else chosen.length
+                chosen = chosen.changed(length=length, stop=end_in(self.tokenizer))
                 for i, beginning in enumerate(begun):
                     (name,), (seeds[i],) = drawn(labels, RandomNumbers(seeds[i]), 1)
                     ids[i] = self.tokenizer.encode(item_prompt(self.tokenizer, name, beginning)).tolist()
             return self.text_generator(chosen), begun, ids, seeds
 
     @named
-    def items(
-        self,
-        count: int = 10,
-        *,
-        label: str | None = None,
-        prompt: str = "",
-        unique: bool = False,
-        new: bool = False,
-        match: str | re.Pattern[str] | None = None,
-        min_length: int = 0,
-        max_length: int | None = None,
-        **options: Unpack[RuleOptions],
-    ) -> list[Item]:
+    def items(self, count: int = 10, *, prompt: str = "", **options: Unpack[ItemOptions]) -> list[Item]:
         """`count` items of a run on items, as sample.py writes them: each with its `label` and its `text`.
 
         Without a `label`, each label occurs as often as in the training text; it is "" for a run without labels. Each item
@@ -299,19 +278,10 @@ class LoadedModel:
         """
         stats = ItemStats()
         with python_errors():
-            wanted = ItemOptions(
-                items=checked("count", count, whole(1)),
-                label=label,
-                unique=unique,
-                new=new,
-                match=match,  # type: ignore[arg-type]  # it is compiled
-                min_length=min_length,
-                max_length=max_length,
-            )
-            sampling = SamplingOptions(**options)
-            sampling = dataclasses.replace(sampling, seed=_seed(sampling))
-            (ids,) = self._encoded([_one_text("prompt", prompt)], ["prompt"], sampling.unknown)
-            list(self.write_items(wanted, sampling, beginning=self.tokenizer.decode(ids), stats=stats))
+            wanted = WantedItems(check("count", count, whole(1)), **options)
+            wanted.seed = _seed(wanted.seed)
+            (ids,) = self._encoded([_one_text("prompt", prompt)], ["prompt"], wanted.unknown)
+            list(self.write_items(wanted, beginning=self.tokenizer.decode(ids), stats=stats))
         if problem := too_few_items(stats, wanted):
             warnings.warn(in_python(problem), stacklevel=3)
         return stats.written
@@ -326,8 +296,8 @@ class LoadedModel:
         ASCII are shown as escapes such as \\xe4. Raises ValueError as `generate` does.
         """
         with python_errors():
-            checked("unknown", unknown, UNKNOWN)
-            count = checked("count", count, whole(1))
+            check("unknown", unknown, UNKNOWN)
+            count = check("count", count, whole(1))
         (ids,) = self._encoded([_one_text("prompt", prompt)], ["prompt"], unknown)
         return self.next_after(ids, count)
 
@@ -366,8 +336,8 @@ class LoadedModel:
 
         size = self.config.model.block_size
         with python_errors():
-            checked("unknown", unknown, UNKNOWN)
-            stride = checked("stride", stride, whole(0))
+            check("unknown", unknown, UNKNOWN)
+            stride = check("stride", stride, whole(0))
         if stride > size:
             raise UserError(f"stride={stride}: use at most the context, {size}")
         given, names = listed("text", text)
@@ -379,7 +349,7 @@ class LoadedModel:
             what = f"{len(given) - len(long):,} of {len(given):,} texts have less than two characters that the model knows"
             warnings.warn(f"{what}, the first is {first}; their losses are nan", stacklevel=3)
         losses = [math.nan] * len(texts)
-        totals = total_losses(self.model, [texts[i] for i in long], stride=stride or size, threads=self.threads)
+        totals = total_losses(self.model, [texts[i] for i in long], stride=stride or size)
         for i, total in zip(long, totals.tolist()):
             losses[i] = total / (len(texts[i]) - 1)
         return losses[0] if isinstance(text, str) else losses
@@ -396,7 +366,7 @@ class LoadedModel:
         for item in items:
             given.append(len(before[item.label]) - 1)
             texts.append(np.concatenate((before[item.label], self.tokenizer.encode_known(item.text + end)[0])))
-        return total_losses(self.model, texts, stride=self.config.model.block_size, threads=self.threads, given=given)
+        return total_losses(self.model, texts, stride=self.config.model.block_size, given=given)
 
     def logits(self, text: str) -> "Tensor":
         """The logits (T, V) of a text of T characters, float32, on the CPU: row t scores the character that follows text[t].
@@ -405,8 +375,10 @@ class LoadedModel:
         """
         import torch
 
+        from chargpt.sampling.surprisal import threads_for
+
         ids = self._ids(text)
-        with self.threads(len(ids)), torch.inference_mode():
+        with threads_for(self.model, len(ids)), torch.inference_mode():
             return self.model(ids[None])[0].float().cpu()
 
     def attention(self, text: str) -> "Tensor":
@@ -416,15 +388,11 @@ class LoadedModel:
         """
         import torch
 
+        from chargpt.sampling.surprisal import threads_for
+
         ids = self._ids(text)
-        with self.threads(len(ids)), torch.inference_mode():
+        with threads_for(self.model, len(ids)), torch.inference_mode():
             return self.model.attention(ids[None])[:, 0].float().cpu()
-
-    def threads(self, ids: int) -> AbstractContextManager[None]:
-        """Inside, torch computes with one thread if reading `ids` ids is little work; then the number is what it was."""
-        from chargpt.device import one_thread
-
-        return one_thread() if 2 * self.parameters * ids < SMALL_WORK else nullcontext()
 
     def _ids(self, text: str) -> "Tensor":
         """The ids of `text` on the model's device, (T,)."""
@@ -458,9 +426,9 @@ def _one_text(name: str, value: object) -> str:
     return value
 
 
-def _seed(options: SamplingOptions) -> int:
+def _seed(given: int | None) -> int:
     """The seed that is given, or a random one."""
-    return random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
+    return random.SystemRandom().getrandbits(32) if given is None else given
 
 
 def listed_labels(labels: Iterable[str]) -> str:

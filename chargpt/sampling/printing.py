@@ -133,11 +133,11 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
 
     When `stop()` becomes true, no more items are made.
     """
-    wanted, sampling, corpus = options.wanted, replace(options.sampling, unique=False), loaded.find_corpus()
+    wanted, corpus = options.wanted, loaded.find_corpus()
     if corpus is None and wanted.label is not None:
         log(f"--label: {NOT_IN_CACHE}")
     started, stats = time.perf_counter(), ItemStats()
-    for item in loaded.write_items(wanted, sampling, beginning=beginning, stats=stats):
+    for item in loaded.write_items(wanted, beginning=beginning, stats=stats):
         if not options.json:
             text = f"{item.label}\t{item.text}" if item.label and wanted.label is None else item.text
             file.write((escape_controls(text) if file.isatty() else text) + "\n" * (1 + ("\n" in item.text)))
@@ -150,7 +150,7 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
     if options.json:
         _print_json(loaded, stats.written, known, file)
     why = ", ".join(f"{what} {count:,}" for what, count in stats.refused.most_common())
-    log(f"written   {written:>7,}  of {wanted.items:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
+    log(f"written   {written:>7,}  of {wanted.count:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
     log(f"unique    {stats.unique:>7,}  {stats.unique / max(1, written):6.1%}")
     if known is not None:
         log(f"new       {stats.new(known):>7,}  {stats.new(known) / max(1, written):6.1%}")

@@ -1,9 +1,9 @@
 """Sampling rules: from the logits of a model to the next character. On arrays, without torch.
 
-A rule is a function of logits (B, V), its value, and the texts so far (B, T). It returns new logits, float32. `RULES` has each
-one under the name of its field in `SamplingOptions`, whose order is theirs. That is all that a new rule needs. It then works
-with every engine. decode.c writes many characters in one call if it knows all rules in use (`Rules` in kernels/decode.py);
-otherwise it computes the logits, and the next character is chosen here.
+A rule is a function of logits (B, V), its value, and the texts so far (B, T), which returns new logits, float32. It has the
+name of its option in `SharedOptions`, whose order is theirs. A rule needs nothing else, and works with every engine. decode.c
+writes many characters in one call if its `Rules` have a field for each rule in use; otherwise it computes the logits, and the
+next character is chosen here.
 
 How a character is drawn: each text has its own random numbers. For every character there is one number u, uniform in [0, 1).
 The probabilities are summed in the order of the ids, and the first id at which the sum reaches 1 - u is taken. It follows that
@@ -15,7 +15,6 @@ tests/sampling/test_c_engine.py, test_writer.py and tests/exchange/test_page_che
 """
 
 import math
-from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -24,7 +23,7 @@ WINDOW = 1024  # the last characters of a text that are searched for repetitions
 FREE = 10  # characters that may repeat without penalty: words, names, ends of lines
 
 
-def penalise_repetition(logits: np.ndarray, penalty: float, texts: np.ndarray) -> np.ndarray:
+def repetition_penalty(logits: np.ndarray, penalty: float, texts: np.ndarray) -> np.ndarray:
     """Make each character of a repeated passage after the first FREE `penalty` times less likely.
 
     A penalty on every character that has appeared, as used for tokens (CTRL, arXiv 1909.05858), would penalise the whole
@@ -43,24 +42,24 @@ def penalise_repetition(logits: np.ndarray, penalty: float, texts: np.ndarray) -
     return logits - np.float32(math.log(penalty)) * excess
 
 
-def scale(logits: np.ndarray, temperature: float, _: np.ndarray) -> np.ndarray:
+def temperature(logits: np.ndarray, degree: float, _: np.ndarray) -> np.ndarray:
     """Divide by the temperature. At 0, only the most likely id is left, the first of equals."""
-    if temperature == 0:
+    if degree == 0:
         only = np.full_like(logits, NEVER)
         np.put_along_axis(only, logits.argmax(axis=-1, keepdims=True), 0, axis=-1)
         return only
     # Subtracting the largest logit keeps very small temperatures from overflowing. The probabilities are the same.
-    return (logits - logits.max(axis=-1, keepdims=True)) / np.float32(max(temperature, 1e-30))
+    return (logits - logits.max(axis=-1, keepdims=True)) / np.float32(max(degree, 1e-30))
 
 
-def keep_top_k(logits: np.ndarray, k: int, _: np.ndarray) -> np.ndarray:
+def top_k(logits: np.ndarray, k: int, _: np.ndarray) -> np.ndarray:
     """Keep the k largest, and what ties with the k-th."""
     place = logits.shape[-1] - min(k, logits.shape[-1])
     kth = np.partition(logits, place, axis=-1)[:, place, None]
     return np.where(logits < kth, np.float32(NEVER), logits)
 
 
-def keep_top_p(logits: np.ndarray, p: float, _: np.ndarray) -> np.ndarray:
+def top_p(logits: np.ndarray, p: float, _: np.ndarray) -> np.ndarray:
     """Keep the fewest ids whose probabilities sum to p or more: nucleus sampling (arXiv 1904.09751).
 
     At least one id is kept. Of equally likely ids, the lower ones are kept first.
@@ -73,19 +72,10 @@ def keep_top_p(logits: np.ndarray, p: float, _: np.ndarray) -> np.ndarray:
     return np.where(removed, np.float32(NEVER), logits)
 
 
-def keep_min_p(logits: np.ndarray, share: float, _: np.ndarray) -> np.ndarray:
+def min_p(logits: np.ndarray, share: float, _: np.ndarray) -> np.ndarray:
     """Keep ids at least `share` times as likely as the most likely one (arXiv 2407.01082)."""
     probs = probabilities(logits)
     return np.where(probs < np.float32(share) * probs.max(axis=-1, keepdims=True), np.float32(NEVER), logits)
-
-
-RULES: Mapping[str, Callable[[np.ndarray, float, np.ndarray], np.ndarray]] = {
-    "repetition_penalty": penalise_repetition,
-    "temperature": scale,
-    "top_k": keep_top_k,  # type: ignore[dict-item]
-    "top_p": keep_top_p,
-    "min_p": keep_min_p,
-}
 
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:
@@ -96,13 +86,6 @@ def log_probabilities(logits: np.ndarray) -> np.ndarray:
 def probabilities(logits: np.ndarray) -> np.ndarray:
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
-
-
-def distribution(logits: np.ndarray, rules: Mapping[str, float], texts: np.ndarray) -> np.ndarray:
-    """The probabilities (B, V) that characters are drawn from, after `rules`: those of `SamplingOptions.rules_in_use`."""
-    for name, value in rules.items():
-        logits = RULES[name](logits, value, texts)
-    return probabilities(logits)
 
 
 def draw(probs: np.ndarray, uniform: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """The samples of a model in training: the same start and the same random numbers each time, so that they can be compared."""
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 
@@ -50,7 +49,7 @@ class SampleWriter:
 
         decode.c copies the weights. Where there is no memory for a copy, torch writes the sample.
         """
-        options = self._options if most is None else dataclasses.replace(self._options, length=min(most, self._options.limit))
+        options = self._options if most is None else self._options.changed(length=min(most, self._options.limit))
         if not options.limit:
             return ""
         was_training = model.training

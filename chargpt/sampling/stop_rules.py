@@ -6,7 +6,7 @@ from typing import NamedTuple
 from chargpt.errors import Message, Option
 from chargpt.text.tokenizer import Tokenizer
 
-ATTEMPTS = 1000  # lines in a row that are not new, after which `UniqueLines` ends a sample
+ATTEMPTS = 1000  # lines in a row that are removed, after which a sample of different lines ends
 
 
 class Character(NamedTuple):
@@ -34,10 +34,13 @@ def too_few_lines(samples: Sequence[Sequence[Character]], *, lines: int, length:
 class StopRules:
     """The rules that end one sample. `push` takes ids and returns the characters that certainly belong to the sample.
 
-    The first of the `stops` to appear ends the sample, and is part of it only with `keep_stop`. The sample also ends before the
-    newline of the last of `lines` lines (0: no limit). Characters that may begin a stop text are held back until the next ones
-    decide. Lines in `excluded` are removed and not counted, except empty ones; each line is held back until it is complete.
-    With `continues_line`, the first line of the sample completes a line of the prompt and is never removed.
+    The first of the `stops` to appear ends the sample, and is part of it only with `keep_stop`; characters that may begin one
+    are held back until the next ones decide. The sample also ends before the newline of the last of `lines` (0: no limit).
+
+    `begun` is the last line of the prompt, which the sample continues. Lines in `excluded`, except empty ones and the rest of
+    that line, are removed and not counted; each line is held back until it is complete. With `unique`, all lines are whole and
+    begin with `begun`, which is added to all but the first; blank, repeated and incomplete ones are removed too, and the sample
+    ends after ATTEMPTS lines in a row that were removed.
     """
 
     def __init__(
@@ -48,16 +51,18 @@ class StopRules:
         keep_stop: bool = False,
         lines: int = 0,
         excluded: Container[str] | None = None,
-        continues_line: bool = False,
+        unique: bool = False,
+        begun: str = "",
     ) -> None:
         assert all(stops), "an empty stop text would end every sample at once"
         self.stopped = False
-        self._decoder = tokenizer.stream()
-        self._log_probability = 0.0  # of ids that do not yet form a character
-        self._stops, self._keep_stop = stops, keep_stop
-        self._lines_left = lines
-        self._excluded, self._continues_line = excluded, continues_line
-        self._held: list[Character] = []
+        self._decoder, self._log_probability = tokenizer.stream(), 0.0  # of ids that do not yet form a character
+        self._stops, self._keep_stop, self._unique, self._begun = stops, keep_stop, unique, begun
+        self._excluded: Container[str] = () if excluded is None else excluded
+        self._in_lines, self._continues_line = unique or excluded is not None, begun != ""
+        self._lines_left, self._attempts_left = lines, ATTEMPTS
+        self._held, self._line = list[Character](), list[Character]()  # what may begin a stop text; the line that has begun
+        self._written, self._newline = set[str](), list[Character]()  # with `unique`: the lines, and what ends the last one
 
     def push(self, new: int, log_probability: float = 0.0) -> list[Character]:
         """Take the next id. Returns the characters that are now certain, often one; none after the end of the sample."""
@@ -65,97 +70,62 @@ class StopRules:
             return []
         self._log_probability += log_probability
         self._decode(self._decoder.push([new]))
-        if self._excluded is not None and self._held and self._held[-1].text == "\n":
-            self._remove_line(len(self._held) - 1)
         text = text_of(self._held)
         ends = [at + len(stop) * self._keep_stop for stop in self._stops if (at := text.find(stop)) >= 0]
-        if self._lines_left and text.count("\n") >= self._lines_left:
-            ends.append([at for at, c in enumerate(text) if c == "\n"][self._lines_left - 1])
-        if ends:
-            self.stopped = True
-            return self._release(min(ends))
-        certain = len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)
-        return self._release(certain if self._excluded is None else min(certain, text.rfind("\n") + 1))
+        if not ends:
+            return self._release(len(text) - max((_overlap(text, stop) for stop in self._stops), default=0))
+        released = self._release(min(ends))
+        released += [] if self.stopped or self._unique else self._line
+        self.stopped = True
+        return released
 
     def finish(self) -> list[Character]:
         """No more ids will come. Returns the rest of the sample."""
         if self.stopped:
             return []
         self._decode(self._decoder.finish())
-        if self._excluded is not None:
-            self._remove_line(len(self._held))
-        return self._release(len(self._held))
+        released = self._release(len(self._held))
+        return released if self.stopped or self._unique or self._is_removed(text_of(self._line)) else released + self._line
 
     def _decode(self, text: str) -> None:
         for character in text:
             self._held.append(Character(character, self._log_probability))
             self._log_probability = 0.0
 
-    def _remove_line(self, end: int) -> None:
-        """Remove the held line that ends at index `end`, with its newline, if it is excluded."""
-        text = "".join(character.text for character in self._held[:end])
-        start = text.rfind("\n") + 1
-        if not self._continues_line and text[start:] and text[start:] in (self._excluded or ()):
-            del self._held[start:]
-        self._continues_line = False
-
     def _release(self, count: int) -> list[Character]:
-        released, self._held = self._held[:count], self._held[count:]
-        if self._lines_left:
-            self._lines_left -= sum(character.text == "\n" for character in released)
-        return released
-
-
-class UniqueLines:
-    """The rules that end a sample of whole lines, none of which occurs twice. Used as a `StopRules`.
-
-    A line is removed if it is blank, has been written before, or is in `excluded`. The sample ends with `lines` lines, or after
-    ATTEMPTS lines in a row that were removed. A line that is not complete when the sample ends is removed too.
-    """
-
-    def __init__(self, rules: StopRules, *, lines: int, excluded: Container[str] | None = None, begun: str = "") -> None:
-        """`rules` end the sample at a stop text.
-
-        `begun` is the last line of the prompt: the ids continue it in each line. It is added to each line but the first.
-        """
-        self.stopped = False
-        self._rules = rules
-        self._lines_left, self._attempts_left = lines, ATTEMPTS
-        self._excluded: Container[str] = () if excluded is None else excluded
-        self._begun = begun
-        self._written: set[str] = set()
-        self._line: list[Character] = []
-        self._newline: list[Character] = []  # what ends the last line that was kept; released with the next one
-
-    def push(self, new: int, log_probability: float = 0.0) -> list[Character]:
-        """Take the next id. Returns the line that it completes, unless that is removed."""
-        released: list[Character] = []
-        for character in [] if self.stopped else self._rules.push(new, log_probability):
-            if character.text != "\n":
-                self._line.append(character)
-            elif not self.stopped:
+        """What the first `count` characters that are held add to the sample."""
+        certain, self._held, released = self._held[:count], self._held[count:], list[Character]()
+        for character in certain:
+            if character.text == "\n":
                 released += self._end_line(character)
-        self.stopped |= self._rules.stopped
+            else:
+                (self._line if self._in_lines else released).append(character)
+            if self.stopped:
+                break
         return released
 
-    def finish(self) -> list[Character]:
-        """No more ids will come. Nothing is left to release."""
-        return []
+    def _is_removed(self, text: str) -> bool:
+        """Whether a line with this `text` is no part of the sample."""
+        if self._unique:
+            return not text.strip() or text in self._written or text in self._excluded
+        return bool(text) and not self._continues_line and text in self._excluded
 
     def _end_line(self, newline: Character) -> list[Character]:
-        text = self._begun + "".join(character.text for character in self._line)
-        removed = not text.strip() or text in self._written or text in self._excluded
+        """What the line adds to the sample that `newline` ends."""
         line, self._line = self._line, []
+        text = self._begun * self._unique + text_of(line)
+        removed, self._continues_line = self._is_removed(text), False
         if removed:
             self._attempts_left -= 1
-            self.stopped = self._attempts_left == 0
+            self.stopped = self._unique and self._attempts_left == 0
             return []
-        begun = [Character(character, 0.0) for character in self._begun] if self._written else []
-        released = self._newline + begun + line
-        self._written.add(text)
-        self._newline, self._attempts_left = [newline], ATTEMPTS
-        self._lines_left -= 1
+        self._lines_left, self._attempts_left = self._lines_left - 1, ATTEMPTS
         self.stopped = self._lines_left == 0
+        if not self._unique:
+            return line if self.stopped else [*line, newline]
+        begun = [Character(character, 0.0) for character in self._begun] if self._written else []
+        released, self._newline = [*self._newline, *begun, *line], [newline]
+        self._written.add(text)
         return released
 
 

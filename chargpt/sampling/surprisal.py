@@ -10,14 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chargpt.device import one_thread
+from chargpt.kernels.attention import SOURCES
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.step import SOURCES, KernelModel, is_faster, step_kernel
+from chargpt.kernels.step import KernelModel, is_faster, step_kernel
 from chargpt.model import GPT
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import ids_at_once, windows_of
 
 # For this many ids or more, it is worth loading a kernel, which packs all weights first.
 WORTH_A_KERNEL = 10_000
+SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several threads wait for one another longer than they gain
 
 
 def fastest_logits(model: GPT, ids: int) -> Callable[[Tensor], Tensor]:
@@ -29,18 +32,19 @@ def fastest_logits(model: GPT, ids: int) -> Callable[[Tensor], Tensor]:
     return lambda idx: model(idx).float()
 
 
-def surprisals(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iterator[np.ndarray]:
-    """The loss of each id of a text but the first: its negative log-likelihood given the ids before it, in nats, float32.
-
-    `pieces` are the ids of the text in consecutive pieces. The values come in consecutive pieces too, one for each batch of
-    `windows_of`. Use a model in evaluation mode.
-    """
-    return (losses for losses, _ in predictions_of(model, pieces, stride=stride))
+def threads_for(model: GPT, ids: int) -> AbstractContextManager[None]:
+    """Inside, torch computes with one thread if reading `ids` ids is little work; then the number is what it was."""
+    return one_thread() if 2 * model.parameter_count() * ids < SMALL_WORK else contextlib.nullcontext()
 
 
 @torch.inference_mode()
 def predictions_of(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """As `surprisals`: the losses, and for each of them the id that the model expected most, int64."""
+    """The loss of each id of a text but the first: its negative log-likelihood given the ids before it, in nats, float32; and
+    for each of them the id that the model expected most, int64.
+
+    `pieces` are the ids of the text in consecutive pieces. The values come in consecutive pieces too, one for each batch of
+    `windows_of`. Use a model in evaluation mode.
+    """
     device, logits_of = model.token_embedding.weight.device, None
     for windows in windows_of(pieces, size=model.config.block_size, stride=stride, vocab_size=model.vocab_size):
         inputs, targets = (torch.from_numpy(ids).to(device) for ids in (windows.inputs, windows.targets))
@@ -55,21 +59,13 @@ def _new(values: Tensor, known: int, stride: int) -> np.ndarray:
     return torch.cat((values[0, known:], values[1:, -stride:].flatten())).cpu().numpy()
 
 
-def total_losses(
-    model: GPT,
-    texts: Sequence[np.ndarray],
-    *,
-    stride: int,
-    threads: Callable[[int], AbstractContextManager[None]],
-    given: Sequence[int] = (),
-) -> np.ndarray:
-    """The sum of the `surprisals` of each of the `texts` (ids), float64, (len(texts),), up to the rounding of float32.
+def total_losses(model: GPT, texts: Sequence[np.ndarray], *, stride: int, given: Sequence[int] = ()) -> np.ndarray:
+    """The sum of the losses of each of the `texts` (ids), float64, (len(texts),), up to the rounding of float32.
 
-    In each text, this many ids after the first one are `given`, and not predicted (default: none). `threads(n)` is active while
-    a batch of n ids is computed.
+    In each text, this many ids after the first one are `given`, and not predicted (default: none).
     """
     totals = np.zeros(len(texts))
-    for text, _, _, losses, _ in _predicted_texts(model, texts, stride=stride, threads=threads, given=given):
+    for text, _, _, losses, _ in _predicted_texts(model, texts, stride=stride, given=given):
         totals[text] += losses.astype(np.float64).sum()
     return totals
 
@@ -91,9 +87,7 @@ def predictions_of_items(
     texts = [np.concatenate(([marks.end], ids[start : stop + 1])) for start, stop in zip(starts, stops)]
     found = [(np.zeros(0, np.int64),) * 4]
     size = model.config.block_size
-    for text, start, known, losses, best in _predicted_texts(
-        model, texts, stride=size, threads=lambda _: contextlib.nullcontext(), given=given
-    ):
+    for text, start, known, losses, best in _predicted_texts(model, texts, stride=size, given=given):
         places = starts[text] + np.arange(known, known + len(losses))
         found.append((places, losses, best, places - starts[text] - start + 1))
     places, losses, best, positions = (np.concatenate(values) for values in zip(*found))
@@ -103,12 +97,7 @@ def predictions_of_items(
 
 @torch.inference_mode()
 def _predicted_texts(
-    model: GPT,
-    texts: Sequence[np.ndarray],
-    *,
-    stride: int,
-    threads: Callable[[int], AbstractContextManager[None]],
-    given: Sequence[int],
+    model: GPT, texts: Sequence[np.ndarray], *, stride: int, given: Sequence[int]
 ) -> Iterator[tuple[int, int, int, np.ndarray, np.ndarray]]:
     """Each window of the `texts`: the number of its text, where the window starts, how many ids after the first one of the text
     are known before it, and of those that it predicts the losses and the most likely ids.
@@ -131,7 +120,7 @@ def _predicted_texts(
         padded = np.zeros((len(batch), longest + 1), np.int64)
         for row, (i, start, end, _) in enumerate(batch):
             padded[row, : end - start + 1] = texts[i][start : end + 1]
-        with threads(padded.size):
+        with threads_for(model, padded.size):
             ids = torch.from_numpy(padded).to(model.token_embedding.weight.device)
             logits = logits_of(ids[:, :-1])
             losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(batch), -1)

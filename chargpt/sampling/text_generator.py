@@ -2,13 +2,13 @@
 
 from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Unpack
 
 from chargpt.errors import Given, Option, UserError
-from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.options import SamplingOptions, TextOptions
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.random_numbers import RandomNumbers
-from chargpt.sampling.stop_rules import Character, StopRules, UniqueLines
+from chargpt.sampling.stop_rules import Character, StopRules
 from chargpt.sampling.writer import Writer
 from chargpt.text.tokenizer import Tokenizer
 
@@ -42,9 +42,9 @@ class TextGenerator:
         if self.options.unique and not self.options.lines:
             raise UserError(Option("unique"), ": removes lines, so it needs a number of lines to write; add ", Option("lines"))
 
-    def changed(self, **options: Any) -> "TextGenerator":
+    def changed(self, **options: Unpack[TextOptions]) -> "TextGenerator":
         """The same model with other options."""
-        return replace(self, options=replace(self.options, **options))
+        return replace(self, options=self.options.changed(**options))
 
     def write(self, prompt: Sequence[int], seeds: Sequence[int]) -> Batches:
         """Continue the ids `prompt` once for each seed, all samples together, until every sample has ended.
@@ -120,13 +120,17 @@ class TextGenerator:
                         samples[i] += characters
         return samples
 
-    def _stop_rules(self, prompt: Sequence[int]) -> StopRules | UniqueLines:
+    def _stop_rules(self, prompt: Sequence[int]) -> StopRules:
         """What ends a sample that continues the ids `prompt`."""
-        begun, lines = self._last_line(prompt), self.options.lines
-        ends: dict[str, Any] = {"stops": self._stop_texts(), "keep_stop": self.options.keep_stop}
-        if self.options.unique:
-            return UniqueLines(StopRules(self.tokenizer, **ends), lines=lines, excluded=self.excluded, begun=begun)
-        return StopRules(self.tokenizer, **ends, lines=lines, excluded=self.excluded, continues_line=begun != "")
+        return StopRules(
+            self.tokenizer,
+            stops=self._stop_texts(),
+            keep_stop=self.options.keep_stop,
+            lines=self.options.lines,
+            excluded=self.excluded,
+            unique=self.options.unique,
+            begun=self._last_line(prompt),
+        )
 
     def _last_line(self, prompt: Sequence[int]) -> str:
         """The line of the ids `prompt` that a sample continues; empty if the sample begins a line."""
@@ -145,9 +149,7 @@ class TextGenerator:
             raise UserError(Given("ban", ""), "use the characters that must not be written")
         forbidden = set(self.tokenizer.never_sampled)
         if self.options.ban is not None:
-            forbidden.update(
-                self.tokenizer.encode_known(self.options.ban)[0].tolist()
-            )  # unknown characters are never written anyway
+            forbidden.update(self.tokenizer.encode_known(self.options.ban)[0].tolist())  # unknown ones are never written
         if self.options.allow is not None:
             forbidden.update(set(range(self.tokenizer.vocab_size)) - set(self._writable("allow", self.options.allow)))
         return forbidden

@@ -6,9 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from chargpt.sampling import rules
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.random_numbers import RandomNumbers
-from chargpt.sampling.rules import NEVER, WINDOW, distribution, draw, log_probabilities
+from chargpt.sampling.rules import NEVER, WINDOW, draw, log_probabilities, probabilities
+
+
+def distribution(logits: np.ndarray, in_use: Mapping[str, float], texts: np.ndarray) -> np.ndarray:
+    """The probabilities (B, V) that characters are drawn from, after the rules in use: see `SamplingOptions.rules_in_use`."""
+    for name, value in in_use.items():
+        logits = getattr(rules, name)(logits, value, texts)
+    return probabilities(logits)
 
 
 class NewIds(NamedTuple):

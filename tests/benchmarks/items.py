@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from chargpt.analysis.item_labels import guess_labels
 from chargpt.commands.frame import load_run
 from chargpt.sampling.items import ItemStats, write_items
-from chargpt.sampling.options import ItemOptions, SamplingOptions
+from chargpt.sampling.options import WantedItems
 from chargpt.text.items import Item, items_in
 
 SAMPLES = 250  # for each label
@@ -113,9 +113,9 @@ def measure_labels(run: str) -> None:
     print(json.dumps({"run": run, "items": len(val), "classifier": what, "accuracy": accuracy(independent, val)}), flush=True)
     known = frozenset(item.text for item in train)
     for label in corpus.items.labels:
-        generator, stats = loaded.text_generator(SamplingOptions()), ItemStats()
-        wanted = ItemOptions(items=SAMPLES, unique=True, new=True)
-        samples = list(write_items(generator, wanted, labels={label: 1}, seed=1, known=known, stats=stats))
+        wanted, stats = WantedItems(SAMPLES, unique=True, new=True, seed=1), ItemStats()
+        generator = loaded.text_generator(wanted.sampling())
+        samples = list(write_items(generator, wanted, labels={label: 1}, known=known, stats=stats))
         print(json.dumps({"run": run, "label": label, "samples": len(samples), "accuracy": accuracy(independent, samples)}))
 
 

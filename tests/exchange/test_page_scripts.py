@@ -9,7 +9,8 @@ from page_helpers import VOCABULARIES, new_model, page_of
 from scripts import needs_node, run_script
 
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.rules import NEVER, distribution
+from chargpt.sampling.rules import NEVER
+from chargpt.sampling.writer import distribution
 
 pytestmark = needs_node
 ENGINE, INTERFACE = '[^>]*id="engine"', ' type="module"'

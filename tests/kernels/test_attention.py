@@ -1,59 +1,28 @@
 import math
 import os
 import sys
-from dataclasses import fields
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
-from chargpt.kernels.attention import FusedAttention, load_kernel, openmp, supports
-from chargpt.kernels.compiler import Unavailable, available_instructions
-from chargpt.model import GPT, POSITIONS, GPTConfig, causal_attention, causal_mask, reference_attention, rotary_table, rotate
+from chargpt.kernels.attention import FusedAttention, openmp
+from chargpt.model import GPT, GPTConfig, causal_attention, causal_mask, reference_attention, rotary_table, rotate
 from chargpt.training.weights import FlatWeights
-
-EMULATION = Path(__file__).parent / "emulation"
-ROOT = Path(__file__).parents[2]
-
 
 ROUNDING = {torch.float32: 2**-24, torch.bfloat16: 2**-8}
 ERROR = {torch.float32: 4e-6, torch.bfloat16: 0.01}  # the largest one, relative to the output
 AS_TORCH = {torch.float32: 3, torch.bfloat16: 1.5}  # times torch's error; in float32, both are a few roundings
-KERNELS = {  # the instructions that it is compiled for, None for the best of this processor, and other flags
-    "float32": (torch.float32, None, ()),
-    "float32, baseline": (torch.float32, "baseline", ()),
-    "float32, avx2": (torch.float32, "avx2", ()),
-    "float32, 16 lanes": (torch.float32, "baseline", ("-Wno-psabi", "-D__AVX512F__=1")),
-    "bfloat16": (torch.bfloat16, None, ()),
-    "bfloat16, emulated": (torch.bfloat16, "baseline", ("-O2", "-Wno-psabi", "-I", str(EMULATION))),
-}
-
-
-NIGHTLY = ("float32, baseline", "float32, avx2", "float32, 16 lanes")  # the last one takes long to compile
-
-
-@pytest.fixture(scope="module", params=[pytest.param(k, marks=pytest.mark.nightly) if k in NIGHTLY else k for k in KERNELS])
-def kernel(request, kernel_cache):
-    """A dtype and its kernel, compiled for this CPU's instructions, and for others that this CPU can run or emulate."""
-    dtype, instructions, extra = KERNELS[request.param]
-    if instructions and instructions not in available_instructions(kernel_cache):
-        pytest.skip(f"needs a processor with {instructions}")
-    try:
-        return dtype, FusedAttention(load_kernel(dtype, kernel_cache, instructions=instructions, extra=extra), dtype)
-    except Unavailable as reason:
-        pytest.skip(f"needs a C compiler, or a CPU that multiplies bfloat16 numbers: {reason}")
 
 
 @pytest.fixture
-def dtype(kernel):
-    return kernel[0]
+def dtype(library):
+    return library[0]
 
 
 @pytest.fixture
-def fused(kernel):
-    return kernel[1]
+def fused(library):
+    return FusedAttention(library[1], library[0])
 
 
 def unfused(attend, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
@@ -195,15 +164,3 @@ def test_it_computes_in_the_threads_of_torch(fused, dtype, monkeypatch):
     assert set(os.listdir("/proc/self/task")) == threads
     monkeypatch.setattr(fused, "_openmp", type(openmp())())
     assert all(map(torch.equal, in_torchs, results(fused, qkv, dy, 2)))  # in threads of its own
-
-
-def test_every_kind_of_position_that_the_model_has_is_supported():
-    assert all(supports(GPTConfig(n_head=2, n_embd=8, positions=positions)) for positions in POSITIONS)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"positions": "fake"}, {"positions": "rotary", "n_embd": 6}, {"n_embd": 7}, {"block_size": 2**31}]
-)
-def test_an_unknown_position_or_shape_is_not_supported(changes):
-    config = GPTConfig(n_head=2, n_embd=8)
-    assert not supports(SimpleNamespace(**{field.name: getattr(config, field.name) for field in fields(config)} | changes))

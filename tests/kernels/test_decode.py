@@ -1,47 +1,43 @@
-"""The structures, the loading and the supported models of decode.c. Its results are tested in sampling/test_c_engine.py."""
+"""The models that the kernels support, and the structures of decode.c. Its results are tested in tests/sampling."""
 
 import ctypes
-from dataclasses import fields
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 
+from chargpt.kernels import attention, decode, step
 from chargpt.kernels.compiler import check_sizes
-from chargpt.kernels.decode import Rules, Shape, Share, load_kernel, supports
 from chargpt.model import POSITIONS, GPTConfig
 
-
-@pytest.fixture(scope="module")
-def kernel(compiled):
-    return compiled(load_kernel)
-
-
-def config_like(**changes) -> SimpleNamespace:
-    """The fields of a GPTConfig, also with values that GPTConfig refuses."""
-    config = GPTConfig(n_head=2, n_embd=8)
-    return SimpleNamespace(**{field.name: getattr(config, field.name) for field in fields(config)} | changes)
-
-
-def test_every_kind_of_position_that_the_model_has_is_supported():
-    assert all(supports(GPTConfig(n_head=2, n_embd=8, positions=positions)) for positions in POSITIONS)
+KERNELS = [attention, decode, step]
 
 
 @pytest.mark.parametrize(
-    "changes", [{"positions": "fake"}, {"positions": "rotary", "n_embd": 6}, {"n_embd": 7}, {"block_size": 2**31}]
+    ("changes", "supported"),
+    [
+        *(({"positions": positions}, KERNELS) for positions in POSITIONS),
+        ({"positions": "fake"}, []),
+        ({"positions": "rotary", "n_embd": 6}, []),
+        ({"n_embd": 7}, []),
+        ({"n_embd": 48}, [attention, decode]),
+        ({"block_size": 2**31}, []),
+        ({"n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 4096, "positions": "rotary"}, KERNELS),
+        ({"n_head": 1, "n_embd": 1, "block_size": 2**27, "positions": "sinusoidal"}, []),  # its table would fill the memory
+    ],
+    ids=str,
 )
-def test_an_unknown_position_or_shape_is_not_supported(changes):
-    assert not supports(config_like(**changes))
+def test_each_kernel_says_which_models_it_supports(changes, supported):
+    """Also of values that GPTConfig refuses."""
+    config = SimpleNamespace(**{**asdict(GPTConfig(n_head=2, n_embd=64)), **changes})
+    assert [kernel for kernel in KERNELS if kernel.supports(config)] == supported
 
 
-def test_a_table_of_positions_that_would_fill_the_memory_is_not_supported():
-    assert supports(GPTConfig(n_layer=12, n_head=12, n_embd=768, block_size=4096, positions="rotary"))
-    assert not supports(GPTConfig(n_layer=1, n_head=1, n_embd=1, block_size=2**27, positions="sinusoidal"))
-
-
-def test_the_structures_have_the_sizes_that_c_gives_them(kernel):
+def test_the_structures_have_the_sizes_that_c_gives_them(compiled):
     class Longer(ctypes.Structure):
-        _fields_ = [*Share._fields_, ("more", ctypes.c_void_p)]
+        _fields_ = [*decode.Share._fields_, ("more", ctypes.c_void_p)]
 
-    check_sizes(kernel, decoder_shape_size=Shape, decoder_share_size=Share, decoder_rules_size=Rules)
+    kernel = compiled(decode.load_kernel)
+    check_sizes(kernel, decoder_shape_size=decode.Shape, decoder_share_size=decode.Share, decoder_rules_size=decode.Rules)
     with pytest.raises(AssertionError, match="decoder_share_size"):
         check_sizes(kernel, decoder_share_size=Longer)

@@ -1,18 +1,15 @@
 """The gradient of a step by a kernel: that of model.py in float64 to a stated error, and with the same bits for any threads."""
 
 import copy
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from kernels.test_attention import KERNELS, NIGHTLY
 from torch import Tensor
 
-from chargpt.kernels.compiler import Unavailable, available_instructions
-from chargpt.kernels.step import KernelModel, StepKernel, is_faster, load_kernel, supports
-from chargpt.model import GPT, POSITIONS, GPTConfig
+from chargpt.kernels.step import KernelModel, StepKernel, is_faster
+from chargpt.model import GPT, GPTConfig
 from chargpt.training.optimizers import NEWTON_SCHULZ, orthogonalised
 from chargpt.training.weights import FlatWeights
 
@@ -22,17 +19,9 @@ ERROR = {torch.float32: 1e-5, torch.bfloat16: 0.03}
 AS_TORCH = {torch.float32: 3, torch.bfloat16: 1.5}
 
 
-@pytest.fixture(scope="module", params=[pytest.param(k, marks=pytest.mark.nightly) if k in NIGHTLY else k for k in KERNELS])
-def kernel(request, kernel_cache) -> StepKernel:
-    """A kernel, compiled for this CPU's instructions, and for others that this CPU can run or emulate."""
-    dtype, instructions, extra = KERNELS[request.param]
-    if instructions and instructions not in available_instructions(kernel_cache):
-        pytest.skip(f"needs a processor with {instructions}")
-    try:
-        return StepKernel(load_kernel(dtype, kernel_cache, instructions=instructions, extra=extra), dtype)
-    except Unavailable as reason:
-        assert "error:" not in str(reason)
-        pytest.skip(f"needs a C compiler, or a CPU that multiplies bfloat16 numbers: {reason}")
+@pytest.fixture
+def kernel(library) -> StepKernel:
+    return StepKernel(library[1], library[0])
 
 
 def weights_of(kernel: StepKernel, config: GPTConfig, vocab_size: int) -> FlatWeights:
@@ -247,12 +236,6 @@ def test_muons_update_is_that_of_torch(kernel, shape):
     torch.set_num_threads(3)
     kernel.orthogonalise([alone], NEWTON_SCHULZ)
     assert torch.equal(alone, found[:1])
-
-
-def test_every_kind_of_position_is_supported_and_odd_widths_are_not():
-    assert all(supports(GPTConfig(n_head=2, n_embd=64, positions=positions)) for positions in POSITIONS)
-    assert not supports(GPTConfig(n_head=2, n_embd=48))
-    assert not supports(SimpleNamespace(n_layer=1, n_head=2, n_embd=64, block_size=8, positions="fake"))
 
 
 def test_models_for_which_torch_is_faster_are_left_to_it(monkeypatch):

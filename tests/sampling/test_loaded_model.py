@@ -1,7 +1,6 @@
 """The library: the five lines of the README, and that its numbers are the model's own."""
 
 import copy
-import dataclasses
 import inspect
 import math
 import os
@@ -10,7 +9,6 @@ import re
 import subprocess
 import sys
 import typing
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +19,8 @@ from helpers import publish_run
 import chargpt
 import sample
 from chargpt.model import GPT
-from chargpt.sampling import loaded_model
-from chargpt.sampling.options import ItemOptions, RuleOptions, SamplingOptions, TextOptions
+from chargpt.sampling import loaded_model, surprisal
+from chargpt.sampling.options import ItemOptions, TextOptions
 from chargpt.terminal import UserError
 from chargpt.training.evaluation import evaluate
 
@@ -103,20 +101,6 @@ def test_logits_are_the_models_in_float32(model):
     assert model.logits("ab").dtype == torch.float32 and not model.logits("ab").requires_grad
 
 
-def test_what_cannot_be_scored_is_named(model):
-    for text in ("", "a"):
-        with pytest.raises(ValueError, match="use at least"):
-            model.score(text)
-    with pytest.raises(ValueError, match="empty"):
-        model.logits("")
-    with pytest.raises(ValueError, match="block_size"):
-        model.logits("a" * 17)
-    with pytest.raises(ValueError, match="never seen"):
-        model.score("aÉ")
-    with pytest.raises(ValueError, match="top_k"):
-        model.generate(top_k=-1)
-
-
 def test_a_damaged_best_checkpoint_is_a_warning(tmp_path):
     run = publish_run(tmp_path / "hurt", steps=(500, 1000))
     file = run / "step-00000500" / "model.safetensors"
@@ -148,7 +132,7 @@ def test_a_text_of_a_list_that_is_too_short_has_no_loss_and_is_counted(model):
         (lambda model: model.generate(["a"], max_new_tokens=1), "generate() .* 'max_new_tokens'; did you mean length?"),
         (lambda model: model.stream(stops="a"), "stream() .* 'stops'; did you mean stop?"),
         (lambda model: model.items(lable="a"), "items() .* 'lable'; did you mean label?"),
-        (lambda model: model.items(lines=3), "items() .* 'lines'; use count, label, .*, min_p"),
+        (lambda model: model.items(lines=3), "items() .* 'lines'; use count, prompt, .*, max_length"),
         (lambda model: model.score("ab", strid=1), "score() .* 'strid'; did you mean stride?"),
         (lambda model: chargpt.load(devise="cpu"), "load() .* 'devise'; did you mean device?"),
         (lambda model: chargpt.train(minuets=1), "train() .* 'minuets'; did you mean minutes?"),
@@ -185,7 +169,7 @@ def test_small_work_uses_one_thread_and_the_number_stays(model, monkeypatch):
     with pytest.raises(ValueError):
         model.logits("É")
     assert set(seen) == {1} and torch.get_num_threads() == 2
-    monkeypatch.setattr(loaded_model, "SMALL_WORK", 0)
+    monkeypatch.setattr(surprisal, "SMALL_WORK", 0)
     model.score("abcd"), model.score(["abcd", "ef"])
     assert seen[-2:] == [2, 2]
 
@@ -252,6 +236,9 @@ def test_characters_that_the_model_does_not_know_can_be_skipped(model):
         (lambda model: model.items(match="("), r"match='\(': use a regular expression"),
         (lambda model: model.items(min_length=5, max_length=3), "max_length=3: use at least min_length, which is 5"),
         (lambda model: model.generate(label="a"), "label: the run poems was not trained on items"),
+        (lambda model: model.score("a"), "text='a': use at least two characters"),
+        (lambda model: model.logits(""), "text: empty; use 1 to 16 characters"),
+        (lambda model: model.logits("a" * 17), "text: 17 characters; use 1 to 16 characters, the model's block_size"),
         (lambda model: model.score(b"ab"), "text=b'ab': use a str, or a list of str"),
         (lambda model: model.score("ab", stride=17), "stride=17: use at most the context, 16"),
         (lambda model: model.score("ab", unknown="no"), "unknown='no': use one of error, skip"),
@@ -279,19 +266,12 @@ def test_a_copy_and_a_pickle_write_and_score_as_the_model(run, precision, copied
 
 
 def test_an_editor_and_a_type_checker_see_every_option():
-    expected = {field.name: field.type for field in dataclasses.fields(SamplingOptions)}
-    assert typing.get_type_hints(TextOptions) == {**expected, "stop": str | Sequence[str], "label": str | None}
-    of_text = ("length", "lines", "unique", "stop", "keep_stop", "label")
-    assert TextOptions.__annotations__.keys() - RuleOptions.__annotations__.keys() == {*of_text}
+    """mypy checks the types of TextOptions and ItemOptions; those of the functions are complete."""
     for method in (*typing.get_overloads(chargpt.LoadedModel.generate), chargpt.LoadedModel.stream):
         assert inspect.signature(method).parameters["options"].annotation == typing.Unpack[TextOptions]
-    parameters = inspect.signature(chargpt.LoadedModel.items).parameters
-    for field in dataclasses.fields(ItemOptions)[1:]:
-        assert parameters[field.name].default == field.default, field.name
+    assert inspect.signature(chargpt.LoadedModel.items).parameters["options"].annotation == typing.Unpack[ItemOptions]
     names = {**vars(typing), "os": os, "LoadedModel": chargpt.LoadedModel}  # chargpt imports typing for type checkers alone
     for function in (chargpt.load, chargpt.train):
         hints = typing.get_type_hints(function, names)
-        assert (
-            hints["return"] is chargpt.LoadedModel
-            and hints.keys() - {"return"} == inspect.signature(function).parameters.keys()
-        )
+        assert hints["return"] is chargpt.LoadedModel
+        assert hints.keys() - {"return"} == inspect.signature(function).parameters.keys()

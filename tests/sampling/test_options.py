@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.config import DataConfig
 from chargpt.sampling.options import parse_options
 from chargpt.terminal import UserError
 
@@ -16,13 +15,6 @@ def test_a_seed_and_a_length_are_always_set():
     assert parse_options(["--seed", "5"]).sampling.seed == 5
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"), [("a", "a"), (r"\n", "\n"), (r"\t.", "\t."), (r"\\n", r"\n"), (r"é\x20", "é "), ("\n", "\n")]
-)
-def test_escapes_in_a_stop_text_are_those_of_a_separator(typed, meant):
-    assert parse_options(["--stop", typed]).sampling.stop == (meant,) == (DataConfig(separator=typed).unescaped_separator,)
-
-
 def test_a_match_may_begin_at_any_line_of_an_item():
     match = parse_options(["--match", "^M:6/8$"]).wanted.match
     assert match.search("X:1\nM:6/8\nK:G") and not match.search("X:1 M:6/8")
@@ -32,13 +24,12 @@ def test_a_match_may_begin_at_any_line_of_an_item():
     ("typed", "meant"),
     [(r"X:1\nM:3/4", "X:1\nM:3/4"), (r"a\tb", "a\tb"), (r"\\n", r"\n"), (r"\begin\x", r"\begin\x"), ("\\", "\\")],
 )
-def test_a_prompt_may_have_line_ends(typed, meant):
-    assert parse_options(["--prompt", typed]).prompt == meant
+def test_a_prompt_and_a_stop_text_may_have_line_ends(typed, meant):
+    options = parse_options(["--prompt", typed, "--stop", typed])
+    assert (options.prompt, options.sampling.stop) == (meant, (meant,))
 
 
-@pytest.mark.parametrize(
-    "argv", [["--stop", "\\"], ["--keep-stop"], ["--next", "2", "--lines", "2"], ["--next", "2", "--new"], ["--as", "x"]]
-)
+@pytest.mark.parametrize("argv", [["--keep-stop"], ["--next", "2", "--lines", "2"], ["--next", "2", "--new"], ["--as", "x"]])
 def test_what_cannot_be_meant_is_named(argv):
     with pytest.raises(UserError, match=f"^{argv[0]}: "):
         parse_options(argv)

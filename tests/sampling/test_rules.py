@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.random_numbers import RandomNumbers
-from chargpt.sampling.rules import distribution, draw, keep_min_p, keep_top_k, keep_top_p, probabilities, scale
+from chargpt.sampling.rules import draw, min_p, probabilities, temperature, top_k, top_p
+from chargpt.sampling.writer import distribution
 
 TEXT = np.zeros((1, 1), np.int64)
 
@@ -31,7 +32,7 @@ def after(logits: np.ndarray, **values: float) -> np.ndarray:
     ("k", "keeps"), [(1, [1, 0, 0, 0]), (2, [1, 1, 1, 0]), (3, [1, 1, 1, 0]), (4, [1, 1, 1, 1]), (9, [1, 1, 1, 1])]
 )
 def test_top_k_keeps_the_k_likeliest_and_their_equals(k, keeps):
-    assert kept(keep_top_k(log(0.5, 0.2, 0.2, 0.1), k, TEXT)) == keeps
+    assert kept(top_k(log(0.5, 0.2, 0.2, 0.1), k, TEXT)) == keeps
 
 
 @pytest.mark.parametrize(
@@ -39,17 +40,17 @@ def test_top_k_keeps_the_k_likeliest_and_their_equals(k, keeps):
     [(0.01, [0, 1, 0, 0]), (0.49, [0, 1, 0, 0]), (0.6, [0, 1, 1, 0]), (0.85, [1, 1, 1, 0]), (0.95, [1, 1, 1, 1])],
 )
 def test_top_p_keeps_the_fewest_that_reach_p(p, keeps):
-    assert kept(keep_top_p(log(0.2, 0.5, 0.2001, 0.0999), p, TEXT)) == keeps
+    assert kept(top_p(log(0.2, 0.5, 0.2001, 0.0999), p, TEXT)) == keeps
 
 
 @pytest.mark.parametrize(("p", "keeps"), [(0.1, [1, 1, 1, 1]), (0.3, [1, 1, 1, 0]), (0.5, [0, 1, 0, 0]), (1.0, [0, 1, 0, 0])])
 def test_min_p_keeps_what_comes_near_the_likeliest(p, keeps):
-    assert kept(keep_min_p(log(0.2, 0.5, 0.2, 0.1), p, TEXT)) == keeps
+    assert kept(min_p(log(0.2, 0.5, 0.2, 0.1), p, TEXT)) == keeps
 
 
 def test_of_equals_the_nucleus_keeps_the_first_and_no_more_than_it_needs():
-    assert kept(keep_top_p(np.zeros((1, 100), np.float32), 0.505, TEXT)) == [True] * 51 + [False] * 49
-    assert kept(keep_top_p(np.zeros((1, 2), np.float32), 0.5, TEXT)) == [True, False]  # exactly 0.5 is enough
+    assert kept(top_p(np.zeros((1, 100), np.float32), 0.505, TEXT)) == [True] * 51 + [False] * 49
+    assert kept(top_p(np.zeros((1, 2), np.float32), 0.5, TEXT)) == [True, False]  # exactly 0.5 is enough
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_the_extremes_of_the_numbers_draw_no_impossible_id(extreme, dtype):
 @settings(max_examples=100, deadline=None)
 def test_the_nucleus_reaches_p_and_would_not_without_its_least(values, p):
     logits = np.array([values], np.float32)
-    probs, mask = probabilities(logits.astype(np.float64)), np.isfinite(keep_top_p(logits, p, TEXT))
+    probs, mask = probabilities(logits.astype(np.float64)), np.isfinite(top_p(logits, p, TEXT))
     assert probs[mask].sum() >= p - 1e-5
     assert probs[mask].sum() - probs[mask].min() < p + 1e-5
     assert mask.all() or probs[mask].min() >= probs[~mask].max()
@@ -118,4 +119,4 @@ def test_a_value_that_means_nothing_is_refused_by_name(field, values):
 
 
 def test_temperature_zero_leaves_the_first_of_the_likeliest_ids():
-    assert kept(scale(log(0.2, 0.4, 0.4), 0, TEXT)) == [0, 1, 0]
+    assert kept(temperature(log(0.2, 0.4, 0.4), 0, TEXT)) == [0, 1, 0]

@@ -4,11 +4,11 @@ import signal
 
 import pytest
 import torch
-from helpers import after_each_piece, written
+from helpers import after_each_piece, clear_model, written
 
 from chargpt.interrupt import Interrupt
 from chargpt.kernels.decode import load_kernel
-from chargpt.model import GPT, POSITIONS, GPTConfig
+from chargpt.model import GPT, POSITIONS
 from chargpt.sampling import sample_writer
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.prompt import first_id
@@ -20,15 +20,8 @@ CPU = torch.device("cpu")
 TOKENIZER = Tokenizer("\nabcdefghij")
 
 
-def random_model(positions: str = "learned", *, scale: float = 4.0) -> GPT:
-    torch.manual_seed(0)
-    model = GPT(
-        GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8, positions=positions, dropout=0.5), len(TOKENIZER.characters)
-    )
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(scale)
-    return model.train()
+def random_model(**shape) -> GPT:
+    return clear_model(len(TOKENIZER.characters), dropout=0.5, **shape).train()
 
 
 def writer_for(model: GPT, *, length: int = 60, seed: int = 5) -> SampleWriter:
@@ -45,7 +38,7 @@ def expected_text(model: GPT) -> str:
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_a_sample_is_the_text_of_the_plain_decoder_and_is_made_by_the_compiled_one(compiled, positions, monkeypatch):
     compiled(load_kernel)  # or skip
-    model, pieces = random_model(positions), []
+    model, pieces = random_model(positions=positions), []
     expected = expected_text(model)
     after_each_piece(monkeypatch, lambda: pieces.append(1))
     assert writer_for(model).write(model, Interrupt()) == expected and len(expected) == 60 and model.training

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargpt.sampling.stop_rules import StopRules, UniqueLines
+from chargpt.sampling.stop_rules import StopRules
 from chargpt.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer("\nabcdxy")
@@ -69,9 +69,8 @@ def test_an_unfinished_character_is_not_lost():
     assert rules.finish() == [("\ufffd", -1.0)]
 
 
-def without(text: str, known: set[str], *, continues_line: bool = False, lines: int = 0, stops: tuple[str, ...] = ()) -> str:
-    rules = StopRules(TOKENIZER, excluded=known, continues_line=continues_line, lines=lines, stops=stops)
-    return "".join(pieces(rules, text))
+def without(text: str, known: set[str], **options) -> str:
+    return "".join(pieces(StopRules(TOKENIZER, excluded=known, **options), text))
 
 
 @given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)))
@@ -85,7 +84,7 @@ def test_lines_to_be_left_out_are_no_part_of_it(lines, known):
 @given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)))
 def test_the_end_of_a_line_of_the_prompt_stays_whatever_it_is(lines, known):
     first, *others = (f"{line}\n" for line in lines)
-    assert without(first + "".join(others), known, continues_line=True) == first + without("".join(others), known)
+    assert without(first + "".join(others), known, begun="x") == first + without("".join(others), known)
 
 
 @given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)), st.integers(1, 4))
@@ -105,7 +104,7 @@ def test_a_line_is_given_out_once_it_is_whole_and_a_stop_text_still_stops():
 )
 def test_unique_lines_are_compared_whole_with_the_prompt_that_begins_them(ends, excluded, begun):
     """What the model writes is the end of each line; what the text has, and what was written before, are whole lines."""
-    rules = UniqueLines(StopRules(TOKENIZER), lines=20, excluded=excluded, begun=begun)
+    rules = StopRules(TOKENIZER, lines=20, excluded=excluded, unique=True, begun=begun)
     written = begun + "".join(pieces(rules, "".join(f"{end}\n" for end in ends)))
     expected = dict.fromkeys(begun + end for end in ends if (begun + end) not in ("", *excluded))
     assert written == ("\n".join(expected) if expected else begun)

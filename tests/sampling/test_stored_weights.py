@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from helpers import weights_of, written
+from helpers import clear_model, weights_of, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.kernels.decode import load_kernel
-from chargpt.model import GPT, POSITIONS, GPTConfig
+from chargpt.model import GPT, POSITIONS
 from chargpt.sampling.c_texts import PRECISIONS, CTexts, c_writer, pack, rounded, unpack
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.torch_texts import torch_writer
@@ -23,11 +23,7 @@ def kernel(compiled):
 
 
 def random_model(precision: str, **shape) -> GPT:
-    torch.manual_seed(0)
-    model = GPT(GPTConfig(**{"n_layer": 2, "n_head": 3, "n_embd": 30, "block_size": 40, "bias": True, **shape}), VOCAB).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(2) if parameter.dim() > 1 else parameter.add_(0.1 * torch.randn_like(parameter))
+    model = clear_model(VOCAB, **{"n_head": 3, "n_embd": 30, "block_size": 40, "scale": 2.0, **shape})
     weights = rounded(weights_of(model), precision)
     model.load_state_dict({name: torch.tensor(numbers) for name, numbers in weights.items()})
     return model

@@ -7,7 +7,7 @@ import torch
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling import surprisal
-from chargpt.sampling.surprisal import surprisals
+from chargpt.sampling.surprisal import predictions_of
 from chargpt.text import windows
 from chargpt.training.evaluation import evaluate
 
@@ -26,7 +26,7 @@ def kernels_for_short_texts(monkeypatch):
 
 
 def all_of(model: GPT, pieces: list[np.ndarray], stride: int) -> np.ndarray:
-    return np.concatenate([np.empty(0, np.float32), *surprisals(model, pieces, stride=stride)])
+    return np.concatenate([np.empty(0, np.float32), *(losses for losses, _ in predictions_of(model, pieces, stride=stride))])
 
 
 def one_at_a_time(model: GPT, ids: np.ndarray, stride: int) -> np.ndarray:
@@ -63,5 +63,5 @@ def test_memory_is_bounded_by_the_batch(model, monkeypatch):
         counted = lambda self, idx, *rest, computed=computed: sizes.append(idx.numel()) or computed(self, idx, *rest)  # noqa: E731
         monkeypatch.setattr(kind, name, counted)
     ids = np.zeros(100_000, np.int64)
-    assert sum(map(len, surprisals(model, [ids], stride=SIZE))) == len(ids) - 1
+    assert sum(len(losses) for losses, _ in predictions_of(model, [ids], stride=SIZE)) == len(ids) - 1
     assert max(sizes) <= windows.IDS_AT_ONCE

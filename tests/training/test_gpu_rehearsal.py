@@ -24,7 +24,7 @@ from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import load_settings
-from chargpt.sampling.surprisal import surprisals
+from chargpt.sampling.surprisal import predictions_of
 from chargpt.sampling.torch_texts import TorchTexts
 from chargpt.training.batches import Batches, on_device
 from chargpt.training.evaluation import evaluate
@@ -220,4 +220,4 @@ def test_references_and_scores_keep_every_tensor_on_its_device(positions):
         for temperature in (0, 1.0):
             assert model.generate(idx, 2, temperature=temperature).shape == (2, 7)
         assert model.attention(idx).shape == (1, 2, 2, 5, 5)
-        assert sum(map(len, surprisals(model, [IDS[:200].astype(np.int64)], stride=4))) == 199
+        assert sum(len(one) for one, _ in predictions_of(model, [IDS[:200].astype(np.int64)], stride=4)) == 199
