@@ -112,24 +112,26 @@ def test_evaluating_and_logging_never_change_what_is_learned(trainer, tmp_path):
 
 
 def test_the_seed_decides(trainer, tmp_path):
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        assert trainer(f"train.seed={seed}", name=name) == 0
+    assert trainer(name="a") == trainer("train.seed=1337", name="b") == trainer("train.seed=2", name="c") == 0
     assert bits(tmp_path / "a") == bits(tmp_path / "b") != bits(tmp_path / "c")
 
 
-def test_a_finished_run_resumes_to_nothing(trainer, tmp_path):
-    assert trainer("train.seed=1337") == 0
+def test_a_finished_run_resumes_to_nothing_and_to_the_same_result(trainer, tmp_path, capsys):
+    assert trainer("train.max_steps=120", "optim.learning_rate=0.02") == 0
     run = tmp_path / "run"
     before = {path: path.stat().st_mtime_ns for path in run.glob("step-*/*")}
+    (first,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("result")]
     assert resume(run) == 0
+    (again,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("result")]
+    assert first == again and "n-gram" in first
     assert {path: path.stat().st_mtime_ns for path in run.glob("step-*/*")} == before
-    assert resume(run, "train.max_steps=50") == 0
-    assert last_step(run).name == "step-00000050"
+    assert resume(run, "train.max_steps=130") == 0
+    assert last_step(run).name == "step-00000130"
 
 
 def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys, clock, monkeypatch):
     monkeypatch.setattr(time_budget, "SETTLED_SECONDS", 0.5)  # so that a short run is planned several times
-    settings = ("train.max_steps=1000000", "optim.warmup_steps=10", "train.eval_interval=5000", "train.log_interval=1")
+    settings = "train.max_steps=1000000 optim.warmup_steps=10 train.eval_interval=5000 train.log_interval=1".split()
     started = clock.now
     assert trainer("--minutes", "0.1", *settings) == 0
     assert 3 < clock.now - started <= 6  # a third may be kept back for what follows the last step
@@ -195,59 +197,39 @@ WRONG = {
     "a text too short": (["{tmp}/short.txt"], ["short", "characters are too few"]),
     "not UTF-8": (["{tmp}/latin.txt"], ["latin.txt", "byte 3", "data.encoding"]),
     "an empty folder": (["{tmp}/folder"], ["folder", "*.txt", "data.pattern"]),
-    "an unknown key": (["{text}", "train.max_step=3"], ["did you mean train.max_steps?"]),
-    "a missing config": (["{text}", "--config", "nowhere.yaml"], ["nowhere.yaml", "tiny"]),
     "a config that is a folder": (["{text}", "--config", "{tmp}/folder"], ["folder"]),
-    "an unknown option": (["{text}", "--sede", "3"], ["--sede"]),
     "resume with a text": (["{text}", "--resume"], ["run", "no run"]),
-    "resume of an unknown run": (["--resume", "--run", "nobody"], ["nobody", "no run"]),
     "a NUL in the name": (["{tmp}/a\0b.txt"], ["a\\x00b.txt"]),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_every_mistake_gets_one_line(name, tmp_path, text, capsys):
-    for file, content in (
-        ("empty.txt", b""),
-        ("short.txt", b"short"),
-        ("latin.txt", "caf\xe9 society\n".encode("latin-1") * 99),
-    ):
+    latin = "caf\xe9 society\n".encode("latin-1") * 99
+    for file, content in (("empty.txt", b""), ("short.txt", b"short"), ("latin.txt", latin)):
         (tmp_path / file).write_bytes(content)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.md").write_text("not what the pattern asks for")
     arguments, words = WRONG[name]
     arguments = [a.format(tmp=tmp_path, text=text) for a in arguments]
-    line = fails(
-        [
-            *arguments,
-            *([] if "--run" in arguments else ["--run", f"{tmp_path}/run"]),
-            *([] if "--resume" in arguments else [f"data.cache={tmp_path}/cache"]),
-        ],
-        capsys,
-    )
-    for word in words:
-        assert word in line
-    assert not (tmp_path / "run").exists()
+    place = [] if "--run" in arguments else ["--run", f"{tmp_path}/run"]
+    place += [] if "--resume" in arguments else [f"data.cache={tmp_path}/cache"]
+    line = fails([*arguments, *place], capsys)
+    assert all(word in line for word in words) and not (tmp_path / "run").exists()
 
 
-def test_a_run_that_exists_is_never_overwritten(trainer, tmp_path, capsys, text):
+def test_a_run_that_exists_is_never_overwritten_and_what_it_has_been_cannot_change(trainer, tmp_path, capsys, text):
     assert trainer() == 0
     before = bits(tmp_path / "run")
     capsys.readouterr()
     line = fails([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"], capsys)
-    assert "it is finished: choose another --run NAME, such as" in line and line.endswith(
-        "/run train.max_steps=80, or replace it with --overwrite"
-    )
+    assert "it is finished: choose another --run NAME, such as" in line
+    assert line.endswith("/run train.max_steps=80, or replace it with --overwrite")
+    fixed = "model.n_layer=3 train.seed=5 train.batch_size=2 train.accumulate=3 data.val_fraction=0.2 train.max_steps=30"
+    for setting in fixed.split():
+        assert setting.split("=")[0] in fails(["--resume", "--run", f"{tmp_path}/run", setting], capsys)
+        gc.collect()  # the lock of the run that failed
     assert bits(tmp_path / "run") == before
-
-
-@pytest.mark.parametrize(
-    "setting", ["model.n_layer=3", "train.seed=5", "train.batch_size=2", "train.accumulate=3", "data.val_fraction=0.2"]
-)
-def test_what_a_run_has_been_cannot_change(trainer, tmp_path, capsys, setting):
-    assert trainer() == 0
-    capsys.readouterr()
-    assert setting.split("=")[0] in fails(["--resume", "--run", f"{tmp_path}/run", setting], capsys)
 
 
 @pytest.mark.parametrize("change", ["edited", "a new character", "gone"])
@@ -363,17 +345,13 @@ def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, cap
     assert all(rates[step] == undisturbed[step] * (0.5 if step > 20 else 1) for step in rates)
 
 
-def test_fine_tuning_keeps_the_shape(trainer, tmp_path, text, capsys):
-    assert trainer("model.n_embd=16", name="source") == 0
-    capsys.readouterr()
-    base = [str(text), *TINY, "--init-from", f"{tmp_path}/source", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    assert "shape" in fails([*base, "model.n_layer=1"], capsys)
-    assert "nobody" in fails([*base[:-5], "nobody", *base[-3:]], capsys)
-    assert train.main([*base, "model.dropout=0.1"]) == 0
-
-
-def test_the_vocabulary_of_another_run(trainer, tmp_path, text, capsys):
+def test_fine_tuning_keeps_the_shape_and_another_run_may_give_the_vocabulary(trainer, tmp_path, text, capsys):
     assert trainer(name="source") == 0
+    capsys.readouterr()
+    base = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "--init-from"]
+    assert "shape" in fails([*base, f"{tmp_path}/source", "model.n_layer=1"], capsys)
+    assert "nobody" in fails([*base, "nobody"], capsys)
+    assert train.main([*base, f"{tmp_path}/source", "model.dropout=0.1"]) == 0
     few = tmp_path / "few.txt"
     few.write_text("the sea " * 200)
     arguments = [*TINY, "--vocab-from", f"{tmp_path}/source", f"data.cache={tmp_path}/cache"]
@@ -384,14 +362,12 @@ def test_the_vocabulary_of_another_run(trainer, tmp_path, text, capsys):
     assert "U+03A9" in fails([str(few), *arguments, "--run", f"{tmp_path}/unknown"], capsys)
 
 
-@pytest.mark.parametrize("lines", [1])
-def test_a_reader_that_leaves_costs_nothing(programs, text, tmp_path, lines):
+def test_a_reader_that_leaves_costs_nothing(programs, text, tmp_path):
     """As `train.py TEXT | head` and, with `| tee log`, a Ctrl-C: the signal ends tee as well."""
     place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
     for words in ([str(text), *TINY, "train.max_steps=20"], ["--resume", "train.max_steps=40"]):
         with programs.start("train", *words, *place) as training:
-            for _ in range(lines):
-                training.stdout.readline()
+            training.stdout.readline()
             training.stdout.close()
             assert training.wait() == 0
             assert training.stderr.read() == b""
@@ -421,12 +397,6 @@ def test_a_second_signal_ends_at_once(programs, text, tmp_path):
         assert training.wait(timeout=5) == 130
 
 
-def test_weights_that_a_step_made_infinite_are_not_saved(trainer, tmp_path, capsys):
-    assert trainer("optim.learning_rate=1e39", "optim.warmup_steps=0", "checkpoint.interval=1", "train.eval_interval=40") == 3
-    assert capsys.readouterr().err.count("\n") == 1
-    assert last_step(tmp_path / "run").name == "step-00000000"
-
-
 def test_a_run_that_is_over_goes_on_for_the_minutes_it_is_given(trainer, tmp_path, clock):
     assert trainer() == 0
     assert resume(tmp_path / "run", "--minutes", "0.03") == 0
@@ -453,15 +423,21 @@ def test_where_torch_cannot_compile_a_run_is_told_so(programs, text, tmp_path):
     assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(b"error: runtime.compile: ") and b"compiler" in done.stderr
 
 
-def test_a_changed_setting_survives_a_kill_and_a_step_that_is_saved_twice_is_said_with_its_new_name(trainer, tmp_path, capsys):
+def test_a_changed_setting_survives_a_kill_and_a_rollback_says_which_checkpoint_it_skips(trainer, tmp_path, capsys):
     assert trainer() == 0
-    folder = tmp_path / "run"
-    interrupt = Interrupt()
+    folder, interrupt = tmp_path / "run", Interrupt()
     interrupt.signal = signal.SIGINT  # before the first step
     capsys.readouterr()
-    assert finish(resumed(folder, "train.max_steps=60"), interrupt) == 130
+    session = resumed(folder, "train.max_steps=60")
+    assert finish(session, interrupt) == 130
     assert "saved       as step-00000040.2: step 40 had a checkpoint already" in capsys.readouterr().out
-    assert resume(folder) == 0
+    (last_step(folder) / "state.json").write_text("damaged meanwhile")
+    session.roll_back(NotFinite("the loss is nan", step=40))
+    assert session.run.checkpoint.name == "step-00000040" and "skipped" in capsys.readouterr().out
+    shutil.rmtree(last_step(folder))
+    del session  # and the lock of the run
+    gc.collect()
+    assert resume(folder, "train.max_steps=60") == 0
     assert last_step(folder).name == "step-00000060"
 
 
@@ -485,12 +461,6 @@ def test_standard_input_resumes_from_its_encoding(programs, text, tmp_path):
     for steps in (45, 50):  # the run remembers where its encoded text is, every time
         assert train.main(["--resume", "--run", f"{tmp_path}/run", f"train.max_steps={steps}"]) == 0
     assert last_step(tmp_path / "run").name == "step-00000050"
-
-
-def test_resuming_below_where_a_run_stands_is_refused(trainer, tmp_path, capsys):
-    assert trainer() == 0
-    capsys.readouterr()
-    assert "40 were taken" in fails(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=30"], capsys)
 
 
 def test_what_a_killed_writer_left_is_cleared(trainer, tmp_path):
@@ -551,7 +521,9 @@ def test_a_signal_after_the_decision_not_to_save_loses_nothing(text, tmp_path, m
     assert last_step(tmp_path / "run").name == f"step-{session.trainer.progress.step:08}" == "step-00000008"
 
 
-def test_a_loss_that_is_not_finite_before_anything_is_saved_is_one_line(text, tmp_path, capsys):
+def test_weights_that_are_not_finite_are_not_saved_and_before_a_save_it_is_one_line(trainer, text, tmp_path, capsys):
+    assert trainer("optim.learning_rate=1e39", "optim.warmup_steps=0", "checkpoint.interval=1", "train.eval_interval=40") == 3
+    assert capsys.readouterr().err.count("\n") == 1 and last_step(tmp_path / "run").name == "step-00000000"
     for how in ("stop", "rollback"):
         arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", f"train.on_nonfinite={how}"]
         training = opened([*arguments, "--run", f"{tmp_path}/{how}"])
@@ -561,14 +533,6 @@ def test_a_loss_that_is_not_finite_before_anything_is_saved_is_one_line(text, tm
         error = capsys.readouterr().err
         assert error.startswith("error: step 0: the validation loss") and "nothing is saved yet" in error
         assert error.count("\n") == 1
-
-
-def test_the_result_of_a_finished_run_is_the_same_when_it_is_resumed(trainer, tmp_path, capsys):
-    assert trainer("train.max_steps=120", "optim.learning_rate=0.02") == 0
-    (first,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("result")]
-    assert resume(tmp_path / "run") == 0
-    (again,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("result")]
-    assert first == again and "n-gram" in first
 
 
 def test_the_sample_at_the_end_is_that_of_the_best_checkpoint(trainer, tmp_path, capsys):
@@ -596,24 +560,13 @@ train.main({[str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_pat
     assert last_step(tmp_path / "run").name == "step-00000040"
 
 
-def test_a_rollback_says_which_checkpoint_it_skips(trainer, tmp_path, capsys):
-    assert trainer() == 0
-    session = resumed(tmp_path / "run", "train.max_steps=60")
-    (last_step(tmp_path / "run") / "state.json").write_text("damaged meanwhile")
-    capsys.readouterr()
-    session.roll_back(NotFinite("the loss is nan", step=40))
-    assert session.run.checkpoint.name == "step-00000030"
-    assert "skipped" in capsys.readouterr().out
-
-
 def test_a_run_on_all_of_the_text_has_no_validation_loss_and_its_last_checkpoint_counts(text, tmp_path, capsys):
     """It is killed and resumed to the same bits, and every command that needs new text says so or leaves it out."""
     words = [*TINY, "data.val_fraction=0", f"data.cache={tmp_path}/cache", "train.patience=1", "checkpoint.keep=9"]
     assert train.main([str(text), *words, "--run", f"{tmp_path}/run"]) == 0
     out = capsys.readouterr().out
-    assert (
-        "without a validation loss; training loss" in out and "n-gram" not in out and "all of the text is for training" in out
-    )
+    assert "without a validation loss; training loss" in out and "n-gram" not in out
+    assert "all of the text is for training" in out
     rows = logged(tmp_path / "run")
     assert not any("val/loss" in row for row in rows)
     assert [row["step"] for row in rows if "sample" in row] == [0, 1, 2, 5, 10, 20, 40]

@@ -5,24 +5,14 @@ A model that knows its language forgets it at the rates of a training from scrat
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from chargpt.config import Config, Settings, Source
-from chargpt.errors import UserError
-from chargpt.planning.chosen_for_time import (
-    DEFAULT_SECONDS,
-    chooses,
-    multiple,
-    training_speed,
-)
-from chargpt.planning.teachers import Teacher
-from chargpt.planning.time_model import EVALUATES_FASTER, TimeModel, evaluation_steps
+from chargpt.model import GPT
+from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, chooses, multiple
+from chargpt.planning.time_model import time_model_of, training_speed
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.load import corpus_in_cache
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.models import blank_model, name_of_start, start_from
 from chargpt.terminal import Notice
@@ -30,50 +20,28 @@ from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 
-# Epochs of a run, at most.
-EPOCHS = 6
-# Epochs for a text like those of the start.
-FEWEST_EPOCHS = 2
+FEWEST_EPOCHS, EPOCHS = 2, 6  # epochs for a text like those of the start, and the most of any
 # How many more for each nat that the start loses on the text, compared with its own: for a model of up to SMALL parameters.
 EPOCHS_OF_A_NAT = 1.5
-# A larger model memorises the text sooner.
-SMALL = 1_300_000
+SMALL = 1_300_000  # a larger model memorises the text sooner
 # Characters of a validation split below which it cannot choose the checkpoint: the noise is as large as the differences.
 SMALL_SPLIT = 3000
-# Nats: a loss on n characters has a standard error of about NOISE / sqrt(n).
-NOISE = 2.0
-# Steps in which the rate rises.
-WARMUP_STEPS = 5
-# What AdamW needs from scratch for few epochs.
-WEIGHT_DECAY = 0.1
+NOISE = 2.0  # nats: a loss on n characters has a standard error of about NOISE / sqrt(n)
+# Steps in which the rate rises, and what AdamW needs from scratch for few epochs.
+WARMUP_STEPS, WEIGHT_DECAY, DROPOUT = 5, 0.1, 0.0
 # The decay towards the weights of the start, times the steps: short runs and long ones keep about the same share of them. A
 # model of up to SMALL parameters has none: it memorises little, and learns a text of another kind more slowly.
 START_DECAY_STEPS = 800
-DROPOUT = 0.0
-# Evaluations of a run of less than two epochs; a longer one has one every half epoch.
-EVALUATIONS = 12
-# The most of them.
-MOST_EVALUATIONS = 40
-# Evaluations without a better loss, after which the run ends: two epochs.
-PATIENCE = 4
+# Evaluations of a run of less than two epochs; a longer one has one every half epoch, and so many at most.
+EVALUATIONS, MOST_EVALUATIONS = 12, 40
+PATIENCE = 4  # evaluations without a better loss, after which the run ends: two epochs
 # Characters of a text whose rate is the lower one of `OptimizerKind.start_rates`, and the power with which the rate grows.
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
-# Nats that a start loses on a text, compared with its own: with this many or more, the rate is the higher one.
-FAR = 1.0
+FAR = 1.0  # nats that a start loses on a text, compared with its own: with this many or more, the rate is the higher one
 # Characters in a step: least and most.
 STEP_CHARACTERS = (512, 2048)
-# Steps, about, if the text is long enough.
-STEPS = 1200
-# Characters of the validation split on which the loss of a start is measured; on a CPU, so not more.
-MEASURED = 20_000
-# Passages of the validation split that are looked for in the text of a start.
-PASSAGES = 32
-# Characters of a passage: one of this length is seldom in two texts by chance.
-PASSAGE = 64
-# Share of the passages that are found: with this much or more, losses look too good.
-FOUND = 0.2
-# Ids that are searched at a time.
-SEARCHED = 2**24
+STEPS = 1200  # steps, about, if the text is long enough
+MEASURED = 20_000  # characters of the validation split on which the loss of a start is measured; on a CPU, so not more
 
 
 class MeasuredStart(NamedTuple):
@@ -107,7 +75,7 @@ def adapt(
     minutes: float | None,
     epochs: float | None = None,
     processes: int = 1,
-    teachers: Sequence[Teacher] = (),
+    teachers: Sequence[GPT] = (),
 ) -> Settings:
     """`settings` for a run from the weights of a `start`.
 
@@ -121,7 +89,8 @@ def adapt(
     if chooses(settings, minutes=minutes):
         settings = settings.choose("a start learns most with it", optim={"name": WITH_MINUTES})
         batch = _batch(settings.values, characters, of=processes)
-        most = epochs or _few_epochs(start, parameters=parameters)
+        gentle = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * start.distance / max(1.0, parameters / SMALL) ** 2
+        most = epochs or min(EPOCHS, round(gentle, 1))
         settings = settings.choose("the length of the text", train={"batch_size": batch})
         settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": most})
         config = settings.values
@@ -129,9 +98,7 @@ def adapt(
         if minutes is not None or epochs is None:
             seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
             speed = processes * training_speed(config, corpus, teachers)
-            step = config.chars_per_step / speed
-            known = TimeModel(step, evaluation_steps(corpus, config) * step / EVALUATES_FASTER)
-            seen = min(seen, speed * known.in_steps(seconds))
+            seen = min(seen, speed * time_model_of(config, corpus, speed=speed).in_steps(seconds))
         steps = max(1, math.ceil(seen / config.chars_per_step))
         settings = settings.leaving_open("train.max_steps").choose("the epochs and the time", train={"max_steps": steps})
     config = settings.values
@@ -145,24 +112,14 @@ def adapt(
     optim = {
         "learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, start)),
         "weight_decay": WEIGHT_DECAY,
-        "start_decay": _start_decay(config, parameters=parameters),
+        # Towards the start in a run of this length (L2-SP, arXiv 1802.01483).
+        "start_decay": float(f"{START_DECAY_STEPS / config.train.max_steps:.2g}") if parameters > SMALL else 0.0,
         "warmup_steps": WARMUP_STEPS,
         "decay_fraction": 1.0,  # the rate falls from the first steps on, and patience counts from there
     }
     why = "a model that knows its language is trained gently"
     open_ = settings.without(Source.PRESET)
     return open_.choose(why, model={"dropout": DROPOUT}, optim=optim, train=choice, checkpoint=checkpoint)
-
-
-def _few_epochs(start: MeasuredStart, *, parameters: int) -> float:
-    """The epochs for a text: more, the farther it is from those of the start."""
-    memorises = max(1.0, parameters / SMALL) ** 2
-    return min(EPOCHS, round(FEWEST_EPOCHS + EPOCHS_OF_A_NAT * start.distance / memorises, 1))
-
-
-def _start_decay(config: Config, *, parameters: int) -> float:
-    """The weight decay towards the start in a run of this length (L2-SP, arXiv 1802.01483)."""
-    return float(f"{START_DECAY_STEPS / config.train.max_steps:.2g}") if parameters > SMALL else 0.0
 
 
 def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
@@ -180,36 +137,10 @@ def describe_start(start: MeasuredStart, corpus: Corpus, *, ngram_loss: float) -
     return Notice("start", f"{start.name}, {start.vocabulary}; {losses}")
 
 
-def has_seen_validation(state: SavedState, corpus: Corpus, *, root: Path) -> bool:
-    """Whether the training text of the run with this `state` seems to hold the validation split of `corpus`.
-
-    Its text is in a cache of `root`, or it has the same name; the same split of the same text holds nothing of it.
-    """
-    if state.fingerprint == corpus.fingerprint or not corpus.is_validated:
-        return False
-    other = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=root)
-    if other is None:
-        return bool({*state.texts} & {*corpus.texts})
-    if (other.tokenizer.characters is None) != (corpus.tokenizer.characters is None):
-        return False
-    starts = np.linspace(0, max(0, len(corpus.val) - PASSAGE), PASSAGES).astype(int)
-    passages = [corpus.tokenizer.decode(corpus.val[start : start + PASSAGE]) for start in sorted({*starts.tolist()})]
-    return sum(_occurs(passage, other) for passage in passages) >= FOUND * len(passages)
-
-
-def _occurs(passage: str, other: Corpus) -> bool:
-    """Whether the training split of `other` holds `passage`."""
-    try:
-        ids = other.tokenizer.encode(passage).astype(other.train.dtype)
-    except UserError:  # it has a character that is not in that text
-        return False
-    wanted, size = ids.tobytes(), ids.itemsize
-    for start in range(0, len(other.train), SEARCHED):
-        block, at = other.train[start : start + SEARCHED + len(ids)].tobytes(), -1
-        while (at := block.find(wanted, at + 1)) >= 0:
-            if at % size == 0:
-                return True
-    return False
+def has_seen_validation(state: SavedState, corpus: Corpus) -> bool:
+    """Whether the run with this `state` was trained on the same texts, split in another way or changed since."""
+    is_same = state.fingerprint == corpus.fingerprint
+    return not is_same and corpus.is_validated and bool({*state.texts} & {*corpus.texts})
 
 
 def _batch(config: Config, characters: int, *, of: int) -> int:

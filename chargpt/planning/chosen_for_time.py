@@ -6,6 +6,7 @@ steps in the run. A run that begins with a start (--start, --init-from) has sett
 """
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -14,83 +15,47 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from chargpt.config import COMMAND_LINE, MAX_CHARACTERS, Config, Settings, apply
+from chargpt.config import Config, Settings
 from chargpt.device import choose_device
 from chargpt.errors import UserError
-from chargpt.graphs import WARM_UP
 from chargpt.model import GPT
 from chargpt.planning import law
 from chargpt.planning.law import Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
-from chargpt.planning.teachers import Teacher, models_in_all, models_of
-from chargpt.planning.time_model import EVALUATES_FASTER, MOST_TIMED, TimeModel
+from chargpt.planning.teachers import models_in_all
+from chargpt.planning.time_model import STEADY_SECONDS, TimeModel, time_model_of, training_speed
 from chargpt.runs.model_shape import check_size, parameter_count
-from chargpt.runs.models import gpt_config
-from chargpt.terminal import Kind, Notice, clock
+from chargpt.terminal import Notice, clock, plural
 from chargpt.text.corpus import Corpus
-from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
-from chargpt.training.runtime import choose_runtime
-from chargpt.training.trainer import Trainer
 
-# Epochs from which a run ends early if the model begins to memorise its text.
-PATIENT_EPOCHS = 4
-# Characters of context, at least.
-SHORTEST_CONTEXT = 16
-# Seconds of a run for which the user has chosen no length.
-DEFAULT_SECONDS = 180.0
-# Seconds for timing candidates, at most.
-TIMING_SECONDS = 4.0
-# Share of the run's time for timing candidates, at most.
-TIMING_SHARE = 0.015
-# The same on a GPU, where each is timed with several numbers of characters in a step.
+PATIENT_EPOCHS = 4  # epochs from which a run ends early if the model begins to memorise its text
+SHORTEST_CONTEXT = 16  # characters of context, at least
+DEFAULT_SECONDS = 180.0  # seconds of a run for which the user has chosen no length
+# Seconds, and share of the run's time, for timing candidates, at most; more on a GPU, where each is timed with several numbers
+# of characters in a step.
+TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015
 TIMING_SECONDS_GPU, TIMING_SHARE_GPU = 10.0, 0.1
-# Steps on a GPU that are timed together: the host waits for it after them.
-TIMED_TOGETHER = 10
-# Time steps for at least this many seconds, so that one undisturbed step is likely.
-STEADY_SECONDS = 0.15
-# Step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates.
-STEP_TIME_EXPONENT = 0.8
+STEP_TIME_EXPONENT = 0.8  # step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates
 # Seconds of a run in which two models can be better than one; with less, two beginnings take too large a share of it, unless
 # the text is so short that both see it as often as helps.
 SHORTEST_FOR_TWO = 60.0
-# Time for the predictions of a teacher, as a share of the time of a step without teachers.
-TEACHER_TIME = 1 / 3
-# Nats above the expected loss of the next smaller model from which larger ones are not considered.
-CLEARLY_WORSE = 0.045
-# Nats for which no larger model is worth its time.
-NEGLIGIBLE = 0.003
+TEACHER_TIME = 1 / 3  # time for the predictions of a teacher, as a share of the time of a step without teachers
+CLEARLY_WORSE = 0.045  # nats above the expected loss of the next smaller model from which larger ones are not considered
+NEGLIGIBLE = 0.003  # nats for which no larger model is worth its time
 # The same for a student of one teacher: of two sizes for which the law expects about the same, the smaller one is as good or
 # better.
 NEGLIGIBLE_FOR_STUDENT = 0.011
 # It is at most this share of the loss: for a log or a table, whose loss may be 0.2, 0.011 nats are a lot.
 NEGLIGIBLE_SHARE = 0.02
-# Share of the items that the context of a list holds whole, and what it is a multiple of.
-ITEMS_HELD, MULTIPLE = 0.995, 8
-# The context is up to this many times longer if it then holds every item of a list.
-STRETCHED = 2
+ITEMS_HELD, MULTIPLE = 0.995, 8  # share of the items that the context of a list holds whole, and what it is a multiple of
+STRETCHED = 2  # the context is up to this many times longer if it then holds every item of a list
 # What decides the loss of a training, by the beginnings of its settings: the law knows the loss if none of them was given.
-DECIDES_LOSS = (
-    "model.",
-    "optim.",
-    "train.batch_size",
-    "train.accumulate",
-    "train.max_epochs",
-    "train.teacher",
-    "train.student_gap",
-)
+DECIDES_LOSS = tuple("model. optim. train.batch_size train.accumulate train.max_epochs train.teacher train.student_gap".split())
 # If the user has given all of these, only the length of the run is left to choose.
 CHOSEN = {
-    "model.n_layer",
-    "model.n_head",
-    "model.n_embd",
-    "model.block_size",
-    "model.positions",
-    "model.dropout",
-    "optim.name",
-    "optim.learning_rate",
-    "optim.weight_decay",
-    "train.batch_size",
+    *("model.n_layer", "model.n_head", "model.n_embd", "model.block_size", "model.positions", "model.dropout"),
+    *("optim.name", "optim.learning_rate", "optim.weight_decay", "train.batch_size"),
 }
 
 
@@ -115,28 +80,50 @@ class Candidate(NamedTuple):
         """The loss that decides between models."""
         return self.loss * (law.SEVERAL_SHARE if self.teachers > 1 else 1)
 
-    def describe(self) -> str:
-        model = self.config.model
-        return f"{self.parameters:,} ({model.n_layer} x {model.n_embd}) {self.compared:z.2f}"
 
-
-class _Job(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Job:
     """What a run is for, and who trains it."""
 
     corpus: Corpus
     text: Text
     seconds: float
-    processes: int
-    teachers: Sequence[Teacher]
+    processes: int = 1
+    teachers: Sequence[GPT] = ()
 
     def speed(self, config: Config, *, is_taught: bool = True) -> float:
         """Characters a second of all processes that train `config`, with or without the teachers."""
         return self.processes * training_speed(config, self.corpus, self.teachers if is_taught else ())
 
+    def seen(self, settings: Settings, speed: float) -> int:
+        """The characters that one model sees in the time, at so many a second, or after which it ends."""
+        in_time = speed * time_model_of(settings.values, self.corpus, speed=speed).in_steps(self.seconds)
+        return min(int(in_time), self.useful(settings))
+
+    def useful(self, settings: Settings) -> int:
+        """The characters to see after which a model ends: those of the epochs that are given, or of more than enough."""
+        epochs = settings.values.train.max_epochs if settings.is_given("train.max_epochs") else 0
+        return int(epochs * self.text.characters if epochs else law.longest_useful(self.text))
+
     def check_memory(self, config: Config) -> None:
         """As `check_memory` of memory.py, if all processes are on this machine."""
         vocab_size = self.corpus.tokenizer.vocab_size
         check_memory(config, vocab_size=vocab_size, processes=self.processes, on_machine=self.processes)
+
+    @functools.cached_property
+    def contexts(self) -> tuple[int, int]:
+        """The longest context that text and teachers allow, and the one that holds every item with its label; 0 without items.
+
+        The longest one of a list holds nearly every item: an item is predicted from the beginning of a window, so positions
+        that only other items of a window reach are of no use.
+        """
+        lengths = [len(self.corpus.train) // 2, len(self.corpus.judged) - 1]
+        taught, whole = [teacher.config.block_size for teacher in self.teachers], 0
+        if self.corpus.marks is not None:
+            items = self.corpus.marks.lengths(self.corpus.train)
+            nearly_all, whole = (MULTIPLE * -(-int(length) // MULTIPLE) for length in np.quantile(items, (ITEMS_HELD, 1)))
+            lengths.append(nearly_all)
+        return min(*lengths, *taught), min([whole, *taught])
 
 
 class Choice(NamedTuple):
@@ -166,7 +153,7 @@ def choose(
     seconds: float,
     optimizer: str,
     processes: int = 1,
-    teachers: Sequence[Teacher] = (),
+    teachers: Sequence[GPT] = (),
 ) -> Choice:
     """Complete `settings` for a run on `text` of this many `seconds`. What is given stays.
 
@@ -174,25 +161,20 @@ def choose(
     are timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model
     fits what was given.
     """
-    is_limited = optimizer == WITH_MINUTES
-    job = _Job(corpus, text, seconds, processes, teachers)
+    job = Job(corpus, text, seconds, processes, teachers)
     candidates = list(_candidates(shapes_of(settings, corpus, optimizer), job))
     is_given, wanted = settings.is_given("train.teachers"), settings.values.train.teachers
-    if is_limited and not teachers and (wanted or (not is_given and corpus.is_validated)):
-        students = [_student(candidate, text, seconds=seconds) for candidate in candidates]
+    if optimizer == WITH_MINUTES and not teachers and (wanted or (not is_given and corpus.is_validated)):
+        students = [_student(candidate, job) for candidate in candidates]
         best = _best(students)
         sees_often, most = best.seen >= law.STUDENT_SEES * text.two_models_from, law.ENOUGH_EPOCHS * text.characters
         if is_given or (sees_often and (seconds >= SHORTEST_FOR_TWO or _have_time(best, most, seconds, teachers=1))):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
             return _several_models(smaller, students, job)
-    best = _best(candidates)
-    used = seconds
-    if best.seen >= int(_useful(settings, text)):  # the text has no more to give
-        used = min(seconds, best.time_model.at_most(best.seen / best.config.chars_per_step))
-    kind: Kind = "line" if is_limited else "detail"  # without --minutes, nobody asked for so much time
-    notices = _described(best, candidates, text)
-    notices += _end(best.settings, used, seconds, epochs=law.MAX_EPOCHS, kind=kind)
-    return Choice(best.settings, seconds, notices, best.time_model)
+    best, used = _best(candidates), seconds
+    if best.seen >= job.useful(settings):  # the text has no more to give
+        used = best.time_model.at_most(best.seen / best.config.chars_per_step)
+    return Choice(best.settings, seconds, _described(best, candidates, job, takes=used), best.time_model)
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
@@ -205,35 +187,38 @@ def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candida
     return next(candidate for candidate in candidates if candidate.compared <= highest)
 
 
-def _student(candidate: Candidate, text: Text, *, seconds: float) -> Candidate:
+def _student(candidate: Candidate, job: Job) -> Candidate:
     """The same model as the last of several: after fewer characters, and with several teachers if there is time."""
     config, seen = candidate.config, int(law.STUDENT_SEES * candidate.seen)
-    loss = law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
-    teachers, useful = max(1, config.train.teachers), int(_useful(candidate.settings, text))
-    most = min(law.ENOUGH_EPOCHS * text.characters, useful)
-    if not candidate.settings.is_given("train.teachers") and _memorises(candidate, text, most):
-        teachers = law.SEVERAL_TEACHERS if _have_time(candidate, most, seconds, teachers=law.SEVERAL_TEACHERS) else 1
+    loss = law.expected_loss(job.text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+    teachers, most = max(1, config.train.teachers), _most_seen(candidate, job)
+    if not candidate.settings.is_given("train.teachers") and _memorises(candidate, job.text, most):
+        has_time = _have_time(candidate, most, job.seconds, teachers=law.SEVERAL_TEACHERS)
+        teachers = law.SEVERAL_TEACHERS if has_time else 1
     return candidate._replace(seen=seen, loss=loss, teachers=teachers)
 
 
-def _several_models(best: Candidate, candidates: list[Candidate], job: _Job) -> Choice:
+def _most_seen(candidate: Candidate, job: Job) -> int:
+    """The characters that each of several models sees at most."""
+    return min(law.ENOUGH_EPOCHS * job.text.characters, job.useful(candidate.settings))
+
+
+def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> Choice:
     """The settings of the first of several models as large as that of `best`. The last one learns from the others as well.
 
     Whether others follow depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
     """
-    text, seconds = job.text, job.seconds
-    most = min(law.ENOUGH_EPOCHS * text.characters, int(_useful(best.settings, text)))
-    teachers = best.teachers
+    text, seconds, teachers, most = job.text, job.seconds, best.teachers, _most_seen(best, job)
     longest, timing = law.teacher_share(teachers) * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
     seen = min(most, int(best.speed * best.time_model.in_steps(longest)))
-    shaped = with_batch(best.settings, text, seen=seen, most=best.most_in_step, processes=job.processes)
+    shaped = with_batch(best.settings, job, seen=seen, most=best.most_in_step)
     shaped = completed(shaped, text, seen=seen, evaluations=1)
     in_step = shaped.values.chars_per_step
     if in_step != best.config.chars_per_step and 4 * in_step < timing * best.speed:  # there is time for 4 steps
-        best = best._replace(settings=shaped, speed=job.speed(shaped.values, is_taught=False))
+        best = best._replace(speed=job.speed(shaped.values, is_taught=False))
     rest, known = seconds - teachers * longest, dataclasses.replace(best.time_model, step=in_step / best.speed)
-    taught = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * teachers))
-    first, second = min(longest, known.at_most(most / in_step)), min(rest, taught.at_most(most / in_step))
+    slower = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * teachers))
+    first, last = min(longest, known.at_most(most / in_step)), min(rest, slower.at_most(most / in_step))
     seen = min(most, int(best.speed * known.in_steps(longest)))
     settings = completed(shaped, text, seen=seen, evaluations=known.evaluations_in(first))
     is_sure = _memorises(best, text, seen) or settings.is_given("train.teachers")
@@ -244,19 +229,13 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: _Job) -> 
         "max_epochs": float(law.ENOUGH_EPOCHS),
     }
     settings = settings.choose(f"the time is shared by {models_in_all(teachers)}", train=students)
-    epochs = best.seen / law.STUDENT_SEES / text.characters
-    if teachers == 1:
-        before, last, whose = "one model comes first, for", "a second one", "its"
-    else:
-        before, last, whose = f"{teachers} models come first, each for", "the last one", "their"
-    about = f"one model would read the text {epochs:.0f} times; so {before} at most {clock(first)}, and {last} learns from "
-    about += f"the text and from {whose} predictions for at most {clock(second)}"
+    about = f"first {plural(teachers, 'model')} of at most {clock(first)} each, then one that learns from the text and from "
+    about += f"their predictions for at most {clock(last)}"
     about += "" if is_sure else "; if the first one does not begin to memorise the text, it trains alone"
-    takes = teachers * first + second
-    notices = _described(best._replace(settings=settings, seen=seen), candidates, text, takes=takes)
-    notices.insert(0, Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line"))
-    end = _end(settings, takes, seconds, epochs=law.ENOUGH_EPOCHS, what="each model")
-    return Choice(settings, longest, [*notices, *end], known)
+    models = Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line")
+    best = best._replace(settings=settings, seen=seen)
+    described = _described(best, candidates, job, takes=teachers * first + last)
+    return Choice(settings, longest, [models, *described], known)
 
 
 def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
@@ -273,40 +252,22 @@ def _have_time(candidate: Candidate, seen: float, seconds: float, *, teachers: i
     return min(first, last) >= seen
 
 
-def _end(
-    settings: Settings, used: float, seconds: float, *, epochs: int, kind: Kind = "line", what: str = "training"
-) -> list[Notice]:
-    """A notice if the run needs less than its time, and the user has not chosen when it ends."""
-    if used >= seconds or settings.is_given("train.max_epochs"):
-        return []
-    return [Notice("note", f"{what} ends after {epochs} passes over this text; more would not help", kind)]
-
-
-def _candidates(shapes: Iterator[Settings], job: _Job) -> Iterator[Candidate]:
+def _candidates(shapes: Iterator[Settings], job: Job) -> Iterator[Candidate]:
     """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
-    corpus, text, seconds, processes = job.corpus, job.text, job.seconds, job.processes
-    done: list[Candidate] = []
-    contexts = [teacher.model.config.block_size for teacher in job.teachers]
-    # The longest context that text and teachers allow.
-    nearly_all, whole = contexts_of_items(corpus)
-    longest = min(len(corpus.train) // 2, len(corpus.judged) - 1, nearly_all, *contexts)
-    whole = min([whole, *contexts])
+    text, done = job.text, list[Candidate]()
     for shape in shapes:
-        useful, config = int(_useful(shape, text)), shape.values
-        parameters = parameter_count(config.model, corpus.tokenizer.vocab_size)
+        parameters = parameter_count(shape.values.model, job.corpus.tokenizer.vocab_size)
         if done:  # what was measured for a smaller model tells how long a larger one takes
             speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
         else:  # with a short context and a small batch; the first time of all includes what torch does once
-            first = with_context_and_batch(shape, text, longest=longest, whole=whole, seen=0, processes=processes)
+            first = with_context_and_batch(shape, job, seen=0)
             job.check_memory(first.values)
             speed = job.speed(first.values)
-            is_gpu = choose_device(config.runtime.device).type == "cuda"
-            limits = (TIMING_SECONDS_GPU, TIMING_SHARE_GPU * seconds) if is_gpu else (TIMING_SECONDS, TIMING_SHARE * seconds)
-            deadline = time.perf_counter() + min(limits)
-        work = len(validation_split(corpus.val, config.train.eval_chars)) / EVALUATES_FASTER  # characters of training
-        seen = min(int(speed * TimeModel(0.0, work / speed).in_steps(seconds)), useful)
+            is_gpu = choose_device(shape.values.runtime.device).type == "cuda"
+            limits = (TIMING_SECONDS_GPU, TIMING_SHARE_GPU) if is_gpu else (TIMING_SECONDS, TIMING_SHARE)
+            deadline = time.perf_counter() + min(limits[0], limits[1] * job.seconds)
         most = max(done[-1].most_in_step // 4, law.MOST_IN_STEP) if done and is_gpu else 0  # a larger model needs fewer
-        shaped = with_context_and_batch(shape, text, longest=longest, whole=whole, seen=seen, processes=processes, most=most)
+        shaped = with_context_and_batch(shape, job, seen=job.seen(shape, speed), most=most)
         timing = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
         try:
             job.check_memory(shaped.values)
@@ -317,15 +278,13 @@ def _candidates(shapes: Iterator[Settings], job: _Job) -> Iterator[Candidate]:
                 return
             raise
         if is_gpu and not shape.is_given("train.batch_size"):
-            timed = _times_of_steps(shaped, job, speed=speed, useful=useful, deadline=deadline)
+            timed = _times_of_steps(shaped, job, speed=speed, deadline=deadline)
             most = max(timed)
-            seen = min(int(most / timed[most] * TimeModel(0.0, work / speed).in_steps(seconds)), useful)
-            shaped = with_batch(shaped, text, seen=seen, processes=processes, most=most)
+            shaped = with_batch(shaped, job, seen=job.seen(shaped, most / timed[most]), most=most)
             in_step = shaped.values.chars_per_step
             speed = in_step / next(took for characters, took in timed.items() if characters >= min(in_step, most))
-        known = TimeModel(shaped.values.chars_per_step / speed, work / speed)
-        seen = min(int(speed * known.in_steps(seconds)), useful)
-        complete = completed(shaped, text, seen=seen, evaluations=known.evaluations_in(seconds))
+        known, seen = time_model_of(shaped.values, job.corpus, speed=speed), job.seen(shaped, speed)
+        complete = completed(shaped, text, seen=seen, evaluations=known.evaluations_in(job.seconds))
         optimizer = complete.values.optim.name
         loss = law.expected_loss(text, parameters=in_blocks(complete.values), seen=seen, optimizer=optimizer)
         if len(done) > 1 and loss > done[-1].loss + CLEARLY_WORSE:
@@ -336,14 +295,14 @@ def _candidates(shapes: Iterator[Settings], job: _Job) -> Iterator[Candidate]:
             return
 
 
-def _times_of_steps(shaped: Settings, job: _Job, *, speed: float, useful: int, deadline: float) -> dict[int, float]:
+def _times_of_steps(shaped: Settings, job: Job, *, speed: float, deadline: float) -> dict[int, float]:
     """The seconds of steps on a GPU of more and more characters, as `law.most_in_step`; the first have `speed`."""
-    least = shaped.values.chars_per_step
+    least, useful = shaped.values.chars_per_step, job.useful(shaped)
 
     def took(characters: int) -> float:
         if characters == least:
             return least / speed
-        larger = with_batch(shaped, job.text, seen=law.STEPS * characters, processes=job.processes, most=characters)
+        larger = with_batch(shaped, job, seen=law.STEPS * characters, most=characters)
         try:
             if time.perf_counter() < deadline:
                 return characters / job.speed(larger.values)
@@ -354,56 +313,10 @@ def _times_of_steps(shaped: Settings, job: _Job, *, speed: float, useful: int, d
     return law.most_in_step(least, took, enough=lambda rate: min(useful, rate * job.seconds))
 
 
-def _useful(settings: Settings, text: Text) -> float:
-    """The characters to see after which the run ends: those of the epochs that are given, or of more than enough."""
-    if settings.is_given("train.max_epochs") and settings.values.train.max_epochs:
-        return settings.values.train.max_epochs * text.characters
-    return law.longest_useful(text)
-
-
-def contexts_of_items(corpus: Corpus) -> tuple[int, int]:
-    """The contexts that hold nearly every item with its label, and every one; of any other text, no limit and 0.
-
-    An item is predicted from the beginning of a window: positions that only other items of a window reach are of no use.
-    """
-    if corpus.marks is None:
-        return MAX_CHARACTERS, 0
-    nearly_all, whole = np.quantile(corpus.marks.lengths(corpus.train), (ITEMS_HELD, 1)).astype(int).tolist()
-    return MULTIPLE * -(-nearly_all // MULTIPLE), MULTIPLE * -(-whole // MULTIPLE)
-
-
 def text_of(corpus: Corpus) -> Text:
     """What the law knows of a corpus."""
     facts, vocabulary = corpus.facts, corpus.tokenizer.vocab_size
     return Text(len(corpus.train), facts.entropy, facts.ngram_loss, vocabulary, facts.copying, facts.is_split_harder)
-
-
-def training_speed(config: Config, corpus: Corpus, teachers: Sequence[Teacher] = ()) -> float:
-    """Characters a second of training `config` here, from the fastest of a few steps of a model that is then discarded."""
-    # Compiling takes longer than the choice may, and a rate of the user may be so high that no step can be taken.
-    config = apply(config, {"runtime": {"compile": "off"}, "optim": {"learning_rate": 1e-6}}, where=COMMAND_LINE)
-    runtime = choose_runtime(config)
-    if runtime.device.type == "cpu" and config.chars_per_step > MOST_TIMED:
-        windows = min(config.train.batch_size, max(1, MOST_TIMED // config.model.block_size))
-        micro = max(1, MOST_TIMED // (windows * config.model.block_size))
-        train = dataclasses.replace(config.train, batch_size=windows, accumulate=min(config.train.accumulate, micro))
-        config = dataclasses.replace(config, train=train)
-    seconds: list[float] = []
-    together, first = (TIMED_TOGETHER, WARM_UP + 1) if runtime.runs_ahead else (1, 1)
-    with runtime.applied():
-        with torch.device(runtime.device if runtime.runs_ahead else "cpu"):  # a GPU is faster at random weights, too
-            model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
-        trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=models_of(teachers))
-        for _ in range(first):
-            trainer.step()  # allocates memory, and on a GPU records graphs
-        while sum(seconds) < STEADY_SECONDS or (len(seconds) < 3 and sum(seconds) < 2 * STEADY_SECONDS):
-            started = time.perf_counter()
-            for _ in range(together):
-                trainer.advance()
-            trainer.report()
-            seconds.append(time.perf_counter() - started)
-        trainer.release()
-    return config.chars_per_step * together / min(seconds)
 
 
 def _is_expected(settings: Settings) -> bool:
@@ -411,36 +324,40 @@ def _is_expected(settings: Settings) -> bool:
     return not settings.is_any_given(*DECIDES_LOSS)
 
 
-def _described(best: Candidate, candidates: list[Candidate], text: Text, *, takes: float = 0.0) -> list[Notice]:
+def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes: float) -> list[Notice]:
     """What was chosen and, if everything was, the loss that the law expects of the run, or of its last model.
 
     All models together take so many seconds.
     """
-    config, model = best.config, best.config.model
+    config, model, text = best.config, best.config.model, job.text
     epochs = config.train.max_steps * config.chars_per_step / text.characters
     parameters = f"{parameter_count(model, text.vocabulary):,} parameters"
     size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
     seen = f"at {best.speed:,.0f} characters a second, it reads the text {epochs:.1f} times"
     notices = [Notice("chosen", f"{size}: {seen}", "detail")]
-    if _is_expected(best.settings):
+    if _is_expected(best.settings) and job.corpus.is_validated:
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
         last = f" for the last of {models_in_all(best.teachers)}, which take {clock(takes)} together" if best.teachers else ""
         notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}){last}; {ngram}"))
-    others = ", ".join(candidate.describe() for candidate in candidates if candidate.parameters != best.parameters)
-    return [*notices, *[Notice("considered", others, "detail")] * bool(others)]
+    others = [
+        f"{other.parameters:,} ({other.config.model.n_layer} x {other.config.model.n_embd}) {other.compared:z.2f}"
+        for other in candidates
+        if other.parameters != best.parameters
+    ]
+    notices += [Notice("considered", ", ".join(others), "detail")] if others else []
+    if takes < job.seconds and not best.settings.is_given("train.max_epochs"):
+        ends = f"{'each model' if best.teachers else 'training'} ends after {config.train.max_epochs:g} passes over this text"
+        notices.append(Notice("note", f"{ends}; more would not help", "detail"))
+    return notices
 
 
-def regularized(settings: Settings, text: Text, *, seconds: float | None = None) -> Choice:
+def regularized(settings: Settings, text: Text) -> Settings:
     """`settings`, whose length was given, with weight decay and dropout for its epochs."""
     seen = settings.values.train.max_steps * settings.values.chars_per_step
     recipe = recipe_of(settings.values, text, seen=seen)
-    changed = settings.choose(
-        f"the run reads the text {seen / text.characters:.1f} times",
-        optim={"weight_decay": recipe.weight_decay},
-        model={"dropout": recipe.dropout},
-    )
-    return Choice(settings if changed.values == settings.values else changed, seconds, [])
+    why = f"the run reads the text {seen / text.characters:.1f} times"
+    return settings.choose(why, optim={"weight_decay": recipe.weight_decay}, model={"dropout": recipe.dropout})
 
 
 # --- The settings of a candidate: a shape, completed for a run that sees a number of characters, by the recipe of law.py ------
@@ -473,31 +390,28 @@ def shapes_of(settings: Settings, corpus: Corpus, optimizer: str) -> Iterator[Se
         raise problem
 
 
-def with_context_and_batch(
-    shape: Settings, text: Text, *, longest: int, whole: int, seen: int, processes: int = 1, most: int = 0
-) -> Settings:
-    """`shape` with the context, up to the `longest` one, and the batch for a run that sees about this many characters.
+def with_context_and_batch(shape: Settings, job: Job, *, seen: int, most: int = 0) -> Settings:
+    """`shape` with the context and, as `with_batch`, the batch for a run that sees about this many characters.
 
-    It is up to STRETCHED times longer if it then holds the `whole` of every item.
+    The context is up to STRETCHED times longer if it then holds every item.
     """
-    config = shape.values
-    wanted = law.context_for(text, n_embd=config.model.n_embd, seen=seen, optimizer=config.optim.name)
+    config, (longest, whole) = shape.values, job.contexts
+    wanted = law.context_for(job.text, n_embd=config.model.n_embd, seen=seen, optimizer=config.optim.name)
     context = max(SHORTEST_CONTEXT, min(wanted, longest))
     context = max(context, whole if whole <= STRETCHED * context else 0)
     settings = shape.choose("the text, and the width of the model", model={"block_size": context})
-    return with_batch(settings, text, seen=seen, processes=processes, most=most)
+    return with_batch(settings, job, seen=seen, most=most)
 
 
-def with_batch(settings: Settings, text: Text, *, seen: int, processes: int = 1, most: int = 0) -> Settings:
-    """With the batch for a run that sees this many characters; a multiple of the `processes`.
+def with_batch(settings: Settings, job: Job, *, seen: int, most: int = 0) -> Settings:
+    """With the batch for a run that sees this many characters; a multiple of the processes.
 
     `most` are the characters in a step, at most; 0 for those of a CPU.
     """
     config = settings.values
-    windows = round(
-        recipe_of(config, text, seen=seen, most=most).characters_per_step / config.model.block_size / config.train.accumulate
-    )
-    batch = multiple(windows, of=processes)
+    in_step = recipe_of(config, job.text, seen=seen, most=most).characters_per_step
+    windows = round(in_step / config.model.block_size / config.train.accumulate)
+    batch = multiple(windows, of=job.processes)
     return settings.choose(f"about {law.STEPS:,} steps or more", train={"batch_size": batch})
 
 

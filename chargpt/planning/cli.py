@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -16,18 +17,10 @@ from chargpt.terminal import NUMBER, Parser, number
 
 SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
-OPTIONS = (
-    *("config", "run", "resume", "minutes", "epochs", "start", "init_from", "vocab_from", "teachers"),
-    *("find_lr", "dry_run", "verbose", "open", "overwrite"),
-)
 SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option
 MAX_MINUTES = 5_256_000  # ten years
 MAX_EPOCHS = 1_000_000
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
-USAGE = (
-    "[TEXT ...] [--config FILE] {more}[--items [WHAT]] [--label NAMES] [--minutes M] [--epochs N] [--device D] "
-    "[--start NAME] [--init-from RUN] [--vocab-from RUN] [--teacher RUN] [section.key=value ...]"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +56,24 @@ def options_of(record: Mapping[str, Any]) -> TrainOptions:
 
 
 def settings_in(words: Iterable[str]) -> Tree:
-    """The settings that `section.key=value` words set, the later ones winning, each with its type. Raises UserError."""
-    tree: Tree = {}
+    """The settings that `section.key=value` words set, see `tree_of`. Raises UserError."""
+    pairs = []
     for word in words:
-        key, equals, value = word.partition("=")
-        section, dot, name = key.strip().partition(".")
-        if not (equals and dot and section and name):
+        key, _, value = word.partition("=")
+        is_separator = key.strip() == "data.separator"  # it may be spaces
+        pairs.append((key.strip(), FromCommandLine(value if is_separator else value.strip())))
+    return tree_of(pairs)
+
+
+def tree_of(pairs: Iterable[tuple[str, object]]) -> Tree:
+    """The values of these section.key, the later ones winning, each with its type. Raises UserError."""
+    tree: dict[str, dict[str, object]] = {}
+    for key, value in pairs:
+        section, _, name = key.partition(".")
+        if not (section and name):
             example = "write section.key=value, for example train.max_steps=500"
-            raise UserError(f"{word}: not a setting; ", elsewhere(key.strip()) or example)
-        is_separator = (section, name) == ("data", "separator")  # it may be spaces
-        tree.setdefault(section, {})[name] = FromCommandLine(value if is_separator else value.strip())
+            raise UserError(f"{key}={value}: not a setting; ", elsewhere(key) or example)
+        tree.setdefault(section, {})[name] = value
     return typed_values(tree, where=COMMAND_LINE)
 
 
@@ -89,98 +90,70 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
     """The options of train.py in `argv` (None: those of the process), or those that are given. Raises UserError."""
     if isinstance(argv, TrainOptions):
         return argv
-    parser = _parser(
-        command("train"),
-        "[--run NAME] [--overwrite] [--resume] [--open] [--dry-run] [--find-lr] [--verbose]",
-        "Train a character-level GPT on a text: yours, or without TEXT the language reference that comes with Python.",
-    )
-    add = parser.add_argument
-    add("--run", action=_Once, metavar="NAME", help="the run's name in checkpoints/, or a path (default: the name of the text)")
-    add(
-        "--overwrite",
-        action="store_true",
-        help="replace the run of this name as soon as the new one has a checkpoint, before its first step",
-    )
-    add("--resume", action="store_true", help="continue a run that stopped: the newest, or --run NAME")
-    add("--dry-run", action="store_true", help="print the settings and the expected loss, then end; makes no run")
-    add("--find-lr", action="store_true", help="train briefly at a range of learning rates and suggest one; makes no run")
-    add("--open", action="store_true", help="open the report of the run in a browser; it follows the training")
-    add("--verbose", action="store_true", help="print every choice before training; a run has them in details.txt")
+    description = "Train a character-level GPT on a text: yours, or without TEXT the language reference that comes with Python."
+    parser = _parser(command("train"), description)
+    name = "the run's name in checkpoints/, or a path (default: the name of the text)"
+    parser.add_argument("--run", action=_Once, metavar="NAME", help=name)
+    for option, what in {
+        "--overwrite": "replace the run of this name as soon as the new one has a checkpoint, before its first step",
+        "--resume": "continue a run that stopped: the newest, or --run NAME",
+        "--dry-run": "print the settings and the expected loss, then end; makes no run",
+        "--find-lr": "train briefly at a range of learning rates and suggest one; makes no run",
+        "--open": "open the report of the run in a browser; it follows the training",
+        "--verbose": "print every choice before training; a run has them in details.txt",
+    }.items():
+        parser.add_argument(option, action="store_true", help=what)
     return _parse(parser, argv)
 
 
 def parse_text_options(argv: Sequence[str]) -> TrainOptions:
     """The options of `python -m chargpt text`: those of train.py that are not about a run on disk. Raises UserError."""
-    parser = _parser(
-        command("text"),
-        "",
-        "Describe a text, and what to expect of a model. With --clean OUT, write it without page breaks and divided words.",
-    )
-    parser.set_defaults(run=None, resume=False, find_lr=False, dry_run=True, verbose=True, open=False, overwrite=False)
-    return _parse(parser, argv)
+    what = "Describe a text, and what to expect of a model. With --clean OUT, write it without page breaks and divided words."
+    return dataclasses.replace(_parse(_parser(command("text"), what), argv), dry_run=True, verbose=True)
 
 
-def _parser(program: str, more: str, description: str) -> Parser:
-    """A parser with the options that both commands have; `more` are further ones to show in its usage line."""
-    parser = Parser(prog=program, usage=f"{program} {USAGE.format(more=more + ' ' * bool(more))}", description=description)
+def _parser(program: str, description: str) -> Parser:
+    """A parser with the options that both commands have."""
+    usage = f"{program} [TEXT ...] [--minutes M] [option ...] [section.key=value ...]"
+    parser = Parser(prog=program, usage=usage, description=description)
     parser.takes_settings = True
-    add = parser.add_argument
-    add(
-        "words",
-        nargs="*",
-        metavar="TEXT",
-        help="a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
-        "python-source, shakespeare; and settings as section.key=value",
-    )
+    texts = "a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
+    texts += "python-source, shakespeare; and settings as section.key=value"
+    parser.add_argument("words", nargs="*", metavar="TEXT", help=texts)
+    once = functools.partial(parser.add_argument, action=_Once)
     preset = "settings as YAML, or the name of a preset (default: the program chooses for the text and the time)"
-    add("--config", action=_Once, metavar="FILE", help=preset)
-    add(
-        "--minutes",
-        action=_Once,
-        type=minutes,
-        metavar="M",
-        help="choose the model and its training for M minutes; units are accepted, such as 2h or 30s",
-    )
-    add("--epochs", action=_Once, type=number, metavar="N", help="train for N passes over the text (sets train.max_steps)")
-    add(
-        "--items",
-        action=_Once,
-        nargs="?",
-        const="line",
-        metavar="WHAT",
-        help="the text is a list of items, which are learned one by one: line (the default), paragraph, file, or the name of a "
-        "column or field (the same as data.items=WHAT)",
-    )
-    add(
-        "--label",
-        action=_Once,
-        metavar="NAMES",
-        help="with --items: the column or field that is the label of an item, or several, separated by commas; file or folder: "
-        "the name of its file or folder (the same as data.label=NAMES)",
-    )
-    add("--device", action=_Once, metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
-    teacher = "learn from the predictions of another run as well as from the text; may be given several times"
+    once("--config", metavar="FILE", help=preset)
+    time = "choose the model and its training for M minutes; units are accepted, such as 2h or 30s"
+    once("--minutes", type=minutes, metavar="M", help=time)
+    once("--epochs", type=number, metavar="N", help="train for N passes over the text (sets train.max_steps)")
+    items = "the text is a list of items, which are learned one by one: line (the default), paragraph, file, or the name of a "
+    items += "column or field (the same as data.items=WHAT)"
+    once("--items", nargs="?", const="line", metavar="WHAT", help=items)
+    label = "with --items: the column or field that is the label of an item, or several, separated by commas; file or folder: "
+    label += "the name of its file or folder (the same as data.label=NAMES)"
+    once("--label", metavar="NAMES", help=label)
+    once("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     start = f"begin with a model that comes with the program and knows a language; {command('starts')} lists them"
-    add("--start", action=_Once, metavar="NAME", help=start)
-    add("--init-from", action=_Once, metavar="RUN", help="begin with the weights of another run, matched by character")
-    add("--teacher", action="append", default=[], dest="teachers", metavar="RUN", help=teacher)
+    once("--start", metavar="NAME", help=start)
+    once("--init-from", metavar="RUN", help="begin with the weights of another run, matched by character")
+    teacher = "learn from the predictions of another run as well as from the text; may be given several times"
+    parser.add_argument("--teacher", action="append", default=[], dest="teachers", metavar="RUN", help=teacher)
     vocabulary = "use the vocabulary of another run; a character that it does not have is an error"
-    add("--vocab-from", action=_Once, metavar="RUN", help=vocabulary)
+    once("--vocab-from", metavar="RUN", help=vocabulary)
     return parser
 
 
 def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
-    argv = sys.argv[1:] if argv is None else argv
-    words = vars(parser.parse_intermixed_args(argv))
+    words = vars(parser.parse_intermixed_args(sys.argv[1:] if argv is None else argv))
     if is_setting(words["items"] or ""):  # --items train.seed=1
         words["words"].append(words["items"])
         words["items"] = "line"
-    given = {name: words[name] for name in OPTIONS}
-    texts, settings = texts_and_settings(words["words"])
+    texts, settings = texts_and_settings(words.pop("words"))
     if not texts and words["items"] is not None and os.path.exists(words["items"]):  # --items names.txt
         texts, words["items"] = [words["items"]], "line"
-    tree = with_same_settings(settings_in(settings), words)
-    options = TrainOptions(texts=texts, settings=typed_values(tree, where=COMMAND_LINE), **given)
+    same = {name: words.pop(name) for name in SAME_SETTINGS}
+    tree = typed_values(with_same_settings(settings_in(settings), same), where=COMMAND_LINE)
+    options = TrainOptions(texts=texts, settings=tree, **words)
     check_options(options)
     return options
 
@@ -199,15 +172,8 @@ def with_same_settings(tree: Tree, options: Mapping[str, object]) -> Tree:
 class _Once(argparse.Action):
     """An option that may be given once: of two values, none is dropped in silence."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        before = getattr(namespace, self.dest)
-        if before is not None:
+    def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> None:
+        if (before := getattr(namespace, self.dest)) is not None:
             raise UserError(f"{option_string}: given twice, {before} and {values}; give it once")
         setattr(namespace, self.dest, values)
 
@@ -256,31 +222,24 @@ def check_options(options: TrainOptions) -> None:
     if options.epochs is not None and (options.minutes is not None or options.gives("train.max_steps")):
         other = Option("train.max_steps" if options.minutes is None else "minutes")
         raise UserError(Option("epochs"), ": given together with ", other, ", which sets the length as well; leave one out")
-    if options.find_lr and options.epochs is not None:
-        raise UserError("--find-lr: sets the length of its short trainings; leave out --epochs")
-    if options.find_lr and options.gives("optim.learning_rate"):
-        raise UserError("--find-lr: tries learning rates itself; leave out optim.learning_rate")
-    if options.find_lr and (options.resume or options.minutes is not None):
-        raise UserError("--find-lr: makes short trainings from the start; leave out --resume and --minutes")
-    if options.dry_run and (options.resume or options.find_lr):
-        raise UserError("--dry-run: describes a new run; leave out --resume and --find-lr")
+    if options.find_lr:
+        others = {"epochs": options.epochs, "minutes": options.minutes, "resume": options.resume, "dry_run": options.dry_run}
+        others["optim.learning_rate"] = options.gives("optim.learning_rate")
+        if given := [Option(name) for name, value in others.items() if value]:
+            raise UserError("--find-lr: tries learning rates in short trainings; leave out ", given[0])
+        if os.environ.get("WORLD_SIZE") not in (None, "", "1"):
+            raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
+    if options.dry_run and options.resume:
+        raise UserError("--dry-run: describes a new run; leave out --resume")
     if options.start is not None and options.init_from is not None:
         raise UserError(Option("start", options.start), ": given together with ", Option("init_from"), "; leave one out")
     if options.gives("train.start"):
         raise UserError("train.start: set by ", Option("start"), " and ", Option("init_from"), "; use one of them")
+    if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
+        about = f": {options.texts[0]} is a run, not a "
+        raise UserError(Option("resume", True), about, Option("text"), "; write ", resuming(options.texts[0]))
     of_new = {name: getattr(options, name) for name in ("config", "start", "init_from", "vocab_from", "overwrite")}
     of_new["teacher"] = options.teachers
-    if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
-        raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
-    if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
-        name = options.texts[0]
-        about = (f": {name} is a run, not a ", Option("text"), "; write ")
-        raise UserError(Option("resume", True), *about, resuming(name))
-    if options.resume and any(value not in (None, [], False) for value in of_new.values()):
-        raise UserError(
-            Option("resume", True),
-            ": settings and weights come from the run; leave out ",
-            join(", ", map(Option, of_new)),
-            ", or start a new run with ",
-            Option("run", "NAME"),
-        )
+    if options.resume and (given := [Option(name) for name, value in of_new.items() if value]):
+        what, instead = ": settings and weights come from the run; leave out ", ", or start a new run with "
+        raise UserError(Option("resume", True), what, join(", ", given), instead, Option("run", "NAME"))

@@ -13,22 +13,16 @@ from chargpt.planning.time_model import (
     TimeModel,
 )
 
-# Seconds of steps after which the speed is known.
-SETTLED_SECONDS = 3.0
-# Steps are slow if they take more than this many times as long as the user was told.
-SLOW = 2.0
-# The length is fitted again if the speed has changed by this factor or more.
-CHANGED = 1.5
+SETTLED_SECONDS = 3.0  # seconds of steps after which the speed is known
+SLOW = 2.0  # steps are slow if they take more than this many times as long as the user was told
+CHANGED = 1.5  # the length is fitted again if the speed has changed by this factor or more
 # Windows of SETTLED_SECONDS for which steps are slower than expected before the run is made shorter, at least.
 SLOWER_WINDOWS = 2
-# The same as a share of the time that is left.
-SLOWER_SHARE = 0.1
-# Measurements that follow from a change of the speed, at most: each one saves a checkpoint.
-MAX_CHANGES = 4
+SLOWER_SHARE = 0.1  # the same as a share of the time that is left
+MAX_CHANGES = 4  # measurements that follow from a change of the speed, at most: each one saves a checkpoint
 # A run that is fitted to its time has this many evaluations, as long as they take at most EVALUATION_SHARE of it.
 MIN_EVALUATIONS = 5
-# Seconds of a processor's time that measure how busy the machine is.
-PROBE_SECONDS = 0.03
+PROBE_SECONDS = 0.03  # seconds of a processor's time that measure how busy the machine is
 
 
 class Clock:

@@ -19,47 +19,33 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from chargpt.training.optimizer_kinds import OPTIMIZERS, OptimizerKind
+from chargpt.training.optimizer_kinds import OPTIMIZERS
 
 # --- The models that are considered ---------------------------------------------------------------------------------------
 
-# Channels of an attention head.
-HEAD_SIZE = 32
+HEAD_SIZE = 32  # channels of an attention head
 # Layers and width, from small to large; each has about two to three times the parameters of the one before.
 SHAPES = ((2, 64), (3, 96), (4, 128), (5, 192), (6, 256), (6, 384), (8, 512), (12, 768))
-# Channels for each layer of larger ones, about, and the last of their layers.
-CHANNELS_A_LAYER, MOST_LAYERS = 64, 28
+CHANNELS_A_LAYER, MOST_LAYERS = 64, 28  # channels for each layer of larger ones, about, and the last of their layers
 
 # --- The law -------------------------------------------------------------------------------------------------------------
 
-# The share of the n-gram loss that no size and no time removes; fitted.
-FLOOR = 0.655
-# What a model of 100,000 useful parameters adds to FLOOR because it is small; fitted.
-SIZE = 0.14
-# The power with which this falls as the parameters grow; fitted.
-SIZE_POWER = 0.33
-# What a model of 100,000 parameters adds to FLOOR after a million useful characters; fitted.
-SEEN = 0.157
-# The power with which this falls as the characters grow; fitted.
-SEEN_POWER = 0.4
-# The power with which this grows with the parameters; fitted.
-GROWTH = 0.0416
+FLOOR = 0.655  # the share of the n-gram loss that no size and no time removes; fitted
+SIZE = 0.14  # what a model of 100,000 useful parameters adds to FLOOR because it is small; fitted
+SIZE_POWER = 0.33  # the power with which this falls as the parameters grow; fitted
+SEEN = 0.157  # what a model of 100,000 parameters adds to FLOOR after a million useful characters; fitted
+SEEN_POWER = 0.4  # the power with which this falls as the characters grow; fitted
+GROWTH = 0.0416  # the power with which this grows with the parameters; fitted
 # From a text below a million characters, a network learns more than n-grams do: the loss falls by this power; fitted.
 TEXT_POWER = 0.0432
-# Epochs after which a further one adds little: R* of Muennighoff et al.; fitted.
-REPEATS = 5.4
-# Useful parameters for each character of the text; fitted.
-MAX_USEFUL = 16.4
-# Share of the loss by which it may be off, mostly because texts differ.
-SPREAD = 0.12
-# Characters of a text up to which every optimizer learns as much from a character as Muon; fitted.
-SEES_ALL = 10_000
-# Characters of a text from which an optimizer learns as much from one as `OptimizerKind.sees` says; fitted.
-SEES_LEAST = 150_000
-# Characters of a text below which the loss is lower than the law says; fitted.
-SHORT_TEXT = 30_000
-# The power by which it is lower; fitted.
-SHORT_POWER = 0.05
+REPEATS = 5.4  # epochs after which a further one adds little: R* of Muennighoff et al.; fitted
+MAX_USEFUL = 16.4  # useful parameters for each character of the text; fitted
+SPREAD = 0.12  # share of the loss by which it may be off, mostly because texts differ
+# Characters of a text up to which every optimizer learns as much from a character as Muon, and from which it learns as much
+# from one as `OptimizerKind.sees` says; fitted.
+SEES_ALL, SEES_LEAST = 10_000, 150_000
+# Characters of a text below which the loss is lower than the law says, and the power by which it is; fitted.
+SHORT_TEXT, SHORT_POWER = 30_000, 0.05
 
 # --- Regularization ------------------------------------------------------------------------------------------------------
 
@@ -67,36 +53,28 @@ SHORT_POWER = 0.05
 WEIGHT_DECAY = ((10.0, 0.1), (150.0, 0.4), (1500.0, 1.0))
 # Dropout at these values of the same. A small model needs none for epochs in which a large one memorises the text.
 DROPOUT = ((2000.0, 0.0), (8000.0, 0.2), (130_000.0, 0.3))
-# Parameters in the blocks up to which `OptimizerKind.small_dropout` is the highest dropout.
-SMALL = 100_000
-# Occurrences of each character, on average, below which the embedding memorises the text as soon as it repeats.
-RARE = 1000
+SMALL = 100_000  # parameters in the blocks up to which `OptimizerKind.small_dropout` is the highest dropout
+RARE = 1000  # occurrences of each character, on average, below which the embedding memorises the text as soon as it repeats
 # Epochs between which this begins: it does not at the first, and does fully at the second.
 RARE_EPOCHS = (1.0, 1.5)
-# Weight decay of such a text then, at least.
-RARE_DECAY = 0.5
-# Distinct characters above which, if most are rare, the embedding has many parameters.
-LARGE_VOCABULARY = 1000
-# How many times the parameters then count for dropout, because this happens much sooner.
-EMBEDDING_MEMORISES = 100
+RARE_DECAY = 0.5  # weight decay of such a text then, at least
+# Distinct characters above which, if most are rare, the embedding has many parameters, and how many times the parameters then
+# count for dropout, because this happens much sooner.
+LARGE_VOCABULARY, EMBEDDING_MEMORISES = 1000, 100
 
 # --- Several models: the last one learns from those before it --------------------------------------------------------------
 
-# Epochs of one model from which two models in the same time reach a lower loss.
-TWO_MODELS_FROM = 16
-# The same if the validation split is a harder kind of text: what a run memorises is of less use there.
-TWO_MODELS_FROM_HARDER = 6
-# Epochs of each of two or more runs, at most.
-ENOUGH_EPOCHS = 30
+# Epochs of one model from which two models in the same time reach a lower loss; and the same if the validation split is a
+# harder kind of text: what a run memorises is of less use there.
+TWO_MODELS_FROM, TWO_MODELS_FROM_HARDER = 16, 6
+ENOUGH_EPOCHS = 30  # epochs of each of two or more runs, at most
 # A model that sees a text of up to so many characters so often ends with the mean of its weights over this last part of the
 # run. With a million characters and ten epochs, the mean is worse.
 AVERAGED_UP_TO, AVERAGED_FROM, AVERAGED = 100_000, 8, 0.3
-# How many runs teach the last one if there is time for so many. More gain little.
-SEVERAL_TEACHERS = 3
-# What several teachers bring a student to, as a share of what one does.
-SEVERAL_SHARE = 0.98
-# The student's characters, as a share of those that one run would see.
-STUDENT_SEES = 0.5
+# How many runs teach the last one if there is time for so many, since more gain little, and what they bring it to, as a share
+# of what one does.
+SEVERAL_TEACHERS, SEVERAL_SHARE = 3, 0.98
+STUDENT_SEES = 0.5  # the student's characters, as a share of those that one run would see
 # The highest weight decay of a student. It memorises the text late, and needs no dropout.
 STUDENT_DECAY = 0.5
 # Nats by which the loss on training text must be lower than on validation text for a second model, at the peak of the rate.
@@ -108,48 +86,31 @@ MEMORISES = DROPOUT[0][0]
 
 # --- Length, batch, rate and context -------------------------------------------------------------------------------------
 
-# Epochs after which more do not lower the loss.
-MAX_EPOCHS = 60
-# Steps of a run, about: fewer and larger ones learn less from the same characters, more and smaller ones take more time.
-STEPS = 1200
-# Steps of a run, however short its text.
-MIN_STEPS = 10
-# Characters in a step, at least: with fewer, the calls of a step take most of its time.
-LEAST_IN_STEP = 512
+MAX_EPOCHS = 60  # epochs after which more do not lower the loss
+# Steps of a run, about: fewer and larger ones learn less from the same characters, more and smaller ones take more time. A run
+# has MIN_STEPS, however short its text.
+STEPS, MIN_STEPS = 1200, 10
+LEAST_IN_STEP = 512  # characters in a step, at least: with fewer, the calls of a step take most of its time
 # Characters in a step, at most, on a CPU. A GPU gets more (`most_in_step`) while STEPS remain, at the same rate: a guess from
 # one model of 0.3M parameters with Muon and 8 million characters. 2,048 give 1.411 nats (Shakespeare) and 1.130 (Python), 8,192
 # in 976 steps 1.435 and 1.145, 16,384 in 488 steps 1.447 and 1.182; there, twice the rate gives 1.452 and 1.170. No large steps
 # were measured in a longer run, with another model, or on a third text.
 MOST_IN_STEP = 2048
-# A GPU gets twice as many characters in a step while that takes less than this many times as long.
-GROWS = 4 / 3
-# The same for a model of MEDIUM parameters or more.
-MOST_IN_STEP_MEDIUM = 4096
-# The characters in a step are a multiple of this.
-IN_STEP_MULTIPLE = 256
-# Parameters in the blocks of a model that is not small.
-MEDIUM = 5e6
-# Muon's momentum.
-MOMENTUM = 0.9
-# The same for a model of LARGE parameters or more.
-MOMENTUM_LARGE = 0.95
-# Parameters in the blocks of a large model.
-LARGE = 1e7
+GROWS = 4 / 3  # a GPU gets twice as many characters in a step while that takes less than this many times as long
+MOST_IN_STEP_MEDIUM, MEDIUM = 4096, 5e6  # the most for a model of this many parameters in the blocks
+IN_STEP_MULTIPLE = 256  # the characters in a step are a multiple of this
+# Muon's momentum, and that of a model of LARGE parameters in the blocks or more.
+MOMENTUM, MOMENTUM_LARGE, LARGE = 0.9, 0.95, 1e7
 # A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their timescale (Wang & Aitchison 2024,
 # arXiv 2405.13698). A run takes at most this many timescales at its highest rate.
 MAX_TIMESCALES = 10
 # The limit on the rate that follows is never below this, so it does not affect AdamW and large models, whose rates are lower.
 LOWEST_LIMIT = 4e-3
-# Characters of context of a narrow model.
-SHORT_CONTEXT = 128
-# Width above which the context is doubled.
-NARROW = 128
-# Nats (useful characters times their entropy): with this many or more, the context is doubled, too.
-MUCH_SEEN = 5e6
-# Factor of `Text.copying` below which it is doubled, too: such a text, a log for example, repeats what was said a line before.
-COPIES = 0.9
-# Training characters of such a text, at least.
-COPIES_FROM = 100_000
+SHORT_CONTEXT, NARROW = 128, 128  # characters of context of a model of up to this width; above, it is doubled
+MUCH_SEEN = 5e6  # nats (useful characters times their entropy): with this many or more, the context is doubled, too
+# Factor of `Text.copying` below which it is doubled, too, from this many training characters on: such a text, a log for
+# example, repeats what was said a line before.
+COPIES, COPIES_FROM = 0.9, 100_000
 
 
 class Text(NamedTuple):
@@ -183,18 +144,13 @@ def expected_loss(text: Text, *, parameters: int, seen: float, optimizer: str) -
     kind = OPTIMIZERS[optimizer]
     counted = min(parameters, kind.useful_parameters * text.characters)
     size = 1 / (1 / counted + 1 / (MAX_USEFUL * text.characters))
-    useful = max(effective_characters(text, seen), 1.0) * _seen_share(text, kind)
+    is_long = math.log(text.characters / SEES_ALL) / math.log(SEES_LEAST / SEES_ALL)
+    useful = max(effective_characters(text, seen), 1.0) * kind.sees ** min(1.0, max(0.0, is_long))
     learned = SEEN * (parameters / 1e5) ** GROWTH * (1e6 / useful) ** SEEN_POWER
     ratio = FLOOR + SIZE * (1e5 / size) ** SIZE_POWER + learned
     ngram = text.ngram_loss * text.copying
     short = min(1.0, text.characters / 1e6) ** TEXT_POWER * min(1.0, text.characters / SHORT_TEXT) ** SHORT_POWER
     return min(ngram * short * ratio, text.entropy)
-
-
-def _seen_share(text: Text, kind: OptimizerKind) -> float:
-    """How much of a character of Muon's a character teaches."""
-    share = math.log(text.characters / SEES_ALL) / math.log(SEES_LEAST / SEES_ALL)
-    return kind.sees ** min(1.0, max(0.0, share))
 
 
 def effective_characters(text: Text, seen: float) -> float:

@@ -8,6 +8,7 @@ import torch
 from chargpt.config import Config
 from chargpt.device import choose_device, choose_precision, memory_free
 from chargpt.errors import Option, UserError
+from chargpt.runs.model_shape import parameter_count
 from chargpt.training.runtime import may_be_in_c
 
 # Numbers that a step keeps for each layer and channel of a character. Measured: 22 to 27 with attention compiled from C, 25 to
@@ -15,8 +16,7 @@ from chargpt.training.runtime import may_be_in_c
 KEPT_PER_CHANNEL = 29
 # Numbers that a step keeps for each entry of the vocabulary and character: logits, probabilities and their gradients.
 KEPT_PER_LOGIT = 5
-# Bytes for each parameter: weights, gradient and two of the optimizer, in float32.
-BYTES_PER_PARAMETER = 16
+BYTES_PER_PARAMETER = 16  # bytes for each parameter: weights, gradient and two of the optimizer, in float32
 # With `optim.start_decay`, the weights with which the run began, and with `optim.average_fraction`, the mean of several steps.
 BYTES_OF_KEPT_WEIGHTS = 4
 # Gradients that steps compiled from C keep at most, in float32: one for each part of the batch. They pack each matrix twice.
@@ -38,11 +38,13 @@ def memory_needed(
     windows = config.train.batch_size // processes
     by_torch = windows * config.model.block_size * kept
     in_c = (4 * min(PARTS_OF_BATCH, windows) + 2 * precision.itemsize) * parameters
-    return _bytes_per_parameter(config) * parameters + max(by_torch, in_c if may_be_in_c(config) else 0)
+    return bytes_of_state(config, parameters) + max(by_torch, in_c if may_be_in_c(config) else 0)
 
 
-def _bytes_per_parameter(config: Config) -> int:
-    return BYTES_PER_PARAMETER + BYTES_OF_KEPT_WEIGHTS * (bool(config.optim.start_decay) + bool(config.optim.average_fraction))
+def bytes_of_state(config: Config, parameters: int) -> int:
+    """The bytes of weights, gradient and optimizer."""
+    kept = bool(config.optim.start_decay) + bool(config.optim.average_fraction)
+    return (BYTES_PER_PARAMETER + BYTES_OF_KEPT_WEIGHTS * kept) * parameters
 
 
 def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_machine: int = 1, has_begun: bool = False) -> None:
@@ -57,22 +59,17 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_mach
         return
     free //= on_machine
     precision = choose_precision(config.runtime.precision, device)
-    shape = config.model
-    parameters = shape.n_layer * 12 * shape.n_embd**2 + (vocab_size + shape.block_size) * shape.n_embd  # about
+    parameters = parameter_count(config.model, vocab_size)
     needed = memory_needed(config, parameters=parameters, vocab_size=vocab_size, precision=precision, processes=processes)
     if needed <= free:
         return
-    model = _bytes_per_parameter(config) * parameters
-    fits = int((free - model) / (needed - model) * config.train.batch_size) if model < free else 0
-    size = f"about {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
+    size = f"memory: about {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
     size += f" for each of {on_machine} processes" if on_machine > 1 else ""
     if has_begun:
-        what = f"memory: {size}; close other programs, or continue the run on another machine or "
-        raise NotEnoughMemory(what, Option("device"))
-    windows = f"{config.train.batch_size:,} windows of {config.model.block_size:,} characters given"
-    if fits >= 1:
-        batch = max(processes, fits // processes * processes)
-        raise NotEnoughMemory(f"train.batch_size: {windows}, {size}; use {batch:,} or less, and train.accumulate for more")
-    if model < free:
-        raise NotEnoughMemory(f"model.block_size: {windows}, {size}; use a lower model.block_size, n_layer or n_embd")
-    raise NotEnoughMemory(f"model.n_embd: {parameters:,} parameters, {size}; use a lower model.n_embd or model.n_layer")
+        raise NotEnoughMemory(f"{size}; close other programs, or continue the run on another machine or ", Option("device"))
+    state = bytes_of_state(config, parameters)
+    fits = int((free - state) / (needed - state) * config.train.batch_size) // processes * processes
+    if fits < processes:
+        raise NotEnoughMemory(f"{size}; use a smaller model, by model.n_embd, model.n_layer or model.block_size")
+    batch = Option("train.batch_size", fits)
+    raise NotEnoughMemory(f"{size}; use ", batch, " or less, and train.accumulate for more")

@@ -27,11 +27,10 @@ def load_settings(
     Returns the path of that file as well. `minutes` is the time limit. `model` replaces the file's model section, except a
     dropout; `model_from` names its origin. Raises UserError.
     """
-    device = apply(Config(), {"runtime": typed.get("runtime", {})}, where=COMMAND_LINE).runtime.device
-    path = _find_preset(name, choose_device(device).type, presets)
+    device = choose_device(str(typed.get("runtime", {}).get("device", "auto")))
+    path = _find_preset(name, device.type, presets)
     tree = {} if path is None else read_yaml(path)
-    is_preset = path is not None and path.parent == presets
-    source = Source.DEFAULT if name is None else Source.PRESET if is_preset else Source.USER
+    source = Source.DEFAULT if name is None or path is None else Source.PRESET if path.parent == presets else Source.USER
     shape: dict[str, object] = {}
     if model is not None:
         shape = {key: value for key, value in dataclasses.asdict(model).items() if key != "dropout"}
@@ -94,6 +93,5 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | No
             return path
     known = sorted(path.stem for path in presets.glob("*.yaml"))
     close = difflib.get_close_matches(name, known, n=1)
-    presets_too = f", or one of {', '.join(known)}" if known else "; presets are in the project's configs folder"
-    what_to_do = f"did you mean {close[0]}?" if close else f"give a YAML file{presets_too}"
+    what_to_do = f"did you mean {close[0]}?" if close else f"give a YAML file, or one of {', '.join(known)}"
     raise UserError(Option("config"), f": {name!r} is not a file; {what_to_do}")

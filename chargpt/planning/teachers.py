@@ -6,8 +6,7 @@ itself before its last one (train.teachers).
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.config import Config, Settings
@@ -16,47 +15,19 @@ from chargpt.files import discard
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import Checkpoint, best, load, publish_weights, stage_folder
-from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
-from chargpt.runs.load import find_checkpoint
+from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.models import restore_model
 from chargpt.terminal import Notice, shown
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.distillation import digest
 
 
-@dataclass(frozen=True, eq=False)
-class Teacher:
-    """A model that teaches, on the CPU."""
-
-    name: str  # what to call it in a message
-    model: GPT
-    state: SavedState
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint) -> "Teacher":
-        """The model of a checkpoint."""
-        return cls(shown(checkpoint.path), restore_model(checkpoint)[0], checkpoint.state)
+def models_of(teachers: Sequence[Checkpoint]) -> list[GPT]:
+    """The models, on the CPU, as a Trainer takes them."""
+    return [restore_model(teacher)[0] for teacher in teachers]
 
 
-def models_of(teachers: Sequence[Teacher]) -> list[GPT]:
-    """The models, as a Trainer takes them."""
-    return [teacher.model for teacher in teachers]
-
-
-def find_teachers(names: Sequence[str], checkpoints: Path) -> tuple[tuple[Teacher, ...], list[Notice]]:
-    """The best checkpoint of each run that the user names, and warnings. Raises UserError."""
-    found, notices = [], []
-    for name in names:
-        try:
-            checkpoint, warnings = find_checkpoint(name, checkpoints)
-        except UserError as error:
-            raise UserError(Option("teacher"), ": ", error) from None
-        notices += [Notice("warning", warning) for warning in warnings]
-        found.append(Teacher.of(checkpoint))
-    return tuple(found), notices
-
-
-def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: object = None) -> tuple[Teacher, ...]:
+def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: object = None) -> list[GPT]:
     """The teachers of a model of the run in the folder `run`, which trains with the settings `config`. Raises UserError.
 
     `digest_of_all` is what its saved environment has for "teachers", None for a model without any. Earlier versions kept the
@@ -65,43 +36,34 @@ def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: o
     copies = sorted(run.glob("teacher-[1-9]*"), key=lambda path: (len(path.name), path.name))
     if not copies and isinstance(digest_of_all, str) and re.fullmatch("[0-9a-f]{12}", digest_of_all):
         copies = sorted((run / f"teachers-{digest_of_all}").glob("[1-9]"))
-    if copies:
-        teachers = tuple(Teacher.of(load(copy, training=False)) for copy in copies)
-        if digest(models_of(teachers)) != digest_of_all:
-            raise UserError(
-                f"{shown(run)}: its teachers are not those with which it began; restore {copies[0].name} and all others"
-            )
-        return teachers
-    if stage > config.train.teachers > 0:
-        return tuple(Teacher.of(best(stage_folder(run, earlier))[0]) for earlier in range(1, stage))
-    if digest_of_all is not None:
-        raise UserError(f"{shown(run)}: its teachers are gone; restore teacher-1 and all others")
-    return ()
+    if not copies and stage > config.train.teachers > 0:
+        return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage)])
+    models = models_of([load(copy, training=False) for copy in copies])
+    if (digest(models) if models else None) != digest_of_all:
+        what = "its teachers are not those with which it began, or are gone; restore teacher-1 and all others"
+        raise UserError(f"{shown(run)}: {what}")
+    return models
 
 
-def check_teachers(teachers: Sequence[Teacher], tokenizer: Tokenizer, *, context: int) -> None:
+def check_teachers(teachers: Sequence[Checkpoint], tokenizer: Tokenizer, *, context: int) -> None:
     """Raise UserError for a teacher with another vocabulary than `tokenizer`, or that cannot read a `context` so long."""
     for teacher in teachers:
+        where, longest = f": {shown(teacher.path)}: ", teacher.state.config.model.block_size
         if teacher.state.tokenizer != tokenizer:
-            what = f": {teacher.name}: it has another vocabulary; use runs on the same text"
-            raise UserError(Option("teacher"), what)
-        longest = teacher.model.config.block_size
+            raise UserError(Option("teacher"), where, "it has another vocabulary; use runs on the same text")
         if longest < context:
-            longer = f": {teacher.name}: its context is {longest}, and that of the new model {context}; use "
-            raise UserError(Option("teacher"), longer, Option("model.block_size", longest))
+            what = f"its context is {longest}, and that of the new model {context}; use "
+            raise UserError(Option("teacher"), where, what, Option("model.block_size", longest))
 
 
-def warnings_about(teachers: Sequence[Teacher], fingerprint: str) -> Iterator[Notice]:
+def warnings_about(teachers: Sequence[Checkpoint], fingerprint: str) -> list[Notice]:
     """A warning for each teacher that was trained on another text than that of `fingerprint`."""
-    for teacher in teachers:
-        if teacher.state.fingerprint != fingerprint:
-            what = (
-                "a teacher trained on another text; if that text contains the validation split, the losses will look too good"
-            )
-            yield Notice("warning", f"{teacher.name}: {what}")
+    what = "a teacher trained on another text; if that text contains the validation split, the losses will look too good"
+    others = [shown(teacher.path) for teacher in teachers if teacher.state.fingerprint != fingerprint]
+    return [Notice("warning", f"{name}: {what}") for name in others]
 
 
-def keep_teachers(teachers: Sequence[Teacher], run: Path) -> None:
+def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
     """Copy the weights of `teachers` into the folder `run` of a new run, as teacher-1, teacher-2 and so on.
 
     The runs may be trained further, moved or removed meanwhile. Copies that a crash has left are replaced. Raises UserError.
@@ -114,7 +76,7 @@ def keep_teachers(teachers: Sequence[Teacher], run: Path) -> None:
             raise UserError(what, Option("run", "NAME")) from None
         discard(left)
     for number, teacher in enumerate(teachers, 1):
-        publish_weights(run / f"teacher-{number}", teacher.model.state_dict(), teacher.state)
+        publish_weights(run / f"teacher-{number}", teacher.weights, teacher.state)
 
 
 def taught(settings: Settings) -> Settings:
@@ -132,9 +94,9 @@ def student_settings(settings: Settings) -> Settings:
     return taught(patient.choose("it learns from other models", train={"patience": 0}))
 
 
-def another_seed(config: Config, *, models: int = 1) -> Config:
-    """`config` for the model that follows after so many `models`."""
-    seed = (config.train.seed + models) % 2**63
+def another_seed(config: Config) -> Config:
+    """`config` for the model that follows."""
+    seed = (config.train.seed + 1) % 2**63
     return dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
 
 

@@ -1,41 +1,42 @@
 """The one model of a training's time, and what is said of a training before its first step: its model, its time, its memory.
 
-The timing of candidates, or that of some steps, makes a `TimeModel`; the clock of a training corrects it (clock.py).
+Some steps that are timed make a `TimeModel`; the clock of a training corrects it (clock.py).
 """
 
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chargpt.config import Config
+import torch
+
+from chargpt.config import COMMAND_LINE, Config, apply
 from chargpt.graphs import WARM_UP
+from chargpt.model import GPT
 from chargpt.planning.memory import memory_needed
+from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.models import gpt_config
 from chargpt.terminal import Notice, clock, plural
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.optimizer_kinds import OPTIMIZERS
+from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.trainer import Trainer
 
 # Seconds that an idle machine needs before the first step and after the last one: imports, planning, the report.
 OVERHEAD_SECONDS = 5.0
-# Share of a run's time for them, at most.
-OVERHEAD_SHARE = 1 / 3
-# Share of the time that is for saves, and for steps that take longer than those that were timed.
-RESERVE = 0.08
-# Evaluations of a run, at most, after the one before the first step.
-MAX_EVALUATIONS = 10
-# Share of a run's time for them, at most.
-EVALUATION_SHARE = 0.1
-# An evaluation computes the loss alone, which is a third of the work for its gradient.
-EVALUATES_FASTER = 3.0
-# Characters in a step that is timed on a CPU, at most: more characters do not make it faster.
-MOST_TIMED = 2**15
-# The first steps are slower: they allocate memory, fill caches and compile.
-SETTLING_STEPS = 3
-# Steps, as train.max_steps allows.
-MAX_STEPS = 10**12
+OVERHEAD_SHARE = 1 / 3  # share of a run's time for them, at most
+RESERVE = 0.08  # share of the time that is for saves, and for steps that take longer than those that were timed
+MAX_EVALUATIONS = 10  # evaluations of a run, at most, after the one before the first step
+EVALUATION_SHARE = 0.1  # share of a run's time for them, at most
+EVALUATES_FASTER = 3.0  # an evaluation computes the loss alone, which is a third of the work for its gradient
+MOST_TIMED = 2**13  # characters in a step that is timed on a CPU, at most: more characters do not make it faster
+TIMED_TOGETHER = 10  # steps on a GPU that are timed together: the host waits for it after them
+STEADY_SECONDS = 0.15  # time steps for this many seconds, so that one undisturbed step is likely
+SETTLING_STEPS = 3  # the first steps are slower: they allocate memory, fill caches and compile
+MAX_STEPS = 10**12  # steps, as train.max_steps allows
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,52 @@ class TimeModel:
         return min(self.overhead, OVERHEAD_SHARE * seconds)
 
 
+# The speed of a training
+
+
+def training_speed(config: Config, corpus: Corpus, teachers: Sequence[GPT] = (), *, at_least: float = STEADY_SECONDS) -> float:
+    """Characters a second of training `config` here, from the fastest of a few steps of a model that is then discarded.
+
+    The steps are timed for `at_least` this many seconds; three are enough.
+    """
+    # Compiling takes longer than the choice may, and with a rate or a decay of the user perhaps no step can be taken.
+    gentle = {"learning_rate": 1e-6, "weight_decay": 0.0}
+    config = apply(config, {"runtime": {"compile": "off"}, "optim": gentle}, where=COMMAND_LINE)
+    runtime = choose_runtime(config)
+    if runtime.device.type == "cpu" and config.chars_per_step > MOST_TIMED:
+        windows = min(config.train.batch_size, max(1, MOST_TIMED // config.model.block_size))
+        micro = max(1, MOST_TIMED // (windows * config.model.block_size))
+        train = dataclasses.replace(config.train, batch_size=windows, accumulate=min(config.train.accumulate, micro))
+        config = dataclasses.replace(config, train=train)
+    seconds: list[float] = []
+    together, first = (TIMED_TOGETHER, WARM_UP + 1) if runtime.runs_ahead else (1, 1)
+    with runtime.applied():
+        with torch.device(runtime.device if runtime.runs_ahead else "cpu"):  # a GPU is faster at random weights, too
+            model = GPT(gpt_config(config.model), corpus.tokenizer.vocab_size)
+        trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers)
+        for _ in range(first):
+            trainer.step()  # allocates memory, and on a GPU records graphs
+        while sum(seconds) < at_least or (len(seconds) < 3 and sum(seconds) < 2 * STEADY_SECONDS):
+            started = time.perf_counter()
+            for _ in range(together):
+                trainer.advance()
+            trainer.report()
+            seconds.append(time.perf_counter() - started)
+        trainer.release()
+    return config.chars_per_step * together / min(seconds)
+
+
+def time_model_of(config: Config, corpus: Corpus, *, speed: float) -> TimeModel:
+    """The times of a training with so many characters a second."""
+    evaluated = len(validation_split(corpus.val, config.train.eval_chars))
+    return TimeModel(config.chars_per_step / speed, evaluated / EVALUATES_FASTER / speed)
+
+
+def measured(config: Config, corpus: Corpus, teachers: Sequence[GPT] = (), *, processes: int = 1) -> TimeModel:
+    """The times of a training by some steps, for what is said of it."""
+    return time_model_of(config, corpus, speed=processes * training_speed(config, corpus, teachers, at_least=0.0))
+
+
 # The length of a run
 
 
@@ -98,55 +145,41 @@ def at_least_measurable(config: Config, *, step: int, seconds: float | None) -> 
 
 
 def describe_training(
-    trainer: Trainer, corpus: Corpus, *, seconds: float | None, time_model: TimeModel | None = None, steps: int | None = None
+    config: Config,
+    corpus: Corpus,
+    runtime: Runtime,
+    progress: Progress,
+    *,
+    known: TimeModel | None,
+    seconds: float | None,
+    steps: int | None = None,
 ) -> list[Notice]:
     """The model, the machine and the length of a training that begins or continues, how long it takes and its memory.
 
-    `seconds` is its time limit, if it has one, and `steps` how many are expected to fit, if that is known. Without a
-    `time_model`, some steps are timed and discarded, unless the training is finished.
+    `known` are its times, None if it is finished, `seconds` its time limit, if it has one, and `steps` how many are expected to
+    fit, if that is known.
     """
-    config, runtime, characters = trainer.config, trainer.runtime, len(corpus.train)
-    notices = _setup(trainer, corpus, seconds=seconds)
-    if not trainer.is_finished:
-        known = time_model or timed(trainer, corpus)
-        done = trainer.progress.step
-        left, takes, is_limited = forecast(known, config, characters=characters, done=done, seconds=seconds, fitting=steps)
-        parameters, vocabulary = trainer.model.parameter_count(), corpus.tokenizer.vocab_size
-        memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=trainer.group.size)
-        count, epochs = plural(left, "step"), left * config.chars_per_step / characters
-        in_full = f"about {count} in {clock(takes)}" if is_limited else f"{clock(takes)} for {count} and their evaluations"
-        in_brief = f"{clock(takes)}, about {count}" if is_limited else f"{count}, {epochs:.1f} epochs, about {clock(takes)}"
+    model, optim, vocabulary = config.model, config.optim, corpus.tokenizer.vocab_size
+    parameters, characters = parameter_count(model, vocabulary), len(corpus.train)
+    shape = f"{plural(model.n_layer, 'layer')}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
+    how = f"{optim.name}, rate {optim.learning_rate:g}, {optim.schedule} schedule, dropout {model.dropout:g}"
+    notices = [
+        Notice("model", f"{parameters:,} parameters: {shape}; {OPTIMIZERS[optim.name].label}"),
+        Notice("steps", f"{config.chars_per_step:,} characters each; {how}", "detail"),
+    ]
+    if known is not None:
+        left, takes, is_limited = forecast(
+            known, config, characters=characters, done=progress.step, seconds=seconds, fitting=steps
+        )
+        memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
         size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
+        count, epochs = plural(left, "step"), left * config.chars_per_step / characters
+        length = f"{clock(takes)}, about {count}" if is_limited else f"{count}, {epochs:.1f} epochs, about {clock(takes)}"
         notices += [
-            Notice("estimate", f"{1000 * known.step:.1f} ms a step, {in_full}, {size}", "detail"),
-            Notice("training", f"{in_brief} on {runtime.describe()}", "summary"),
+            Notice("estimate", f"{1000 * known.step:.1f} ms a step, {size}", "detail"),
+            Notice("training", f"{length} on {runtime.describe()}"),
         ]
     return [*notices, *[Notice("slower", runtime.slower)] * bool(runtime.slower)]
-
-
-def _setup(trainer: Trainer, corpus: Corpus, *, seconds: float | None) -> list[Notice]:
-    """What is trained, on what, and how."""
-    config, model = trainer.config, trainer.config.model
-    notices = []
-    evaluated = len(validation_split(corpus.val, config.train.eval_chars)) - 1
-    if 0 < evaluated < len(corpus.val) - 1:
-        some = f"on the first {evaluated:,} characters of the validation split; train.eval_chars=0 uses all"
-        notices.append(Notice("evaluated", some, "detail"))
-    most = f", at most {config.train.max_epochs:g} epochs" if config.train.max_epochs else ""
-    length, epochs = f"as many steps as fit into {clock(seconds or 0)}{most}, each", ""
-    if seconds is None:
-        length = plural(config.train.max_steps, "step")
-        epochs = f", {config.train.max_steps * config.chars_per_step / len(corpus.train):.1f} epochs"
-    size = f"{trainer.model.parameter_count():,} parameters: {plural(model.n_layer, 'layer')}"
-    shape = f"width {model.n_embd}, context {model.block_size}, {model.positions} positions"
-    how = f"{config.optim.name}, rate {config.optim.learning_rate:g}, {config.optim.schedule} schedule"
-    notices += [
-        Notice("model", f"{size}, {plural(model.n_head, 'head')}, {shape}, dropout {model.dropout:g}", "detail"),
-        Notice("model", f"{size}, {shape}; {OPTIMIZERS[config.optim.name].label}", "summary"),
-        Notice("machine", trainer.runtime.describe(), "detail"),
-        Notice("training", f"{length} of {config.chars_per_step:,} characters{epochs}; {how}", "detail"),
-    ]
-    return notices
 
 
 def forecast(
@@ -164,46 +197,3 @@ def forecast(
         left, is_limited = max(1, min(fitting, longest)), fitting < longest - 1  # the last one may be a part of a step
     takes = known.duration(left, interval=config.steps_between_evaluations)
     return left, seconds if seconds is not None and is_limited else takes, is_limited
-
-
-def timed(trainer: Trainer, corpus: Corpus) -> TimeModel:
-    """The times of a training, from those of some steps."""
-    gradient, update = step_parts(trainer)
-    return TimeModel(gradient + update, evaluation_steps(corpus, trainer.config) * gradient / EVALUATES_FASTER)
-
-
-def step_parts(trainer: Trainer) -> tuple[float, float]:
-    """The seconds of the gradient of a step and of its update, from the fastest of a few that are computed and discarded.
-
-    This takes some seconds at most, and with compiling about a minute, which the first step then does not need. Of a large
-    batch on a CPU, MOST_TIMED characters are computed.
-    """
-    train = trainer.config.train
-    timed = windows = trainer.rows.stop - trainer.rows.start  # of this process
-    if trainer.runtime.device.type == "cpu" and not trainer.runtime.compile:
-        timed = max(1, min(windows, MOST_TIMED // trainer.config.model.block_size))
-    gradients: list[float] = []
-    updates: list[float] = []
-    if trainer.runtime.compile or trainer.runtime.runs_ahead:  # the first call compiles, the last one records graphs
-        for _ in range(WARM_UP + 1):
-            trainer.rehearse()
-    while _wants_another(gradients):
-        gradients.append(_seconds(lambda: trainer.rehearse(timed)))
-    while _wants_another(updates):
-        updates.append(_seconds(trainer.rehearse_update))
-    return min(gradients) * windows / timed * train.accumulate, min(updates)
-
-
-def evaluation_steps(corpus: Corpus, config: Config) -> float:
-    """How many steps have as many characters as an evaluation."""
-    return len(validation_split(corpus.val, config.train.eval_chars)) / config.chars_per_step
-
-
-def _wants_another(seconds: list[float]) -> bool:
-    return len(seconds) < 2 and sum(seconds) < 3 or len(seconds) < 4 and sum(seconds) < 0.3
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started

@@ -1,9 +1,9 @@
 """train.py in a process of its own, for `chargpt.train`: a notebook keeps its memory, its threads and its random state.
 
-What it tells its user goes to the parent: each record is a line of JSON after the control character RS, as in RFC 7464. What
-else comes, such as the last words of a package in C, has no RS. Standard input is a pipe to which nothing is written. When it
-closes, because the user interrupts the parent or because the parent is gone, the training stops as after Ctrl-C: it saves the
-run first.
+What it tells its user goes to the parent: each record, a method of `Screen` with what it is given, is a line of JSON after the
+control character RS, as in RFC 7464. What else comes, such as the last words of a package in C, has no RS. Standard input is a
+pipe to which nothing is written. When it closes, because the user interrupts the parent or because the parent is gone, the
+training stops as after Ctrl-C: it saves the run first.
 """
 
 import json
@@ -40,38 +40,38 @@ class ParentScreen(Screen):
 
     def lines(self, text: str) -> None:
         """Whole lines: a sample, or the state of the training."""
-        self._send(kind="lines", text=text)
+        self._send("lines", text)
 
     def notice(self, label: str, text: Words) -> None:
         """A notice in two columns."""
-        self._send(kind="notice", label=label, text=self.spelled(text))
+        self._send("notice", label, self.spelled(text))
 
     def log(self, text: Words) -> None:
         """A message."""
-        self._send(kind="log", text=self.spelled(text))
+        self._send("log", self.spelled(text))
 
     def error(self, text: Words) -> None:
         """Why the training ends."""
-        self._send(kind="error", text=self.spelled(text))
+        self._send("error", self.spelled(text))
 
     def progress(self, step: int, total: int, numbers: str) -> None:
         """The state of the progress bar."""
         now, (before, *shown) = time.monotonic(), self._drawn
         if now - before >= SECONDS or shown != [total, numbers] or step == total:
             self._drawn = (now, total, numbers)
-            self._send(kind="progress", step=step, total=total, numbers=numbers)
+            self._send("progress", step, total, numbers)
 
     def end_progress(self) -> None:
         """The bar stays as it is."""
         if self._width:
-            self._send(kind="end_progress")
+            self._send("end_progress")
 
     def saved(self, run: Path) -> None:
         """The folder of the run to return."""
-        self._send(kind="saved", run=str(run.absolute()))
+        self._send("saved", str(run.absolute()))
 
-    def _send(self, **record: str | int) -> None:
-        print(RECORD + json.dumps(record), flush=True)
+    def _send(self, method: str, *given: str | int) -> None:
+        print(RECORD + json.dumps([method, *given]), flush=True)
 
 
 def run(bar_width: str, options: str) -> None:

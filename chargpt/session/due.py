@@ -1,6 +1,6 @@
 """What is due between two steps of a run."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 
@@ -13,41 +13,11 @@ from chargpt.training.parallel import Group
 
 @dataclass(frozen=True)
 class Due:
-    """What is due at a moment between two steps. Each row of a table is enough, and the last row of it forbids.
-
-    decide_on_teachers
-                the model has learned much, and the rate is about to fall
-              never: the settings have one model, or it is decided
-
-    evaluate    nothing has been evaluated yet
-                the last evaluation is as many steps ago as the settings say
-                the run is finished
-              never: this step has been evaluated
-
-    save        the evaluation of this step is the best one so far
-                this step was saved, and a setting or an evaluation has changed since
-                this step was evaluated, and --minutes has set their number
-                a setting has changed since the last save
-                the step is a multiple of checkpoint.interval
-                the run is finished
-                a signal came
-              never: the newest checkpoint has this progress and these settings
-
-    record      the step is a multiple of train.log_interval
-              never: nothing was computed since the last record
-
-    sample      the step is 1, 2 or 5 times a power of ten
-              never: an evaluation after step 0 has written one, or will write it now
-
-    measure_speed
-                the first steps are done: they are slower
-                with --minutes: half of the steps that were left at the last measurement are done
-                with --minutes: the speed has changed by a factor
-              never: (no row)
-    """
+    """What is due at a moment between two steps. Of each property, what forbids comes first; then one of its rows is enough."""
 
     progress: Progress
     config: Config
+    _: KW_ONLY
     saved: SavedState | None  # the newest checkpoint, None if there is none
     is_stopping: bool  # a signal came
     clock: Clock
@@ -55,7 +25,7 @@ class Due:
 
     @property
     def decide_on_teachers(self) -> bool:
-        """Whether to decide now if other models follow."""
+        """Whether to decide now if other models follow: much is learned, and the rate is about to fall."""
         return is_undecided(self.config) and self.progress.step >= decision_step(self.config)
 
     @property
@@ -65,35 +35,35 @@ class Due:
         if evaluated == step:
             return False
         return (
-            self.progress.is_finished(self.config.train)
-            or evaluated is None
+            evaluated is None
             or step - evaluated >= self.config.steps_between_evaluations
+            or self.progress.is_finished(self.config.train)
         )
 
     @property
     def save(self) -> bool:
         """Whether to save now. Ask after the evaluation that is due at this step."""
-        progress, step, saved = self.progress, self.progress.step, self.saved
-        if saved is not None and (saved.progress, saved.config) == (progress, self.config):
+        progress, step, saved, config = self.progress, self.progress.step, self.saved, self.config
+        if saved is not None and (saved.progress, saved.config) == (progress, config):
             return False
         return (
-            progress.best_step == step
-            or (saved is not None and saved.progress.step == step)
-            or (progress.evaluated == step and self.config.train.min_evaluations > 0)
-            or (saved is not None and saved.config != self.config)
-            or step % self.config.checkpoint.interval == 0
-            or progress.is_finished(self.config.train)
+            progress.best_step == step  # the evaluation of this step is the best one so far
+            or (saved is not None and saved.progress.step == step)  # since then, a setting or an evaluation has changed
+            or (progress.evaluated == step and config.train.min_evaluations > 0)  # --minutes has set their number
+            or (saved is not None and saved.config != config)
+            or step % config.checkpoint.interval == 0
+            or progress.is_finished(config.train)
             or self.is_stopping
         )
 
     @property
     def record(self) -> bool:
-        """Whether to record the training loss now."""
+        """Whether to record the training loss now: something was computed since the last record."""
         return self.progress.step % self.config.train.log_interval == 0 and self.progress.loss_count > 0
 
     @property
     def sample(self) -> bool:
-        """Whether to write a sample now, before the evaluations that write one."""
+        """Whether to write a sample now, before the evaluations that write one: after steps 1, 2, 5, 10, 20, 50 and so on."""
         is_early = not self.progress.evaluated and str(self.progress.step).rstrip("0") in ("1", "2", "5")
         return is_early and self.config.train.sample_length > 0 and not self.evaluate
 

@@ -4,7 +4,6 @@ The journal never affects the training. Each number is recorded by `Metrics`, an
 """
 
 import contextlib
-import math
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -16,7 +15,6 @@ from chargpt.runs.run import Run
 from chargpt.session.metrics import Metrics
 from chargpt.session.progress_bar import ProgressBar
 from chargpt.terminal import LABEL, Notice, notice, one_line, screen
-from chargpt.training.trainer import Step
 
 # The validation loss of the best checkpoint so far. TensorBoard's HParams shows the last value of the first five metrics in
 # the order of their names: this name comes first.
@@ -24,6 +22,8 @@ BEST = "best/val_loss"
 # Settings that it shows of every run, beside those that the user gave. Those that differ come first, then all by their names,
 # in five columns; the losses follow. So with few settings, a window of 1,280 pixels shows the first loss.
 COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
+# What decides what a run learns, and stays as it is: --minutes and a resumed run change the number of steps.
+DECIDES = ("model.", "optim.", "train.batch_size", "train.accumulate", "train.seed")
 
 
 class Journal:
@@ -78,7 +78,7 @@ class Journal:
         finally:
             self._bar.close()
             self._metrics.close()
-            self._bar = None
+            self._bar = self._metrics = None
 
     def advance_bar(self) -> None:
         """Move the progress bar by a step."""
@@ -90,45 +90,14 @@ class Journal:
         if self._bar is not None:
             self._bar.set_total(total)
 
-    def record_training(self, step: int, loss: float, last: Step, *, chars_per_second: float) -> None:
-        """Record the mean training loss since the last record, and how the last step went. A speed of 0 is not known."""
-        values = {"train/loss": loss, "lr": last.rate, "grad_norm": last.grad_norm}
-        if chars_per_second:
-            values["chars_per_second"] = chars_per_second
-        self._record(step, values, shown=values)
-
-    def record_evaluation(
-        self,
-        step: int,
-        loss: float | None,
-        *,
-        sample: str,
-        best: float | None = None,
-        extra_metrics: Mapping[str, float | np.ndarray] | None = None,
-    ) -> None:
-        """Record a validation loss in nats per character, the `best` one so far, a sample unless it is empty, and more.
-
-        The loss is None for a run without a validation split.
-        """
-        values = {} if loss is None else {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
-        best_loss = {} if best is None else {BEST: best}
-        self._record(
-            step, {**values, **best_loss, **(extra_metrics or {}), **({"sample": sample} if sample else {})}, shown=values
-        )
-
-    def record_sample(self, step: int, sample: str) -> None:
-        """Record a sample that no evaluation has made, and show it with its step."""
-        if self._metrics is not None:
-            self._metrics.log(step, {"sample": sample})
-            screen().sample(sample, label=f"{step}")
-
-    def _record(self, step: int, values: Mapping[str, float | str | np.ndarray], *, shown: Mapping[str, float]) -> None:
-        if self._bar is not None:
-            self._bar.show(step, shown)
-            if isinstance(sample := values.get("sample"), str):
-                screen().sample(sample)
-        if self._metrics is not None:
-            self._metrics.log(step, values)
+    def record(self, step: int, values: Mapping[str, float | str | np.ndarray]) -> None:
+        """Record `values` at `step`, see `Metrics.log`; show the losses, the speed and the beginning of the sample."""
+        if self._metrics is None or self._bar is None:
+            return
+        has_line = self._bar.show(step, {name: value for name, value in values.items() if isinstance(value, float)})
+        if isinstance(sample := values.get("sample"), str):
+            screen().sample(sample, label="" if has_line else f"{step}")
+        self._metrics.log(step, values)
 
     def flush(self) -> None:
         """Put everything recorded so far on disk."""
@@ -137,13 +106,9 @@ class Journal:
 
 
 def compared_settings(settings: Settings) -> dict[str, float | str]:
-    """The settings by which TensorBoard compares runs: those that the user gave, and COMPARED.
-
-    Only those that decide what a run learns and that stay as they are: the number of steps is not among them, since --minutes
-    decides it later, and a resumed run may change it.
-    """
+    """The settings by which TensorBoard compares runs: COMPARED, and of those that decide what is learned the user's."""
     tree = to_dict(settings.values)
-    tree["train"] = {name: tree["train"][name] for name in ("batch_size", "accumulate", "seed")}
-    values = {f"{section}.{name}": value for section in ("model", "optim", "train") for name, value in tree[section].items()}
-    chosen = {name for name in values if settings.sources.get(name) is Source.USER or name in COMPARED}
-    return {name: value if isinstance(value, (int, float)) else str(value) for name, value in values.items() if name in chosen}
+    values = {f"{section}.{name}": value for section, keys in tree.items() for name, value in keys.items()}
+    given = [name for name in values if name.startswith(DECIDES) and settings.sources.get(name) is Source.USER]
+    chosen = {name: values[name] for name in [*COMPARED, *given]}
+    return {name: value if isinstance(value, (int, float)) else str(value) for name, value in chosen.items()}

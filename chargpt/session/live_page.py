@@ -8,10 +8,8 @@ from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.run import Run
 from chargpt.text.corpus import Corpus
 
-# Seconds that the first page is expected to take.
-FIRST = 0.1
-# The time between two pages, as a multiple of what one takes.
-APART = 100
+FIRST = 0.1  # seconds that the first page is expected to take
+APART = 100  # the time between two pages, as a multiple of what one takes
 
 
 class LivePage:

@@ -7,28 +7,26 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import Config, Settings
+from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Plan
 from chargpt.planning.teachers import (
-    Teacher,
     another_seed,
-    check_teachers,
     keep_teachers,
     models_of,
     seconds_of_stage,
     student_settings,
     teachers_of_stage,
 )
-from chargpt.planning.time_model import TimeModel, at_least_measurable
+from chargpt.planning.time_model import TimeModel, at_least_measurable, measured
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.runs.models import blank_model
 from chargpt.runs.run import Run, new_run
-from chargpt.terminal import Notice, shown
+from chargpt.terminal import Notice, plural, shown
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.initialisation import initial_model
 from chargpt.training.parallel import Group
@@ -52,7 +50,7 @@ class Opening:
     seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
     is_extended: bool = False  # by --minutes, with --resume
     steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
-    time_model: TimeModel | None = None
+    time_model: TimeModel | None  # by some steps that were timed; None if no step is left
     notices: tuple[Notice, ...] = ()  # before the session begins
     choices: tuple[Notice, ...] = ()  # after the model and the time are described
 
@@ -64,66 +62,63 @@ class Opening:
 def open_plan(plan: Plan, options: TrainOptions, *, checkpoints: Path, group: Group) -> Opening:
     """The first model of a new run; its folder is made here. Raises UserError."""
     config, corpus = plan.config, plan.corpus
-    if group.size > 1:
-        vocab_size = corpus.tokenizer.vocab_size
-        check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size)
-    worth_compiling = plan.worth_compiling
-    runtime = choose_runtime(config, worth_compiling=worth_compiling, group=group)
+    vocab_size = corpus.tokenizer.vocab_size
+    check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size)
+    runtime = choose_runtime(config, worth_compiling=plan.worth_compiling, group=group)
+    shares = f"each computes {plural(config.train.batch_size // group.size, 'window')} of a batch"
+    on = f"{group.size} on {plural(group.size // group.local_size, 'machine')}; {shares}"
+    processes = [Notice("processes", on)] if group.size > 1 else []
     run = new_run(plan.folder, checkpoints, overwrite=options.overwrite)
     keep_teachers(plan.teachers, run.folder)
     return Opening(
-        state=new_state(plan.settings, corpus),
+        state=SavedState(
+            settings=plan.settings,
+            tokenizer=corpus.tokenizer,
+            texts=corpus.texts,
+            fingerprint=corpus.fingerprint,
+            progress=Progress(),
+            environment={},
+        ),
         corpus=corpus,
         model=plan.model,
         teachers=models_of(plan.teachers),
         run=run,
-        worth_compiling=worth_compiling,
+        worth_compiling=plan.worth_compiling,
         runtime=runtime,
         seconds=plan.seconds,
         steps=plan.steps,
         time_model=plan.time_model,
         notices=plan.notices,
-        choices=plan.choices,
-    )
-
-
-def new_state(settings: Settings, corpus: Corpus, *, stage: int = 1, first_step: int = 0) -> SavedState:
-    """The state of a model that has not taken a step."""
-    return SavedState(
-        settings=settings,
-        tokenizer=corpus.tokenizer,
-        texts=corpus.texts,
-        fingerprint=corpus.fingerprint,
-        progress=Progress(first_step=first_step),
-        environment={},
-        stage=stage,
+        choices=(*plan.choices, *processes),
     )
 
 
 def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Runtime) -> Opening:
     """The model that follows the one whose training ended in the state `before`. Raises UserError."""
     stage, config = before.stage + 1, another_seed(before.config)
-    settings, teachers = dataclasses.replace(before.settings, values=config), tuple[Teacher, ...]()
+    settings, seconds, models = (
+        dataclasses.replace(before.settings, values=config),
+        seconds_of_stage(config, stage),
+        list[GPT](),
+    )
     if stage > config.train.teachers:
-        settings = student_settings(settings)
-        teachers = teachers_of_stage(run.folder, stage, config)
-        check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
-    seconds = seconds_of_stage(config, stage)
-    config = settings.values
-    config = config if seconds is None else at_least_measurable(config, step=0, seconds=seconds)
+        settings, models = student_settings(settings), teachers_of_stage(run.folder, stage, config)
+    config = at_least_measurable(settings.values, step=0, seconds=seconds)
+    time_model = measured(config, corpus, models, processes=runtime.processes)
     run.begin_stage(stage)
     torch.manual_seed(config.train.seed)
-    first_step = before.progress.first_step + before.progress.step
+    settings = dataclasses.replace(settings, values=config)
+    progress = Progress(first_step=before.progress.first_step + before.progress.step)
     return Opening(
-        state=new_state(dataclasses.replace(settings, values=config), corpus, stage=stage, first_step=first_step),
+        state=dataclasses.replace(before, settings=settings, progress=progress, seconds_left=None, stage=stage),
         corpus=corpus,
         model=initial_model(config.model, corpus.tokenizer.vocab_size),
-        teachers=models_of(teachers),
+        teachers=models,
         run=run,
         worth_compiling=runtime.compile,
         runtime=runtime,
         seconds=seconds,
-        notices=tuple(notice for notice in corpus.describe() if notice.kind == "detail"),  # the rest was told
+        time_model=time_model,
     )
 
 

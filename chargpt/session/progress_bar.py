@@ -35,40 +35,37 @@ class ProgressBar:
         self._total = total
         self._draw()
 
-    def show(self, step: int, values: Mapping[str, float]) -> None:
-        """Show numbers that were just logged: beside the bar, or as a line for an evaluation or when one is due.
+    def show(self, step: int, values: Mapping[str, float]) -> bool:
+        """Show numbers that were just logged: beside the bar, and as a line for an evaluation or when one is due.
 
         A line holds a loss only if it is new. Beside the bar, an older validation loss has the step that it belongs to, or is
-        left out where that does not fit.
+        left out where that does not fit. Returns whether there is a line.
         """
         self._numbers.update(values)
-        train = [f"train {self._numbers['train/loss']:.3f}"] if "train/loss" in self._numbers else []
+        numbers, width = self._numbers, self._screen.bar_width
+        train = [f"train {numbers['train/loss']:.3f}"] if "train/loss" in numbers else []
         self._is_new = self._is_new or "train/loss" in values
         words = list(train) if self._is_new else []
         if "val/loss" in values:
             self._evaluated = step
             words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
-        self._beside = ", ".join([*self._name, *train, *self._last_evaluation(step)])
+        beside = [*self._name, *train]
+        if "val/loss" in numbers and (width >= 60 or self._evaluated == step):
+            beside.append(f"val {numbers['val/loss']:.3f}{f' (step {self._evaluated:,})' if width >= 60 else ''}")
+        self._beside = ", ".join(beside)
         self._draw()
         now = time.perf_counter()
-        is_due = (
-            not self._screen.bar_width and now - self._last_line >= PLAIN_SECONDS and step < self._total
-        )  # at the end comes a loss
-        if "val/loss" not in values and not is_due:
-            return
+        is_due = "train/loss" in values and not width and now - self._last_line >= PLAIN_SECONDS and step < self._total
+        if "val/loss" not in values and not is_due:  # at the end comes a loss
+            return False
         self._last_line, self._is_new = now, False
-        if "chars_per_second" in self._numbers:
-            words.append(f"{self._numbers['chars_per_second']:,.0f} chars/s")
+        if "chars_per_second" in numbers:
+            words.append(f"{numbers['chars_per_second']:,.0f} chars/s")
         if step > self._first:
             left = (now - self._started) / (step - self._first) * (self._total - step)
             words.append(f"{clock(left)} left")
         self._screen.lines(wrapped(", ".join([*self._name, f"step {step:,}/{self._total:,}: "]) + ", ".join(words)))
-
-    def _last_evaluation(self, step: int) -> list[str]:
-        is_wide = self._screen.bar_width >= 60
-        if "val/loss" not in self._numbers or not (is_wide or self._evaluated == step):
-            return []
-        return [f"val {self._numbers['val/loss']:.3f}{f' (step {self._evaluated:,})' if is_wide else ''}"]
+        return True
 
     def close(self) -> None:
         """Leave the bar as it is."""

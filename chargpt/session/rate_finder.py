@@ -11,29 +11,24 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 from torch.utils.tensorboard import summary
 
 from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
-from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.plan import make_plan
+from chargpt.planning.plan import Plan, make_plan
 from chargpt.planning.teachers import models_of
 from chargpt.runs.run import folder_of
 from chargpt.session.metrics import EventFile, event_file_name
 from chargpt.terminal import notice, shown
-from chargpt.text.items import ItemMarks
-from chargpt.training.runtime import Runtime, choose_runtime
+from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import NotFinite, Trainer
 
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
 MIN_RATE, FACTOR, MAX_RATES = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2
 HOPELESS = 0.3  # nats above the best: higher rates will not be better
 STOPPING = "\nstopping\nCtrl-C again stops at once\n"
-
-Curve = list[tuple[float, float]]  # rate and loss, rates ascending
 
 
 def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
@@ -43,83 +38,61 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     project. Raises UserError.
     """
     plan = make_plan(options, root=root)
-    for label, text, kind in (*plan.notices, *plan.choices):
+    for label, text, kind in plan.notices:
         if kind != "summary":
             notice(label, text)
-    model, corpus, config = plan.model, plan.corpus, short_config(plan.config)
-    run = folder_of(corpus.name if options.run is None else options.run, root / "checkpoints")
+    run = folder_of(plan.corpus.name if options.run is None else options.run, root / "checkpoints")
     folder = run.with_name(f"{run.name}-find-lr")
-    runtime, teachers = choose_runtime(config), models_of(plan.teachers)
-    with runtime.applied(), Interrupt(STOPPING) as interrupt:
+    with choose_runtime(plan.config).applied(), Interrupt(STOPPING) as interrupt:
         notice("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
-        curve: Curve = []
+        found: dict[float, float] = {}
         losses: dict[float, list[float]] = {}
-        for rate, loss, losses[rate] in try_rates(
-            model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers, interrupt=interrupt
-        ):
-            curve.append((rate, loss))
+        for rate, loss, losses[rate] in try_rates(plan, steps=STEPS, interrupt=interrupt):
+            found[rate] = loss
             notice("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
-        if all(loss == math.inf for _, loss in curve):
+        best = min(found, key=found.__getitem__, default=math.inf)
+        if found.get(best, math.inf) == math.inf:
             if interrupt.came_here:
                 return interrupt.exit_code
             raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
-        notice("suggested", f"optim.learning_rate={suggestion(curve):.1e}")
+        notice("suggested", f"optim.learning_rate={best:.4f}")
         record(losses, folder)
         notice("curves", f"python -m tensorboard.main --logdir {shown(folder)}")
     return interrupt.exit_code
 
 
-def short_config(config: Config, *, steps: int = STEPS) -> Config:
+def short_config(config: Config, *, steps: int, rate: float) -> Config:
     """`config` for one of the short trainings, its warm-up and schedule included."""
     optim = dataclasses.replace(
         config.optim,
+        learning_rate=rate,
         warmup_steps=min(config.optim.warmup_steps, steps // 10),
         start_decay=config.optim.start_decay * config.train.max_steps / steps,
     )
     return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps), optim=optim)
 
 
-def try_rates(
-    model: GPT,
-    ids: np.ndarray,
-    config: Config,
-    *,
-    runtime: Runtime,
-    interrupt: Interrupt,
-    marks: ItemMarks | None = None,
-    teachers: Sequence[GPT] = (),
-) -> Iterator[tuple[float, float, list[float]]]:
+def try_rates(plan: Plan, *, steps: int, interrupt: Interrupt) -> Iterator[tuple[float, float, list[float]]]:
     """Yield each rate, the loss it leads to, and those of its steps, until a rate is clearly too high or a signal comes.
 
-    The loss is the mean of the last steps, infinite for a training that diverges, which has fewer steps. `config` is that of
-    one short training, see `short_config`; its learning rate is replaced. `model` is not changed.
+    The loss is the mean of the last steps, infinite for a training that diverges, which has fewer steps. The model of the plan
+    is not changed.
     """
-    best = math.inf
+    best, corpus, runtime, teachers = math.inf, plan.corpus, choose_runtime(plan.config), models_of(plan.teachers)
     for rate in (MIN_RATE * FACTOR**i for i in range(MAX_RATES)):
-        at_rate = dataclasses.replace(config, optim=dataclasses.replace(config.optim, learning_rate=rate))
-        trainer = Trainer(copy.deepcopy(model), ids, at_rate, runtime=runtime, marks=marks, teachers=teachers)
+        config, model = short_config(plan.config, steps=steps, rate=rate), copy.deepcopy(plan.model)
+        trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers)
         losses: list[float] = []
         with contextlib.suppress(NotFinite):
             while not trainer.is_finished and not interrupt.came_here:
                 losses.append(trainer.step().loss)
         if interrupt.came_here:
             return
-        loss = sum(losses[-LAST_STEPS:]) / LAST_STEPS if len(losses) == config.train.max_steps else math.inf
+        loss = sum(losses[-LAST_STEPS:]) / LAST_STEPS if len(losses) == steps else math.inf
         yield rate, loss, losses
         best = min(best, loss)
         if loss > best + HOPELESS:
             return
-
-
-def suggestion(curve: Curve) -> float:
-    """The rate with the lowest loss: the minimum of a parabola through the best rate tried and its neighbours."""
-    losses = [loss for _, loss in curve]
-    i = losses.index(min(losses))
-    if not 0 < i < len(curve) - 1 or math.isinf(losses[i + 1]) or math.isinf(losses[i - 1]):
-        return curve[i][0]
-    left, middle, right = losses[i - 1 : i + 2]
-    bend = left - 2 * middle + right
-    return curve[i][0] * FACTOR ** (0.5 * (left - right) / bend if bend > 0 else 0.0)
 
 
 def record(losses: Mapping[float, Sequence[float]], folder: Path) -> None:

@@ -5,15 +5,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.config import COMMAND_LINE, DataConfig, Settings, Source, Tree, apply, difference
+from chargpt.config import COMMAND_LINE, Settings, Source, Tree, apply, difference
 from chargpt.errors import Command, Message, Option, UserError
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
-from chargpt.planning.plan import ignored
-from chargpt.planning.teachers import check_teachers, models_of, teachers_of_stage, warnings_about
-from chargpt.planning.time_model import at_least_measurable, longest_run, steps_in
+from chargpt.planning.teachers import teachers_of_stage
+from chargpt.planning.time_model import at_least_measurable, longest_run, measured, steps_in
 from chargpt.runs.checkpoint import Checkpoint, run_of
-from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
+from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.models import blank_model
 from chargpt.runs.run import Run, folder_of
@@ -27,8 +26,7 @@ from chargpt.training.runtime import choose_runtime
 
 # Where a resumed run reads and writes its text; the text itself stays.
 PLACES = ("cache", "val_text")  # of section data
-# Why standard input and pipes are not read.
-ONCE = "it cannot be read again"
+ONCE = "it cannot be read again"  # why standard input and pipes are not read
 # A resumed run may not change these: they decide the model, or which text a step reads.
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.start", "optim.name")
 # Settings that such a run can change, but not to 0 or from it: the optimizer's state has weights for them.
@@ -50,36 +48,37 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
         what = f"{shown(run.folder)}: the first of several runs of an earlier version; it can write text, but not continue; "
         raise UserError(what, "to train, start again with ", Option("run", "NAME"))
     corpus, changes = _corpus_of(checkpoint, options, root=root)
-    notices += changes
+    notices, characters = notices + changes, len(corpus.train)
     if options.epochs is not None:
-        max_steps = steps_in(options.epochs, saved.config, characters=len(corpus.train))
-        train = {**options.settings.get("train", {}), "max_steps": max_steps}
+        train = {
+            **options.settings.get("train", {}),
+            "max_steps": steps_in(options.epochs, saved.config, characters=characters),
+        }
         options = dataclasses.replace(options, epochs=None, settings={**options.settings, "train": train})
     settings, changes = _settings_of(checkpoint, options)
-    config, notices = settings.values, notices + changes
     seconds = saved.seconds_left if options.minutes is None else 60 * options.minutes
     if options.minutes is None and options.gives("train.max_steps"):
         seconds = None
-    config = at_least_measurable(config, step=checkpoint.step, seconds=seconds)
-    teachers = teachers_of_stage(run.folder, saved.stage, config, digest_of_all=saved.environment.get("teachers"))
-    notices += warnings_about(teachers, saved.fingerprint)
-    check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
+    config = at_least_measurable(settings.values, step=checkpoint.step, seconds=seconds)
     if options.gives("train.max_epochs"):
-        longest = max(checkpoint.step, longest_run(config, characters=len(corpus.train)))
+        longest = max(checkpoint.step, longest_run(config, characters=characters))
         train_config = dataclasses.replace(config.train, max_steps=min(config.train.max_steps, longest))
         config = dataclasses.replace(config, train=train_config)
+    models = teachers_of_stage(run.folder, saved.stage, config, digest_of_all=saved.environment.get("teachers"))
     check_batch(config.train.batch_size, group.size)
-    vocab_size, processes = corpus.tokenizer.vocab_size, group.size
-    check_memory(config, vocab_size=vocab_size, processes=processes, on_machine=group.local_size, has_begun=True)
-    has_new_length = options.minutes is not None or config.train.max_steps != saved.config.train.max_steps
-    progress = dataclasses.replace(saved.progress.copy(), without_gain=0) if has_new_length else saved.progress.copy()
+    vocab_size = corpus.tokenizer.vocab_size
+    check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size, has_begun=True)
+    progress = saved.progress.copy()
+    if options.minutes is not None or config.train.max_steps != saved.config.train.max_steps:
+        progress.without_gain = 0
     settings = dataclasses.replace(settings, values=config)
     worth_compiling, environment = saved.environment.get("compile") is True, saved.environment
+    is_finished = progress.is_finished(config.train)
     return Opening(
         state=dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress),
         corpus=corpus,
         model=blank_model(config.model, vocab_size),
-        teachers=models_of(teachers),
+        teachers=models,
         saved=saved,
         checkpoint=checkpoint,
         run=run,
@@ -87,7 +86,8 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
         runtime=choose_runtime(config, worth_compiling=worth_compiling, saved_environment=environment, group=group),
         seconds=seconds,
         is_extended=seconds is not None,
-        notices=tuple(notices),
+        time_model=None if is_finished else measured(config, corpus, models, processes=group.size),
+        notices=(*notices, *changes),
     )
 
 
@@ -105,65 +105,47 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     """
     state, folder = checkpoint.state, run_of(checkpoint.path)
     config = apply(without_cache(state.config), _places(options), where=COMMAND_LINE)
-    run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
+    data, run = config.data, folder.name if folder.parent == root / "checkpoints" else shown(folder)
     anew = Command("", Option("init_from", run), Option("run", "NAME"))
     if state.fingerprint == NO_TEXT:
         raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
     is_same = not options.texts or [absolute_text(text) for text in options.texts] == state.texts
     is_same = is_same and not options.gives("data.val_text")
-    texts, problem = list(options.texts or state.texts), ""
-    read = [text for text in (*texts, config.data.val_text) if text]
-    if any(text == "-" or (os.path.exists(text) and not can_be_read_again(text)) for text in read if is_same):
-        problem = ONCE
-    else:
-        block_size = config.model.block_size
-        try:
-            corpus = load_corpus(texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
+    texts = list(options.texts or state.texts)
+    read = [text for text in (*texts, data.val_text) if text]
+    is_once = any(text == "-" or (os.path.exists(text) and not can_be_read_again(text)) for text in read)
+    problem = ONCE if is_once and is_same else "it has changed since the run began"
+    try:
+        if problem != ONCE:
+            size = config.model.block_size
+            corpus = load_corpus(texts, data, root=root, block_size=size, tokenizer=state.tokenizer)
             if corpus.fingerprint == state.fingerprint:
                 return corpus, []
-            problem = "it has changed since the run began"
-        except UnknownCharacters:
-            problem = "it has changed since the run began"
-        except UserError:
-            if not is_same:
-                raise
-            problem = "it is not there any more"
+    except UnknownCharacters:
+        pass
+    except UserError:
+        if not is_same:
+            raise
+        problem = "it is not there any more"
     if not is_same:
         what = f": {' '.join(texts)} given, which is not the text of the run {run}; leave "
         raise UserError(Option("text"), what, Option("text"), " out, or train on it from the weights of this run with ", anew)
-    return _kept_corpus(state, config.data, read, problem, run=run, root=root)
-
-
-def _kept_corpus(
-    state: SavedState, data: DataConfig, read: Sequence[str], problem: str, *, run: str, root: Path
-) -> tuple[Corpus, list[Notice]]:
-    """The encoded copy of the text of `run`, where the texts to `read` have a `problem`, and a warning. Raises UserError."""
-    anew = Command("", Option("init_from", run), Option("run", "NAME"))
-    places: dict[str, str | Option] = {text: "TEXT" for text in state.texts}
-    places[data.val_text] = Option("data.val_text", "TEXT")
-    gone = [text for text in places if os.path.isabs(text) and not os.path.exists(text)]
+    gone = [text for text in read if os.path.isabs(text) and not os.path.exists(text)]
     name = "standard input" if read[:1] == ["-"] else shown([*gone, *read, DEFAULT][0])
     for settings in (data, state.config.data):
         if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint):
-            again = Message(
-                f"{name}: {problem}; the run goes on with the text that it began with; for another text, use ", anew
-            )
-            return kept, [] if problem == ONCE else [Notice("warning", again)]
-    if gone:
-        moved = Command("", Option("resume", True), Option("run", run), *(places[text] for text in gone))
-        raise UserError(
-            f"{name}: the text of the run is not there any more; if it has moved, give its new place: ",
-            moved,
-            "; for another text, use ",
-            anew,
-        )
+            goes_on = f"{name}: {problem}; the run goes on with the text that it began with; for another text, use "
+            return kept, [] if problem == ONCE else [Notice("warning", Message(goes_on, anew))]
     folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
-    raise UserError(f"{name}: {problem}, and its encoded copy is not in {folders}; restore it, or begin with ", anew)
+    place: str | Option = Option("data.val_text", "TEXT") if gone[:1] == [data.val_text] else "TEXT"
+    again = Command("", Option("resume", True), Option("run", run), place)
+    what = f"{name}: {problem}, and its encoded copy is not in {folders}; if it has moved, give its new place: "
+    raise UserError(what, again, "; for another text, use ", anew)
 
 
 def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, list[Notice]]:
     """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
-    saved, notices = checkpoint.state.config, ignored(options)
+    saved, notices = checkpoint.state.config, list[Notice]()
     if options.minutes is not None or options.gives("train.max_steps"):  # --minutes had chosen them for another length
         train = dataclasses.replace(saved.train, min_evaluations=0, max_epochs=0.0)
         saved = dataclasses.replace(saved, train=train, optim=dataclasses.replace(saved.optim, replanned=(0.0, 0.0)))

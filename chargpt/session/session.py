@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,68 +15,52 @@ from chargpt.analysis.heads import draw_attention
 from chargpt.config import Settings, TrainConfig
 from chargpt.errors import Message, Option, Words, resuming
 from chargpt.interrupt import Interrupt
-from chargpt.model import GPT
 from chargpt.pages.report_page import REPORT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, SLOW, Clock
 from chargpt.planning.teachers import seconds_of_stage
-from chargpt.planning.time_model import TimeModel, describe_training, longest_run
-from chargpt.runs.checkpoint import Checkpoint
+from chargpt.planning.time_model import describe_training, longest_run
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.run import DETAILS, Run
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
-from chargpt.session.journal import Journal
+from chargpt.session.journal import BEST, Journal
 from chargpt.session.live_page import LivePage
 from chargpt.session.opening import Opening, for_others, joined, make_trainer, open_next_stage
-from chargpt.session.stages import (
-    decided,
-    describe_decision,
-    describe_stage,
-    is_undecided,
-    measure,
-    name_of_stage,
-)
+from chargpt.session.stages import decided, describe_stage, is_undecided, measure, name_of_stage
 from chargpt.terminal import Notice, clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.parallel import Group
 from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
 
-# Returns to a checkpoint in a run, at most.
-MAX_ROLLBACKS = 3
-# Characters of a sample before the first evaluation after step 0.
-EARLY_SAMPLE = 100
+MAX_ROLLBACKS = 3  # returns to a checkpoint in a run, at most
+EARLY_SAMPLE = 100  # characters of a sample before the first evaluation after step 0
 
 
 @dataclass(kw_only=True)
 class Session:
     """One model of a run in training, in one of the processes that train it. All of them call the same methods in one order."""
 
+    opening: Opening  # what it began with; the settings of `trainer.config` are the present ones
     trainer: Trainer
-    corpus: Corpus
-    run: Run | None = None  # None in a process that is not the first one: it writes nothing
-    saved: SavedState | None = None  # what the newest checkpoint holds; None while there is none
     journal: Journal
     page: LivePage
     options: TrainOptions  # what the user asked for
-    settings: Settings  # as the session began; those of `trainer.config` are the present ones
-    stage: int = 1  # which of the models of the run
     checkpoints: Path  # the folder in which runs are found by their names
     started: float  # when the time of the run began, on time.perf_counter
-    seconds: float | None  # the time limit, as the user is told; None: no limit
     deadline: float | None = field(init=False)  # when the run shall end, on time.perf_counter; None: no limit
-    steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
-    time_model: TimeModel | None = None  # of the plan
-    is_extended: bool = False  # by --minutes: then the rate follows the new length, and may rise again
-    choices: Sequence[Notice] = ()  # for the user, after the model and the time are described
+    saved: SavedState | None = field(init=False)  # what the newest checkpoint holds; None while there is none
+    is_extended: bool = field(init=False)  # by --minutes: then the rate follows the new length, and may rise again
     told_speed: float = 0.0  # seconds per step, as the user was last told; 0: not yet
     clock: Clock = field(init=False)  # while the run is recorded
     writer: SampleWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.deadline = None if self.seconds is None else self.started + self.seconds
-        config, group = self.trainer.config, self.trainer.group
+        opening, config, group = self.opening, self.trainer.config, self.trainer.group
+        self.corpus, self.run, self.stage = opening.corpus, opening.run, opening.state.stage
+        self.saved, self.is_extended = opening.saved, opening.is_extended
+        self.deadline = None if opening.seconds is None else self.started + opening.seconds
         self.writer = SampleWriter(
             self.corpus.tokenizer,
             config.model,
@@ -111,44 +95,40 @@ class Session:
             if opening is None:
                 corpus, runtime = (before.corpus, before.trainer.runtime) if before else (None, None)
                 opening = joined(shared, root=root, group=group, corpus=corpus, runtime=runtime)
-            journal = Journal(verbose=options.verbose)
-            journal.add(opening.notices)
             trainer = make_trainer(opening, group)
         trainer.share()
         session = cls(
+            opening=opening,
             trainer=trainer,
-            corpus=opening.corpus,
-            run=opening.run,
-            saved=opening.saved,
-            journal=journal,
+            journal=Journal(verbose=options.verbose),
             page=before.page if before else LivePage(opens=options.open),
             options=options,
-            settings=opening.state.settings,
-            stage=opening.state.stage,
             checkpoints=root / "checkpoints",
             started=started,
-            seconds=opening.seconds,
-            steps=opening.steps,
-            time_model=opening.time_model,
-            is_extended=opening.is_extended,
-            choices=[*opening.choices, *_about_processes(trainer)],
         )
-        session._describe_opening(opening.checkpoint)
+        session._describe_opening()
         return session
 
-    def _describe_opening(self, checkpoint: Checkpoint | None) -> None:
-        """Say where a run continues, and which of several models begins or goes on."""
-        trainer, journal, corpus, config = self.trainer, self.journal, self.corpus, self.trainer.config
+    def _describe_opening(self) -> None:
+        """Say how the session was opened, where a run continues, and which of several models begins or goes on."""
+        trainer, journal, corpus, checkpoint = self.trainer, self.journal, self.corpus, self.opening.checkpoint
+        journal.add(self.opening.notices)
         if checkpoint is not None and self.run is not None:
+            train, progress = trainer.config.train, trainer.progress
             journal.add(what_differs(checkpoint.state.environment, trainer.environment))
-            steps_left = plural(config.train.max_steps - checkpoint.step, "step")
-            left = "no steps" if trainer.is_finished else steps_left if self.seconds is None else clock(self.seconds)
-            how = _how_to_go_on(trainer, self.stage)
-            journal.notice("resumed", Message(f"{shown(checkpoint.path)}, {left} to go", *how))
+            steps = plural(train.max_steps - checkpoint.step, "step")
+            left: list[Words] = [f"{steps if self.opening.seconds is None else clock(self.opening.seconds)} to go"]
+            if trainer.is_finished:
+                left = ["no steps to go"]
+            if trainer.is_finished and self.stage > train.teachers:
+                is_early = progress.step < train.max_steps
+                more = Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * train.max_steps)
+                left = ["no steps to go; to train longer, add ", more]
+            journal.notice("resumed", Message(f"{shown(checkpoint.path)}, ", *left))
             screen().saved(self.run.folder)
             journal.add([Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()])
         if checkpoint is not None or self.stage > 1:
-            journal.add(describe_stage(config, self.stage))
+            journal.add(describe_stage(trainer.config, self.stage))
 
     def next_stage(self) -> "Session | None":
         """The model that follows this one, whose training has ended; None after the last one. Raises UserError."""
@@ -166,37 +146,42 @@ class Session:
 
     def describe_run(self) -> None:
         """Print what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
-        trainer, journal, run = self.trainer, self.journal, self.run
-        with trainer.group.together():  # some steps are timed
-            about = describe_training(trainer, self.corpus, seconds=self.seconds, time_model=self.time_model, steps=self.steps)
-        name, follows = name_of_stage(trainer.config, self.stage), self.stage > 1 and self.saved is None
-        if name:  # the time is that of this model
-            about = [
-                said._replace(text=Message(f"{name}: ", said.text)) if said.label == "training" else said for said in about
-            ]
-        journal.add([notice for notice in about if notice.label == "training" or not follows])  # the rest was told
-        journal.add([*self.choices, *trainer.notices])
-        trainer.notices.clear()
-        if run is None or follows:
+        trainer, journal, run, opening = self.trainer, self.journal, self.run, self.opening
+        if run is None:
             return
-        curves = f"python -m tensorboard.main --logdir {shown(run.home.parent)}"
-        journal.add([Notice("run", f"{shown(run.home)}   (curves: {curves})", "detail")])
+        about = describe_training(
+            trainer.config,
+            self.corpus,
+            trainer.runtime,
+            trainer.progress,
+            known=opening.time_model,
+            seconds=opening.seconds,
+            steps=opening.steps,
+        )
+        name, follows = name_of_stage(trainer.config, self.stage), self.stage > 1 and self.saved is None
+        for said in about:
+            if said.label == "training" and name:  # the time is that of this model
+                journal.notice("training", f"{name}: {said.text}")
+            elif said.label == "training" or not follows:  # the rest was told
+                journal.add([said])
+        journal.add(opening.choices)
+        if follows:
+            return
+        where = f"report: {shown(run.home / REPORT)}; every choice: {DETAILS} there"
+        curves = f"curves: python -m tensorboard.main --logdir {shown(run.home.parent)}"
+        journal.notice("run", f"{shown(run.home)}   ({where}; {curves})")
         for problem in (run.write_config(trainer.config), None if self.saved else run.write_details(journal.lines)):
             if problem:
                 journal.notice("warning", problem)
-        every_choice = f"{DETAILS} there" if (run.folder / DETAILS).is_file() else "--verbose"
-        page = f"report: {shown(run.home / REPORT)}"
-        journal.add([Notice("run", f"{shown(run.home)}   ({page}; every choice: {every_choice}; curves: {curves})", "summary")])
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Clock]:
         """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
-        trainer, train = self.trainer, self.trainer.config.train
-        step, name = trainer.progress.step, name_of_stage(trainer.config, self.stage)
-        present, is_new = dataclasses.replace(self.settings, values=trainer.config), self.saved is None
-        with self.journal.recording(self.run, present, progress=trainer.progress, is_new=is_new, name=name):
+        trainer, train, name = self.trainer, self.trainer.config.train, name_of_stage(self.trainer.config, self.stage)
+        is_new = self.saved is None
+        with self.journal.recording(self.run, self.settings, progress=trainer.progress, is_new=is_new, name=name):
             every = train.log_interval if trainer.runtime.runs_ahead else 1
-            left, least = train.max_steps - step, train.min_evaluations
+            left, least = train.max_steps - trainer.progress.step, train.min_evaluations
             self.clock = Clock(steps_left=left, deadline=self.deadline, min_evaluations=least, waits_every=every)
             yield self.clock
 
@@ -205,8 +190,10 @@ class Session:
         trainer, journal = self.trainer, self.journal
         journal.add(trainer.notices)
         trainer.notices.clear()
-        speed = self.clock.steps_per_second() * trainer.config.chars_per_step
-        journal.record_training(trainer.progress.step, trainer.progress.take_mean_loss(), report, chars_per_second=speed)
+        values = {"train/loss": trainer.progress.take_mean_loss(), "lr": report.rate, "grad_norm": report.grad_norm}
+        if speed := self.clock.steps_per_second() * trainer.config.chars_per_step:
+            values["chars_per_second"] = speed
+        journal.record(trainer.progress.step, values)
         if 0 < SLOW * self.told_speed < self.clock.lately:
             now, before, self.told_speed = 1000 * self.clock.lately, 1000 * self.told_speed, self.clock.lately
             journal.notice("slow", f"{now:.1f} ms a step, {before:.1f} before: the machine is busy with other work, or too hot")
@@ -218,15 +205,9 @@ class Session:
 
         A signal makes saving due. It cancels nothing: an evaluation that is due ends at once, and is discarded.
         """
-        trainer = self.trainer
-        return Due(
-            progress=trainer.progress,
-            config=trainer.config,
-            saved=self.saved,
-            is_stopping=interrupt.agreed,
-            clock=self.clock,
-            group=trainer.group,
-        )
+        trainer, stops = self.trainer, interrupt.agreed
+        saved, clock_, group = self.saved, self.clock, trainer.group
+        return Due(trainer.progress, trainer.config, saved=saved, is_stopping=stops, clock=clock_, group=group)
 
     # What is done between two steps
 
@@ -239,8 +220,8 @@ class Session:
         losses = measure(trainer, self.corpus, interrupt)
         if losses is None:
             return
-        trainer.config = decided(losses, before)
-        self.journal.add([describe_decision(losses, before)])
+        trainer.config, notice = decided(*losses, before)
+        self.journal.add([notice])
         if self.deadline is not None and not trainer.config.train.teachers:
             others = sum(seconds_of_stage(before, stage) or 0.0 for stage in range(2, before.train.teachers + 2))
             self.deadline = self.clock.deadline = self.deadline + others
@@ -266,12 +247,30 @@ class Session:
         if interrupt.agreed:
             return
         trainer.record_evaluation(loss, sample=sample)
-        extra = {}
-        if group.is_first:
-            extra = extra_metrics(trainer.weights.working, self.corpus, trainer.config.train, sample=sample, loss=loss)
-        self.journal.record_evaluation(progress.step, loss, best=progress.best_loss, sample=sample, extra_metrics=extra)
-        if self.run is not None and self.page.is_due:
-            self.write_page(self.run)
+        if self.run is not None:
+            self.journal.record(progress.step, self._metrics(loss, sample=sample))
+            if self.page.is_due:
+                self.write_page(self.run)
+
+    def _metrics(self, loss: float | None, *, sample: str) -> dict[str, float | str | np.ndarray]:
+        """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).
+
+        `novelty/longest_copy` is the length of the longest passage of the sample that occurs in the training text; absent
+        without a sample or an index. `val/bits_per_item` is the mean over the items that the loss is of; absent if it is of a
+        part of one. `attention` shows all heads at the start of the validation split, if the settings ask for it.
+        """
+        corpus, train, values = self.corpus, self.trainer.config.train, dict[str, float | str | np.ndarray]()
+        if loss is not None:
+            values |= {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
+            if bits := bits_per_item(loss, corpus, train):
+                values["val/bits_per_item"] = bits
+        if (best := self.trainer.progress.best_loss) is not None:
+            values[BEST] = best
+        if (longest := longest_copy(corpus, sample)) is not None:
+            values["novelty/longest_copy"] = float(longest)
+        if train.log_attention:
+            values["attention"] = draw_attention(self.trainer.weights.working, corpus.judged)
+        return values | ({"sample": sample} if sample else {})
 
     def write_page(self, run: Run, *, is_training: bool = True) -> None:
         """Write the report of the run as it is."""
@@ -281,21 +280,19 @@ class Session:
     def write_sample(self) -> None:
         """Write a short sample before the first evaluation that writes one, and record it. No signal cuts it short."""
         sample = self.writer.write(self.trainer.model, Interrupt(), most=EARLY_SAMPLE)
-        self.journal.record_sample(self.trainer.progress.step, sample)
+        self.journal.record(self.trainer.progress.step, {"sample": sample})
+
+    @property
+    def settings(self) -> Settings:
+        """As they are now, and who set them."""
+        return dataclasses.replace(self.opening.state.settings, values=self.trainer.config)
 
     def state(self) -> SavedState:
         """What a checkpoint of now holds besides weights and optimizer."""
-        trainer, corpus = self.trainer, self.corpus
-        return SavedState(
-            settings=dataclasses.replace(self.settings, values=trainer.config),
-            tokenizer=corpus.tokenizer,
-            texts=corpus.texts,
-            fingerprint=corpus.fingerprint,
-            progress=trainer.progress.copy(),
-            environment=trainer.environment,
-            seconds_left=self.clock.seconds_left(is_undecided=is_undecided(trainer.config)),
-            stage=self.stage,
-        )
+        trainer = self.trainer
+        left = self.clock.seconds_left(is_undecided=is_undecided(trainer.config))
+        changes = {"progress": trainer.progress.copy(), "environment": trainer.environment, "seconds_left": left}
+        return dataclasses.replace(self.opening.state, settings=self.settings, **changes)  # type: ignore[arg-type]
 
     def save(self) -> None:
         """Publish a checkpoint of finite weights, after everything recorded so far is on disk. Raises NotFinite, UserError."""
@@ -371,47 +368,10 @@ class Session:
         self.trainer.progress.skipped = skipped
 
 
-def extra_metrics(
-    model: GPT, corpus: Corpus, config: TrainConfig, *, sample: str, loss: float | None
-) -> dict[str, float | np.ndarray]:
-    """The metrics of `model` at an evaluation in addition to its `loss`: numbers and pictures (height, width, 3).
-
-    Uses no random state.
-
-    `novelty/longest_copy` is the length of the longest passage of `sample` that occurs in the training text; absent without a
-    sample or an index. `val/bits_per_item` is the mean over the items that the loss is of; absent if it is of a part of one.
-    `attention` is a picture of all heads at the start of the validation split, if the settings ask for it.
-    """
-    metrics: dict[str, float | np.ndarray] = {}
-    if corpus.marks is not None and loss is not None:
-        if characters := corpus.marks.characters_per_item(validation_split(corpus.val, config.eval_chars)):
-            metrics["val/bits_per_item"] = loss / math.log(2) * characters
-    longest = longest_copy(corpus, sample)
-    if longest is not None:
-        metrics["novelty/longest_copy"] = float(longest)
-    if config.log_attention:
-        metrics["attention"] = draw_attention(model, corpus.judged)
-    return metrics
-
-
-def _how_to_go_on(trainer: Trainer, stage: int) -> list[Words]:
-    """What to add to the command of a run whose last model is finished; otherwise nothing."""
-    train = trainer.config.train
-    if not trainer.is_finished or stage <= train.teachers:
-        return []
-    if trainer.progress.step < train.max_steps:
-        return ["; to train longer, add ", Option("train.patience", 0)]
-    return ["; to train longer, add ", Option("train.max_steps", 2 * train.max_steps), ", or ", Option("minutes")]
-
-
-def _about_processes(trainer: Trainer) -> list[Notice]:
-    """How several processes share the work; nothing for one."""
-    group = trainer.group
-    if group.size == 1:
-        return []
-    machines, each = group.size // group.local_size, trainer.config.train.batch_size // group.size
-    shares = f"each computes {plural(each, 'window')} of a batch"
-    return [Notice("processes", f"{group.size} on {plural(machines, 'machine')}; {shares}")]
+def bits_per_item(loss: float, corpus: Corpus, config: TrainConfig) -> float:
+    """The same loss for an item of a list; 0 of any other text, and if it is of a part of an item."""
+    split = validation_split(corpus.val, config.eval_chars)
+    return loss / math.log(2) * ((corpus.marks and corpus.marks.characters_per_item(split)) or 0)
 
 
 def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> list[Notice]:

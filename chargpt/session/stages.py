@@ -5,7 +5,6 @@ model whose rate has fallen cannot go on.
 """
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,19 +18,10 @@ from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import decay_start
 from chargpt.training.trainer import Trainer
 
-# The decision comes after this share of the steps before the decay,
-BEFORE_DECAY = 0.9
+BEFORE_DECAY = 0.9  # the decision comes after this share of the steps before the decay,
 # and after this share of the run, also if its rate falls from the beginning.
 EARLIEST = 0.2
-# Stretches of the training split, spread over it, on which the loss is measured.
-STRETCHES = 8
-
-
-class Losses(NamedTuple):
-    """Losses on equal amounts of text, in nats per character."""
-
-    training: float
-    validation: float
+STRETCHES = 8  # stretches of the training split, spread over it, on which the loss is measured
 
 
 def is_undecided(config: Config) -> bool:
@@ -46,8 +36,8 @@ def decision_step(config: Config) -> float:
     return max(BEFORE_DECAY * decay_start(config.optim, max_steps=max_steps), EARLIEST * max_steps, warmup)
 
 
-def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> Losses | None:
-    """The losses of the model as it is; None if a signal came."""
+def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[float, float] | None:
+    """The losses of the model as it is on equal amounts of training and validation text; None if a signal came."""
     split = validation_split(corpus.judged, trainer.config.train.eval_chars)
     # Items are mixed, so the first ones are from everywhere; a stretch would begin inside one.
     texts = _stretches(corpus.train, len(split)) if corpus.marks is None else [corpus.train[: len(split)]]
@@ -56,7 +46,7 @@ def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> Losses | 
     known = [loss for loss in training if loss is not None]
     if validation is None or len(known) < len(training):
         return None
-    return Losses(sum(known) / len(known), validation)
+    return sum(known) / len(known), validation
 
 
 def _stretches(ids: np.ndarray, length: int) -> list[np.ndarray]:
@@ -66,27 +56,21 @@ def _stretches(ids: np.ndarray, length: int) -> list[np.ndarray]:
     return [ids[start : start + each] for start in starts]
 
 
-def memorises(losses: Losses, config: Config) -> bool:
-    """Whether the loss on training text is so much lower that others follow; also if a loss is not a number."""
-    return not losses.validation - losses.training < config.train.student_gap
+def decided(training: float, validation: float, config: Config) -> tuple[Config, Notice]:
+    """The settings of a run that has measured these losses, and what to say.
 
-
-def decided(losses: Losses, config: Config) -> Config:
-    """The settings of a run that has measured: with teachers, or of one model that trains as long as one may."""
+    Others follow the model if its loss on training text is so much lower; also if one is not a number. Otherwise, it trains
+    alone, as long as one model may.
+    """
+    measured = f"the loss is {training:.2f} on training text and {validation:.2f} on validation text"
     train = dataclasses.replace(config.train, student_gap=0.0)
-    if not memorises(losses, config):
-        epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
-        train = dataclasses.replace(train, teachers=0, teacher_minutes=0.0, max_epochs=epochs)
-    return dataclasses.replace(config, train=train)
-
-
-def describe_decision(losses: Losses, config: Config) -> Notice:
-    """What was measured with the settings `config`, and the decision."""
-    measured = f"the loss is {losses.training:.2f} on training text and {losses.validation:.2f} on validation text"
-    if memorises(losses, config):
+    if not validation - training < config.train.student_gap:
         what = f"{measured}: this model begins to memorise the text, so the last one will learn from it too"
-        return Notice(models_in_all(config.train.teachers), what)
-    return Notice("one model", f"{measured}: this model does not memorise the text, so it trains alone")
+        return dataclasses.replace(config, train=train), Notice(models_in_all(train.teachers), what)
+    epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
+    train = dataclasses.replace(train, teachers=0, teacher_minutes=0.0, max_epochs=epochs)
+    alone = Notice("one model", f"{measured}: this model does not memorise the text, so it trains alone")
+    return dataclasses.replace(config, train=train), alone
 
 
 def name_of_stage(config: Config, stage: int) -> str:
@@ -96,12 +80,10 @@ def name_of_stage(config: Config, stage: int) -> str:
 
 
 def describe_stage(config: Config, stage: int) -> list[Notice]:
-    """Which model of a run begins or continues, and how it differs from the others; nothing for the only one."""
-    name, teachers = name_of_stage(config, stage), config.train.teachers
+    """Which model of a run begins or continues, and from which it learns; nothing for the only one."""
+    name, seed = name_of_stage(config, stage), config.train.seed
     if not name:
         return []
-    if stage <= teachers:
-        return [Notice("stage", f"{name}, with seed {config.train.seed}; the final model will learn from it")]
-    whom = "the one before it" if teachers == 1 else f"the {teachers} before it"
-    own = f"weight decay {config.optim.weight_decay:g}, dropout {config.model.dropout:g} and seed {config.train.seed}"
-    return [Notice("stage", f"{name} learns from {whom} as well as from the text, with {own}")]
+    if stage <= config.train.teachers:
+        return [Notice("stage", f"{name}, with seed {seed}; the final model will learn from it")]
+    return [Notice("stage", f"{name} learns from those before it as well as from the text, with seed {seed}")]

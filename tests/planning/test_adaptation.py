@@ -94,18 +94,6 @@ def test_epochs_that_the_user_gives_are_made_and_the_last_checkpoint_is_used(sta
     assert plan.config.train.patience == 0 and plan.config.checkpoint.best == "last"
 
 
-def test_a_long_text_and_one_of_another_kind_get_a_higher_rate(start, other, text):
-    corpus = begun(other, start).corpus
-    known = MeasuredStart("a", "", loss=1.5, own_loss=1.4)
-    long = dataclasses.replace(corpus, train=np.resize(corpus.train, 300_000))
-    settings = Settings(apply_overrides(Config(), SMALLEST))
-    short_rate, long_rate, other_rate = (
-        adapt(settings, corpus, begins, minutes=None).values.optim.learning_rate
-        for corpus, begins in ((corpus, known), (long, known), (corpus, known._replace(loss=2.5)))
-    )
-    assert short_rate < long_rate <= other_rate
-
-
 @pytest.mark.parametrize(
     ("characters", "distance", "rate"),
     [
@@ -124,13 +112,7 @@ def test_the_rate_grows_with_the_length_of_the_text_and_with_its_distance(start,
 
 
 def test_what_the_user_gives_stays(start, other):
-    words = [
-        "optim.learning_rate=0.004",
-        "model.dropout=0.2",
-        "optim.weight_decay=0.7",
-        "train.patience=0",
-        "train.max_steps=9",
-    ]
+    words = "optim.learning_rate=0.004 model.dropout=0.2 optim.weight_decay=0.7 train.patience=0 train.max_steps=9".split()
     config = begun(other, start, "--config", "tiny", *words).config
     assert apply_overrides(config, words) == config
     own = other.with_suffix(".yaml")
@@ -141,15 +123,11 @@ def test_what_the_user_gives_stays(start, other):
 def test_the_run_names_its_start(start, other):
     assert begun(other, start).config.train.start == "run sea"
     own = other.with_suffix(".yaml")
-    own.write_text("train: {start: english}\n")
-    options = parse_options(
-        [str(other), "--config", str(own), f"data.cache={other.parent}/cache", *TINY[2:], "train.max_steps=2"]
-    )
-    with pytest.raises(UserError, match="train.start: english.* add --start english, or remove train.start"):
-        make_plan(options, root=project_root())  # it would begin with random weights
-    own.write_text(f"train: {{start: run {start.name}}}\n")
-    with pytest.raises(UserError, match=f"add --init-from {start.name} or the path"):
-        make_plan(options, root=project_root())
+    options = parse_options([str(other), "--config", str(own), f"data.cache={other.parent}/cache", *TINY[2:]])
+    for named, option in (("english", "--start english"), (f"run {start.name}", f"--init-from {start.name}")):
+        own.write_text(f"train: {{start: {named}}}\n")
+        with pytest.raises(UserError, match=f"train.start: {named}.* add {option}, or remove train.start"):
+            make_plan(options, root=project_root())  # it would begin with random weights
     assert begun(other, start, "--config", str(own)).config.train.start == "run sea"
 
 

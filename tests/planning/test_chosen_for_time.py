@@ -3,9 +3,6 @@
 import dataclasses
 import itertools
 import random
-import re
-from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -46,7 +43,8 @@ from chargpt.planning.law import (
     expected_loss,
     shapes,
 )
-from chargpt.planning.teachers import find_teachers, seconds_of_stage, taught
+from chargpt.planning.teachers import models_of, seconds_of_stage, taught
+from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
@@ -78,23 +76,9 @@ def test_a_rate_with_which_no_second_step_can_be_taken_does_not_stop_the_measure
     assert training_speed(config, corpora[400]) > 0
 
 
-def choice_for(
-    corpus: Corpus,
-    *settings: str,
-    seconds: float = 20.0,
-    optimizer: str = "muon",
-    processes: int = 1,
-    teachers: Sequence[Path] = (),
-) -> Choice:
-    return choose(
-        given("runtime.threads=1", *settings),
-        corpus,
-        text_of(corpus),
-        seconds=seconds,
-        optimizer=optimizer,
-        processes=processes,
-        teachers=find_teachers(list(map(str, teachers)), Path())[0],
-    )
+def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, optimizer: str = "muon", **more) -> Choice:
+    settings_ = given("runtime.threads=1", *settings)
+    return choose(settings_, corpus, text_of(corpus), seconds=seconds, optimizer=optimizer, **more)
 
 
 def said_by(notices: list[Notice]) -> dict[str, str]:
@@ -107,15 +91,12 @@ def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
     model, said = choice.config.model, said_by(choice.notices)
     assert (model.n_layer, model.n_embd) in SHAPES and choice.seconds <= 20
     assert choice.config.optim.name == "muon" and model.positions == "rotary"
+    config = choice_for(corpora[3000], optimizer="adamw").config
+    assert config.optim.name == "adamw" and config.model.positions == "learned"
     assert [label for label, *_ in choice.notices[:3]] == ["chosen", "expected", "considered"]
     text = "\n".join(line for _, line, _ in choice.notices)
     assert f"{model.n_layer} layers, width {model.n_embd}" in text
     assert "validation loss" in said["expected"]
-
-
-def test_without_muon_it_is_adamw_with_learned_positions(corpora):
-    config = choice_for(corpora[3000], optimizer="adamw").config
-    assert config.optim.name == "adamw" and config.model.positions == "learned"
 
 
 def simulated(monkeypatch, rate: float, host: float) -> None:
@@ -210,7 +191,7 @@ GIVEN = [
     ["model.positions=sinusoidal"],
     ["model.dropout=0.3", "optim.weight_decay=0.02"],
     ["optim.name=adamw", "optim.learning_rate=1e-4", "optim.warmup_steps=3", "optim.momentum=0.5"],
-    ["train.batch_size=3", "train.eval_interval=7", "checkpoint.interval=9"],
+    ["train.batch_size=3", "train.eval_interval=7", "checkpoint.interval=9", "train.patience=7", "optim.average_fraction=0.5"],
 ]
 
 
@@ -220,18 +201,11 @@ def test_what_was_given_stays(settings, corpora):
     assert difference(config, apply_overrides(config, settings)) == []
 
 
-@pytest.mark.parametrize("seconds", [20.0, 61.0, 300.0])
-def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_steps(seconds, corpora):
-    train = choice_for(corpora[3000], "train.batch_size=1", "model.block_size=32", seconds=seconds).config.train
-    rest = train.max_steps % train.eval_interval
-    assert train.max_steps > 400 and (rest == 0 or rest > train.eval_interval / 2)
-
-
-def test_a_long_validation_split_is_evaluated_less_often(corpora):
-    settings, corpus = ["model.n_layer=2", "model.n_embd=64", "train.batch_size=4", "train.eval_chars=0"], corpora[100_000]
-    large = dataclasses.replace(corpus, val=np.tile(corpus.train, 30))
-    few, many = (choice_for(one, *settings, seconds=10.0).config.train for one in (large, corpus))
-    assert few.max_steps / few.eval_interval <= 2 < many.max_steps / many.eval_interval
+def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_steps(corpora):
+    for seconds in (20.0, 61.0, 300.0):
+        train = choice_for(corpora[3000], "train.batch_size=1", "model.block_size=32", seconds=seconds).config.train
+        rest = train.max_steps % train.eval_interval
+        assert train.max_steps > 400 and (rest == 0 or rest > train.eval_interval / 2)
 
 
 def test_of_a_text_with_one_character_no_loss_below_zero_is_expected(corpora):
@@ -265,11 +239,10 @@ def test_the_context_holds_the_longest_item_if_it_is_at_most_twice_as_long(longe
     assert choice_for(corpus, *shape).config.model.block_size == context
 
 
-@pytest.mark.parametrize("length", [400, 3000])
-def test_a_text_of_any_length_has_windows_in_both_parts(length, corpora):
-    corpus = corpora[length]
-    config = choice_for(corpus).config
-    assert config.model.block_size < len(corpus.val) and config.model.block_size <= len(corpus.train) // 2
+def test_a_text_of_any_length_has_windows_in_both_parts(corpora):
+    for corpus in (corpora[400], corpora[3000]):
+        context = choice_for(corpus).config.model.block_size
+        assert context < len(corpus.val) and context <= len(corpus.train) // 2
 
 
 def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
@@ -304,43 +277,27 @@ def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(co
         others = sum(seconds_of_stage(choice.config, stage) for stage in range(2, count + 2))
         assert choice.seconds + others == pytest.approx(180, abs=0.1)
         label = f"{count + 1} models"
-        assert label in said and (count == 1 or f"{count} models come first" in said[label])
+        assert label in said and f"first {count} model{'s' * (count > 1)} of at most" in said[label]
         seen = train.max_steps * choice.config.chars_per_step
         assert seen == pytest.approx(ENOUGH_EPOCHS * length, rel=0.05) or count == 1
 
 
-def test_no_more_teachers_than_one_if_it_is_not_sure_that_they_memorise(corpora, steady):
-    """A model of 25,000 parameters does not memorise 60,000 characters in 30 epochs."""
-    text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, 60_000))
-    train = choice_for(text, "model.n_layer=2", "model.n_embd=32", "train.eval_chars=100", seconds=600.0).config.train
-    assert (train.teachers, train.student_gap) == (1, STUDENT_GAP)
-
-
-def test_two_runs_are_for_a_text_that_one_run_would_see_often(corpora):
-    shape, corpus = ["model.n_layer=1", "model.n_embd=32"], corpora[100_000]
-    long = dataclasses.replace(corpus, train=np.tile(corpus.train, 100))
-    config = choice_for(long, *shape, seconds=120.0).config
-    seen = config.train.max_steps * config.chars_per_step
-    for times, is_taught in ((0.9 * TWO_MODELS_FROM, False), (1.1 * TWO_MODELS_FROM, True)):
-        repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)))
-        train = choice_for(repeated, *shape, seconds=120.0).config.train
-        assert (train.teachers > 0) == is_taught
-        assert train.student_gap == is_taught * STUDENT_GAP, "a model this small may not memorise so long a text"
-
-
-def test_a_text_with_a_harder_validation_split_gets_two_runs_sooner(corpora):
-    """Its validation split is characters at random, its training split words."""
+def test_two_models_are_for_a_text_that_one_would_see_often_and_sooner_if_its_validation_split_is_harder(corpora):
+    """A harder split is characters at random; the training split is words. A model this small may not memorise them."""
     shape, corpus = ["model.n_layer=1", "model.n_embd=32"], corpora[100_000]
     mixed = np.random.default_rng(1).integers(corpus.tokenizer.vocab_size, size=5000).astype(corpus.val.dtype)
     config = choice_for(dataclasses.replace(corpus, train=np.tile(corpus.train, 100)), *shape, seconds=120.0).config
     seen = config.train.max_steps * config.chars_per_step
     for times, val, is_taught in (
+        (0.9 * TWO_MODELS_FROM, corpus.val, False),
+        (1.1 * TWO_MODELS_FROM, corpus.val, True),
         (0.9 * TWO_MODELS_FROM_HARDER, mixed, False),
         (1.1 * TWO_MODELS_FROM_HARDER, mixed, True),
         (1.1 * TWO_MODELS_FROM_HARDER, corpus.val, False),
     ):
         repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)), val=val)
-        assert (choice_for(repeated, *shape, seconds=120.0).config.train.teachers > 0) == is_taught
+        train = choice_for(repeated, *shape, seconds=120.0).config.train
+        assert (train.teachers, train.student_gap) == ((1, STUDENT_GAP) if is_taught else (0, 0.0)), times
 
 
 @pytest.mark.parametrize("lowest", [1.5, 0.3, 0.0])
@@ -357,10 +314,10 @@ def test_of_two_students_of_about_the_same_loss_the_smaller_one_is_chosen(lowest
 
 def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regularization(corpora, tmp_path, steady):
     corpus, shape = corpora[100_000], dataclasses.replace(SHAPE, block_size=48)
-    teacher = publish_run(tmp_path / "teacher", corpus.tokenizer, shape=shape) / "step-00000500"
+    teacher = newest(publish_run(tmp_path / "teacher", corpus.tokenizer, shape=shape), training=False)[0]
     short = dataclasses.replace(corpus, train=corpus.train[:10_000])
     alone = choice_for(short, "train.teachers=0", seconds=120.0).config
-    choice = choice_for(short, seconds=120.0, teachers=[teacher])
+    choice = choice_for(short, seconds=120.0, teachers=models_of([teacher]))
     student = taught(choice.settings).values
     assert student.train.teachers == 0
     assert student.model.block_size == 48 < alone.model.block_size
@@ -370,17 +327,11 @@ def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regulariza
     assert taught(given("optim.weight_decay=0.9", "model.dropout=0.2")).values.optim.weight_decay == 0.9
 
 
-def test_a_run_that_repeats_its_text_ends_early_if_it_memorises_it(corpora, steady):
+def test_a_run_that_sees_its_text_often_ends_early_and_with_mean_weights(corpora, steady):
     """A fast machine sees 3,000 characters often, and 100,000 not even once in 5 seconds."""
-    assert choice_for(corpora[3000]).config.train.patience == 3
-    assert choice_for(corpora[100_000], "model.n_layer=1", seconds=5.0).config.train.patience == 0
-    assert choice_for(corpora[3000], "train.patience=7").config.train.patience == 7
-
-
-def test_a_run_that_sees_a_short_text_often_ends_with_mean_weights(corpora, steady):
-    assert choice_for(corpora[3000]).config.optim.average_fraction == AVERAGED
-    assert choice_for(corpora[100_000], "model.n_layer=1", seconds=5.0).config.optim.average_fraction == 0
-    assert choice_for(corpora[3000], "optim.average_fraction=0").config.optim.average_fraction == 0
+    often, once = choice_for(corpora[3000]).config, choice_for(corpora[100_000], "model.n_layer=1", seconds=5.0).config
+    assert (often.train.patience, once.train.patience) == (3, 0)
+    assert (often.optim.average_fraction, once.optim.average_fraction) == (AVERAGED, 0)
     for characters, fraction in ((AVERAGED_UP_TO, AVERAGED), (AVERAGED_UP_TO + 1, 0)):
         text, seen = text_of(corpora[3000])._replace(characters=characters), AVERAGED_FROM * (characters + 1)
         assert completed(given(), text, seen=seen, evaluations=5).values.optim.average_fraction == fraction
@@ -392,16 +343,6 @@ def test_the_time_for_evaluations_is_that_of_the_characters_they_are_made_on(cor
     corpus = dataclasses.replace(corpora[100_000], val=np.tile(corpora[100_000].train, 6))
     few, every = (choice_for(corpus, *shape, f"train.eval_chars={count}").config for count in (1000, 0))
     assert few.train.max_steps * few.chars_per_step > 1.2 * every.train.max_steps * every.chars_per_step
-
-
-def test_models_are_compared_by_the_speed_that_each_has_here(corpora, monkeypatch):
-    timed = []
-    monkeypatch.setattr(
-        "chargpt.planning.chosen_for_time.training_speed", lambda config, *_: timed.append(config.model.n_embd) or 1e5
-    )
-    considered = said_by(choice_for(corpora[3000], "train.teachers=0", seconds=100.0).notices)["considered"]
-    widths = {int(width) for width in re.findall(r"x (\d+)\)", considered)}
-    assert len(widths) >= 2 and widths < set(timed)
 
 
 def test_a_third_model_is_seen_though_the_second_is_worse(monkeypatch):
@@ -455,16 +396,10 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
 
 
-@pytest.mark.parametrize("more", [{"seconds": 55.0}, {"optimizer": "adamw"}])
-def test_little_time_and_adamw_get_one_model(corpora, more):
-    assert choice_for(corpora[100_000], seconds=60.0).config.train.teachers > 0
-    assert choice_for(corpora[100_000], seconds=60.0, processes=2).config.train.teachers > 0
-    choice = choice_for(corpora[100_000], **{"seconds": 60.0, **more})
-    assert choice.config.train.teachers == 0 and "2 models" not in said_by(choice.notices)
-
-
-def test_a_text_that_two_runs_see_often_in_less_than_a_minute_gets_both(corpora, steady):
+def test_little_time_and_adamw_get_one_model_unless_two_see_the_text_often_in_that_time(corpora, steady):
     """At 100,000 characters a second, 30 passes over 9,000 characters take 3 seconds."""
+    for more, count in (({}, 1), ({"processes": 2}, 1), ({"seconds": 55.0}, 0), ({"optimizer": "adamw"}, 0)):
+        assert choice_for(corpora[100_000], **{"seconds": 60.0, **more}).config.train.teachers == count
     text = dataclasses.replace(corpora[3000], train=np.resize(corpora[3000].train, 9000))
     config = choice_for(text, "train.teachers=1", seconds=50.0).config
     assert seconds_of_stage(config, 2) == pytest.approx(100 / 3, abs=0.1)
@@ -472,12 +407,9 @@ def test_a_text_that_two_runs_see_often_in_less_than_a_minute_gets_both(corpora,
     assert choice_for(text, seconds=18.0).config.train.teachers == 0
 
 
-def test_an_impossible_time_is_used_as_well_as_possible(corpora):
+def test_an_impossible_time_is_used_as_well_as_possible_and_a_model_that_is_too_large_is_refused(corpora):
     config = choice_for(corpora[100_000], seconds=0.5).config
     assert (config.model.n_layer, config.model.n_embd) == SHAPES[0]
-
-
-def test_a_model_that_is_too_large_is_refused_before_it_is_made(corpora):
     with pytest.raises(UserError, match="10,000,000 layers"):
         choice_for(corpora[3000], "model.n_layer=10000000")
 
@@ -502,9 +434,9 @@ def test_whoever_has_decided_everything_or_the_length_is_left_alone():
 def test_a_given_length_decides_the_regularization(corpora):
     """Few epochs change nothing; with many, what was not given changes, and it is known why."""
     few, text, config = given("train.max_steps=10"), text_of(corpora[100_000]), Config()
-    assert regularized(few, text) == Choice(few, None, [])
-    changed = regularized(Settings(), text).settings
+    assert regularized(few, text).values == few.values
+    changed = regularized(Settings(), text)
     assert changed.values.optim.weight_decay > config.optim.weight_decay and changed.values.model.dropout > 0
     assert "times" in changed.reasons["optim.weight_decay"] and changed.sources["model.dropout"] is Source.CHOSEN
     kept = given("optim.weight_decay=0.1", "model.dropout=0")
-    assert regularized(kept, text).config == config
+    assert regularized(kept, text).values == config

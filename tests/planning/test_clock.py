@@ -6,12 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.planning import clock as time_budget
-from chargpt.planning.clock import (
-    MAX_CHANGES,
-    SETTLED_SECONDS,
-    Clock,
-    slowness,
-)
+from chargpt.planning.clock import MAX_CHANGES, SETTLED_SECONDS, Clock, slowness
 from chargpt.planning.time_model import OVERHEAD_SECONDS, SETTLING_STEPS, TimeModel
 
 
@@ -54,15 +49,12 @@ def test_the_steps_that_fit_leave_time_for_evaluations():
     assert known.steps_in(1, interval=50) == 0 and known.duration(100, interval=50) == 100 * 0.1 + 3 * 2.0
 
 
-def test_the_first_measurement_waits_for_a_settled_speed_or_a_quarter_of_a_short_run():
+def test_a_measurement_waits_for_a_settled_speed_or_a_quarter_of_a_short_run_and_others_follow_with_a_deadline():
     budget = make_budget(None)
     assert not budget.is_due(10)
     budget.seconds = SETTLED_SECONDS
     assert budget.is_due(10)
     assert make_budget(None, steps_left=40).is_due(10) and not make_budget(None, steps_left=400).is_due(10)
-
-
-def test_measurements_follow_halfway_to_the_end_only_with_a_deadline():
     for seconds, again in ((None, False), (100, True)):
         budget = make_budget(seconds)
         budget.set_length(20, 1000)
@@ -163,20 +155,16 @@ def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_
     budget = make_budget(1000)
     assert budget.reserve == pytest.approx(3 * OVERHEAD_SECONDS, rel=0.05)
     assert budget.length_that_fits(10, eval_interval=500)[0] < (1000 - budget.reserve) / 0.1
-
-
-def test_at_most_a_third_of_a_short_time_is_kept_back():
-    assert make_budget(6).reserve <= 2
+    assert make_budget(6).reserve <= 2, "at most a third of a short time"
 
 
 @pytest.mark.parametrize("seconds", [20, 120, 10_000])
 def test_the_users_number_of_evaluations_is_the_least(seconds):
     """In a time that is short for evaluations, in one for five of them, and in one whose interval gives more."""
-    for wanted in (0, 3, 40):
-        budget = make_budget(seconds, min_evaluations=wanted)
-        evaluations = budget.length_that_fits(10, eval_interval=500)[1]
-        own = make_budget(seconds).length_that_fits(10, eval_interval=500)[1]
-        assert evaluations == max(wanted, own)
+    own, *others = (
+        make_budget(seconds, min_evaluations=wanted).length_that_fits(10, eval_interval=500)[1] for wanted in (0, 3, 40)
+    )
+    assert others == [max(3, own), max(40, own)]
 
 
 def train(seconds: float, *, step_times: list[float], planned: int, longest: int) -> tuple[int, set[int], float]:

@@ -1,9 +1,8 @@
-"""A plan decides everything before the first step: it prints nothing, changes no random state and says what it knows."""
+"""A plan decides everything before the first step: it prints nothing and says what it knows."""
 
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from helpers import apply_overrides
@@ -16,6 +15,7 @@ from chargpt.planning.cli import parse_options
 from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_needed
 from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
+from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import UserError
 from chargpt.training.batches import Batches
 
@@ -38,13 +38,9 @@ def said(plan: Plan, label: str) -> str:
     return "\n".join(str(text) for one, text, _ in (*plan.notices, *plan.choices) if one == label)
 
 
-def test_a_plan_prints_and_writes_nothing_and_leaves_random_states_alone(text, tmp_path, capfd):
-    torch.manual_seed(5)
-    states = torch.get_rng_state(), np.random.get_state()[1].copy()
-    first, second = (planned(text, tmp_path, "--minutes", "0.1", "model.dropout=0.1") for _ in range(2))
-    assert torch.equal(torch.get_rng_state(), states[0]) and (np.random.get_state()[1] == states[1]).all()
+def test_a_plan_prints_and_writes_nothing(text, tmp_path, capfd):
+    assert planned(text, tmp_path, "--minutes", "0.1").notices
     assert "".join(capfd.readouterr()) == "" and not (tmp_path / "run").exists()
-    assert first.config.train.seed == second.config.train.seed and first.notices
 
 
 @pytest.mark.parametrize(
@@ -84,18 +80,17 @@ def test_a_batch_that_cannot_fit_is_refused_with_one_that_does_and_leaves_no_run
         pytest.skip("what is free is known on Linux alone")
     shape = ["model.n_layer=64", "model.n_embd=512", "model.n_head=8", "model.block_size=128", "runtime.device=cpu"]
     for words in (["--dry-run"], [], ["--minutes", "1"]):
-        with pytest.raises(NotEnoughMemory, match="train.batch_size: 1,048,576 windows of 128 characters") as error:
+        with pytest.raises(NotEnoughMemory, match="memory: about .* needed") as error:
             planned(text, tmp_path, *shape, "train.batch_size=1048576", *words)
     assert not (tmp_path / "run").exists()
-    (fits,) = re.findall("use ([0-9,]+) or less", str(error.value)) or ["1"]
-    config = apply_overrides(Config(), [*shape, f"train.batch_size={max(1, int(fits.replace(',', '')) // 2)}"])
+    (fits,) = re.findall("use train.batch_size=([0-9]+) or less", str(error.value)) or ["1"]
+    config = apply_overrides(Config(), [*shape, f"train.batch_size={max(1, int(fits) // 2)}"])
     check_memory(config, vocab_size=31)  # half of it, because other programs take memory too
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch):
     config = apply_overrides(Config(), ["runtime.device=cpu", "runtime.precision=float32"])
-    parameters = 12 * config.model.n_layer * config.model.n_embd**2 + (31 + config.model.block_size) * config.model.n_embd
-    needed = memory_needed(config, parameters=parameters, vocab_size=31, processes=4)
+    needed = memory_needed(config, parameters=parameter_count(config.model, 31), vocab_size=31, processes=4)
     monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: 2 * needed)
     check_memory(config, vocab_size=31, processes=4, on_machine=2)
     with pytest.raises(NotEnoughMemory, match="for each of 4 processes"):
@@ -111,22 +106,18 @@ def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch)
         return windows(batches, fetched)
 
     monkeypatch.setattr(Batches, "windows", counted)
-    for module in ("chosen_for_time", "time_model"):
-        monkeypatch.setattr(f"chargpt.planning.{module}.MOST_TIMED", most)
+    monkeypatch.setattr("chargpt.planning.time_model.MOST_TIMED", most)
     plan = planned(text, tmp_path, *settings, "model.n_layer=1", "model.n_embd=16", "model.n_head=1", "runtime.device=cpu")
     assert " ms a step" in plan.describe() and plan.config.chars_per_step > 10 * most >= max(computed)
 
 
 def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path, steady):
-    """The start was trained on a text with 20 % for validation, and on the same text in a longer file."""
-    longer = tmp_path / "longer.txt"
-    longer.write_text(text.read_text(encoding="utf-8") + "A last line.\n" * 300, encoding="utf-8")
-    cache = f"data.cache={tmp_path}/cache"
-    for name, source, more in (("same", text, []), ("split", text, ["data.val_fraction=0.02"]), ("longer", longer, [])):
-        words = [*TINY, "--run", f"{tmp_path}/{name}", cache]
-        assert train.main([str(source), *words, *more]) == 0
+    """The start was trained on the same text, split in the same way or in another one."""
+    for name, more in (("same", []), ("split", ["data.val_fraction=0.02"])):
+        words = [*TINY, "--run", f"{tmp_path}/{name}", f"data.cache={tmp_path}/cache"]
+        assert train.main([str(text), *words, *more]) == 0
         plan = planned(text, tmp_path, "--init-from", f"{tmp_path}/{name}", "--epochs", "1")
-        assert ("too good" in said(plan, "warning")) == (name != "same"), name
+        assert ("too good" in said(plan, "warning")) == (name == "split"), name
 
 
 def test_a_setting_that_does_not_hold_for_the_last_model_is_named(text, tmp_path, steady):

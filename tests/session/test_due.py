@@ -20,8 +20,8 @@ SAVED = saved_state(100, config=CONFIG)
 
 def due(*, config: Config = CONFIG, saved=SAVED, is_stopping=False, clock=None, **progress: object) -> Due:
     return Due(
-        progress=dataclasses.replace(PROGRESS, **progress),
-        config=config,
+        dataclasses.replace(PROGRESS, **progress),
+        config,
         saved=saved,
         is_stopping=is_stopping,
         clock=clock or Clock(steps_left=1000),

@@ -17,7 +17,7 @@ from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions, options_of
 from chargpt.runs.checkpoint import steps
 from chargpt.session.child import RECORD
-from chargpt.session.from_python import Caller, _texts, options_for
+from chargpt.session.from_python import Caller, options_for
 from chargpt.terminal import UserError
 
 ROOT = Path(chargpt.__file__).parents[1]
@@ -81,47 +81,37 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
     [
         ("a\nb", {}, "text: this is a text, not a path; write it to a file"),
         ("-", {}, "text='-': standard input is for the command line; use the path of a file"),
-        (5, {}, "text=5: not a path; use the path of a file or folder, or a list of paths"),
-        ([b"a"], {}, "text=b'a': not a path; use the path of a file or folder, or a list of paths"),
+        (5, {}, "text=5: use a name or a path, or a list of them"),
+        ([b"a"], {}, "text=[b'a']: use a name or a path, or a list of them"),
         ([], {}, "text=[]: no text in the list; give a path or more, or leave out text to train on python-docs"),
         (None, {"minutes": -1}, "minutes=-1: use a number above 0"),
-        (None, {"settings": {"max_steps": 3}}, "settings: 'max_steps' given; use 'train.max_steps'"),
-        (None, {"settings": {"max_iters": 3}}, "settings: 'max_iters' given; use 'train.max_steps'"),
-        (None, {"settings": {"learning_rate": 1e-3}}, "settings: 'learning_rate' given; use 'optim.learning_rate'"),
-        (None, {"settings": {"train.max_step": 3}}, "settings: 'train.max_step' given; use 'train.max_steps'"),
-        (None, {"settings": {"tran.max_steps": 3}}, "settings: 'tran.max_steps' given; use 'train.max_steps'"),
-        (None, {"settings": {"optim.lr": 3}}, "settings: 'optim.lr' given; use 'optim.learning_rate'"),
-        (None, {"settings": {"lr_decay_iters": 5}}, "settings: 'lr_decay_iters' given; use train.max_steps, until which"),
-        (None, {"settings": {"beta1": 0.9}}, "settings: 'beta1' given; use 'optim.betas'"),
-        (None, {"settings": {"device": "cpu"}}, "settings: 'device' given; use the argument device"),
-        (None, {"settings": {"dataset": "x"}}, "settings: 'dataset' given; use the argument text"),
-        (None, {"settings": {"out_dir": "x"}}, "settings: 'out_dir' given; use the argument run"),
-        (None, {"settings": {"train": {"max_steps": 3}}}, "settings: 'train' given; use section.key"),
-        (None, {"settings": {5: 1}}, "settings: 5 given; use section.key"),
+        (None, {"settings": {"max_iters": 3}}, "max_iters=3: not a setting; did you mean train.max_steps?"),
+        (None, {"settings": {"train.max_step": 3}}, "settings: train.max_step: no such key; did you mean train.max_steps?"),
+        (None, {"settings": {"tran.max_steps": 3}}, "settings: tran: no such section; did you mean train?"),
+        (None, {"settings": {"device": "cpu"}}, "device=cpu: not a setting; did you mean runtime.device?"),
+        (None, {"settings": {"dataset": "x"}}, "dataset=x: not a setting; did you mean text, the path of a text?"),
+        (None, {"settings": {"train": {"max_steps": 3}}}, "settings: train={'max_steps': 3} given; use a number"),
+        (None, {"settings": {5: 1}}, "5=1: not a setting; write section.key"),
         (
             None,
             {"settings": "train.max_steps=3"},
-            "settings='train.max_steps=3': use a dict, for example {'train.max_steps': 500}",
+            "settings='train.max_steps=3': use a dict, for example",
         ),
         (None, {"settings": []}, "settings=[]: use a dict"),
-        (None, {"resume": "poems"}, "resume='poems': use True or False; to continue a run, write resume=True, run='poems'"),
+        (None, {"resume": "poems"}, "resume='poems': use True or False; the argument run says which one"),
         (None, {"resume": 1}, "resume=1: use True or False"),
         (None, {"overwrite": "yes"}, "overwrite='yes': use True or False"),
-        (None, {"overwrite": True, "resume": True}, "resume=True: settings and weights come from the run; leave out config"),
+        (None, {"overwrite": True, "resume": True}, "resume=True: settings and weights come from the run; leave out overwrite"),
         (None, {"epochs": 1, "minutes": 1}, "epochs: given together with minutes"),
         (None, {"run": 5}, "run=5: use a name or a path"),
         (None, {"init_from": ["a"]}, "init_from=['a']: use a name or a path"),
-        (None, {"teacher": 3}, "teacher=3: not a name; use the name or the path of a run, or a list of them"),
-        (None, {"teacher": [None]}, "teacher=[None]: not a name; use the name or the path"),
+        (None, {"teacher": 3}, "teacher=3: use a name or a path, or a list of them"),
+        (None, {"teacher": [None]}, "teacher=[None]: use a name or a path"),
         (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),
         (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use a number"),
         (None, {"run": "aux"}, "run='aux': not every system allows"),
         (None, {"resume": True, "run": "no/such"}, "no/such: no run of that name or path"),
-        (
-            None,
-            {"resume": True, "run": "HERE", "config": "tiny"},
-            "resume=True: settings and weights come from the run; leave out config",
-        ),
+        (None, {"resume": True, "run": "HERE", "config": "tiny"}, "resume=True: settings and weights come from the run; leave"),
     ],
 )
 def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatch, text, arguments, says):
@@ -134,12 +124,11 @@ def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatc
 
 
 def test_a_path_stays_a_path_and_settings_have_their_types(tmp_path):
-    assert _texts([tmp_path / "a.txt", "-odd.txt", "a=b.txt"]) == [str(tmp_path / "a.txt"), "-odd.txt", "a=b.txt"]
     settings = {"optim.betas": (0.9, "0.95"), "model.bias": True, "data.cache": tmp_path, "train.max_steps": np.int64(5)}
     options = {"minutes": "1h30", "epochs": None, "init_from": None, "run": Path("a b"), "resume": False, "overwrite": True}
-    asked = options_for("a.txt", settings={**settings, "optim.learning_rate": "1e-3"}, device="cpu", **options)
-    assert (asked.texts, asked.minutes, asked.run, asked.resume) == (["a.txt"], 90, "a b", False)
-    assert asked.overwrite
+    texts = [tmp_path / "a.txt", "-odd.txt", "a=b.txt"]
+    asked = options_for(texts, settings={**settings, "optim.learning_rate": "1e-3"}, device="cpu", **options)
+    assert (asked.texts, asked.minutes, asked.run, asked.overwrite) == (list(map(str, texts)), 90, "a b", True)
     assert asked.settings == {
         "optim": {"betas": (0.9, 0.95), "learning_rate": 0.001},
         "model": {"bias": True},
@@ -158,20 +147,17 @@ def test_a_file_is_called_by_its_name_whatever_that_looks_like(tmp_path, monkeyp
         assert str(error.value).startswith(f"{name}: no such file or folder")
 
 
-def record(**fields: str) -> str:
-    return f"{RECORD}{json.dumps(fields)}\n"
+def record(*given: str) -> str:
+    return f"{RECORD}{json.dumps(given)}\n"
 
 
 def test_what_the_child_tells_is_shown_and_a_sample_stays_as_it_is(capsys, tmp_path):
     caller, sample = Caller(), "\nerror: run python sample.py TEXT --help\nsample      python train.py\n"
-    for line in (
-        record(kind="lines", text=sample),
-        record(kind="notice", label="sample", text="chargpt.load('a')"),
-        "last words\n",
-    ):
+    for line in (record("lines", sample), record("notice", "sample", "chargpt.load('a')"), "last words\n"):
         caller.show(line)
-    caller.show("cut off" + record(kind="error", text="memory: there is not enough"))
-    caller.show(record(kind="saved", run=str(tmp_path)))
+    caller.show("cut off" + record("error", "memory: there is not enough"))
+    caller.show(record("saved", str(tmp_path)))
+    caller.show(record("lines", "killed")[:-4])
     assert capsys.readouterr().out == f"{sample}\nsample      chargpt.load('a')\nlast words\ncut off"
     assert (caller.problem, caller.run) == ("memory: there is not enough", tmp_path)
 
@@ -179,16 +165,16 @@ def test_what_the_child_tells_is_shown_and_a_sample_stays_as_it_is(capsys, tmp_p
 @pytest.mark.parametrize(
     ("code", "told", "error", "says"),
     [
-        (2, {"kind": "error", "text": "step 5: use another"}, UserError, "^step 5: use another$"),
-        (3, {"kind": "error", "text": "step 5: the loss is nan"}, RuntimeError, "^step 5: the loss is nan$"),
-        (3, {"kind": "saved", "run": "a"}, RuntimeError, r"the last checkpoint: chargpt\.load\('a'\)$"),
-        (-9, {"kind": "lines", "text": "a"}, RuntimeError, "^the training process ended with code -9"),
-        (130, {"kind": "lines", "text": "a"}, KeyboardInterrupt, "^$"),
+        (2, ("error", "step 5: use another"), UserError, "^step 5: use another$"),
+        (3, ("error", "step 5: the loss is nan"), RuntimeError, "^step 5: the loss is nan$"),
+        (3, ("saved", "a"), RuntimeError, r"the last checkpoint: chargpt\.load\('a'\)$"),
+        (-9, ("lines", "a"), RuntimeError, "^the training process ended with code -9"),
+        (130, ("lines", "a"), KeyboardInterrupt, "^$"),
     ],
 )
 def test_how_a_training_fails_is_an_exception(monkeypatch, code, told, error, says):
     def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
-        screen.show(record(**told))
+        screen.show(record(*told))
         return code, False
 
     monkeypatch.setattr("chargpt.session.from_python.train_in_child", train_in_child)

@@ -1,7 +1,5 @@
 """Before the first step, a few lines tell what matters; details.txt and --verbose have all; numbers are recorded once."""
 
-import math
-
 import pytest
 from helpers import logged
 from session_helpers import opened
@@ -12,7 +10,6 @@ from chargpt.kernels.compiler import how_to_install
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run
 from chargpt.session.journal import Journal, compared_settings
-from chargpt.training.trainer import Step
 
 FEW = 8  # lines
 TINY = ["--config", "tiny", "train.max_steps=4", "train.sample_length=0", "runtime.threads=1"]
@@ -39,7 +36,7 @@ def test_every_choice_is_in_the_run_and_printed_on_request(text, tmp_path, capsy
     kept = (tmp_path / "a" / "details.txt").read_text(encoding="utf-8").splitlines()
     labels = [[line[:11].strip() for line in lines] for lines in (kept, all_of_them)]
     assert labels[0] == labels[1] and len(few) < len(kept)
-    assert {"settings", "vocabulary", "repeats", "to beat", "machine", "estimate"} <= set(labels[0])
+    assert {"settings", "vocabulary", "repeats", "to beat", "steps", "estimate"} <= set(labels[0])
 
 
 def test_warnings_about_the_text_are_never_hidden(tmp_path, capsys):
@@ -50,8 +47,7 @@ def test_warnings_about_the_text_are_never_hidden(tmp_path, capsys):
 
 
 def test_without_a_c_compiler_one_line_says_what_to_do(text, tmp_path, capsys, no_compiler):
-    arguments = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
-    lines = before_training(arguments, capsys)
+    lines = before_training([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"], capsys)
     (line,) = [line for line in lines if "no C compiler" in line]
     assert how_to_install() in line and len(lines) <= FEW
 
@@ -71,24 +67,18 @@ def test_a_resumed_run_says_few_lines_and_keeps_the_details_of_its_beginning(tex
 def test_losses_and_samples_are_recorded_once(tmp_path):
     journal = Journal()
     with journal.recording(Run(tmp_path), Settings(), progress=Progress(), is_new=True):
-        journal.record_evaluation(0, 2.0, sample="text")
+        journal.record(0, first := {"val/loss": 2.0, "val/bits_per_char": 3.0, "sample": "text"})
         journal.advance_bar()
-        journal.record_training(20, 1.5, Step(1.4, 0.7, 1e-3), chars_per_second=0.0)
-        journal.record_evaluation(20, math.log(2), sample="", extra_metrics={"novelty/longest_copy": 7.0})
-    first, second, third = logged(tmp_path)
-    assert first == {"stage": 1, "step": 0, "val/loss": 2.0, "val/bits_per_char": 2.0 / math.log(2), "sample": "text"}
-    # A speed that is not known yet is left out.
-    assert second == {"stage": 1, "step": 20, "train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7}
-    assert third == {"stage": 1, "step": 20, "val/loss": math.log(2), "val/bits_per_char": 1.0, "novelty/longest_copy": 7.0}
+        journal.record(20, second := {"train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7})
+    journal.record(30, second)  # nothing is recorded after it
+    assert logged(tmp_path) == [{"stage": 1, "step": 0, **first}, {"stage": 1, "step": 20, **second}]
 
 
 def test_runs_are_compared_by_what_was_given_and_by_what_the_program_chooses():
     assert compared_settings(Settings()) == {"model.n_embd": 128, "model.n_layer": 4, "optim.learning_rate": 3e-3}
     given = {"optim": {"betas": [0.9, 0.95]}, "train": {"seed": 7, "max_steps": 9}, "checkpoint": {"keep": 4}}
-    added = (
-        compared_settings(Settings().give(given, source=Source.USER, where="")).items() - compared_settings(Settings()).items()
+    by_user, by_preset = (
+        compared_settings(Settings().give(given, source=source, where="")) for source in (Source.USER, Source.PRESET)
     )
-    assert dict(added) == {"optim.betas": "[0.9, 0.95]", "train.seed": 7}
-    assert (
-        compared_settings(Settings().give(given, source=Source.PRESET, where="")).keys() == compared_settings(Settings()).keys()
-    )
+    assert dict(by_user.items() - by_preset.items()) == {"optim.betas": "[0.9, 0.95]", "train.seed": 7}
+    assert by_preset == compared_settings(Settings())

@@ -104,10 +104,10 @@ def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(te
     assert not opened(["--resume", "--run", run, *words]).is_extended
 
 
-@pytest.mark.parametrize(("epochs", "characters", "steps"), [(3, 100, 5), (2.5, 128, 5), (0.001, 100, 1), (0, 100, 10**12)])
-def test_epochs_end_a_run_after_as_many_steps_rounded_up(epochs, characters, steps):
-    config = apply_overrides(Config(), [f"train.max_epochs={epochs}", "train.batch_size=4", "model.block_size=16"])
-    assert longest_run(config, characters=characters) == steps
+def test_epochs_end_a_run_after_as_many_steps_rounded_up():
+    for epochs, characters, steps in ((3, 100, 5), (2.5, 128, 5), (0.001, 100, 1), (0, 100, 10**12)):
+        config = apply_overrides(Config(), [f"train.max_epochs={epochs}", "train.batch_size=4", "model.block_size=16"])
+        assert longest_run(config, characters=characters) == steps
 
 
 def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):
@@ -146,15 +146,14 @@ def test_a_run_is_extended_to_a_number_of_epochs(text, tmp_path, capsys):
 
 def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(programs, text, tmp_path):
     arguments = [str(text), *TINY, "--minutes", "10", "train.max_steps=100000", "train.eval_interval=100000"]
-    with programs.start(
-        "train", *arguments, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", stdout=DEVNULL
-    ) as process:
+    arguments += ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    with programs.start("train", *arguments, stdout=DEVNULL) as process:
         while process.poll() is None and not (tmp_path / "run" / "step-00000000" / "state.json").exists():
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert 500 < resumed(tmp_path / "run").seconds < 600
-    assert resumed(tmp_path / "run", "--minutes", "1").seconds == 60
+    assert 500 < resumed(tmp_path / "run").opening.seconds < 600
+    assert resumed(tmp_path / "run", "--minutes", "1").opening.seconds == 60
 
 
 def moved(text: Path, tmp_path: Path) -> Path:
@@ -175,14 +174,8 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
     corpus = load_corpus([str(text)], data, root=tmp_path, block_size=8)
     config = apply_overrides(Config(model=SHAPE, data=data), ["train.batch_size=1", "train.max_steps=100000"])
     is_in_steps = settings.startswith("train.max_steps")
-    run = publish_run(
-        tmp_path / "run",
-        corpus.tokenizer,
-        config=config,
-        fingerprint=corpus.fingerprint,
-        texts=[str(text)],
-        seconds_left=seconds_left,
-    )
+    changes = {"config": config, "fingerprint": corpus.fingerprint, "texts": [str(text)], "seconds_left": seconds_left}
+    run = publish_run(tmp_path / "run", corpus.tokenizer, **changes)
     found = open_saved(parse_options(["--resume", "--run", str(run), settings]), root=project_root(), group=Group())
     steps = 503 if is_in_steps else max(500, longest_run(found.config, characters=len(corpus.train)))
     assert (found.config.train.max_steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
@@ -203,16 +196,16 @@ def test_a_restart_knows_of_a_run_from_its_first_save_on(text, tmp_path):
 
 
 def test_a_text_names_its_run(tmp_path):
-    for name in ("sea", "newer"):
-        publish_run(tmp_path / name)
-    assert run_to_resume(None, ["elsewhere/sea.txt"], tmp_path) == tmp_path / "sea"
-    assert run_to_resume(None, ["other.txt"], tmp_path) == run_to_resume(None, [], tmp_path)
+    publish_run(tmp_path / "sea")
+    publish_run(tmp_path / "newer")
+    found = [run_to_resume(None, texts, tmp_path).name for texts in (["elsewhere/sea.txt"], ["other.txt"], [])]
+    assert found == ["sea", "newer", "newer"]
 
 
 def test_a_text_that_has_moved_is_given_with_resume_and_then_remembered(text, tmp_path):
     run = moved(text, tmp_path)
     words = ["--resume", "--run", str(run), f"data.cache={tmp_path}/cache"]
-    with pytest.raises(UserError, match=r"old.txt: .* moved.*--resume --run .*run TEXT"):
+    with pytest.raises(UserError, match=r"old.txt: .* moved.*--resume --run .*run TEXT; for another text"):
         train.main([*words, "train.max_steps=22"])
     assert train.main([*words, "train.max_steps=22", str(tmp_path / "new.txt")]) == 0
     shutil.rmtree(tmp_path / "cache")
