@@ -12,8 +12,8 @@ from torch import Tensor
 
 from chargpt.errors import UserError
 from chargpt.files import write_pieces_synced
+from chargpt.runs.checkpoint import file_pieces
 from chargpt.runs.checkpoint_schema import JSON_LIMIT
-from chargpt.runs.stored_tensor import file_pieces
 from chargpt.terminal import shown
 
 # Bytes of a header; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size.

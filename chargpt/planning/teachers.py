@@ -15,7 +15,7 @@ from chargpt.errors import Option, UserError
 from chargpt.files import discard
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
-from chargpt.runs.checkpoint import Checkpoint, best, load, publish_weights, stage_folder
+from chargpt.runs.checkpoint import Checkpoint, best, load, publish, stage_folder
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.models import restore_model
@@ -114,7 +114,8 @@ def keep_teachers(teachers: Sequence[Teacher], run: Path) -> None:
             raise UserError(what, Option("run", "NAME")) from None
         discard(left)
     for number, teacher in enumerate(teachers, 1):
-        publish_weights(run / f"teacher-{number}", teacher.model.state_dict(), teacher.state)
+        weights = teacher.model.state_dict()
+        publish(run, weights=weights, training={}, state=teacher.state, name=f"teacher-{number}")
 
 
 def taught(settings: Settings) -> Settings:

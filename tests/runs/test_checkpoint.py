@@ -21,8 +21,10 @@ from helpers import SHAPE, random_weights, saved_state
 from hypothesis import HealthCheck, given, settings, strategies
 from torch import Tensor
 
+from chargpt.files import remove_left_behind
 from chargpt.runs import checkpoint
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError
+from chargpt.runs.run import OWN
 from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
 
@@ -34,7 +36,7 @@ def tensors_at(step: int) -> dict[str, dict[str, Tensor]]:
     generator = torch.Generator().manual_seed(step)
     weights = {name: torch.randn(t.shape, generator=generator) for name, t in random_weights(step).items()}
     moments = {f"moment.{name}": torch.randn(t.shape, generator=generator) for name, t in weights.items()}
-    return {"weights": weights, "training": {**moments, "random": generator.get_state()}}
+    return {"weights": weights, "training": moments}
 
 
 def save(run: Path, step: int) -> Path:
@@ -73,23 +75,17 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert same(loaded.training, tensors_at(500)["training"])
 
 
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
+SHAPES = strategies.lists(strategies.integers(0, 4), max_size=3)
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    shapes=strategies.dictionaries(
-        strategies.text("abc.é中", min_size=1),
-        strategies.tuples(strategies.lists(strategies.integers(0, 4), max_size=3), strategies.sampled_from(DTYPES)),
-        max_size=5,
-    ),
-    step=strategies.integers(0, 10**15 - 1),
-)
+@given(strategies.dictionaries(strategies.text('abc.é中"', min_size=1), SHAPES, max_size=5), strategies.integers(0, 10**15 - 1))
 def test_any_optimizer_state_comes_back(tmp_path: Path, shapes: dict, step: int) -> None:
-    tensors = {name: (torch.randn(shape) * 3).to(dtype) for name, (shape, dtype) in shapes.items()}
+    tensors = {name: torch.randn(shape) * 3 for name, shape in shapes.items()}
     path = checkpoint.publish(tmp_path, weights=random_weights(1), training=tensors, state=saved_state(step))
     loaded = checkpoint.load(path)
     assert same(loaded.training, tensors) and loaded.step == step
+    assert (path / "training.safetensors").read_bytes() == safetensors.torch.save(tensors, {"format": "pt"})
     shutil.rmtree(path)
 
 
@@ -223,7 +219,6 @@ def test_the_order_of_checkpoints_is_that_of_their_numbers(tmp_path: Path) -> No
     for name in reversed(ordered):
         (tmp_path / name).mkdir()
     assert names(tmp_path) == ordered
-    assert [checkpoint.is_saved_again(tmp_path / name) for name in ordered] == [False, True, True, False]
 
 
 # --- keeping and clearing ---
@@ -294,7 +289,7 @@ def test_without_a_sync_nothing_is_removed_and_a_line_says_so(tmp_path: Path, mo
         (line,) = checkpoint.prune(paths[2], 2)
     assert "old checkpoints not removed (Input/output error); resuming removes them" in line
     assert any(path.name.startswith(f".{paths[0].name}.tmp-") for path in tmp_path.iterdir())
-    checkpoint.remove_orphans(tmp_path)
+    remove_left_behind(tmp_path, OWN)
     assert sorted(path.name for path in tmp_path.glob("*step-*")) == [path.name for path in paths[1:]]
 
 
@@ -309,7 +304,7 @@ def test_orphans_of_dead_writers_are_cleared_and_those_of_living_ones_left(tmp_p
         (tmp_path / f".best.json.tmp-{dead.pid}").write_bytes(b"half")
         (tmp_path / ".notes.tmp").write_bytes(b"the user's own")
         kept = save(tmp_path, 9)
-        checkpoint.remove_orphans(tmp_path)
+        remove_left_behind(tmp_path, OWN)
         assert sorted(os.listdir(tmp_path)) == sorted([folders[1].name, ".notes.tmp", kept.name])
         living.communicate(b"\n")
 
