@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from helpers import batch_of
 from optimizer_reference import ReferenceOptimizer, clipped
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -93,7 +94,7 @@ def test_steps_are_those_of_plain_training_in_float64(name, clip):
     batches = Batches(IDS, model.block_size, batch_size=8, seed=config.train.seed)  # the two micro-batches as one
     for step in range(4):
         found = trainer.step()
-        loss = logits_loss(plain, *batches.batch(step))
+        loss = logits_loss(plain, *batch_of(batches, step))
         gradients = dict(zip(parameters, (g.numpy() for g in torch.autograd.grad(loss, list(parameters.values())))))
         norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
         assert (found.loss, found.grad_norm) == pytest.approx((loss.item(), norm), rel=1e-4)
