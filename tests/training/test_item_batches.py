@@ -90,17 +90,6 @@ def test_a_long_item_goes_on_in_the_next_window():
     assert inputs[:, 0].tolist() == [END, 9, 17] and targets[targets != IGNORED].tolist() == ids.tolist()
 
 
-@pytest.mark.parametrize("parts", [[8], [3, 5], [2, 2, 4], [4, 4]])
-def test_items_that_fit_exactly_fill_their_window(parts):
-    """Items that have, with their ends, as many characters as a window, in any order."""
-    ids = np.array([place for _ in range(12) for part in parts for place in [2] * (part - 1) + [END]], np.uint8)
-    batches = batches_of(ids, has_labels=False, batch_size=1)
-    if len({*parts}) == 1:  # every order fills every window
-        assert batches.per_epoch * 8 == len(ids)
-        assert all((batch_of(batches, step)[1] != IGNORED).all() for step in range(2 * batches.per_epoch))
-    assert any((batch_of(batches, step)[1] != IGNORED).all() for step in range(batches.per_epoch))
-
-
 @pytest.mark.parametrize("longest", [1, 3, 7])
 def test_a_window_ends_where_the_next_item_does_not_fit(longest):
     ids, _ = list_of(150, has_labels=False, longest=longest)
