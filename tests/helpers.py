@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from chargpt.config import COMMAND_LINE, Config, ModelConfig, Settings, Source, TrainConfig, apply
 from chargpt.model import GPT, GPTConfig
@@ -18,6 +19,8 @@ from chargpt.sampling.c_texts import CTexts
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.writer import NewIds, Texts, Writer
 from chargpt.text.tokenizer import Tokenizer
+from chargpt.training.batches import Batches
+from chargpt.training.item_batches import ItemBatches
 
 TINY_FILE = str(Path(__file__).with_name("tiny.yaml"))
 TOKENIZER = Tokenizer("\n abcdefgh中")
@@ -137,6 +140,11 @@ def publish_run(
         if step == steps[0]:
             mark_best(path, 1.5)
     return folder
+
+
+def batch_of(batches: Batches | ItemBatches, step: int, micro: int = 0, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
+    """Inputs and targets (B, T) of these rows of a micro-batch, on a CPU."""
+    return batches.windows(batches.fetch(step, micro, rows))
 
 
 def last_step(run: Path) -> Path:

@@ -28,7 +28,7 @@ def run(tmp_path: Path, corpus: Corpus) -> Path:
     return publish_run(tmp_path / "run", corpus.tokenizer, config=config, fingerprint=corpus.fingerprint)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser():
     """A headless browser by playwright; the test skips where the package or the browser is missing."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")

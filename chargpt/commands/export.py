@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import load_run, run_verb, verb_parser
 from chargpt.errors import UserError
-from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_positions, publish, require_gguf
+from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_target, publish
 from chargpt.project import shell_word
 from chargpt.terminal import notice, shown
 
@@ -31,13 +31,11 @@ def export(options: Namespace) -> None:
     from chargpt.device import one_thread
 
     target = TARGETS[options.to]
-    if options.to == "gguf":
-        require_gguf()
     loaded = load_run(options.run, device="cpu", described=False)
     destination = Path(options.destination or _file_name(loaded.run) + target.suffix)
     is_folder = not target.suffix.startswith(".")
     check_destination(destination, is_folder=is_folder, force=options.force)
-    check_positions(loaded.model.config.positions, options.to)
+    check_target(options.to, loaded.model.config.positions)
     notice("run", loaded.describe())
     names = [Path(text).name or text for text in loaded.texts]
     weights = options.weights or "float16"

@@ -10,17 +10,16 @@ The module of a format has `write(loaded: LoadedModel, path: Path, options: Expo
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from chargpt.errors import UserError
-from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder, write_synced
+from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder
 from chargpt.interrupt import ending_at_once
 from chargpt.terminal import shown
 
@@ -72,7 +71,7 @@ TARGETS = {
         use="open it in a browser; it needs no network",
     ),
     "safetensors": Target(
-        "chargpt.exchange.weights_file",
+        "chargpt.exchange.tensor_file",
         ".safetensors",
         "one file with the weights alone",
         (),
@@ -91,22 +90,13 @@ class ExportOptions:
     weights: str = "float16"  # or "int8": how a page holds the weights
 
 
-def check_positions(positions: str, target: str) -> None:
-    """Raise UserError if a target cannot compute this kind of positions."""
+def check_target(target: str, positions: str) -> None:
+    """Raise UserError if a target cannot compute this kind of positions, or if the package that it needs is missing."""
     known = TARGETS[target].positions
     if known and positions not in known:
         raise UserError(f"model.positions: {positions}; --to {target} can hold only {', '.join(known)}; use --to safetensors")
-
-
-def require_gguf() -> None:
-    """Raise UserError, with what to run, unless the package gguf is installed; it is not imported."""
-    if importlib.util.find_spec("gguf") is None:
+    if target == "gguf" and importlib.util.find_spec("gguf") is None:
         raise UserError(f"--to gguf: needs the package gguf; run {sys.executable} -m pip install gguf")
-
-
-def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a new JSON file. Raises OSError."""
-    write_synced(path, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def check_destination(destination: Path, *, is_folder: bool, force: bool) -> None:

@@ -53,7 +53,9 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
             rows, columns = tensor.shape if tensor.dim() == 2 else (1, tensor.numel())
             tag = f'data-tensor="{name}" data-rows="{rows}" data-columns="{columns}" data-format="{numbers.dtype}"'
             file.write(memoryview(f'<script type="application/octet-stream" {tag}>'.encode()))
-            file.write(memoryview(base64.b64encode(content_of(numbers, scales))))
+            arrays = [array for array in (scales, numbers) if array is not None]  # the scales of its rows come first
+            content = b"".join(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays)
+            file.write(memoryview(base64.b64encode(content)))
             file.write(memoryview(b"</script>\n"))
         file.write(memoryview(model_to_end.encode()))
 
@@ -67,12 +69,6 @@ def pack(tensor: Tensor, weights: str) -> tuple[np.ndarray, np.ndarray | None]:
     if not np.isfinite(numbers).all():
         raise UserError(f"model: a weight of {tensor.abs().max():g} is too large for float16; train with a higher weight_decay")
     return numbers, scales
-
-
-def content_of(numbers: np.ndarray, scales: np.ndarray | None) -> bytes:
-    """The bytes of a packed tensor, little-endian: the scales of its rows, if it has them, then the numbers."""
-    arrays = [array for array in (scales, numbers) if array is not None]
-    return b"".join(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays)
 
 
 def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:

@@ -8,25 +8,23 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from chargpt.config import ModelConfig
 from chargpt.errors import UserError
-from chargpt.exchange.export import ExportOptions, write_json
+from chargpt.exchange.export import ExportOptions
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import (
-    EPSILON,
     GPT2,
+    SHAPE_NAMES,
     STARCODER2,
-    THETA,
+    computed_settings,
     read_weights,
     transformers_config,
     transformers_tensors,
 )
 from chargpt.exchange.model_card import write_card
-from chargpt.exchange.tensor_file import TensorSource, check_file, open_tensors, write_tensors
+from chargpt.exchange.tensor_file import open_tensors, write_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
+from chargpt.files import write_synced
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.sampling.loaded_model import LoadedModel
@@ -43,27 +41,23 @@ print(write("PROMPT", do_sample=True, temperature=0.8)[0]["generated_text"])
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     """Write the folder; see `chargpt/exchange/export.py`."""
     os.mkdir(path)
-    write_json(path / "tokenizer.json", to_tokenizer_json(loaded.tokenizer))
-    write_json(path / "config.json", transformers_config(loaded.model))
-    write_json(path / "generation_config.json", _generation_config(loaded))
-    write_json(path / "tokenizer_config.json", _tokenizer_config(loaded))
+    ends, context = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}, loaded.model.config.block_size
+    never = {"suppress_tokens": list(loaded.tokenizer.never_sampled)} if loaded.tokenizer.never_sampled else {}
+    documents = {
+        "tokenizer.json": to_tokenizer_json(loaded.tokenizer),
+        "config.json": transformers_config(loaded.model),
+        # Greedy unless asked otherwise, up to the end of the context; ids that are never sampled are suppressed.
+        "generation_config.json": {"_from_model_config": False, "max_length": context, **ends, **never},
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,  # the default removes spaces before punctuation
+            "model_max_length": context,
+        },
+    }
+    for name, document in documents.items():
+        write_synced(path / name, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
     write_tensors(path / "model.safetensors", transformers_tensors(loaded.model), {"format": "pt"})
     write_card(path / "README.md", loaded, options, library="transformers", usage=USAGE, notes=_notes(loaded))
-
-
-def _generation_config(loaded: LoadedModel) -> dict[str, Any]:
-    """Greedy unless asked otherwise, up to the end of the context; ids that are never sampled are suppressed."""
-    never = {"suppress_tokens": list(loaded.tokenizer.never_sampled)} if loaded.tokenizer.never_sampled else {}
-    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    return {"_from_model_config": False, "max_length": loaded.model.config.block_size, **ends, **never}
-
-
-def _tokenizer_config(loaded: LoadedModel) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,  # the default removes spaces before punctuation
-        "model_max_length": loaded.model.config.block_size,
-    }
 
 
 def _notes(loaded: LoadedModel) -> list[str]:
@@ -72,6 +66,8 @@ def _notes(loaded: LoadedModel) -> list[str]:
     return [*notes, 'A text without a prompt begins after a newline: give the prompt "\\n".']
 
 
+# Settings of rotary positions, in an object of their own there: the default, and what model.py computes.
+ROPE = {"rope_type": ("default", "default"), "partial_rotary_factor": (1.0, 1.0)}
 # The names of masks, which older versions saved.
 BUFFERS = r"transformer\.h\.\d+\.attn\.(masked_)?bias"
 
@@ -91,18 +87,16 @@ def read_folder(folder: Path) -> ImportedModel:
     if config.get("vocab_size") != len(ids):
         found = f"vocab_size is {brief(config.get('vocab_size'))}, and tokenizer.json has {len(ids):,} tokens"
         raise UserError(f"{where}: {found}; the two must be equal")
-    shape = (_gpt2_shape if kind == "gpt2" else _starcoder2_shape)(config, where, tokenizer.vocab_size)
+    shape = _shape(config, where, tokenizer.vocab_size)
     source = open_tensors(folder / "model.safetensors", most_numbers=2 * MAX_NUMBERS)
     layout = GPT2 if kind == "gpt2" else STARCODER2
     weights = read_weights(source, layout, shape, tokenizer.vocab_size, is_transposed=kind == "gpt2")
-    _check_output(source, weights["token_embedding.weight"])
-    source.check_all_read(except_for=BUFFERS)
+    source.check_all_read(weights["token_embedding.weight"], except_for=BUFFERS)
     return imported(f"transformers ({kind})", shape, tokenizer, weights, ids=ids)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises UserError."""
-    check_file(path, most=2 * JSON_LIMIT)
     data = read_bounded(path, limit=2 * JSON_LIMIT)
     try:
         document = json.loads(data)
@@ -113,59 +107,19 @@ def read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _gpt2_shape(config: dict[str, Any], where: str, vocab_size: int) -> ModelConfig:
-    fields = {"block_size": config.get("n_positions", 1024)}
-    fields |= {name: config.get(name, default) for name, default in (("n_layer", 12), ("n_head", 12), ("n_embd", 768))}
-    shape = checked_shape(where, vocab_size=vocab_size, **fields)
-    needed = {  # the default of transformers, and what model.py computes
-        "activation_function": ("gelu_new", "gelu"),
-        "layer_norm_epsilon": (EPSILON, EPSILON),
-        "scale_attn_weights": (True, True),
-        "scale_attn_by_inverse_layer_idx": (False, False),
-        "add_cross_attention": (False, False),
-        "tie_word_embeddings": (True, True),
-    }
-    found = {name: (config.get(name, default), value) for name, (default, value) in needed.items()}
-    _check_equal(where, {**found, "n_inner": (config.get("n_inner") or 4 * shape.n_embd, 4 * shape.n_embd)})
-    return shape
-
-
-def _starcoder2_shape(config: dict[str, Any], where: str, vocab_size: int) -> ModelConfig:
-    names = {
-        "n_layer": "num_hidden_layers",
-        "n_head": "num_attention_heads",
-        "n_embd": "hidden_size",
-        "block_size": "max_position_embeddings",
-    }
-    fields = {ours: config.get(theirs) for ours, theirs in names.items()}
-    shape = checked_shape(where, vocab_size=vocab_size, positions="rotary", **fields)
+def _shape(config: dict[str, Any], where: str, vocab_size: int) -> ModelConfig:
+    """The shape of a model that computes as model.py does. Raises UserError for any other."""
+    kind = config["model_type"]
+    fields = {ours: config.get(theirs) for ours, theirs in SHAPE_NAMES[kind].items()}
+    positions = "learned" if kind == "gpt2" else "rotary"
+    shape = checked_shape(where, vocab_size=vocab_size, positions=positions, **fields)
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope = rope if isinstance(rope, dict) else {"rope_type": rope}
-    window, width = config.get("sliding_window"), shape.n_embd // shape.n_head
-    expected = {
-        "hidden_act": (config.get("hidden_act", "gelu_pytorch_tanh"), "gelu"),
-        "norm_epsilon": (config.get("norm_epsilon", EPSILON), EPSILON),
-        "tie_word_embeddings": (config.get("tie_word_embeddings", True), True),
-        "num_key_value_heads": (config.get("num_key_value_heads", 2), shape.n_head),
-        "intermediate_size": (config.get("intermediate_size", 12288), 4 * shape.n_embd),
-        "head_dim": (config.get("head_dim") or width, width),
-        "rope_type": (rope.get("rope_type", rope.get("type", "default")), "default"),  # `type` in older versions
-        "partial_rotary_factor": (rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)), 1.0),
-        "rope_theta": (rope.get("rope_theta", config.get("rope_theta", THETA)), THETA),
-        "sliding_window": (None if type(window) is int and window >= shape.block_size else window, None),
-    }
-    _check_equal(where, expected)
+    found = {**config, "rope_type": rope.get("type"), **rope}  # `type` in older versions
+    if type(window := found.get("sliding_window")) is int and window >= shape.block_size:
+        found["sliding_window"] = None
+    for name, (default, needed) in {**computed_settings(kind, shape), **ROPE}.items():
+        value = default if found.get(name) is None else found[name]
+        if value != needed:
+            raise UserError(f"{where}: {name} is {brief(value)}; only {needed} can be imported")
     return shape
-
-
-def _check_equal(where: str, settings: dict[str, tuple[Any, Any]]) -> None:
-    """Raise UserError if one of the `settings` of another program is not what model.py computes with."""
-    for name, (found, needed) in settings.items():
-        if found != needed:
-            raise UserError(f"{where}: {name} is {brief(found)}; only {needed} can be imported")
-
-
-def _check_output(source: TensorSource, embedding: Tensor) -> None:
-    """The output matrix, if it is stored, must be the token embedding."""
-    if "lm_head.weight" in source and not torch.equal(source.read("lm_head.weight", embedding.shape), embedding):
-        raise UserError("model.safetensors: lm_head.weight is not the token embedding; only tied embeddings can be imported")

@@ -12,7 +12,7 @@ from torch import Tensor
 from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, apply
 from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
-from chargpt.model import GPT, SINUSOID_SCALE, sinusoids
+from chargpt.model import SINUSOID_SCALE, sinusoids
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import by_fields, load_settings
 from chargpt.project import presets_folder
@@ -111,9 +111,11 @@ def save_run(
         progress=progress,
         environment=choose_runtime(config).environment(),
     )
-    optimizer_state = _optimizer_state(imported, model, config)
+    optimizer = make_optimizer(FlatWeights(model, torch.float32), config.optim)
+    if imported.moments is not None and config.optim.name == "adamw":
+        optimizer.load({**optimizer.tensors(), **imported.moments})
     run = new_run(new_folder(name, root / "checkpoints"), root / "checkpoints")
-    problems = run.save(state, weights=model.state_dict(), training=optimizer_state)
+    problems = run.save(state, weights=model.state_dict(), training=optimizer.tensors())
     if corpus is None:
         assert run.checkpoint is not None, "save has published one"
         mark_best(run.checkpoint, None)
@@ -144,15 +146,6 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
             "command line: the imported model fixes its own size; of its settings, only model.dropout can be changed"
         )
     return dataclasses.replace(config, data=absolute_paths(config.data))
-
-
-def _optimizer_state(imported: ImportedModel, model: GPT, config: Config) -> Mapping[str, Tensor]:
-    """What a resumed run's optimizer begins with: the imported state if it is AdamW's, otherwise a new one."""
-    optimizer = make_optimizer(FlatWeights(model, torch.float32), config.optim)
-    state = optimizer.tensors()
-    if imported.moments is not None and config.optim.name == "adamw":
-        optimizer.load({**state, **imported.moments})
-    return state
 
 
 def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: SavedState, *, root: Path) -> None:

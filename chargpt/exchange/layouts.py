@@ -76,6 +76,16 @@ STARCODER2 = Layout(
     },
 )
 
+# What transformers calls the numbers of a shape.
+SHAPE_NAMES = {
+    "gpt2": {"n_layer": "n_layer", "n_head": "n_head", "n_embd": "n_embd", "block_size": "n_positions"},
+    "starcoder2": {
+        "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads",
+        "n_embd": "hidden_size",
+        "block_size": "max_position_embeddings",
+    },
+}
 # The architecture that computes each kind of positions.
 ARCHITECTURES = {"learned": "gpt2", "sinusoidal": "gpt2", "rotary": "starcoder2"}
 
@@ -85,51 +95,51 @@ def architecture(config: GPTConfig) -> str:
     return ARCHITECTURES[config.positions]
 
 
+def computed_settings(kind: str, shape: ModelConfig | GPTConfig) -> dict[str, tuple[Any, Any]]:
+    """What model.py computes, in the settings of transformers for an architecture: the default there, and our value."""
+    if kind == "gpt2":
+        return {
+            "activation_function": ("gelu_new", "gelu"),  # the exact one; the default is the tanh approximation
+            "layer_norm_epsilon": (EPSILON, EPSILON),
+            "n_inner": (4 * shape.n_embd, 4 * shape.n_embd),
+            "scale_attn_weights": (True, True),
+            "scale_attn_by_inverse_layer_idx": (False, False),
+            "add_cross_attention": (False, False),
+            "tie_word_embeddings": (True, True),
+        }
+    width = shape.n_embd // shape.n_head
+    return {
+        "hidden_act": ("gelu_pytorch_tanh", "gelu"),
+        "norm_epsilon": (EPSILON, EPSILON),
+        "intermediate_size": (12288, 4 * shape.n_embd),
+        "num_key_value_heads": (2, shape.n_head),
+        "head_dim": (width, width),
+        "sliding_window": (None, None),
+        "rope_theta": (THETA, THETA),
+        "tie_word_embeddings": (True, True),
+    }
+
+
 def transformers_config(model: GPT) -> dict[str, Any]:
     """The content of config.json."""
-    config = model.config
-    common = {
+    config, kind = model.config, architecture(model.config)
+    if kind == "gpt2":
+        dropouts = ("attn_pdrop", "embd_pdrop", "resid_pdrop")
+        own: dict[str, Any] = {"n_ctx": config.block_size}  # for llama.cpp's converter
+    else:
+        dropouts = ("attention_dropout", "embedding_dropout", "residual_dropout")
+        own = {"use_bias": config.bias, "rope_parameters": {"rope_type": "default", "rope_theta": THETA}}
+    return {
+        "architectures": [{"gpt2": "GPT2LMHeadModel", "starcoder2": "Starcoder2ForCausalLM"}[kind]],
+        "model_type": kind,
         "torch_dtype": "float32",
         "vocab_size": model.vocab_size,
-        "tie_word_embeddings": True,
+        **{theirs: getattr(config, ours) for ours, theirs in SHAPE_NAMES[kind].items()},
+        **{name: value for name, (_, value) in computed_settings(kind, config).items()},
+        **own,
+        **dict.fromkeys(dropouts, 0.0),
         "use_cache": True,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
-    }
-    if architecture(config) == "gpt2":
-        return {
-            "architectures": ["GPT2LMHeadModel"],
-            "model_type": "gpt2",
-            "activation_function": "gelu",  # the exact one; the default is the tanh approximation
-            "n_layer": config.n_layer,
-            "n_head": config.n_head,
-            "n_embd": config.n_embd,
-            "n_positions": config.block_size,
-            "n_ctx": config.block_size,  # llama.cpp's converter needs it
-            "n_inner": 4 * config.n_embd,
-            "layer_norm_epsilon": EPSILON,
-            **{f"{part}_pdrop": 0.0 for part in ("attn", "embd", "resid")},
-            **common,
-        }
-    return {
-        "architectures": ["Starcoder2ForCausalLM"],
-        "model_type": "starcoder2",
-        "hidden_act": "gelu",
-        "num_hidden_layers": config.n_layer,
-        "num_attention_heads": config.n_head,
-        "num_key_value_heads": config.n_head,
-        "head_dim": config.n_embd // config.n_head,
-        "hidden_size": config.n_embd,
-        "intermediate_size": 4 * config.n_embd,
-        "max_position_embeddings": config.block_size,
-        "norm_epsilon": EPSILON,
-        "use_bias": config.bias,
-        "sliding_window": None,
-        "rope_theta": THETA,
-        "rope_parameters": {"rope_type": "default", "rope_theta": THETA},
-        **{f"{part}_dropout": 0.0 for part in ("attention", "embedding", "residual")},
-        **common,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
     }
 
 

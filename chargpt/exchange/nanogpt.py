@@ -21,7 +21,7 @@ from chargpt.config import ModelConfig
 from chargpt.errors import UserError
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import GPT2, read_weights
-from chargpt.exchange.tensor_file import TensorSource, check_file
+from chargpt.exchange.tensor_file import OUTPUT, TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
 from chargpt.project import shell_word
 from chargpt.runs.checkpoint_schema import MAX_STEPS, read_bounded
@@ -62,9 +62,7 @@ pickle.dump({'stoi': {str(c): int(i) for c, i in m['stoi'].items()}}, open(p, 'w
 # Its settings that mean what ours mean.
 SETTINGS = """dropout batch_size gradient_accumulation_steps max_iters eval_interval log_interval learning_rate weight_decay
     grad_clip warmup_iters""".split()
-# nanoGPT's name of the weights that make the logits.
-OUTPUT = "lm_head.weight"
-# Our name of the same weights.
+# Our name of the weights that nanoGPT calls OUTPUT.
 EMBEDDING = "token_embedding.weight"
 # The names of masks, which its slower attention keeps.
 BUFFERS = r"transformer\.h\.\d+\.attn\.bias"
@@ -82,9 +80,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
         raise UserError(f"{where}: {path.stat().st_size:,} bytes, too few for a model of {numbers:,} weights; copy it again")
     source = TensorSource(where, tensors)
     weights = read_weights(source, GPT2, shape, len(ids))
-    if OUTPUT in source and not torch.equal(source.read(OUTPUT, (len(ids), shape.n_embd)), weights[EMBEDDING]):
-        raise UserError(f"{where}: {OUTPUT} is not the token embedding; only tied embeddings can be imported")
-    source.check_all_read(except_for=BUFFERS)
+    source.check_all_read(weights[EMBEDDING], except_for=BUFFERS)
     settings, notes = _settings(checkpoint.get("config"))
     step = checkpoint.get("iter_num")
     if type(step) is not int or not 0 <= step < MAX_STEPS:
@@ -110,7 +106,6 @@ def read_characters(path: Path) -> dict[str, int]:
         raise UserError(
             f"{shown(path)}: no such file; give the meta.pkl of the training data, in nanoGPT's data folder, as --meta FILE"
         )
-    check_file(path, most=MAX_PICKLED)
     try:
         pickled = read_bounded(path, limit=MAX_PICKLED)
         _check_calls(pickled, frozenset())

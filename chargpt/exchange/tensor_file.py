@@ -1,5 +1,7 @@
-"""safetensors files of other programs, written a tensor at a time and read within bounds."""
+"""safetensors files: `--to safetensors`, those of other programs, written a tensor at a time, and read within bounds."""
 
+import dataclasses
+import json
 import os
 import re
 import stat
@@ -11,14 +13,24 @@ import torch
 from torch import Tensor
 
 from chargpt.errors import UserError
+from chargpt.exchange.export import ExportOptions
 from chargpt.files import write_pieces_synced
+from chargpt.runs.checkpoint import file_pieces
 from chargpt.runs.checkpoint_schema import JSON_LIMIT
-from chargpt.runs.stored_tensor import file_pieces
+from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import shown
 
 # Bytes of a header; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size.
 HEADER_LIMIT = 2 << 20
+OUTPUT = "lm_head.weight"  # of GPT-2, Starcoder2 and nanoGPT
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
+    """Write the weights alone, by the names of model.py, with shape and vocabulary in the header; see `export.py`."""
+    shape, vocabulary = dataclasses.asdict(loaded.model.config), loaded.tokenizer.to_json()
+    metadata = {"format": "pt", "model": json.dumps(shape), "vocabulary": json.dumps(vocabulary)}
+    write_tensors(path, loaded.model.state_dict(), metadata)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -52,8 +64,13 @@ class TensorSource:
             raise UserError(f"{self._where}: {name} is not finite; use another checkpoint")
         return tensor
 
-    def check_all_read(self, *, except_for: str) -> None:
-        """Raise UserError, naming one, if a tensor was not read and its name does not match `except_for`."""
+    def check_all_read(self, embedding: Tensor, *, except_for: str) -> None:
+        """Raise UserError, naming one, if a tensor was not read and its name does not match `except_for`.
+
+        The matrix of the output, if it is stored, must be the token embedding.
+        """
+        if OUTPUT in self and not torch.equal(self.read(OUTPUT, embedding.shape), embedding):
+            raise UserError(f"{self._where}: {OUTPUT} is not the token embedding; only tied embeddings can be imported")
         for name in sorted(self._unread):
             if not re.fullmatch(except_for, name):
                 raise UserError(

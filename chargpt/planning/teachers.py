@@ -14,7 +14,7 @@ from chargpt.errors import Option, UserError
 from chargpt.files import discard
 from chargpt.model import GPT
 from chargpt.planning.law import STUDENT_DECAY
-from chargpt.runs.checkpoint import Checkpoint, best, load, publish_weights, stage_folder
+from chargpt.runs.checkpoint import Checkpoint, best, load, publish, stage_folder
 from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.models import restore_model
 from chargpt.terminal import Notice, shown
@@ -76,7 +76,7 @@ def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
             raise UserError(what, Option("run", "NAME")) from None
         discard(left)
     for number, teacher in enumerate(teachers, 1):
-        publish_weights(run / f"teacher-{number}", teacher.weights, teacher.state)
+        publish(run, weights=teacher.weights, training={}, state=teacher.state, name=f"teacher-{number}")
 
 
 def taught(settings: Settings) -> Settings:

@@ -1,12 +1,14 @@
 """What a checkpoint holds beside its tensors: the only schema of state.json, read strictly, older formats included.
 
-`FORMAT` grows by one whenever the schema changes, and a function in `MIGRATIONS` brings the older form to the next one.
+The schema is the types of the fields of SavedState and Progress. `FORMAT` grows by one whenever it changes, and `_upgraded`
+brings older states to it.
 
 The first line of such a file is the SHA-256 of all other lines (`tail -n +2 state.json | sha256sum`). It detects accidents: a
 flipped bit is noticed wherever it is. A hostile writer can compute it too, so reading is bounded in size, in the kind of file
 and in the numbers it may contain, and every value is checked.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -14,12 +16,13 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable
+import types
+import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chargpt.config import GONE, MAX_TEACHERS, RENAMED, Config, Settings, Source, TrainConfig, apply, to_dict
+from chargpt.config import GONE, KEYS, MAX_TEACHERS, RENAMED, Config, Settings, Source, TrainConfig, apply, difference, to_dict
 from chargpt.errors import UserError
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.terminal import shown
@@ -28,16 +31,9 @@ from chargpt.text.tokenizer import Tokenizer
 FORMAT = 8
 JSON_LIMIT = 8 << 20  # bytes; every character of Unicode fits as a vocabulary. Parsed JSON takes up to 25 times its size
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
-MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder
-MAX_SECONDS = 1e12  # of a time limit
-LARGEST_LOSS = 1e39  # nats per character; training computes losses in float32, whose range this is
-MAX_ENTRIES = 100_000  # of a list
-MAX_ENVIRONMENT = 100  # entries
-MAX_TEXT_LENGTH = 10_000  # characters
-MAX_SAMPLE = 100_000  # characters of a sample that is kept
-SOURCES = [*Source][1:]  # what sets a setting that is no default
-DEFAULTS = {f"{section}.{name}": value for section, values in to_dict(Config()).items() for name, value in values.items()}
-SHAPE = [key for key in DEFAULTS if key.startswith("model.") and key != "model.dropout"]  # what the weights of a start decide
+MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder; larger whole numbers are not read
+LARGEST = 1e45  # the same of other numbers: a sum of many losses, which training computes in float32
+MAX_LENGTH = 100_000  # characters of a text, such as a sample
 
 
 @dataclass(kw_only=True)
@@ -52,7 +48,7 @@ class Progress:
     val_loss: float | None = None  # its result, nats per character
     best_step: int | None = None  # the step of the best checkpoint
     best_loss: float | None = None  # its validation loss
-    best_sample: str = ""  # what it wrote; empty if it wrote none, or more than MAX_SAMPLE
+    best_sample: str = ""  # what it wrote; empty if it wrote none, or more than MAX_LENGTH
     lowest_loss: float | None = None  # of all evaluations; with `checkpoint.best=last`, the best one may have a higher loss
     without_gain: int = 0  # evaluations in a row, at a falling learning rate, that brought no better loss
     loss_sum: float = 0.0  # of the training losses since the last log
@@ -72,14 +68,14 @@ class Progress:
         """
         self.evaluated, self.val_loss = self.step, loss
         if loss is None:
-            self.best_step, self.best_sample = self.step, sample if len(sample) <= MAX_SAMPLE else ""
+            self.best_step, self.best_sample = self.step, sample if len(sample) <= MAX_LENGTH else ""
             return
         if self.step == 0:
             self.first_loss = loss
         lowest, best = (math.inf if value is None else value for value in (self.lowest_loss, self.best_loss))
         if loss < max(best, lowest + tolerance):
             self.best_step, self.best_loss, self.without_gain = self.step, loss, 0
-            self.best_sample = sample if len(sample) <= MAX_SAMPLE else ""
+            self.best_sample = sample if len(sample) <= MAX_LENGTH else ""
         elif is_falling:
             self.without_gain += 1
         self.lowest_loss = min(lowest, loss)
@@ -90,6 +86,17 @@ class Progress:
         At the peak of the rate, no evaluation counts: the falling rate lowers the loss, even if it rose before.
         """
         return self.step >= train.max_steps or 0 < train.patience <= self.without_gain
+
+    def is_possible(self) -> bool:
+        """Whether the numbers agree, as those of every run do."""
+        losses = [loss for loss in (self.lowest_loss, self.best_loss, self.val_loss) if loss is not None]
+        if self.evaluated is None or self.best_step is None:
+            is_evaluated = self.evaluated is not None or self.best_step is not None or losses or self.first_loss is not None
+            evaluation = not is_evaluated and self.best_sample == ""
+        else:  # a run without a validation split has no losses
+            has_losses = len(losses) == 3 or (not losses and self.first_loss is None)
+            evaluation = self.best_step <= self.evaluated <= self.step and has_losses and losses == sorted(losses)
+        return evaluation and max(self.without_gain, self.loss_count) <= self.step
 
     def take_mean_loss(self) -> float:
         """The mean training loss since the last call, which becomes `train_loss`."""
@@ -132,31 +139,38 @@ class SavedState:
         return {**plain, "tokenizer": self.tokenizer.to_json(), "progress": dataclasses.asdict(self.progress)}
 
     @classmethod
-    def from_json(cls, data: object, *, written_as: object = FORMAT) -> "SavedState":
-        """The state that `to_json` wrote in the format `written_as`. Raises ValueError for everything else."""
-        if not isinstance(written_as, int) or isinstance(written_as, bool) or not 1 <= written_as <= FORMAT:
+    def from_json(cls, data: Any, *, written_as: object = FORMAT) -> "SavedState":
+        """The state that `to_json` wrote in the format `written_as`; of an older one, `data` is changed.
+
+        Raises an error of some kind for everything else.
+        """
+        if type(written_as) is not int or not 1 <= written_as <= FORMAT:
             raise ValueError(f"format {str(written_as):.20}, and this version of chargpt reads 1 to {FORMAT}")
-        if not isinstance(data, dict):
-            raise ValueError("state: not an object")
-        for older in range(written_as, FORMAT):
-            data = MIGRATIONS[older](dict(data))
-        keys = {field.name for field in dataclasses.fields(cls)} - {"settings"} | {"config", "sources", "reasons"}
-        state = _object(data, "state", keys)
-        if not isinstance(state["config"], dict):
+        data = data if written_as == FORMAT else _upgraded(data, written_as)
+        hints = typing.get_type_hints(cls)
+        plain = hints.keys() - {"settings", "tokenizer"}
+        keys = plain | {"config", "sources", "reasons", "tokenizer"}
+        if not isinstance(data, dict) or data.keys() != keys:
+            raise ValueError(f"state: not an object whose keys are {', '.join(sorted(keys))}")
+        if not isinstance(data["config"], dict):
             raise ValueError("config: not an object")
-        config, tokenizer = apply(Config(), state["config"], where="settings"), Tokenizer.from_json(state["tokenizer"])
-        check_size(config.model, tokenizer.vocab_size)
-        left = state["seconds_left"]
-        return cls(
-            settings=Settings(config, _by_setting(state["sources"], "sources"), _by_setting(state["reasons"], "reasons")),
-            tokenizer=tokenizer,
-            texts=[_text(text, "texts") for text in _list(state["texts"], "texts")],
-            fingerprint=_fingerprint(state["fingerprint"]),
-            progress=_progress(state["progress"]),
-            environment=_environment(state["environment"]),
-            seconds_left=None if left is None else _number(left, "seconds_left", most=MAX_SECONDS),
-            stage=_whole(state["stage"], "stage", most=MAX_TEACHERS + 1),
+        config = apply(Config(), data["config"], where="settings")
+        sources, reasons = _by_setting(Source, data["sources"]), _by_setting(str, data["reasons"])
+        state = cls(
+            settings=Settings(config, sources, reasons),
+            tokenizer=Tokenizer.from_json(data["tokenizer"]),
+            **{name: _read(hints[name], data[name], name) for name in plain},
         )
+        check_size(config.model, state.tokenizer.vocab_size)
+        possible = {
+            "texts": not any("\0" in text for text in state.texts),
+            "fingerprint": re.fullmatch("[0-9a-f]{64}", state.fingerprint),
+            "progress": state.progress.is_possible(),
+            "stage": state.stage <= MAX_TEACHERS + 1,
+        }
+        if wrong := [name for name, is_possible in possible.items() if not is_possible]:
+            raise ValueError(f"{wrong[0]}: not what any run has")
+        return state
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """The names and shapes that the weights must have; all are float32."""
@@ -168,188 +182,79 @@ class SavedState:
         return parameter_count(self.config.model, self.tokenizer.vocab_size)
 
 
-def _from_format_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 repeated the last validation loss for sample.py, and had no time limit."""
-    data.pop("val_loss", None)
-    return {**data, "seconds_left": None}
-
-
-def _from_format_3(data: dict[str, Any]) -> dict[str, Any]:
-    """Format 3 did not count the evaluations without a better loss, so a run that patience had ended goes on if resumed."""
-    if isinstance(data.get("progress"), dict):
-        data["progress"] = {"without_gain": 0, **data["progress"]}
-    return data
-
-
-def _from_format_4(data: dict[str, Any]) -> dict[str, Any]:
-    """In format 4, torch computed every step."""
-    config, environment = data.get("config"), data.get("environment")
-    if isinstance(config, dict) and isinstance(config.get("runtime", {}), dict):
-        data["config"] = {**config, "runtime": {**config.get("runtime", {}), "step": "torch"}}
-    if isinstance(environment, dict) and environment:
-        data["environment"] = {**environment, "step": "torch"}
-    return data
-
-
-def _from_format_5(data: dict[str, Any]) -> dict[str, Any]:
-    """Format 5 compared each loss with that of the best checkpoint before, even if an earlier one was lower."""
-    if isinstance(data.get("progress"), dict):
-        data["progress"] = {"lowest_loss": data["progress"].get("best_loss"), **data["progress"]}
-    return data
-
-
-def _from_format_6(data: dict[str, Any]) -> dict[str, Any]:
-    """Format 6 did not say who had set a setting, nor what a run had reached but its losses; every run was of one stage.
-
-    A run that cut its batch into several `train.chunks` goes on, but not with the same bits; one chunk is the whole batch.
-    """
-    config, environment, progress = data.get("config"), data.get("environment"), data.get("progress")
-    if isinstance(config, dict):
-        train = {key: value for key, value in (config.get("train") or {}).items() if key != "teachers"}  # named, later
-        read = to_dict(apply(Config(), {**config, "train": train}, where="settings"))
-        values = {f"{section}.{name}": value for section, group in read.items() for name, value in group.items()}
-        data["sources"] = {key: "user" for key, value in values.items() if value != DEFAULTS[key]}
-        data["sources"] |= dict.fromkeys(SHAPE, "run") if values["train.start"] else {}
-        chunks = train.get("chunks", 1)
-        if isinstance(environment, dict) and chunks not in (0, 1) and "processes" not in environment:
-            data["environment"] = {**environment, "processes": f"with train.chunks={chunks!s:.10}"}
-    if isinstance(progress, dict):
-        reached = {"first_step": 0, "seconds": 0.0, "first_loss": None, "best_sample": "", "train_loss": None}
-        data["progress"] = {**reached, **progress}
-    return {**data, "stage": 1}
-
-
-def _from_format_7(data: dict[str, Any]) -> dict[str, Any]:
-    """In format 7, several models were several runs, and train.teachers named the runs from which one learned.
-
-    A run that learns from others goes on with its copies of them, which its environment names.
-    """
-    config, sources, train = data.get("config"), data.get("sources"), None
-    if isinstance(config, dict) and isinstance(config.get("train"), dict):
-        train = {**config["train"]}
-        data["config"] = {**config, "train": train}
-    if train is not None:
-        named, was_followed = train.pop("teachers", ""), train.get("student_minutes", 0)
-        has_copies = "teachers" in (data.get("environment") or {})
-        data["stage"] = 0 if was_followed or (named and not has_copies) else data.get("stage")
-    if isinstance(sources, dict):
-        data["sources"] = {key: source for key, source in sources.items() if key != "train.teachers"}
-    return {"reasons": {}, **data}
-
-
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: _from_format_1,
-    2: lambda data: data,  # it knew one process
-    3: _from_format_3,
-    4: _from_format_4,
-    5: _from_format_5,
-    6: _from_format_6,
-    7: _from_format_7,
-}
-
-
-def _object(value: object, name: str, keys: set[str]) -> dict[str, Any]:
-    """`value`, a JSON object with exactly these keys."""
-    if isinstance(value, dict) and value.keys() == keys:
+def _read(hint: Any, value: Any, name: str) -> Any:
+    """`value`, from JSON, as the type `hint` of a field. Raises ValueError for another type, and for what is too large."""
+    kind, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        if isinstance(value, dict) and value.keys() == hints.keys():
+            return hint(**{key: _read(hints[key], entry, f"{name}.{key}") for key, entry in value.items()})
+        raise ValueError(f"{name}: not an object whose keys are {', '.join(sorted(hints))}")
+    if kind is types.UnionType:
+        for part in parts:
+            with contextlib.suppress(ValueError):
+                return _read(part, value, name)
+    elif kind is list and isinstance(value, list):
+        return [_read(parts[0], entry, name) for entry in value]
+    elif kind is dict and isinstance(value, dict):
+        return {_read(parts[0], key, name): _read(parts[1], entry, name) for key, entry in value.items()}
+    elif kind is Source:
+        return Source(value)
+    elif kind is float:
+        if type(value) in (int, float) and 0 <= value <= LARGEST:
+            return float(value)
+    elif kind is int:
+        if type(value) is int and 0 <= value < MAX_STEPS:
+            return value
+    elif kind is str:
+        if isinstance(value, str) and len(value) <= MAX_LENGTH:
+            return value
+    elif type(value) is kind:  # a bool, or None
         return value
-    raise ValueError(f"{name}: not an object whose keys are {', '.join(sorted(keys))}")
+    raise ValueError(f"{name}: not of the type {hint}, or too large")
 
 
-def _number(value: object, name: str, *, most: float) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most:
-        return float(value)
-    raise ValueError(f"{name}: not a number from 0 to {most:g}")
-
-
-def _whole(value: object, name: str, *, most: int, least: int = 0) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-        return value
-    raise ValueError(f"{name}: not a whole number from {least} to {most}")
-
-
-def _list(value: object, name: str) -> list[Any]:
-    if isinstance(value, list) and len(value) <= MAX_ENTRIES:
-        return value
-    raise ValueError(f"{name}: not a list of at most {MAX_ENTRIES:,} entries")
-
-
-def _text(value: object, name: str) -> str:
-    if isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH and "\0" not in value:
-        return value
-    raise ValueError(f"{name}: not a text of at most {MAX_TEXT_LENGTH:,} characters")
-
-
-def _fingerprint(value: object) -> str:
-    if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value):
-        return value
-    raise ValueError("fingerprint: not a SHA-256")
-
-
-def _environment(value: object) -> dict[str, str | int | bool]:
-    if not isinstance(value, dict) or len(value) > MAX_ENVIRONMENT:
-        raise ValueError(f"environment: not an object of at most {MAX_ENVIRONMENT} entries")
-    return {
-        _text(key, "environment"): item if type(item) in (int, bool) else _text(item, "environment")
-        for key, item in value.items()
-    }
-
-
-def _by_setting(value: object, name: str) -> dict[str, Any]:
+def _by_setting(hint: Any, value: Any) -> dict[str, Any]:
     """Who set each setting that is no default, or why it was chosen, by the names that settings have now."""
-    if isinstance(value, dict):
-        found = {RENAMED.get(str(key), str(key)): entry for key, entry in value.items() if key not in GONE}
-        if found.keys() <= DEFAULTS.keys():
-            if name == "reasons":
-                return {key: _text(entry, name) for key, entry in found.items()}
-            if all(entry in SOURCES for entry in found.values()):
-                return {key: Source(entry) for key, entry in found.items()}
-    raise ValueError(f"{name}: not an object of settings")
+    named = _read(dict[str, hint], value, "sources and reasons")
+    found = {RENAMED.get(key, key): entry for key, entry in named.items() if key not in GONE}
+    if found.keys() <= set(KEYS):
+        return found
+    raise ValueError("sources and reasons: not of settings")
 
 
-def _progress(value: object) -> Progress:
-    entries = _object(value, "progress", {field.name for field in dataclasses.fields(Progress)})
-    step = _whole(entries["step"], "progress.step", most=MAX_STEPS - 1)
-    loss_count = _whole(entries["loss_count"], "progress.loss_count", most=step)
-    progress = Progress(
-        step=step,
-        without_gain=_whole(entries["without_gain"], "progress.without_gain", most=step),
-        loss_count=loss_count,
-        loss_sum=_number(entries["loss_sum"], "progress.loss_sum", most=LARGEST_LOSS * (1 + loss_count)),
-        first_step=_whole(entries["first_step"], "progress.first_step", most=MAX_STEPS - 1),
-        seconds=_number(entries["seconds"], "progress.seconds", most=MAX_SECONDS),
-        train_loss=_loss(entries["train_loss"], "progress.train_loss"),
-        skipped=[_whole(entry, "progress.skipped", most=MAX_STEPS) for entry in _list(entries["skipped"], "progress.skipped")],
-    )
-    evaluation = [entries[name] for name in ("evaluated", "val_loss", "best_step", "best_loss", "lowest_loss", "first_loss")]
-    if all(entry is None for entry in evaluation) and entries["best_sample"] == "":
-        return progress
-    evaluated = _whole(entries["evaluated"], "progress.evaluated", most=step)
-    if all(entries[name] is None for name in ("val_loss", "best_loss", "lowest_loss", "first_loss")):
-        best_step = _whole(entries["best_step"], "progress.best_step", most=evaluated)
-        sample = _sample(entries["best_sample"])
-        return dataclasses.replace(progress, evaluated=evaluated, best_step=best_step, best_sample=sample)
-    val_loss = _number(entries["val_loss"], "progress.val_loss", most=LARGEST_LOSS)
-    best_loss = _number(entries["best_loss"], "progress.best_loss", most=val_loss)
-    return dataclasses.replace(
-        progress,
-        evaluated=evaluated,
-        val_loss=val_loss,
-        best_step=_whole(entries["best_step"], "progress.best_step", most=evaluated),
-        best_loss=best_loss,
-        best_sample=_sample(entries["best_sample"]),
-        lowest_loss=_number(entries["lowest_loss"], "progress.lowest_loss", most=best_loss),
-        first_loss=_loss(entries["first_loss"], "progress.first_loss"),
-    )
-
-
-def _sample(value: object) -> str:
-    if isinstance(value, str) and len(value) <= MAX_SAMPLE:
-        return value
-    raise ValueError(f"progress.best_sample: not a text of at most {MAX_SAMPLE:,} characters")
-
-
-def _loss(value: object, name: str) -> float | None:
-    return None if value is None else _number(value, name, most=LARGEST_LOSS)
+def _upgraded(state: Any, written_as: int) -> dict[str, Any]:
+    """Bring a state of an older format to the newest one. What is no such state raises an error of some kind."""
+    config, environment, progress = state["config"], state["environment"], state["progress"]
+    runtime, train = config.setdefault("runtime", {}), config.setdefault("train", {})
+    if written_as < 2:  # it repeated the last validation loss for sample.py, and had no time limit
+        state.pop("val_loss", None)
+        state["seconds_left"] = None
+    if written_as < 4:  # it did not count evaluations without a better loss: a run that patience had ended goes on if resumed
+        progress.setdefault("without_gain", 0)
+    if written_as < 5:  # torch computed every step
+        runtime["step"] = "torch"
+        if environment:
+            environment["step"] = "torch"
+    if written_as < 6:  # each loss was compared with that of the best checkpoint before, even if an earlier one was lower
+        progress.setdefault("lowest_loss", progress["best_loss"])
+    if written_as < 7:  # it did not say who had set a setting, nor what a run had reached but its losses
+        read = apply(Config(), {**config, "train": {**train, "teachers": 0}}, where="settings")
+        state["sources"] = {change.key: "user" for change in difference(Config(), read)}
+        if read.train.start:
+            state["sources"] |= {key: "run" for key in KEYS if key.startswith("model.") and key != "model.dropout"}
+        chunks = train.get("chunks", 1)
+        if chunks not in (0, 1):  # such a run goes on, but not with the same bits
+            environment.setdefault("processes", f"with train.chunks={chunks!s:.10}")
+        reached = {"first_step": 0, "seconds": 0.0, "first_loss": None, "best_sample": "", "train_loss": None}
+        state["progress"], state["stage"] = {**reached, **progress}, 1
+    # In format 7, several models were several runs, and train.teachers named the runs from which one learned. A run that learns
+    # from others goes on with its copies of them, which its environment names.
+    named, has_copies = train.pop("teachers", ""), "teachers" in environment
+    if train.get("student_minutes", 0) or (named and not has_copies):
+        state["stage"] = 0
+    state["sources"].pop("train.teachers", None)
+    return {"reasons": {}, **state}
 
 
 class CheckpointError(UserError):

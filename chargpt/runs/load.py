@@ -48,14 +48,13 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
             raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
         return newest
     candidates = [Path(name) if Path(name).name not in ("", "..") else Path(os.path.abspath(name))]  # "." has no name
-    if name and Path(name).name == name:  # a plain name, not a path such as ../runs/a
-        candidates.insert(0, checkpoints / name)
-    for folder in candidates:
+    if Path(name).name == name:  # a plain name, not a path such as ../runs/a
+        candidates = [checkpoints / name, *candidates]
+    for folder in candidates if name else []:
         settle(folder)
-        if name and has_steps(folder):
-            return run_of_stage(folder)
-        if name and folder.exists() and (inside := next(filter(has_steps, folder.absolute().parents), None)):
-            return run_of_stage(inside)  # a path into a run is that run
+        inside = (folder, *folder.absolute().parents) if folder.exists() else ()
+        if run := next(filter(has_steps, inside), None):  # a path into a run is that run
+            return run_of_stage(run)
     step = next((path for path in (Path(name), *Path(name).parents) if STEP_NAME.fullmatch(path.name)), None)
     if step and step.parent.is_dir() and (found := steps(step.parent)):  # it may have been removed since
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
@@ -114,9 +113,7 @@ def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
         else:
             matches = [path for path in sorted(glob.glob(name)) if _is_run(Path(path))]
         if not matches:
-            known = ", ".join(run.name for run in _runs(checkpoints)[:MAX_LISTED])
-            what_to_do = f"use {known}" if known else f"train one first with {command('train')}"
-            raise UserError(f"{name}: no run matches this pattern; {what_to_do}")
+            raise UserError(f"{name}: no run matches this pattern; ", _other_runs(name, checkpoints))
         expanded.update(dict.fromkeys(matches))
     return list(expanded)
 

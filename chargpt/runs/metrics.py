@@ -4,7 +4,6 @@ Each line is an object: `stage`, which of the models of the run it is about, `st
 model, and numbers or texts by their names, such as val/loss and sample.
 """
 
-import contextlib
 import errno
 import json
 import math
@@ -12,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from chargpt.files import publish_file
 
@@ -54,22 +54,26 @@ def _cut(path: Path, last: tuple[int, int]) -> None:
     """Keep the whole lines of `path` up to this stage and step."""
     if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
         raise OSError(f"{path.name} is not a regular file")
-    kept: list[str] = []
-    for line in _lines(path):
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            values = json.loads(line)
-            if (values.get("stage", 1), values["step"]) <= last:
-                kept.append(line.removesuffix("\n") + "\n")
+    kept = [line.removesuffix("\n") + "\n" for line, stage, step, _ in _entries(path) if (stage, step) <= last]
     publish_file(path, "".join(kept).encode())
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """The first MAX_READ characters of a file that may be a stranger's, by line. A line longer than MAX_LINE comes in parts."""
+def _entries(path: Path) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+    """The lines of a file that may be a stranger's, with the stage, the step and the values of each; not what is damaged.
+
+    Reads the first MAX_READ characters. A line longer than MAX_LINE is damaged.
+    """
     left = MAX_READ
     with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
         while left > 0 and (line := file.readline(MAX_LINE)):
             left -= len(line)
-            yield line
+            try:
+                values = json.loads(line)
+                stage, step = values.pop("stage", 1), values.pop("step")
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                continue
+            if type(step) is int and 0 <= step < 10**15 and type(stage) is int and 0 < stage < 99:
+                yield line, stage, step, values
 
 
 @dataclass(frozen=True)
@@ -93,13 +97,8 @@ def read_metrics(folder: Path) -> list[MetricsLog]:
     logs, path, last = [MetricsLog()], folder / METRICS, (0, -1)
     if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
         return logs
-    for line in _lines(path):
-        try:
-            values = json.loads(line)
-            stage, step = values.pop("stage", 1), values.pop("step")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            continue
-        if type(step) is not int or not 0 <= step < 10**15 or type(stage) is not int or not last <= (stage, step) < (99, 0):
+    for _, stage, step, values in _entries(path):
+        if (stage, step) < last:
             continue
         if stage > logs[-1].stage:
             logs.append(MetricsLog(stage))

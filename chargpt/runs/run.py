@@ -28,7 +28,6 @@ from chargpt.runs.checkpoint import (
     Checkpoint,
     has_steps,
     is_lack_of_space,
-    is_saved_again,
     keep_best_weights,
     mark_best,
     newest,
@@ -37,7 +36,6 @@ from chargpt.runs.checkpoint import (
     publish,
     read_state,
     remove_oldest,
-    remove_orphans,
     stage_folder,
     steps,
 )
@@ -51,7 +49,7 @@ if TYPE_CHECKING:  # finding a run needs no torch
 LEFT_BEHIND = re.compile(
     r"config\.yaml|details\.txt|metrics\.jsonl|report\.html|events\.out\.tfevents\..*|\.lock|teacher-\d+|\..*\.tmp-\d+"
 )
-# All that a run has in its folder.
+# All that a run has in its folder. What is written aside has such a name in its own.
 OWN = re.compile(rf"{LEFT_BEHIND.pattern}|{STEP_NAME.pattern}|stage-\d+|best\.json|teachers-[0-9a-f]{{12}}")
 
 DETAILS = "details.txt"  # what was said of a run before it began
@@ -77,8 +75,7 @@ class Run:
         self._lock = lock_run(folder)
         self.folder = folder
         self.checkpoint: Path | None = None  # the folder of that checkpoint
-        self.saved_again = False  # whether the last save was of a step that had been saved before
-        remove_orphans(folder)
+        remove_left_behind(folder, OWN)
         self.begin_stage(newest_stage(folder))
 
     def begin_stage(self, stage: int) -> None:
@@ -86,7 +83,7 @@ class Run:
         self.stage, self.place = stage, stage_folder(self.folder, stage)
         if stage > 1:
             self.place.mkdir(exist_ok=True)
-            remove_orphans(self.place)
+            remove_left_behind(self.place, OWN)
 
     def save(self, state: SavedState, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]") -> list[str]:
         """Publish a checkpoint, mark it if it is the best, remove old ones. Returns a line for each problem with the rest.
@@ -97,7 +94,7 @@ class Run:
         path = self._with_space(lambda: publish(self.place, weights=weights, training=training, state=state), problems)
         if state.progress.best_step == state.progress.step:
             self._with_space(lambda: mark_best(path, state.progress.best_loss), problems)
-        self.checkpoint, self.saved_again = path, is_saved_again(path)
+        self.checkpoint = path
         if self.stage > 1:  # the model before it has ended
             problems += keep_best_weights(stage_folder(self.folder, self.stage - 1))
         problems += prune(path, state.config.checkpoint.keep)
@@ -216,16 +213,14 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 
     Raises UserError for an invalid name.
     """
-    odd = name.startswith("-") or name != name.strip() or Path(name).name != Path(name).name.strip()
-    if odd or name in ("", ".", "..") or not name.isprintable() or Path(name).name in ("", ".."):
-        raise UserError(Given("run", name), "use a name such as poems, or a path such as /tmp/poems")
     path = Path(name)
-    if STEP_NAME.fullmatch(path.name):
-        what_to_do = f"use its run, {shown(path.parent)}" if path.is_dir() else "use a name such as poems"
-        raise UserError(Given("run", name, ", which "), f"is the name of a checkpoint; {what_to_do}")
-    if not is_portable(path.name):
-        what = "not every system allows as the name of a folder; use a name such as poems"
-        raise UserError(Given("run", name, ", which "), what)
+    has_space = name != name.strip() or path.name != path.name.strip()
+    if name.startswith("-") or has_space or path.name in ("", "..") or not name.isprintable():
+        raise UserError(Given("run", name), "use a name such as poems, or a path such as /tmp/poems")
+    is_step = STEP_NAME.fullmatch(path.name)
+    if is_step or not is_portable(path.name):
+        what = "is the name of a checkpoint" if is_step else "not every system allows as the name of a folder"
+        raise UserError(Given("run", name, ", which "), f"{what}; use a name such as poems")
     return checkpoints / name if path.name == name else path
 
 
@@ -309,8 +304,9 @@ def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ())
         raise UserError(f"{shown(folder)}: this is a file; ", *_another_name())
     if has_steps(folder):
         own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, free_folder(folder)))
-        what, other = f"{shown(folder)}: a run of this name exists{_its_text(folder)}; ", _another_name(free)
-        if more := _what_trains_on(folder):
+        on_what, more = _what_is_there(folder)
+        what, other = f"{shown(folder)}: a run of this name exists{on_what}; ", _another_name(free)
+        if more:
             raise UserError(what, "it is finished: ", *other, ", or train it longer with ", resuming(own, more), *otherwise)
         raise UserError(what, "continue it with ", resuming(own), ", or ", *other, *otherwise)
     if folder.is_dir() and not is_left_behind(folder) and any(folder.iterdir()):
@@ -323,26 +319,19 @@ def _another_name(free: str = "") -> tuple[Words, ...]:
     return "choose another ", Option("run", "NAME"), f", such as {free}" if free else ""
 
 
-def _what_trains_on(folder: Path) -> Option | None:
-    """The setting with which the run in `folder` is trained on; None if it goes on without one, or cannot be read."""
+def _what_is_there(folder: Path) -> tuple[str, Option | None]:
+    """On which text the run in `folder` is, for a message, and the setting that trains it on if it is finished."""
     try:
         state = read_state(steps(stage_folder(folder, newest_stage(folder)))[-1])
     except CheckpointError:
-        return None
-    progress, train = state.progress, state.config.train
+        return "", None
+    texts, progress, train = state.texts, state.progress, state.config.train
+    first = "standard input" if texts[:1] == ["-"] else shown(Path(texts[0]).name) if texts else ""
+    on_what = f", on {first}{' and others' if len(texts) > 1 else ''}" if first else ""
     if not progress.is_finished(train) or state.stage <= train.teachers:  # with another model to follow, it goes on
-        return None
+        return on_what, None
     is_early = progress.step < train.max_steps
-    return Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * train.max_steps)
-
-
-def _its_text(folder: Path) -> str:
-    """On which text the run in `folder` is, for a message; nothing if that cannot be read."""
-    with suppress(CheckpointError):
-        texts = read_state(steps(folder)[-1]).texts
-        first = "standard input" if texts[:1] == ["-"] else shown(Path(texts[0]).name) if texts else ""
-        return f", on {first}{' and others' if len(texts) > 1 else ''}" if first else ""
-    return ""
+    return on_what, Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * train.max_steps)
 
 
 def free_folder(folder: Path) -> Path:

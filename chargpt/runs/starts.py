@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 
 from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.runs.checkpoint import WEIGHTS, Checkpoint, check_weights
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError, SavedState, read_bounded
-from chargpt.runs.stored_tensor import StoredTensor, read_tensors
 from chargpt.terminal import shown
 
 STARTS = Path(__file__).resolve().parents[1] / "starts"
@@ -77,7 +77,6 @@ def load_start(name: str) -> Checkpoint:
     data = read_bounded(path, limit=LARGEST)
     if hashlib.sha256(data).hexdigest() != card.sha256:
         raise CheckpointError(f"{shown(path)}: damaged, its checksum differs; install the program again")
-    stored = {key: tensor.numbers.astype(np.float32) for key, tensor in read_tensors(data).items()}
-    weights = {key: StoredTensor("float32", numbers) for key, numbers in stored.items()}
+    weights = {key: numbers.astype(np.float32) for key, numbers in safetensors.numpy.load(data).items()}
     check_weights(weights, card.state, where=shown(path))
     return Checkpoint(path, weights, {}, card.state)

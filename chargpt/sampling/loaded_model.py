@@ -463,7 +463,7 @@ def load_model(
         config=state.config,
         environment=state.environment,
         parameters=state.parameters,
-        weights=rounded({name: tensor.numbers for name, tensor in checkpoint.stored_weights.items()}, precision),
+        weights=rounded(checkpoint.stored_weights, precision),
         precision=precision,
         device=device,
     )

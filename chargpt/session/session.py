@@ -311,7 +311,7 @@ class Session:
                 screen().saved(run.folder)
                 for problem in problems:
                     journal.notice("warning", problem)
-                if run.saved_again and run.checkpoint is not None:
+                if run.checkpoint is not None and run.checkpoint.suffix:  # the number of a further one of this step
                     journal.notice("saved", f"as {run.checkpoint.name}: step {progress.step:,} had a checkpoint already")
                 trainer.group.note_save()
         self.saved = state

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from chargpt.device import sent
 from chargpt.interrupt import Interrupt
@@ -55,7 +54,10 @@ def evaluate(
                     break
                 if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
                     inputs, targets = (sent(torch.from_numpy(values), device) for values in (batch.inputs, batch.targets))
-                    loss = model(inputs, targets) if kernel is None else _cross_entropy(kernel.logits(inputs), targets)
+                    if kernel is None:
+                        loss = model(inputs, targets)
+                    else:
+                        loss = F.cross_entropy(kernel.logits(inputs).flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
                     # In this order: Metal has no float64.
                     sums[number] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)
     finally:
@@ -67,11 +69,6 @@ def evaluate(
     for value in values[:-FLAGS]:  # one after the other: the sum() of Python 3.12 rounds differently
         total += value
     return total / predicted
-
-
-def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean loss of logits (B, T, V) for the targets (B, T) that are not IGNORED, in nats."""
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
 
 def _predicted(batch: Windows) -> int:

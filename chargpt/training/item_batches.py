@@ -7,13 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chargpt.device import sent
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import windows_at
 from chargpt.training.batches import keys_of, permuted
-
-# Ids of items that are put into the order of an epoch at once.
-AT_ONCE = 2**22
 
 
 class ItemBatches:
@@ -37,23 +33,18 @@ class ItemBatches:
         batch_size: int,
         seed: int,
         accumulate: int = 1,
-        device: torch.device = torch.device("cpu"),
     ) -> None:
         self._ids, self._block_size, self._end = np.asarray(ids), block_size, marks.end
         self._starts, stops = marks.bounds(self._ids)
         assert len(stops), "a list without an item"
         self._lengths = stops + 1 - self._starts
         self._counted = None if counts_labels or marks.tab is None else marks.counted(self._ids)
-        self._seed, self._batch_size, self._accumulate, self._device = seed, batch_size, accumulate, device
+        self._seed, self._batch_size, self._accumulate = seed, batch_size, accumulate
         self._layouts: dict[int, _Layout] = {}  # of the last two epochs
         self.per_epoch = len(self._layout(np.arange(len(stops))).starts)
 
-    def batch(self, step: int, micro: int = 0, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a micro-batch of `step`, or of some of its rows, (B, T) int64 each."""
-        return self.windows(sent(self.fetch(step, micro, rows), self._device))
-
     def fetch(self, step: int, micro: int, rows: slice) -> Tensor:
-        """Inputs and targets in the memory of the host, (2, B, T) int64."""
+        """Inputs and targets of these rows of a micro-batch of `step`, in the memory of the host, (2, B, T) int64."""
         first = (step * self._accumulate + micro) * self._batch_size
         epochs, numbers = np.divmod(np.arange(first, first + self._batch_size)[rows], self.per_epoch)
         both = np.empty((2, len(epochs), self._block_size), np.int64)
@@ -64,7 +55,7 @@ class ItemBatches:
         return torch.from_numpy(both)
 
     def windows(self, fetched: Tensor) -> tuple[Tensor, Tensor]:
-        """The batch that was fetched and copied to the device."""
+        """The inputs and the targets that were fetched and copied to the device, (B, T) int64 each."""
         inputs, targets = fetched
         return inputs, targets
 
@@ -79,19 +70,13 @@ class ItemBatches:
     def _layout(self, order: np.ndarray, *, windows: int | None = None) -> "_Layout":
         """The items in this order, and this many windows on them; None for as many as they need."""
         lengths = self._lengths[order]
-        stops = np.cumsum(lengths)  # where the end of each item is in the new stream, which begins with an end
-        stream = np.empty(int(stops[-1]) + 1, self._ids.dtype)
-        counted = None if self._counted is None else np.zeros(len(stream), bool)
-        stream[0] = self._end
-        cuts = np.unique(np.searchsorted(stops, np.arange(AT_ONCE, stops[-1], AT_ONCE)))
-        for few in filter(len, np.split(np.arange(len(order)), cuts)):  # places are 8 times as large as ids
-            first, last = int(stops[few[0]] - lengths[few[0]]), int(stops[few[-1]])
-            moved = self._starts[order[few]] - stops[few] + lengths[few]
-            places = np.arange(first, last) + np.repeat(moved, lengths[few])
-            stream[first + 1 : last + 1] = self._ids[places]
-            if counted is not None and self._counted is not None:
-                counted[first + 1 : last + 1] = self._counted[places]
-        starts, sizes, at, last, ends = list[int](), list[int](), 0, int(stops[-1]), [0, *stops.tolist()]
+        items = [slice(start, start + length) for start, length in zip(self._starts[order].tolist(), lengths.tolist())]
+        stream = np.concatenate([np.array([self._end], self._ids.dtype), *(self._ids[item] for item in items)])
+        counted = None
+        if self._counted is not None:
+            counted = np.concatenate([[False], *(self._counted[item] for item in items)])
+        # Where the end of each item is in this stream, which begins with an end.
+        starts, sizes, at, last, ends = list[int](), list[int](), 0, len(stream) - 1, [0, *np.cumsum(lengths).tolist()]
         while at < last if windows is None else len(starts) < windows:
             at = 0 if at == last else at
             reached = ends[bisect.bisect_right(ends, at + self._block_size) - 1]

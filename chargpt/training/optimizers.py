@@ -103,23 +103,20 @@ class Optimizer:
 
     def tensors(self) -> dict[str, Tensor]:
         """Views of the state as `parameter/quantity`, in the shape of each parameter, the number of steps, and LOSS_SCALE."""
-        shapes = {name: parameter.shape for name, parameter in self._weights.model.named_parameters()}
-        scaling = {} if self.scaling is None else {LOSS_SCALE: self.scaling}
-        return (
-            {"step": self._count}
-            | scaling
-            | {
-                f"{name}/{quantity}": vector[place.start - span.start : place.stop - span.start].view(shapes[name])
-                for quantity, span, vector in self.states
-                for name, place in self._weights.spans.items()
-                if span.start <= place.start < span.stop
-            }
-        )
+        found = {"step": self._count} | ({} if self.scaling is None else {LOSS_SCALE: self.scaling})
+        for quantity, span, vector in self.states:
+            for name, parameter in self._weights.model.named_parameters():
+                place = self._weights.spans[name]
+                if span.start <= place.start < span.stop:
+                    part = vector[place.start - span.start : place.stop - span.start]
+                    found[f"{name}/{quantity}"] = part.view(parameter.shape)
+        return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the state that another optimizer of this kind gave as `tensors()`."""
+        suitable = self.suitable(tensors)
         for name, own in self.tensors().items():
-            own.copy_(self.suitable(tensors)[name])
+            own.copy_(suitable[name])
 
     def suitable(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """`tensors` of a checkpoint, of any precision: with the LOSS_SCALE of now in place of a missing one."""

@@ -148,28 +148,32 @@ def choose_runtime(
     compiled = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and worth_compiling
     trouble = _why_not_compile(device) if compiled else ""
     if trouble and asked.compile == "on":
-        raise UserError(
-            f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or leave it out"
-        )
+        what = f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or leave it out"
+        raise UserError(what)
     compiled = compiled and not trouble
     # The kernels in C are for the CPU; model.py's own attention does everything else.
-    by_kernel = asked.attention == "auto" and device.type == "cpu" and supports(config.model)
     attention, slower = None, ""
-    if by_kernel and not compiled:
+    if asked.attention == "auto" and device.type == "cpu" and supports(config.model) and not compiled:
         try:
             attention = fused_attention(precision)
         except Unavailable as reason:
             slower = f"attention is not compiled, so steps take longer: {reason}"
     if asked.device == "auto" and device.type == "cpu" and torch.cuda.is_available():
         slower = f"{why_not_cuda(0)}; until then the CPU is used"
+    is_native = asked.step == "native"
+    if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
+        what = "it is for a CPU, without runtime.compile, and for a model whose n_embd is a multiple of "
+        what = f"runtime.step: native given, but {what}{PANEL}, {config.model.n_embd} given; use "
+        raise UserError(what, Option("runtime.step", "auto"))
     is_torchs = saved_environment is not None and saved_environment.get("step") == "torch"
     step: StepKernel | None = None
-    if asked.step == "native":
-        step = _asked_kernel(config, device, precision, compiled=compiled)
-    elif attention is not None and may_be_in_c(config) and not is_torchs:
+    if is_native or attention is not None and may_be_in_c(config) and not is_torchs:
         try:
             step = step_kernel(precision)
         except Unavailable as reason:
+            if is_native:
+                what = f"runtime.step: native given, but it cannot be compiled here ({reason}); use "
+                raise UserError(what, Option("runtime.step", "auto")) from None
             slower = f"steps are not compiled from C, so they take longer: {reason}"
     return Runtime(
         device=device,
@@ -184,22 +188,6 @@ def choose_runtime(
         tf32=asked.precision == "tf32",
         deterministic=asked.deterministic,
     )
-
-
-def _asked_kernel(config: Config, device: torch.device, precision: torch.dtype, *, compiled: bool) -> StepKernel:
-    """The kernel for runtime.step=native. Raises UserError where it is not possible."""
-    if device.type != "cpu" or compiled or not supports_step(config.model):
-        raise UserError(
-            "runtime.step: native given, but it is for a CPU, without runtime.compile, and for a model whose n_embd is a "
-            f"multiple of {PANEL}, {config.model.n_embd} given; use ",
-            Option("runtime.step", "auto"),
-        )
-    try:
-        return step_kernel(precision)
-    except Unavailable as reason:
-        raise UserError(
-            f"runtime.step: native given, but it cannot be compiled here ({reason}); use ", Option("runtime.step", "auto")
-        ) from None
 
 
 def _why_not_compile(device: torch.device) -> str:

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,8 +34,6 @@ from chargpt.training.weights import FlatWeights
 
 # By `checkpoint.best`: a new checkpoint is the best one if its loss is less than this many nats above the lowest loss before.
 TOLERANCE = {"lowest": 0.0, "last": 0.1}
-
-
 # Steps on a GPU after which their numbers are read in any case.
 MOST_UNREAD = 1024
 
@@ -62,18 +60,6 @@ class TrainerState(NamedTuple):
     weights: Mapping[str, Tensor]  # float32, by parameter name
     optimizer: Mapping[str, Tensor]
     progress: Progress
-
-
-def _batches(ids: np.ndarray, config: Config, *, runtime: Runtime, marks: ItemMarks | None) -> Batches | ItemBatches:
-    train, T = config.train, config.model.block_size
-    size, accumulate, seed, device = train.batch_size, train.accumulate, train.seed, runtime.device
-    if marks is None:
-        resident = on_device(ids, device) if runtime.has_memory_for(ids) else None
-        return Batches(ids, T, batch_size=size, accumulate=accumulate, seed=seed, device=device, resident=resident)
-    labels = train.label_loss
-    return ItemBatches(
-        ids, T, marks=marks, counts_labels=labels, batch_size=size, accumulate=accumulate, seed=seed, device=device
-    )
 
 
 class Trainer:
@@ -108,7 +94,14 @@ class Trainer:
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention, step=runtime.step)
         self.rows = group.rows(config.train.batch_size)  # of a batch, those that are computed here
         self.optimizer = make_optimizer(self.weights, config.optim)
-        self._batches = _batches(ids, config, runtime=runtime, marks=marks)
+        train, T = config.train, config.model.block_size
+        size: Any = {"batch_size": train.batch_size, "accumulate": train.accumulate, "seed": train.seed}
+        self._batches: Batches | ItemBatches
+        if marks is None:
+            resident = on_device(ids, runtime.device) if runtime.has_memory_for(ids) else None
+            self._batches = Batches(ids, T, resident=resident, **size)
+        else:
+            self._batches = ItemBatches(ids, T, marks=marks, counts_labels=train.label_loss, **size)
         working = self.weights.working.train()
         distillation = DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None) if teachers else None
         self._loss = runtime.compiled(distillation or working)

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LARGE = {"n_layer": 6, "n_head": 10, "n_embd": 640, "block_size": 256}  # 30 million parameters
 TINY = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16}
-TARGETS = {"safetensors": "weights_file", "hf": "hugging_face", "gguf": "gguf_model", "html": "html"}  # and their modules
+TARGETS = {"safetensors": "tensor_file", "hf": "hugging_face", "gguf": "gguf_model", "html": "html"}  # and their modules
 IMPORTS = ("gpt2", "starcoder2", "nanogpt")
 
 

@@ -101,5 +101,5 @@ def test_patterns_are_the_runs_that_match(checkpoints, capsys):
     assert expand_patterns(["a[1]"], checkpoints) == ["a[1]"]
     assert [Path(name).name for name in expand_patterns([str(checkpoints / "else*" / "*")], checkpoints)] == ["poems-3"]
     assert len(listed(capsys, "poems*")) == 4
-    with pytest.raises(UserError, match="no run matches this pattern; use a"):
+    with pytest.raises(UserError, match="no run matches this pattern; use one of a"):
         expand_patterns(["sonnets*"], checkpoints)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from exchange_helpers import VOCABULARIES, options_of, publish_model
+from run_fixtures import browser  # noqa: F401
 
 from chargpt.exchange import model_card
 from chargpt.exchange.export import ExportOptions

@@ -1,20 +1,18 @@
 """An export is published whole or not at all, and replaces nothing but an earlier export; what it needs is named."""
 
-import json
+import itertools
 import os
 import signal
-import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from chargpt.exchange.export import check_destination, publish
+from chargpt.exchange.export import PAGE, check_destination, publish
 from chargpt.exchange.html import TEMPLATE
+from chargpt.files import SyncedFile, discard
 from chargpt.terminal import UserError
-
-ROOT = Path(__file__).parent.parent.parent
-signals = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals and fork")
 
 
 def folder_of(**files: str):
@@ -112,91 +110,80 @@ def test_a_disk_that_is_full_is_one_line(tmp_path, error):
     assert os.listdir(tmp_path) == []
 
 
-# Publishes in a child process that sends itself a signal at the n-th line of Python, for n up to where the child comes to its
-# end. Prints each n after which the destination is neither as before nor as it should become, or after which anything else is
-# left. After SIGKILL, the destination may be absent, and the next export removes the rest.
-INTERRUPTED = """
-import itertools, json, os, pathlib, signal, sys
-from chargpt.exchange.export import PAGE, publish
-from chargpt.files import SyncedFile, discard
-
-folder, kind, before = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
-number, again, every = map(int, sys.argv[4:])
-target, is_folder = folder / "poems", kind == "folder"
-
-def write(path, word="new"):
+def page_or_folder(path: Path, *, is_folder: bool, word: str = "new") -> None:
+    """An export in which each file ends with this word."""
     if is_folder:
-        os.mkdir(path)
+        path.mkdir()
         (path / "config.json").write_text(word)
         path = path / "model.safetensors"
     with SyncedFile(path) as file:
         file.write(memoryview(b"<!doctype html>" + PAGE + word.encode()))
 
-def state():
+
+def state_of(target: Path, *, is_folder: bool) -> str:
+    """ "old" or "new" for a whole export, "absent", or "damaged"."""
     if not os.path.lexists(target):
         return "absent"
-    names = sorted(os.listdir(target)) if is_folder else []
-    contents = [(target / name).read_bytes() for name in names] if is_folder else [target.read_bytes()]
-    words = {content[-3:].decode() for content in contents}
-    return words.pop() if len(words) == 1 and names in ([], ["config.json", "model.safetensors"]) else "damaged"
+    files = sorted(target.iterdir()) if is_folder else [target]
+    words = {file.read_bytes()[-3:].decode() for file in files}
+    return words.pop() if len(words) == 1 and len(files) == (2 if is_folder else 1) else "damaged"
 
-def export(at):
-    count = 0
-    def trace(frame, event, argument):
-        nonlocal count
-        if not frame.f_code.co_filename.endswith(("export.py", "files.py", "<string>")):
-            return None
-        count += event == "line"
-        if event == "line" and at and count in (at, at + again):
-            os.kill(os.getpid(), number)
-        return trace
-    if os.fork() == 0:
+
+def export(target: Path, number: int, at: Collection[int], *, is_folder: bool) -> int:
+    """The exit code of a process that publishes, and that gets the signal `number` before these lines of Python."""
+    if (child := os.fork()) == 0:
+        lines = itertools.count(1)
+
+        def trace(frame, event, argument):
+            if not frame.f_code.co_filename.endswith(("export.py", "files.py")):
+                return None
+            if event == "line" and next(lines) in at:
+                os.kill(os.getpid(), number)
+            return trace
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         sys.settrace(trace)
-        publish(target, write, is_folder=is_folder, force=True)
-        sys.settrace(None)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.wait()[1])
-
-codes = (-number,) if number == signal.SIGKILL else (-number, 128 + number)  # the first ones before anything is written
-problems, code = [], None
-for at in itertools.count(1, every):
-    for name in os.listdir(folder):
-        discard(folder / name)
-    if before == "old":
-        write(target, "old")
-    code = export(at)
-    if code == 0:
-        break
-    found = [code, state()]
-    fine = code in codes and found[1] in ((before, "new") if number != signal.SIGKILL else (before, "new", "absent"))
-    if number == signal.SIGKILL:
-        export(0)
-        fine = fine and state() == "new"
-    rest = [name for name in os.listdir(folder) if name != "poems"]
-    if not fine or rest:
-        problems.append([at, *found, rest])
-print(json.dumps([at, code, problems]))
-"""
+        try:
+            publish(target, lambda path: page_or_folder(path, is_folder=is_folder), is_folder=is_folder, force=True)
+            os._exit(0)
+        finally:
+            os._exit(128 + number)  # before a handler is set, Ctrl-C is an exception
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@signals
-@pytest.mark.parametrize("kind", ["file", "folder"])
+KILL = getattr(signal, "SIGKILL", 9)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals and fork")
+@pytest.mark.parametrize("is_folder", [False, True])
 @pytest.mark.parametrize(
     ("before", "number", "again", "every"),
     [
         ("old", signal.SIGTERM, 0, 7),
-        ("old", getattr(signal, "SIGKILL", 9), 0, 11),
+        ("old", KILL, 0, 11),
         *(
             pytest.param(before, number, again, 1, marks=pytest.mark.nightly)
             for before in ("absent", "old")
-            for number, again in ((2, 0), (15, 0), (9, 0), (15, 3))  # the last: another signal while the first one is handled
+            for number, again in ((2, 0), (15, 0), (KILL, 0), (15, 3))  # the last: another one while the first one is handled
         ),
     ],
 )
-def test_a_signal_at_any_line_leaves_the_destination_whole_and_nothing_else(tmp_path, kind, before, number, again, every):
-    arguments = [str(tmp_path), kind, before, str(int(number)), str(again), str(every)]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    lines, code, problems = json.loads(done.stdout)
-    assert (code, problems) == (0, []) and lines > 60
+def test_a_signal_at_any_line_leaves_the_destination_whole_and_nothing_else(tmp_path, is_folder, before, number, again, every):
+    """After SIGKILL, the destination may be absent, and the next export removes what is left."""
+    target = tmp_path / "poems"
+    for at in itertools.count(1, every):
+        for path in tmp_path.iterdir():
+            discard(path)
+        if before == "old":
+            page_or_folder(target, is_folder=is_folder, word="old")
+        code = export(target, number, (at, at + again), is_folder=is_folder)
+        if code == 0:
+            break
+        found = state_of(target, is_folder=is_folder)
+        if number == KILL:
+            assert found in (before, "new", "absent") and code == -KILL, at
+            assert export(target, KILL, (), is_folder=is_folder) == 0 and state_of(target, is_folder=is_folder) == "new"
+        else:
+            assert found in (before, "new") and code in (-number, 128 + number), at  # the first ones before anything is written
+        assert [path.name for path in tmp_path.iterdir()] == ["poems"] * (number == KILL or found != "absent"), at
+    assert state_of(target, is_folder=is_folder) == "new" and at > 60

@@ -61,15 +61,9 @@ def change_tensors(folder, change):
     safetensors.torch.save_file(tensors, folder / "model.safetensors")
 
 
-def test_an_export_of_each_shape_comes_back_to_the_bit(exported, each_shape):
-    check_that_it_comes_back(*exported(**each_shape))
-
-
-def test_an_export_of_each_vocabulary_comes_back_to_the_bit(exported, each_vocabulary):
-    check_that_it_comes_back(*exported(tokenizer=each_vocabulary))
-
-
-def check_that_it_comes_back(loaded, folder):
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_an_export_of_each_shape_and_vocabulary_comes_back_to_the_bit(exported, each_shape, vocabulary):
+    loaded, folder = exported(**each_shape, tokenizer=VOCABULARIES[vocabulary])
     found = read_folder(folder)
     assert found.tokenizer == loaded.tokenizer and asdict(found.shape) == asdict(loaded.model.config)
     expected = loaded.model.state_dict()

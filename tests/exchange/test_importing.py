@@ -3,6 +3,7 @@
 import pytest
 import torch
 from exchange_helpers import options_of
+from helpers import batch_of
 from nanogpt_files import SHAPE, Model, new_optimizer, take_step, write_files
 from session_helpers import opened
 
@@ -78,7 +79,7 @@ def test_the_next_steps_are_those_that_nanogpt_would_take(root, nanogpt, text):
             group["lr"] = trainer.rate_of(step)
         optimizer.zero_grad()
         for chunk in range(2):
-            inputs, targets = trainer._batches.batch(step, chunk)
+            inputs, targets = batch_of(trainer._batches, step, chunk)
             logits = model(inputs.long())
             (torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.long().flatten()) / 2).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -21,6 +21,14 @@ from chargpt.terminal import UserError
 CHARACTERS = "\n abcdefgh中"
 
 
+def nested(times: int) -> list:
+    """A list of 2**times parts in a few bytes of a pickle: it contains a list twice, which contains another one twice."""
+    value = []
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
 @pytest.fixture(params=[False, True], ids=["plain", "biases"])
 def trained(request, tmp_path):
     """A model of nanoGPT's kind after three steps, and the folder of its checkpoint."""
@@ -68,14 +76,6 @@ def test_the_settings_are_kept(folder):
     assert settings["optim"]["betas"] == [0.9, 0.99] and settings["optim"]["warmup_steps"] == 3
 
 
-def nested(times: int) -> list:
-    """A list of 2**times parts in a few bytes of a pickle: it contains a list twice, which contains another one twice."""
-    value = []
-    for _ in range(times):
-        value = [value, value]
-    return value
-
-
 class Attack:
     """Unpickling it would create a file."""
 
@@ -113,9 +113,12 @@ def test_no_code_in_a_pickle_runs(folder, tmp_path, where):
         ({"iter_num": -1}, "iter_num is -1"),
         ({"iter_num": 2**62}, "iter_num is"),
         ({"iter_num": 10**30}, "iter_num is 1000"),
+        ({"iter_num": nested(60)}, "iter_num is of type list"),
+        ({"model_args": {**SHAPE, "vocab_size": torch.zeros(3)}}, "vocab_size is None"),
+        ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": nested(60)}}, "n_layer is None"),
     ],
 )
-def test_a_wrong_checkpoint_is_one_line(trained, tmp_path, changes, problem):
+def test_a_wrong_checkpoint_is_one_line_and_fills_no_memory(trained, tmp_path, changes, problem):
     folder = write_files(tmp_path / "wrong", trained[0], None, CHARACTERS, step=0, **changes)
     with pytest.raises(UserError, match=problem) as raised:
         read_nanogpt(folder, meta=None)
@@ -141,20 +144,6 @@ def test_the_command_in_the_message_writes_a_clean_file(kind, trained, tmp_path)
     assert found.settings == expected.settings and found.step == 3 and found.tokenizer == expected.tokenizer
     assert found.weights.keys() == expected.weights.keys() and found.moments is None
     assert all(torch.equal(found.weights[name], expected.weights[name]) for name in expected.weights)
-
-
-@pytest.mark.parametrize(
-    "changes, problem",
-    [
-        ({"iter_num": nested(60)}, "iter_num is of type list"),
-        ({"model_args": {**SHAPE, "vocab_size": torch.zeros(3)}}, "vocab_size is None"),
-        ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": nested(60)}}, "n_layer is None"),
-    ],
-)
-def test_no_value_of_a_checkpoint_fills_the_memory(trained, tmp_path, changes, problem):
-    folder = write_files(tmp_path / "wrong", trained[0], None, CHARACTERS, step=0, **changes)
-    with pytest.raises(UserError, match=problem):
-        read_nanogpt(folder, meta=None)
 
 
 def test_settings_that_are_no_numbers_are_ignored(tmp_path, trained):

@@ -63,3 +63,13 @@ def test_int8_weights_are_computed_as_they_are_packed(tmp_path, page):
     logits, _ = run_engine(page(loaded, "int8"), windows, vocab_size=loaded.tokenizer.vocab_size, length=0)
     np.testing.assert_allclose(logits, logits_of(packed(loaded.model, "int8"), windows), atol=2e-5)
     assert np.abs(logits - logits_of(loaded.model, windows)).max() > 1e-3  # int8 is not float16
+
+
+@needs_node
+def test_the_smallest_numbers_of_float16_are_read(tmp_path, page):
+    """Half of the embedding is below 2**-14, the smallest float16 with an exponent of its own."""
+    loaded = new_model(tmp_path, Tokenizer("ab"), bias=True)
+    embedding = loaded.model.token_embedding.weight.data
+    embedding.mul_(5e-5 / embedding.abs().median())
+    logits, _ = run_engine(page(loaded), [[0, 1, 1, 0]], vocab_size=2, length=0)
+    np.testing.assert_allclose(logits, logits_of(packed(loaded.model, "float16"), [[0, 1, 1, 0]]), rtol=1e-4, atol=1e-8)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers import saved_state
 
-from chargpt.config import Config, to_dict
+from chargpt.config import KEYS
 from chargpt.runs.checkpoint_schema import (
     FORMAT,
     JSON_LIMIT,
@@ -22,13 +22,13 @@ from chargpt.runs.checkpoint_schema import (
 )
 
 
+def through_json(state: SavedState) -> dict:
+    return json.loads(json.dumps(state.to_json()))
+
+
 def plain(step: int = 40) -> dict:
     """A valid state as JSON gives it."""
-    return json.loads(json.dumps(saved_state(step, seconds_left=12.5).to_json()))
-
-
-def known_settings() -> list[str]:
-    return [f"{section}.{name}" for section, values in to_dict(Config()).items() for name in values]
+    return through_json(saved_state(step, seconds_left=12.5))
 
 
 def test_a_state_comes_back_through_json():
@@ -37,20 +37,47 @@ def test_a_state_comes_back_through_json():
     )
     sources = {"optim.weight_decay": "chosen", "model.n_layer": "run", "train.max_steps": "user", "data.split": "preset"}
     settings = dataclasses.replace(saved_state(40).settings, sources=sources, reasons={"optim.weight_decay": "9 epochs"})
-    state = saved_state(40, progress=reached, settings=settings, stage=3)
-    assert SavedState.from_json(json.loads(json.dumps(state.to_json()))) == state
-    assert SavedState.from_json(plain()) == saved_state(40, seconds_left=12.5)
-    fresh = saved_state(0, val_loss=None)
-    assert SavedState.from_json(json.loads(json.dumps(fresh.to_json()))) == fresh
+    known = saved_state(40, progress=reached, settings=settings, stage=3, seconds_left=12.5)
+    for state in (known, saved_state(40), saved_state(0, val_loss=None)):
+        assert SavedState.from_json(through_json(state)) == state
 
 
-def before_8(state: dict, **train: object) -> dict:
-    """The state as format 7 had it."""
-    older = json.loads(json.dumps({name: value for name, value in state.items() if name != "reasons"}))
-    several = {"teachers": "", "student_minutes": 0.0, "student_teachers": 1}
-    del older["config"]["train"]["teacher_minutes"]
-    older["config"]["train"] |= several | train
-    return older
+# The states of older formats
+
+
+def as_written(number: int, **train: object) -> dict:
+    """The state of `plain` as that format had it, with these settings in place of those of today."""
+    state = plain()
+    del state["reasons"], state["config"]["train"]["teacher_minutes"]
+    state["config"]["train"] |= {"teachers": "", "student_minutes": 0.0, "student_teachers": 1} | train
+    if number < 7:
+        del state["sources"], state["stage"]
+        for name in ("first_step", "seconds", "first_loss", "best_sample", "train_loss"):
+            del state["progress"][name]
+    if number < 6:
+        del state["progress"]["lowest_loss"]
+    if number < 5:
+        del state["config"]["runtime"]["step"]
+    if number < 4:
+        del state["progress"]["without_gain"]
+    if number < 2:
+        del state["seconds_left"]
+        state["val_loss"] = 1.5
+    return state
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_every_older_format_is_still_read(number):
+    older = as_written(number)
+    older |= {"sources": {"train.teachers": "user", "train.batch_size": "user"}} if number == 7 else {}
+    state = SavedState.from_json(older, written_as=number)
+    computed_by = "auto" if number > 4 else "torch"
+    assert state.config.runtime.step == computed_by and state.environment.get("step", "auto") == computed_by
+    changed = ("model.n_layer", "model.n_head", "model.n_embd", "model.block_size", "model.bias", "train.batch_size")
+    changed += ("runtime.step",) * (number < 5)
+    assert state.settings.sources == dict.fromkeys(changed if number < 7 else ["train.batch_size"], "user")
+    left = None if number == 1 else 12.5
+    assert state == saved_state(40, seconds_left=left, settings=state.settings, environment=state.environment)
 
 
 @pytest.mark.parametrize(
@@ -62,48 +89,27 @@ def before_8(state: dict, **train: object) -> dict:
         ({"student_minutes": 2.0, "student_teachers": 3}, {}, 0),
     ],
 )
-def test_format_7_is_still_read_and_a_run_that_another_one_was_to_follow_is_known(train, environment, stage):
-    older = before_8(plain(), **train)
+@pytest.mark.parametrize("number", [6, 7])
+def test_a_run_that_another_one_was_to_follow_is_known(train, environment, stage, number):
+    older = as_written(number, **train)
     older["environment"] |= environment
-    older["sources"] = {"train.teachers": "user", "train.student_minutes": "chosen", "train.max_steps": "user"}
-    state = SavedState.from_json(older, written_as=7)
+    state = SavedState.from_json(older, written_as=number)
     assert (state.stage, state.config.train.teachers, state.config.train.teacher_minutes) == (stage, 0, 0.0)
-    assert state.settings.sources == {"train.max_steps": "user"} and not state.settings.reasons
 
 
-def before_7(state: dict) -> dict:
-    """The state as format 6 had it."""
-    state = {name: value for name, value in before_8(state).items() if name not in ("sources", "stage")}
-    new = ("first_step", "seconds", "first_loss", "best_sample", "train_loss")
-    return {**state, "progress": {name: value for name, value in state["progress"].items() if name not in new}}
-
-
-def test_format_6_is_still_read_and_what_is_no_default_was_set_by_the_user():
-    older = before_7(plain())
-    state = SavedState.from_json(older, written_as=6)
-    changed = ("model.n_layer", "model.n_head", "model.n_embd", "model.block_size", "model.bias", "train.batch_size")
-    assert state.settings.sources == dict.fromkeys(changed, "user")
-    assert state == dataclasses.replace(saved_state(40, seconds_left=12.5), settings=state.settings)
-    older["config"]["train"]["start"], older["config"]["model"]["dropout"] = "english", 0.25
-    shape = {key for key in known_settings() if key.startswith("model.") and key != "model.dropout"}
+def test_the_shape_of_a_run_that_began_with_a_start_is_that_of_the_start():
+    older = as_written(6, start="english")
+    older["config"]["model"]["dropout"] = 0.25
     found = SavedState.from_json(older, written_as=6).settings.sources
-    assert {key for key, source in found.items() if source == "run"} == shape
-    assert {key for key, source in found.items() if source == "user"} == {"model.dropout", "train.batch_size", "train.start"}
-
-
-def test_format_4_is_still_read_and_torch_computes_its_steps():
-    older = before_7(plain())
-    del older["progress"]["lowest_loss"]
-    del older["config"]["runtime"]["step"]
-    state = SavedState.from_json(older, written_as=4)
-    assert state.config.runtime.step == state.environment["step"] == "torch"
+    shape = {key for key in KEYS if key.startswith("model.") and key != "model.dropout"}
+    others = ("model.dropout", "train.batch_size", "train.start")
+    assert found == dict.fromkeys(shape, "run") | dict.fromkeys(others, "user")
 
 
 @pytest.mark.parametrize(("chunks", "more"), [(None, {}), (1, {}), (0, {}), (4, {"processes": "with train.chunks=4"})])
 def test_a_run_of_several_chunks_is_of_another_environment(chunks, more):
-    older = before_7(plain())
+    older = as_written(6, **{} if chunks is None else {"chunks": chunks})
     older["environment"] = {"threads": 2}
-    older["config"]["train"] |= {} if chunks is None else {"chunks": chunks}
     older["config"]["runtime"]["timeout"] = 300
     assert SavedState.from_json(older, written_as=6).environment == {"threads": 2, **more}
 
@@ -112,11 +118,10 @@ def test_a_new_setting_says_what_older_runs_had_in_its_place():
     """A saved run without a setting gets its default today."""
     here = Path(__file__).with_name("settings.json")
     known = json.loads(here.read_text(encoding="utf-8"))
-    now = known_settings()
-    assert (known["format"], known["settings"]) == (FORMAT, now), (
+    assert (known["format"], known["settings"]) == (FORMAT, KEYS), (
         "A run that was saved before a setting existed is resumed with the default of the setting. Do old runs train to the "
-        "same bits with that default? If not, let FORMAT grow by one, and write what they had into a function of MIGRATIONS: "
-        f"_from_format_4 is the example. Then change {here.name} to format {FORMAT} and these settings:\n{json.dumps(now)}"
+        "same bits with that default? If not, let FORMAT grow by one, and write what they had into _upgraded: what it "
+        f"does for format 4 is the example. Then change {here.name} to format {FORMAT} and these settings:\n{json.dumps(KEYS)}"
     )
 
 
@@ -126,39 +131,25 @@ def test_an_unknown_format_is_refused(written_as):
         SavedState.from_json(plain(), written_as=written_as)
 
 
-@pytest.mark.parametrize("state", [{}, None, [], {"config": 1}])
-def test_what_is_no_state_is_refused(state):
-    with pytest.raises(ValueError):
-        SavedState.from_json(state)
-
-
 @pytest.mark.parametrize("name", sorted(plain()))
 def test_every_entry_is_needed_and_no_other_is_accepted(name):
-    with pytest.raises(ValueError, match="keys"):
-        SavedState.from_json({key: value for key, value in plain().items() if key != name})
-    with pytest.raises(ValueError, match="keys"):
-        SavedState.from_json({**plain(), f"{name}2": 1})
+    for state in ({key: value for key, value in plain().items() if key != name}, {**plain(), f"{name}2": 1}, None, []):
+        with pytest.raises(ValueError, match="keys"):
+            SavedState.from_json(state)
 
 
 WRONG = {
     "config": [None, {"model": {"heads": 2}}, {"train": {"seed": "x"}}],
     "tokenizer": [None, {"characters": "ba"}],
-    "texts": [None, "poems.txt", [1], ["a\0b"], ["x" * 100_000]],
+    "texts": [None, "poems.txt", [1], ["a\0b"], ["x" * 100_001]],
     "fingerprint": [None, "", "../../etc", "0" * 63, "G" * 64],
-    "environment": [None, [], {"a": None}, {"a": 1.5}, {"a": "x" * 100_000}],
+    "environment": [None, [], {"a": None}, {"a": 1.5}, {"a": "x" * 100_001}],
     "seconds_left": [-1, "soon", 10**400, True],
     "progress": [None, [], {}],
-    "sources": [None, [], {"model.heads": "user"}, {"model.n_layer": "default"}, {"model.n_layer": 1}, {"model": "user"}],
+    "sources": [None, [], {"model.heads": "user"}, {"model.n_layer": 1}, {"model": "user"}],
+    "reasons": [None, {"model.heads": "because"}, {"model.n_layer": 1}],
     "stage": [None, -1, 11, True, 1.0, "1"],
 }
-
-
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
-def test_a_wrong_value_is_refused(name, value):
-    with pytest.raises(ValueError):
-        SavedState.from_json({**plain(), name: value})
-
-
 WRONG_PROGRESS = {
     "step": [-1, None, True, 1.5, "40", 10**15, 10**30],
     "evaluated": [-1, 41, 10**30, True, None],
@@ -178,31 +169,30 @@ WRONG_PROGRESS = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG_PROGRESS.items() for value in values])
-def test_a_wrong_progress_is_refused(name, value):
-    state = plain()
-    state["progress"][name] = value
-    with pytest.raises(ValueError, match="progress"):
-        SavedState.from_json(state)
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_value_is_refused(name):
+    for value in WRONG[name]:
+        with pytest.raises(ValueError):
+            SavedState.from_json({**plain(), name: value})
 
 
-@pytest.mark.parametrize(("name", "value"), [("first_loss", 4.0), ("best_sample", "a")])
-def test_a_run_that_was_not_evaluated_has_reached_nothing(name, value):
-    state = json.loads(json.dumps(saved_state(0, val_loss=None).to_json()))
-    state["progress"][name] = value
+@pytest.mark.parametrize("name", WRONG_PROGRESS)
+def test_a_wrong_progress_is_refused(name):
+    for value in WRONG_PROGRESS[name]:
+        with pytest.raises(ValueError, match="progress"):
+            SavedState.from_json(plain() | {"progress": plain()["progress"] | {name: value}})
+
+
+@pytest.mark.parametrize("reached", [{"first_loss": 4.0}, {"best_sample": "a"}])
+def test_a_run_that_was_not_evaluated_has_reached_nothing(reached):
+    state = through_json(saved_state(0, val_loss=None))
     with pytest.raises(ValueError, match="progress"):
-        SavedState.from_json(state)
+        SavedState.from_json(state | {"progress": state["progress"] | reached})
 
 
 def test_a_source_keeps_up_with_the_name_of_its_setting():
     state = plain() | {"sources": {"train.second_run_gap": "chosen", "train.chunks": "user"}}
     assert SavedState.from_json(state).settings.sources == {"train.student_gap": "chosen"}
-
-
-def test_a_sample_too_long_to_be_kept_is_not_cut():
-    progress = Progress()
-    progress.record_evaluation(1.0, sample="a" * 100_001)
-    assert progress.best_sample == ""
 
 
 def test_progress_keeps_the_best_evaluation_and_the_mean_loss():
@@ -215,6 +205,8 @@ def test_progress_keeps_the_best_evaluation_and_the_mean_loss():
     assert progress.without_gain == 1
     progress.loss_sum, progress.loss_count = 6.0, 4
     assert progress.take_mean_loss() == progress.train_loss == 1.5 and progress.loss_count == 0
+    progress.record_evaluation(0.5, sample="a" * 100_001)
+    assert progress.best_sample == ""  # too long to be kept
     copied = progress.copy()
     copied.skipped.append(1)
     assert progress.skipped == []

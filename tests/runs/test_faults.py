@@ -13,8 +13,10 @@ from faulty_disk import MODES, Disk, PowerCut
 from helpers import random_weights, saved_state
 from torch import Tensor
 
+from chargpt.files import remove_left_behind
 from chargpt.runs import checkpoint
 from chargpt.runs.checkpoint_schema import CheckpointError
+from chargpt.runs.run import OWN
 
 SCENARIOS = ("first", "third", "again")
 FILES = ("model.safetensors", "training.safetensors", "state.json")
@@ -69,7 +71,7 @@ def check_the_next_start(run: Path, step: int, scenario: str, outcome: str) -> N
     """After whatever happened, the run is whole: nothing torn is visible, nothing hidden stays, nothing good is gone."""
     hidden = [name for name in os.listdir(run) if name.startswith(".")]
     assert outcome != "refused" or not hidden, "an error that is reported has cleared up behind itself"
-    checkpoint.remove_orphans(run)
+    remove_left_behind(run, OWN)
     assert not [name for name in os.listdir(run) if name.startswith(".")]
     for path in checkpoint.steps(run):
         assert whole(checkpoint.load(path))

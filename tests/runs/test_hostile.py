@@ -26,9 +26,11 @@ from helpers import random_weights, saved_state
 
 import sample
 import train
+from chargpt.files import remove_left_behind
 from chargpt.model import GPTConfig
 from chargpt.runs import checkpoint
 from chargpt.runs.checkpoint_schema import FORMAT, CheckpointError
+from chargpt.runs.run import OWN
 from chargpt.terminal import UserError, one_line, shown
 from chargpt.text.tokenizer import Tokenizer
 
@@ -318,7 +320,7 @@ def test_step_folders_that_are_something_else(tmp_path: Path) -> None:
         found, lines = checkpoint.newest(tmp_path)
     assert found.path == honest and len(lines) == 5
     with bounded():
-        checkpoint.remove_orphans(tmp_path)
+        remove_left_behind(tmp_path, OWN)
         assert checkpoint.prune(honest, 1) == []
 
 
@@ -345,7 +347,7 @@ def test_clearing_up_does_not_follow_links(tmp_path: Path) -> None:
     (run / ".step-00000002.tmp-999999999").mkdir()
     (run / ".step-00000002.tmp-999999999" / "link").symlink_to(tmp_path / "precious")
     (run / f".step-00000003.tmp-{os.getpid()}").symlink_to(tmp_path / "precious")
-    checkpoint.remove_orphans(run)
+    remove_left_behind(run, OWN)
     assert os.listdir(run) == []
     assert (tmp_path / "precious" / "file").read_bytes() == b"mine"
 

@@ -167,7 +167,7 @@ def test_only_a_whole_run_or_what_is_left_of_one_is_removed(checkpoints, monkeyp
     shutil.copytree(checkpoints / "poems", checkpoints / "poems" / "stage-2")
     for name, says in (
         ("checkpoints/poems/stage-2", "not a whole run; give checkpoints/poems to remove that"),
-        ("checkpoints/poems/step-00000500", "is the name of a checkpoint; use its run"),
+        ("checkpoints/poems/step-00000500", "is the name of a checkpoint"),
         ("checkpoints", "no run of that name"),
         ("poem", "did you mean poems"),
         (".", "use a name such as poems"),

@@ -47,6 +47,9 @@ def test_nothing_of_the_training_moves():
     before = torch.get_rng_state()
     first = evaluate(model, ids)
     assert evaluate(model, ids) == first
+    interrupt = Interrupt()
+    interrupt.signal = 2  # is answered within a batch
+    assert evaluate(model, ids, interrupt=interrupt) is None
     assert torch.equal(before, torch.get_rng_state())
     assert model.training
     assert all(p.grad is None for p in model.parameters())
@@ -65,17 +68,6 @@ def test_a_kernel_gives_the_loss_of_torch():
     for marks in (None, ItemMarks(end=0, tab=None)):
         right = evaluate(model, ids, marks=marks)
         assert evaluate(model, ids, kernel=KernelModel.of(kernel, model), marks=marks) == pytest.approx(right, rel=1e-6)
-    interrupt = Interrupt()
-    interrupt.signal = 2
-    assert evaluate(model, ids, kernel=KernelModel.of(kernel, model), interrupt=interrupt) is None
-
-
-def test_a_signal_is_answered_within_a_batch():
-    model = make_model().train()
-    interrupt = Interrupt()
-    interrupt.signal = 2
-    assert evaluate(model, np.zeros(50, np.uint8), interrupt=interrupt) is None
-    assert model.training
 
 
 def test_a_long_validation_split_is_evaluated_from_its_start():

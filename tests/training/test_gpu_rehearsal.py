@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from chargpt.config import Config, OptimConfig, TrainConfig
+from chargpt.device import sent
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import load_settings
@@ -193,11 +194,11 @@ def test_the_text_is_copied_to_the_device_once(dtype):
     with rehearsal() as counts:
         ids = IDS.astype(dtype)
         resident = on_device(ids, META)
-        batches = Batches(ids, 8, batch_size=4, seed=1, device=META, resident=resident)
+        batches = Batches(ids, 8, batch_size=4, seed=1, resident=resident)
         assert on_device(ids, META) is resident and on_device(ids.copy(), META) is not resident
         assert counts.pop("copies that wait") == 2
         for step in range(3):
-            for ids in batches.batch(step):
+            for ids in batches.windows(sent(batches.fetch(step, 0, slice(None)), META)):
                 assert ids.is_meta and ids.dtype == torch.int64 and ids.shape == (4, 8)
         assert counts == {"copies that do not wait": 3}
 

@@ -9,7 +9,6 @@ import torch
 from chargpt import device
 from chargpt.config import Config, RuntimeConfig
 from chargpt.device import cpu_precision
-from chargpt.kernels.attention import fused_attention
 from chargpt.kernels.compiler import Unavailable, how_to_install
 from chargpt.kernels.step import step_kernel
 from chargpt.model import GPTConfig
@@ -22,32 +21,23 @@ def runtime(**settings: object):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_attention_setting_decides_and_is_recorded(precision):
-    try:
-        fused_attention(getattr(torch, precision))
-    except Unavailable:
-        pytest.skip("needs a C compiler, and for bfloat16 a CPU that multiplies such numbers")
-    chosen = {name: runtime(precision=precision, attention=name, step="torch") for name in ("auto", "plain")}
-    assert chosen["auto"].attention is not None and "attention compiled from C" in chosen["auto"].describe()
-    assert chosen["plain"].attention is None and "compiled" not in chosen["plain"].describe()
-    recorded = [found.environment()["attention"] for found in chosen.values()]
-    assert re.fullmatch(r"compiled [0-9a-f]{8}", recorded[0]) and recorded[1] == "plain"
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_step_setting_decides_and_is_recorded(precision, pytestconfig):
+def test_the_settings_of_the_kernels_decide_and_are_recorded(precision, pytestconfig):
     if pytestconfig.getoption("step"):
         pytest.skip("auto means torch with --step torch")
     try:
         step_kernel(getattr(torch, precision))
     except Unavailable:
         pytest.skip("needs a C compiler, and for bfloat16 a CPU that multiplies such numbers")
-    chosen = {name: runtime(precision=precision, step=name) for name in ("auto", "native", "torch")}
-    assert chosen["native"].step is not None and chosen["torch"].step is None
-    assert "steps compiled from C" in chosen["auto"].describe() and "steps" not in chosen["torch"].describe()
-    recorded = [found.environment()["step"] for found in chosen.values()]
-    assert re.fullmatch(r"native [0-9a-f]{8}", recorded[0]) and recorded[1] == recorded[0] and recorded[2] == "torch"
-    assert runtime(precision=precision, attention="plain").step is None
+    for step, attention, steps, pays, said in (
+        ("auto", "auto", "native [0-9a-f]{8}", "compiled [0-9a-f]{8}", "steps compiled from C"),
+        ("native", "auto", "native [0-9a-f]{8}", "compiled [0-9a-f]{8}", "steps compiled from C"),
+        ("torch", "auto", "torch", "compiled [0-9a-f]{8}", "attention compiled from C"),
+        ("auto", "plain", "torch", "plain", "1 thread"),
+    ):
+        chosen = runtime(precision=precision, step=step, attention=attention)
+        recorded = chosen.environment()
+        assert re.fullmatch(steps, recorded["step"]) and re.fullmatch(pays, recorded["attention"])
+        assert chosen.describe().endswith(said) and (chosen.step is None) == (steps == "torch")
     large = GPTConfig(n_layer=12, n_head=12, n_embd=768)
     assert choose_runtime(Config(model=large, runtime=RuntimeConfig(device="cpu", threads=1, precision=precision))).step is None
 

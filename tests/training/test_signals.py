@@ -123,17 +123,18 @@ class Calls:
         return call
 
 
-def stop_at_call(run: Path, text: Path, fatal: int, name: str) -> tuple[int, int]:
-    """A run with a signal at one file operation after the second checkpoint. Its exit code, and the operations there were.
+def stop_at_call(run: Path, text: Path, fatal: int, *names: str) -> tuple[int, int]:
+    """A run with signals at one file operation after the second checkpoint. Its exit code, and the operations there were.
 
-    It has a process of its own, since a signal during the report at the end ends the program at once.
+    It has a process of its own, since a signal during the report at the end ends the program at once, as a second one does.
     """
     read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        quiet_output()
+    if (child := os.fork()) == 0:
+        for number in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
         with pytest.MonkeyPatch.context() as patch:
-            calls = Calls(patch, run / "step-00000003", fatal, lambda: send(name))
+            calls = Calls(patch, run / "step-00000003", fatal, lambda: [send(name) for name in names])
             code = run_program(lambda: begin(run, text))
             os.write(write, str(calls.count).encode())
             os._exit(code)
@@ -141,14 +142,6 @@ def stop_at_call(run: Path, text: Path, fatal: int, name: str) -> tuple[int, int
     with open(read) as said:
         count = said.read()
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), int(count or fatal)
-
-
-def quiet_output() -> None:
-    """Send what this process prints nowhere."""
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)
-    sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
 
 
 @pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.nightly)])
@@ -169,13 +162,7 @@ def test_a_signal_at_any_file_operation_of_a_save_loses_nothing(folder, text, st
 @pytest.mark.parametrize("fatal", [13, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(1, 40) if n != 13)])
 def test_a_second_signal_during_a_save_ends_at_once_and_costs_no_checkpoint(folder, text, fatal):
     run = folder / f"twice-{fatal}"
-    child = os.fork()
-    if child == 0:
-        quiet_output()
-        with pytest.MonkeyPatch.context() as patch:
-            Calls(patch, run / "step-00000003", fatal, lambda: (send("SIGINT"), send("SIGTERM")))
-            os._exit(run_program(lambda: begin(run, text)))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 143
+    assert stop_at_call(run, text, fatal, "SIGINT", "SIGTERM")[0] == 143
     found, skipped = newest(run)
     assert found.step in (3, 4, 6) and skipped == [] and last_step(run) == found.path
     check_that_it_goes_on(run)

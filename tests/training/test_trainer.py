@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from helpers import batch_of
 from optimizer_reference import ReferenceOptimizer, clipped
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -55,22 +56,16 @@ def native() -> Config:
     return NATIVE
 
 
-def test_a_training_needs_no_folder(tmp_path, monkeypatch):
+def test_a_training_needs_no_folder_and_reports_each_step(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trainer, losses = make_trainer(), []
     while not trainer.is_finished:
-        losses.append(trainer.step().loss)
+        loss, grad_norm, rate = trainer.step()
+        losses.append(loss)
+        assert rate == learning_rate(len(losses) - 1, CONFIG.optim, max_steps=20) and grad_norm > 0
+        assert trainer.progress.step == trainer.progress.loss_count == len(losses)
     assert len(losses) == 20 and np.mean(losses[-5:]) < np.mean(losses[:5])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_step_reports_its_loss_its_gradient_and_the_rate_of_the_schedule():
-    trainer = make_trainer()
-    for step in range(5):
-        loss, grad_norm, rate = trainer.step()
-        assert rate == learning_rate(step, CONFIG.optim, max_steps=20)
-        assert 0 < loss < 5 and grad_norm > 0
-    assert trainer.progress.step == trainer.progress.loss_count == 5
 
 
 @pytest.mark.parametrize("clip", [0.1, 1e9, 0.0])
@@ -93,7 +88,7 @@ def test_steps_are_those_of_plain_training_in_float64(name, clip):
     batches = Batches(IDS, model.block_size, batch_size=8, seed=config.train.seed)  # the two micro-batches as one
     for step in range(4):
         found = trainer.step()
-        loss = logits_loss(plain, *batches.batch(step))
+        loss = logits_loss(plain, *batch_of(batches, step))
         gradients = dict(zip(parameters, (g.numpy() for g in torch.autograd.grad(loss, list(parameters.values())))))
         norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
         assert (found.loss, found.grad_norm) == pytest.approx((loss.item(), norm), rel=1e-4)
@@ -137,18 +132,21 @@ def test_a_loaded_state_continues_to_the_same_bits(name, request):
     assert torch.equal(whole.weights.vector, resumed.weights.vector) and whole.progress == resumed.progress
 
 
-def test_dropout_is_a_function_of_seed_and_step():
-    """The same weights and the same batch, at two steps and with two seeds: the masks differ, and repeat."""
+def test_dropout_is_a_function_of_seed_step_and_micro_batch():
+    """With the same weights and the same characters everywhere, the masks differ, and repeat."""
 
-    def loss_at(step: int, seed: int = 1) -> float:
-        config = dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, seed=seed, batch_size=1, accumulate=1))
+    def losses_at(step: int, seed: int = 1) -> list[float]:
+        config = dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, seed=seed, batch_size=1))
         trainer = make_trainer(dataclasses.replace(config, model=dataclasses.replace(config.model, dropout=0.5)))
         trainer._batches.fetch = lambda step, micro, rows: torch.arange(9)[None] % 7
+        losses = []
+        trainer.weights.working.register_forward_hook(lambda module, inputs, out: losses.append(out.item()))
         trainer.progress.step = step
-        return trainer.step().loss
+        trainer.step()
+        return losses
 
-    assert loss_at(3) == loss_at(3)
-    assert len({loss_at(3), loss_at(4), loss_at(5), loss_at(3, seed=2)}) == 4
+    assert losses_at(3) == losses_at(3)
+    assert len({*losses_at(3), *losses_at(4), *losses_at(5), *losses_at(3, seed=2)}) == 8
 
 
 def test_every_mask_of_dropout_by_the_kernel_is_another_one(native):
@@ -170,20 +168,16 @@ def test_every_mask_of_dropout_by_the_kernel_is_another_one(native):
     assert len(losses) == len({*losses}) == 2 * 2 * 2 * 4 * 2
 
 
-def test_a_loss_that_is_not_finite_leaves_the_weights_alone():
-    trainer = make_trainer()
-    trainer.step()
-    before = trainer.weights.vector.clone()
-    trainer.weights.working.register_forward_hook(lambda module, inputs, out: out * math.nan)
-    with pytest.raises(NotFinite, match="step 2: loss nan") as caught:
-        trainer.step()
-    assert caught.value.step == 1 and torch.equal(before, trainer.weights.vector) and trainer.progress.step == 1
-
-
-def test_weights_that_are_not_finite_are_noticed():
+def test_what_is_not_finite_is_noticed_and_leaves_the_weights_alone():
     trainer = make_trainer()
     trainer.step()
     trainer.check_weights()
+    before = trainer.weights.vector.clone()
+    hook = trainer.weights.working.register_forward_hook(lambda module, inputs, out: out * math.nan)
+    with pytest.raises(NotFinite, match="step 2: loss nan") as caught:
+        trainer.step()
+    hook.remove()
+    assert caught.value.step == 1 and torch.equal(before, trainer.weights.vector) and trainer.progress.step == 1
     trainer.weights.vector[3] = math.inf
     with pytest.raises(NotFinite, match="step 1"):
         trainer.check_weights()
@@ -261,46 +255,16 @@ def test_patience_counts_evaluations_after_the_rate_begins_to_fall(optim, last):
     assert trainer.is_finished
 
 
-def test_patience_begins_again_with_each_better_loss():
-    trainer = make_trainer(dataclasses.replace(CONFIG, train=dataclasses.replace(CONFIG.train, patience=2, max_steps=100)))
-    for step, loss in ((55, 1.0), (60, 2.0), (65, 0.9), (70, 1.5), (75, 0.9)):
-        assert not trainer.is_finished
-        trainer.progress.step = step
-        trainer.record_evaluation(loss)
-    assert trainer.is_finished
-
-
-def test_micro_batches_of_a_step_have_dropout_of_their_own():
-    """The same characters in both micro-batches of a step: one mask for both would make the two losses equal."""
-    model = dataclasses.replace(CONFIG.model, dropout=0.5)
-    trainer, losses = make_trainer(dataclasses.replace(CONFIG, model=model)), []
-    trainer._batches.fetch = lambda step, micro, rows: torch.arange(9)[None] % 7
-    trainer.weights.working.register_forward_hook(lambda module, inputs, out: losses.append(out.item()))
-    trainer.step()
-    assert len(set(losses)) == len(losses) == 2
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_rehearsal_changes_nothing(optimizer):
+def test_a_rehearsal_has_the_products_of_a_step_and_changes_nothing(optimizer):
     config = dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, name=optimizer))
     rehearsed, other = make_trainer(config), make_trainer(config)
-    for _ in range(3):
-        rehearsed.rehearse()
-        rehearsed.rehearse_update()
-        assert rehearsed.step() == other.step()
+    counts = []
+    for compute in (rehearsed.rehearse, rehearsed.rehearse_update, rehearsed.step):
+        with FlopCounterMode(display=False) as counter:
+            compute()
+        counts.append(counter.get_total_flops())
+    gradient, update, step = counts
+    assert config.train.accumulate * gradient + update == step and gradient > 0 and (update > 0) == (optimizer == "muon")
+    other.step()
     assert torch.equal(rehearsed.weights.vector, other.weights.vector) and rehearsed.progress == other.progress
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_rehearsal_has_the_products_of_a_step(optimizer):
-    trainer = make_trainer(dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, name=optimizer)))
-    with FlopCounterMode(display=False) as gradient:
-        trainer.rehearse()
-    with FlopCounterMode(display=False) as update:
-        trainer.rehearse_update()
-    with FlopCounterMode(display=False) as step:
-        trainer.step()
-    micro_batches = trainer.config.train.accumulate
-    assert micro_batches > 1 and gradient.get_total_flops() > 0
-    assert (update.get_total_flops() > 0) == (optimizer == "muon")
-    assert micro_batches * gradient.get_total_flops() + update.get_total_flops() == step.get_total_flops()
