@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,20 +57,10 @@ def test_a_file_that_is_damaged_or_of_another_version_is_measured_and_written_ag
     assert corpus().facts == whole and len(measured) == 2 and path.read_text() == content
 
 
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a folder that this user cannot write to")
-def test_where_the_file_cannot_be_written_the_facts_are_measured_in_memory(corpus, measured):
-    folder = corpus().folder
-    folder.chmod(0o500)
-    try:
-        assert corpus().facts == corpus().facts and len(measured) == 2
-    finally:
-        folder.chmod(0o700)
-
-
-def test_a_folder_in_the_place_of_the_file_and_a_text_of_no_cache_do_no_harm(corpus, measured):
+def test_where_the_file_cannot_be_written_and_for_a_text_of_no_cache_they_are_measured_in_memory(corpus, measured):
     known = corpus()
     (known.folder / facts.FACTS).mkdir()
-    assert dataclasses.replace(known, folder=None).facts == known.facts and len(measured) == 2
+    assert dataclasses.replace(known, folder=None).facts == known.facts == corpus().facts and len(measured) == 3
 
 
 def test_a_training_from_its_plan_to_its_report_measures_them_once(text, tmp_path, measured):

@@ -41,10 +41,9 @@ def test_an_edit_that_keeps_size_and_time_is_seen(load, tmp_path):
 
 
 def test_edits_in_quick_succession_are_seen(load, tmp_path):
-    path = tmp_path / "text.txt"
     for word in ("stone", "store", "stone", "shore"):
-        path.write_text(f"the sea and the {word}")
-        assert text_of(load(path)) == f"the sea and the {word}"
+        (tmp_path / "text.txt").write_text(f"the sea and the {word}")
+        assert text_of(load(tmp_path / "text.txt")) == f"the sea and the {word}"
     assert len(entries_in(tmp_path / ".cache")) == 3
 
 

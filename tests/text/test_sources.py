@@ -49,11 +49,8 @@ def test_the_case_of_a_name_does_not_matter(load, tmp_path):
     for name in names:
         (folder / name).write_bytes(gzip.compress(b"the sea") if name.endswith("GZ") else name.encode() * 9)
     corpus = load(folder)
-    assert (
-        corpus.notes[0] == "3 files"
-        and "(D.MD, e.md, f.md, ...; data.pattern" in corpus.notes[1]
-        and corpus.notes[1].endswith(": 4")
-    )
+    assert corpus.notes[0] == "3 files"
+    assert "(D.MD, e.md, f.md, ...; data.pattern" in corpus.notes[1] and corpus.notes[1].endswith(": 4")
     assert load(folder, pattern="*.TXT").fingerprint == corpus.fingerprint
     assert load(folder, pattern="*.Md").notes[0] == "3 files"
 
@@ -70,19 +67,15 @@ def test_a_folder_without_matches_names_the_pattern_that_would_match(load, tmp_p
         load(tmp_path / "nothing")
 
 
-def test_standard_input_is_read_once_and_encoded_like_a_file(load, tmp_path, monkeypatch):
+def test_standard_input_and_a_pipe_are_read_once_and_encoded_like_a_file(load, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     corpus = load("-")
     assert text_of(corpus) == TEXT and corpus.name == "stdin"
     (tmp_path / "sea.txt").write_text(TEXT)
-    assert load(tmp_path / "sea.txt").fingerprint == corpus.fingerprint
-
-
-def test_a_pipe_is_read_like_a_file(load, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=[TEXT])
     writer.start()
-    assert text_of(load(tmp_path / "pipe")) == TEXT
+    assert load(tmp_path / "sea.txt").fingerprint == load(tmp_path / "pipe").fingerprint == corpus.fingerprint
     writer.join()
 
 
@@ -96,7 +89,7 @@ def test_a_name_that_is_nearly_right_gets_the_right_one(load, tmp_path):
         load(tmp_path / "nowhere" / "x")
 
 
-def test_a_link_to_itself_does_not_end_a_folder(load, tmp_path):
+def test_a_broken_link_is_skipped_in_a_folder_and_named_alone(load, tmp_path):
     (tmp_path / "poems").mkdir()
     (tmp_path / "poems" / "sea.txt").write_text(TEXT)
     (tmp_path / "poems" / "loop.txt").symlink_to("loop.txt")
@@ -106,18 +99,17 @@ def test_a_link_to_itself_does_not_end_a_folder(load, tmp_path):
         load(tmp_path / "poems" / "loop.txt")
 
 
-@pytest.mark.parametrize("device", ["/dev/zero"])
-def test_a_device_is_not_a_text(device, load):
-    with pytest.raises(UserError, match=f"{device}: a device or a socket, not a text; give a file, a folder or a pipe"):
-        load(device)
+def test_a_device_is_not_a_text(load):
+    with pytest.raises(UserError, match="/dev/zero: a device or a socket, not a text; give a file, a folder or a pipe"):
+        load("/dev/zero")
 
 
-def test_a_stream_without_end_does_not_fill_the_disk(load, tmp_path, monkeypatch):
+def test_a_stream_without_end_does_not_fill_the_disk(load, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20_000_000))
     with open("/dev/zero", "rb") as zeros:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=zeros))
         with pytest.raises(
-            UserError, match="standard input: more than 10,000,000 bytes, half of the free space in .*cache; free"
+            UserError, match="standard input: more than 10,000,000 bytes, half of the free space in .*cache; fr"
         ):
             load("-")
 
