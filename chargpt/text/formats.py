@@ -293,15 +293,13 @@ def _json(kind: str | None, start: str) -> Structure | None:
 
 def _completed(start: str) -> object:
     """The JSON value that begins with `start`, up to the last object or list that is complete before its end, or None."""
-    opened: list[str] = []
-    end, closing = 0, ""
+    opened, end, closing = "", 0, ""  # what closes the objects and lists that are open
     for match in BRACKETS.finditer(start):
         if match.group() in ("{", "["):
-            opened.append("}" if match.group() == "{" else "]")
-        elif match.group() in ("}", "]"):
-            if not opened or opened.pop() != match.group():
-                break
-            end, closing = match.end(), "".join(reversed(opened))
+            opened = ("}" if match.group() == "{" else "]") + opened
+        elif opened.startswith(match.group()):
+            opened = opened[1:]
+            end, closing = match.end(), opened
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(start[:end] + closing)
     return None
