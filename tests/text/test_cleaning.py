@@ -47,9 +47,6 @@ def test_the_verb_writes_a_new_file_and_says_what_it_changed(tmp_path, capsys):
     assert (tmp_path / "b.txt").read_text(encoding="utf-8") == "five examples\non\npages\n"
     said = capsys.readouterr().err
     assert "page breaks 1, hyphens at line ends 1, ligatures and other forms of characters 1" in said
-    for more, message in (
-        (argv, "b.txt: File exists; use another name"),
-        ([*argv[:3], str(tmp_path / "x" / "y")], "--clean: "),
-    ):
+    for target, message in ((argv[3], "b.txt: File exists; use another name"), (str(tmp_path / "x" / "y"), "--clean: ")):
         with pytest.raises(UserError, match=message):
-            main(more)
+            main([*argv[:3], target])
