@@ -1,6 +1,5 @@
 """A corpus: the encoded text that a run is trained on, split into a training and a validation split."""
 
-import contextlib
 import dataclasses
 import functools
 import unicodedata
@@ -98,15 +97,14 @@ def load_corpus(
         config = tokenizer.settings(config)
     cache = Cache(cache_folders(config, root=root)[0])
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
-    with contextlib.closing(sources):
-        reading = reading_of(config, sources)
-        check_effect(asked or {}, texts=texts, config=reading, sources=sources)
-        warnings = warnings_about(sources.train + sources.val, reading)
-        encoded = _find_or_encode(sources, reading, tokenizer, known, cache)
-        other_split = ""
-        if reading.split == "position" and not config.val_text and config.shuffle == "none" and not config.items:
-            has_documents = len(sources.train) > 1 or may_have_fields(sources.train[0], config)
-            other_split = "document" if has_documents else "blocks"
+    reading = reading_of(config, sources)
+    check_effect(asked or {}, texts=texts, config=reading, sources=sources)
+    warnings = warnings_about(sources.train + sources.val, reading)
+    encoded = _find_or_encode(sources, reading, tokenizer, known, cache)
+    other_split = ""
+    if reading.split == "position" and not config.val_text and config.shuffle == "none" and not config.items:
+        has_documents = len(sources.train) > 1 or may_have_fields(sources.train[0], config)
+        other_split = "document" if has_documents else "blocks"
     by_file = [BY_FILE] if reading.split == "document" and config.split == "auto" else []
     found = {**vars(encoded), "notes": [*sources.notes, *by_file, *encoded.notes]}
     absolute = [absolute_text(text) for text in texts]
@@ -172,7 +170,7 @@ def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer |
     try:
         with cache.locked():
             # The process that held the lock before may have encoded this text.
-            encoded = (request and cache.find(request)) or _encode(sources, config, tokenizer, known, cache, signature)
+            encoded = (request and cache.find(request)) or _encode(sources, config, tokenizer, known, cache)
             if request and sources.signature() == signature:
                 cache.record(request, encoded.fingerprint)
     except OSError as error:
@@ -194,7 +192,6 @@ def _encode(
     tokenizer: Tokenizer | None,
     known: str,
     cache: Cache,
-    signature: list[Any] | None,
 ) -> EncodedText:
     """Read the text and encode it, unless the cache has the same content from other files. The caller holds the lock."""
     total = sources.size and 2 * sources.size
@@ -222,16 +219,14 @@ def _encode(
             **({} if found.items is None else {"items": dataclasses.asdict(found.items)}),
         }
         with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
-            # The ids must be those of the content that was hashed. With a signature, it need not be hashed again.
-            reader = TextReader(sources, config, progress=progress, hashed=signature is None)
+            reader = TextReader(sources, config, progress=progress)
             if config.shuffle == "none":
                 write_ids(found.pieces or reader, tokenizer, train=train, val=val, stretches=found.stretches)
             else:
                 n_train, folder = found.n_train, cache.folder
                 meta["n_train"] = write_shuffled_ids(reader, tokenizer, train=train, val=val, n_train=n_train, folder=folder)
                 meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
-            has_changed = sources.signature() != signature if signature else reader.digest() != found.digest
-            if has_changed and found.pieces is None:
+            if found.pieces is None and reader.digest() != found.digest:
                 raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
     published = cache.open(fingerprint)
     assert published is not None, fingerprint

@@ -1,6 +1,5 @@
 """A list of items from text files: lines, paragraphs, files or fields of records, with labels; mixed, and split by item."""
 
-import contextlib
 import dataclasses
 import hashlib
 import re
@@ -112,18 +111,18 @@ def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[
     """
     found = list[Item]()
     folder = root / "data" / "cache"
-    with contextlib.closing(select_sources(texts, val_text="", pattern=config.pattern, root=root, copies=folder)) as sources:
-        for source in sources.train:
-            alone, own = dataclasses.replace(sources, train=[source]), config
-            structure = fields_of(source, read_head(source), reading_of(config, alone))
-            if structure is None and config.items not in (LINE, PARAGRAPH, FILE):
-                own = dataclasses.replace(own, items=LINE)
-            is_place = structure is None and config.label in PLACES
-            has_fields = structure is not None and {*config.label_fields} <= {*structure.fields}
-            if config.label_pattern is None and not is_place and not has_fields:
-                own = dataclasses.replace(own, label="")
-            reader = TextReader(alone, reading_of(own, alone), progress=tqdm(disable=True))
-            found += [Item(label, text) for _, label, text in items_of(reader, own) if text]
+    sources = select_sources(texts, val_text="", pattern=config.pattern, root=root, copies=folder)
+    for source in sources.train:
+        alone, own = dataclasses.replace(sources, train=[source]), config
+        structure = fields_of(source, read_head(source), reading_of(config, alone))
+        if structure is None and config.items not in (LINE, PARAGRAPH, FILE):
+            own = dataclasses.replace(own, items=LINE)
+        is_place = structure is None and config.label in PLACES
+        has_fields = structure is not None and {*config.label_fields} <= {*structure.fields}
+        if config.label_pattern is None and not is_place and not has_fields:
+            own = dataclasses.replace(own, label="")
+        reader = TextReader(alone, reading_of(own, alone), progress=tqdm(disable=True))
+        found += [Item(label, text) for _, label, text in items_of(reader, own) if text]
     if not found:
         raise UserError(f"{sources.label}: no item in it; give a file with items")
     return found

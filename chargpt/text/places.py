@@ -45,14 +45,13 @@ def find_places(
     with contextlib.suppress(UserError, OSError):
         cache = root / "data" / "cache"
         sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
-        with contextlib.closing(sources):
-            config = encoded.tokenizer.settings(reading_of(config, sources))
-            # A file without a size is empty, or it is one of /proc, which may block its reader.
-            train, val = ([source for source in some if source.size != 0] for some in (sources.train, sources.val))
-            sources = dataclasses.replace(sources, train=train, val=val)
-            reader = TextReader(sources, config, progress=tqdm(disable=True), hashed=False)
-            with contextlib.closing(reader.pieces()) as pieces:
-                found.update(_places(sorted(set(wanted)), encoded.train, pieces, encoded.tokenizer))
+        config = encoded.tokenizer.settings(reading_of(config, sources))
+        # A file without a size is empty, or it is one of /proc, which may block its reader.
+        train, val = ([source for source in some if source.size != 0] for some in (sources.train, sources.val))
+        sources = dataclasses.replace(sources, train=train, val=val)
+        reader = TextReader(sources, config, progress=tqdm(disable=True))
+        with contextlib.closing(reader.pieces()) as pieces:
+            found.update(_places(sorted(set(wanted)), encoded.train, pieces, encoded.tokenizer))
     return found
 
 

@@ -64,13 +64,13 @@ def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
 class TextReader:
     """One pass over all sources. Iterate over it once for pairs (TRAIN or VAL, piece); the attributes are complete then."""
 
-    def __init__(self, sources: Sources, config: DataConfig, *, progress: Any, hashed: bool = True) -> None:
-        """`progress` has an update(bytes) method, which another thread calls. Without `hashed` there is no digest."""
+    def __init__(self, sources: Sources, config: DataConfig, *, progress: Any) -> None:
+        """`progress` has an update(bytes) method, which another thread calls."""
         self._sources = [(source, TRAIN) for source in sources.train] + [(source, VAL) for source in sources.val]
         self.config, self._progress = config, progress
         self._normalizer = TextNormalizer.of(config)
         self._is_identity = self._normalizer.is_identity
-        self._hash = hashlib.sha256() if hashed else None
+        self._hash = hashlib.sha256()
         self.binary_files = 0  # skipped in folders, because they are not text
         self.byte_order_marks: set[str] = set()  # the encodings that they named
         self.records: Counter[str] = Counter()  # of each format that is read by data.field
@@ -92,7 +92,6 @@ class TextReader:
 
     def digest(self) -> str:
         """SHA-256 of everything that was read, and of how it was divided into sources."""
-        assert self._hash is not None, "a reader that does not hash has no digest"
         return self._hash.hexdigest()
 
     def pieces(self) -> Generator[tuple[Origin | None, int, Piece], None, None]:
@@ -137,12 +136,10 @@ class TextReader:
         size = 0
         for chunk in filter(None, chunks):
             size += len(chunk)
-            if self._hash:
-                self._hash.update(chunk)
+            self._hash.update(chunk)
             self._progress.update(len(chunk))
             yield chunk
-        if self._hash:
-            self._hash.update(f"{size} {split} {tag}\n".encode())
+        self._hash.update(f"{size} {split} {tag}\n".encode())
         yield b""
 
     def _decoded(self, source: Source, head: bytes, structure: Structure | None, chunks: Iterator[bytes]) -> Iterator[Piece]:

@@ -143,12 +143,6 @@ class Sources:
         signatures = [source.signature() for source in self.train + self.val]
         return None if None in signatures else [len(self.train), signatures]
 
-    def close(self) -> None:
-        """Free the disk space of the copies."""
-        for source in self.train + self.val:
-            if isinstance(source.content, mmap.mmap):
-                source.content.close()
-
 
 def walk(folder: Path, *, skipped: Counter[str], skipped_folders: frozenset[str] = frozenset()) -> Iterator[Path]:
     """Every file below `folder` in a stable order. Links to folders are not followed.
