@@ -16,7 +16,7 @@ from chargpt.errors import Message, Option, UserError, Words, join
 from chargpt.terminal import Notice, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.facts import TextFacts, facts_of
-from chargpt.text.formats import fields_of, may_have_fields, read_head, warnings_about
+from chargpt.text.formats import fields_of, read_head, warnings_about
 from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader, reading_of
@@ -39,7 +39,7 @@ class Corpus(EncodedText):
     name: str  # the default name of a run on it
     texts: list[str]  # the TEXT arguments, with absolute paths: what a resumed run needs to find its text again
     warnings: list[Words] = field(default_factory=list)  # structured files that are read as they are
-    other_split: str = ""  # the data.split that validates on text from all over, if this one does not
+    ends_in_validation: bool = False  # whether the validation split is the end of the text, where it could be from all over
 
     @functools.cached_property
     def facts(self) -> TextFacts:
@@ -101,14 +101,11 @@ def load_corpus(
     check_effect(asked or {}, texts=texts, config=reading, sources=sources)
     warnings = warnings_about(sources.train + sources.val, reading)
     encoded = _find_or_encode(sources, reading, tokenizer, known, cache)
-    other_split = ""
-    if reading.split == "position" and not config.val_text and config.shuffle == "none" and not config.items:
-        has_documents = len(sources.train) > 1 or may_have_fields(sources.train[0], config)
-        other_split = "document" if has_documents else "blocks"
+    is_at_end = reading.split == "position" and not config.val_text and config.shuffle == "none" and not config.items
     by_file = [BY_FILE] if reading.split == "document" and config.split == "auto" else []
     found = {**vars(encoded), "notes": [*sources.notes, *by_file, *encoded.notes]}
     absolute = [absolute_text(text) for text in texts]
-    corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, other_split=other_split)
+    corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, ends_in_validation=is_at_end)
     _check_length(corpus, reading, block_size, has_shape=bool(known))
     return corpus
 

@@ -205,17 +205,12 @@ class Structure:
 
 def fields_of(source: Source, head: bytes, config: DataConfig) -> Structure | None:
     """The structure by which `source`, which begins with `head`, is read; None if it is read as it is."""
-    if may_have_fields(source, config):
+    is_json_lines = config.format == "auto" and FIELDS.get(suffix_of(source)) == JSON_LINES
+    if config.format == "fields" or is_json_lines:
         structure = recognise(suffix_of(source), _decoded(head, config), field=config.field)
         return structure if structure is not None and structure.has_fields else None
     kind = chat_kind(_decoded(head[: 4 * CHAT_HEAD], config)) if config.format == "auto" else None
     return Structure(kind=kind, fields=(AUTHOR, TEXT)) if kind else None
-
-
-def may_have_fields(source: Source, config: DataConfig) -> bool:
-    """Whether `source` is read by a field if it has fields; without looking into it."""
-    is_json_lines = FIELDS.get(suffix_of(source)) == JSON_LINES
-    return config.format == "fields" or (config.format == "auto" and is_json_lines)
 
 
 def read_head(source: Source) -> bytes:

@@ -72,10 +72,7 @@ def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
         notes.append(f"{kind}: {plural(count, 'message')}, {as_it_is}" if is_chat else f"{kind}: {record}")
     for what, lines in reader.left_out.items():
         notes.append(f"{what}, left out: {len(lines):,}, the first in line {lines[0]:,}")
-    if reader.empty_records:
-        notes.append(f"records without text skipped: {reader.empty_records:,}")
-    if reader.binary_files:
-        notes.append(f"binary files skipped: {reader.binary_files:,}")
+    notes += [f"{what} skipped: {count:,}" for what, count in reader.skipped.items() if count]
     return notes
 
 

@@ -71,10 +71,9 @@ class TextReader:
         self._normalizer = TextNormalizer.of(config)
         self._is_identity = self._normalizer.is_identity
         self._hash = hashlib.sha256()
-        self.binary_files = 0  # skipped in folders, because they are not text
         self.byte_order_marks: set[str] = set()  # the encodings that they named
         self.records: Counter[str] = Counter()  # of each format that is read by data.field
-        self.empty_records = 0  # whose field has no text
+        self.skipped: Counter[str] = Counter()  # binary files in folders, and records without text
         self.left_out: dict[str, list[int]] = {}  # what else was, such as media in a chat, and the lines where it was
 
     def __iter__(self) -> Iterator[tuple[int, Piece]]:
@@ -119,7 +118,7 @@ class TextReader:
                 chunks = source.chunks(CHUNK)
                 head = next(chunks, b"")
                 if source.in_folder and is_binary(head):
-                    self.binary_files += 1
+                    self.skipped["binary files"] += 1
                     continue
                 structure = fields_of(source, head, self.config)
                 tag = "False" if structure is None else structure.tag
@@ -181,7 +180,7 @@ class TextReader:
         documents = documents_in(text, structure, self.config, label=label, left_out=self.left_out, messages=messages)
         for line, record in documents:
             self.records[structure.kind] += 1
-            self.empty_records += not record
+            self.skipped["records without text"] += not record
             yield line, record if self._is_identity else self._normalizer.apply(record)
 
     def _narrow(self, piece: Piece) -> Piece:

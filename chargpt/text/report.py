@@ -58,13 +58,13 @@ def split_problems(corpus: Corpus) -> list[Words]:
         lines = f"those from {facts.sorted_from!r} to {facts.sorted_to!r}, unlike the training split"
         what = f"the lines are in alphabetical order, so the validation split is only {lines}"
         return [Message(what, "; add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split")]
-    if not (corpus.other_split and facts.is_split_other):
+    if not (corpus.ends_in_validation and facts.is_split_other):
         return []
     what = f"the validation split is {'harder' if facts.is_split_harder else 'easier'} than the rest of the text"
     own = f"an n-gram model has the loss {facts.own_loss:.2f} on it"
     spread = f"{facts.spread_loss:.2f} on as much text from the whole that it has not counted"
-    mend = Option("data.split", corpus.other_split)
-    return [Message(f"{what}: {own}, and {spread}; for a validation split from all parts of the text, add ", mend)]
+    mend = Message("; for a validation split from all parts of the text, add ", Option("data.split", "blocks"))
+    return [Message(f"{what}: {own}, and {spread}", mend)]
 
 
 def about_repeats(corpus: Corpus) -> list[str]:

@@ -196,20 +196,18 @@ def test_a_bad_chat_is_one_line_with_the_place(name, tmp_path, load):
         load(tmp_path / file)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[2024-01-02 10:00:00] local.ERROR: it failed\n[2024-01-02 10:00:01] local.INFO: well\n",
-        "2024-01-02 10:00:00,123 - root - INFO - it: began\n",
-        "2024-01-02 10:00:00 - root: began\n",
-        "2024-01-02 10:00, temperature: 5\n",
-        "Ben: hi\nOma: hello\n",
-        '{"messages": [{"role": "user", "content": "hi"}]}',
-        '{"name": "x", "type": "list", "messages": []}',
-        "Author,Date,Content\na,b,c\n",
-        "From here on 10:15 it went\nwell: ",
-        "",
-    ],
-)
-def test_what_only_looks_like_a_chat_is_read_as_before(text):
-    assert chat_kind(text) is None
+NO_CHATS = [
+    "[2024-01-02 10:00:00] local.ERROR: it failed\n[2024-01-02 10:00:01] local.INFO: well\n",
+    "2024-01-02 10:00:00,123 - root - INFO - it: began\n",
+    "2024-01-02 10:00:00 - root: began\n",
+    "2024-01-02 10:00, temperature: 5\n",
+    "Ben: hi\nOma: hello\n",
+    '{"messages": [{"role": "user", "content": "hi"}]}',
+    '{"name": "x", "type": "list", "messages": []}',
+    "Author,Date,Content\na,b,c\n",
+    "From here on 10:15 it went\nwell: ",
+]
+
+
+def test_what_only_looks_like_a_chat_is_read_as_before():
+    assert [text for text in NO_CHATS if chat_kind(text)] == []

@@ -1,8 +1,6 @@
 """Shuffled lines: the same lines in an order that never changes, whole, and in one part each."""
 
 import hashlib
-import io
-import sys
 from collections import Counter
 
 import numpy as np
@@ -59,17 +57,6 @@ def test_no_line_is_cut_or_in_both_parts(changes, end, load, tmp_path):
     assert 0.07 < len(corpus.val) / corpus.characters < 0.13 and np.array_equal(corpus.counts, plain.counts)
     if not changes:
         assert not set(train) & set(val) - {""} and len({name[0] for name in val if name}) > 5
-
-
-def test_all_files_and_standard_input_are_shuffled_together(load, tmp_path, monkeypatch):
-    (tmp_path / "all").mkdir()
-    for name, lines in (("a.txt", NAMES[:90]), ("b.txt", NAMES[90:])):
-        (tmp_path / "all" / name).write_text("\n".join(lines))
-    (tmp_path / "one.txt").write_text("\n".join(NAMES))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(NAMES).encode())))
-    files = [tmp_path / "all" / "a.txt", tmp_path / "all" / "b.txt"]
-    texts = [text_of(load(*names, shuffle="lines")) for names in ([tmp_path / "all"], files, [tmp_path / "one.txt"], ["-"])]
-    assert len(set(texts)) == 1 and texts[0] != "\n".join(NAMES)
 
 
 def test_one_line_cannot_be_shuffled(load, tmp_path):

@@ -56,23 +56,6 @@ def test_matches_are_those_of_a_naive_search(ids, query, chunk):
     assert index.count(np.array(wanted)) == expected
 
 
-@settings(max_examples=50)
-@given(copies=st.lists(st.tuples(st.integers(0, 2900), st.integers(1, 300)), max_size=4), chunk=st.integers(500, 4000))
-def test_planted_copies_are_found_across_chunks(copies, chunk):
-    draw = np.random.default_rng(7)
-    text = draw.integers(0, 1000, 3000).astype(np.uint16)
-    query, planted = [draw.integers(1000, 2000, 20)], []
-    for start, length in copies:
-        piece = text[start : start + length]
-        planted.append((sum(map(len, query)), start, len(piece)))
-        query += [piece.astype(np.int64), draw.integers(1000, 2000, 20)]
-    index = index_in_chunks(text, vocab_size=1000, chunk=chunk, overlap=300)
-    lengths, places = index.longest_matches(np.concatenate(query))
-    for at, start, length in planted:
-        assert lengths[at] == length
-        assert np.array_equal(text[places[at] : places[at] + length], text[start : start + length])
-
-
 def test_more_than_the_overlap_is_found_of_a_long_match():
     text = np.random.default_rng(0).integers(0, 50, 400).astype(np.uint8)
     lengths, _ = index_in_chunks(text, vocab_size=50, chunk=100, overlap=20).longest_matches(text[50:350].astype(np.int64))
