@@ -288,7 +288,7 @@ class Text:
             return
         sources = Sources(train=[self.content], val=[], notes=[])
         for _, piece in TextReader(sources, self.reading, progress=tqdm(disable=True)):
-            whole = piece.decode("ascii") if isinstance(piece, bytes) and not is_bytes else piece
+            whole = piece.encode("latin-1") if is_bytes else piece
             for start in range(0, len(whole), PIECE):
                 part = whole[start : start + PIECE]
                 yield part if isinstance(part, str) else bytes(part)

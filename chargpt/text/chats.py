@@ -8,13 +8,13 @@ import email
 import email.policy
 import html
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from email.message import EmailMessage
 from itertools import chain
 
 from chargpt.errors import UserError
 from chargpt.text.formats import AUTHOR, CSV, DISCORD, MBOX, MESSAGE, TELEGRAM, TEXT, WHATSAPP, WHATSAPP_STAMP, Structure
-from chargpt.text.records import LeftOut, decoded, joined, lines_in, lines_of_objects, rows_in, values_in, whole
+from chargpt.text.records import LeftOut, joined, lines_in, lines_of_objects, rows_in, values_in, whole
 
 Fields = dict[str, str]
 Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
@@ -36,12 +36,12 @@ QUOTED = re.compile(  # the lines of an earlier mail, with the one that says who
 TAGS = re.compile(r"(?si)<(script|style).*?</\1>|<[^>]*>")
 
 
-def messages_in(pieces: Iterable[bytes | str], kind: str, label: str, left_out: LeftOut) -> Iterator[tuple[int, Fields]]:
+def messages_in(pieces: Iterator[str], kind: str, label: str, left_out: LeftOut) -> Iterator[tuple[int, Fields]]:
     """The line where each message begins, and its fields: author, text, and message, which is both on a line.
 
     `kind` is one of CHATS; `left_out` gets the lines of what is left out. Raises UserError.
     """
-    for line, author, text in READERS[kind](decoded(pieces), label, left_out):
+    for line, author, text in READERS[kind](pieces, label, left_out):
         author, text = " ".join(author.replace(":", " ").split()), " ".join(text.split())
         if text:
             yield line, {AUTHOR: author, TEXT: text, MESSAGE: f"{author}: {text}"}

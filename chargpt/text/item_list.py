@@ -20,7 +20,6 @@ from chargpt.text.formats import FASTA_NAMES, fields_of, read_head, suffix_of
 from chargpt.text.ids import TextCounts, notes_of
 from chargpt.text.items import FILE, LINE, PARAGRAPH, SEPARATOR, TAB, Item, ItemCounts
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader, reading_of
-from chargpt.text.records import decoded
 from chargpt.text.shuffle import random_numbers
 from chargpt.text.source import Sources, plain_name
 from chargpt.text.sources import select_sources
@@ -136,7 +135,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
     pattern = config.label_pattern
     for origin, split, pieces in reader.documents():
         where = f"{origin.source.label}: line {origin.line:,}"
-        text = "".join(decoded(pieces))
+        text = "".join(pieces)
         for character in ("\0", SEPARATOR):
             if (at := text.find(character)) >= 0:
                 line = origin.line + text.count("\n", 0, at)

@@ -48,18 +48,13 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 OBJECT = re.compile(r'"(?:[^"\\]|\\.)*"|\{', re.DOTALL)  # a string, or the beginning of an object
 
 
-def decoded(pieces: Iterable[bytes | str]) -> Iterator[str]:
-    """The same pieces as str; bytes are ASCII, or whole characters of UTF-8."""
-    return (piece if isinstance(piece, str) else piece.decode() for piece in pieces)
-
-
 def labelled(text: str, labels: Sequence[str]) -> str:
     """A text with its `labels` before it, if there are any: joined by commas, each as one line, and a tab after the last."""
     return f"{','.join(' '.join(label.split()) for label in labels)}\t{text}" if labels else text
 
 
 def documents_in(
-    pieces: Iterable[bytes | str],
+    pieces: Iterator[str],
     structure: Structure,
     config: DataConfig,
     *,
@@ -83,9 +78,9 @@ def documents_in(
     if messages is not None:
         records: Records = ((line, message, "") for line, message in messages)
     elif structure.is_table:
-        records = rows_in(decoded(pieces), structure, [one.name for one in fields], label)
+        records = rows_in(pieces, structure, [one.name for one in fields], label)
     else:
-        records = _json_records(decoded(pieces), structure, field, label)
+        records = _json_records(pieces, structure, field, label)
     for line, record, prefix in records:
         text, *values = [one.text_of(record, prefix, line) for one in fields]
         if config.where and " ".join(values.pop().split()) != wanted:
