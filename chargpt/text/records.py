@@ -48,11 +48,6 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 OBJECT = re.compile(r'"(?:[^"\\]|\\.)*"|\{', re.DOTALL)  # a string, or the beginning of an object
 
 
-def labelled(text: str, labels: Sequence[str]) -> str:
-    """A text with its `labels` before it, if there are any: joined by commas, each as one line, and a tab after the last."""
-    return f"{','.join(' '.join(label.split()) for label in labels)}\t{text}" if labels else text
-
-
 def documents_in(
     pieces: Iterator[str],
     structure: Structure,
@@ -64,8 +59,9 @@ def documents_in(
 ) -> Iterator[tuple[int, str]]:
     """The line where each record of the text that `pieces` form begins, and the text in its field, which may be empty.
 
-    `config` says which field, which of them are labels, which come before the text (see `labelled`), and which records are left
-    out. `label` names the file in errors. `messages` are the records of a chat, in place of `pieces`. Raises UserError.
+    `config` says which field, and which records are left out. Before the text are the labels for which it asks: joined by
+    commas, each as one line, and a tab after the last. `label` names the file in errors. `messages` are the records of a chat,
+    in place of `pieces`. Raises UserError.
     """
     labels = [] if config.label_pattern else config.label_fields
     field = config.field
@@ -86,7 +82,8 @@ def documents_in(
         if config.where and " ".join(values.pop().split()) != wanted:
             left_out.setdefault(f"records where {name} is not {wanted}", []).append(line)
             continue
-        yield line, labelled(text, values)
+        before = ",".join(" ".join(value.split()) for value in values)
+        yield line, f"{before}\t{text}" if values else text
     for one in fields:
         one.check_found()
 
@@ -191,15 +188,12 @@ def _records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[o
                 for one in inner:
                     yield from _records_in(one, field, f"{prefix}{head}.")
                 return
-        lists = [inner for inner in value.values() if isinstance(inner, list) and _has_field(inner, rest)]
+        lists = [inner for inner in value.values() if isinstance(inner, list) and all(isinstance(one, dict) for one in inner)]
+        lists = [inner for inner in lists if any(_value_of(one, rest) is not MISSING for one in inner)]
         if len(lists) == 1:
             yield from ((one, prefix) for one in lists[0])
             return
     yield value, prefix
-
-
-def _has_field(values: list[Any], field: str) -> bool:
-    return all(isinstance(value, dict) for value in values) and any(_value_of(value, field) is not MISSING for value in values)
 
 
 def lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
