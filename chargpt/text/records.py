@@ -92,7 +92,7 @@ def _json_records(pieces: Iterator[str], structure: Structure, field: str, label
     """The records of JSON. What a record is, the path `field` says."""
     texts = enumerate(lines_in(pieces, label), 1) if structure.kind == JSON_LINES else whole(pieces, label)
     for line, value, source in values_in(texts, label):
-        records = list(_records_in(value, field))
+        records = list(records_in(value, field))
         lines = {id(value): line}
         if records and records[0][0] is not value:  # the records are inside it
             lines |= lines_of_objects(value, source, line)
@@ -173,7 +173,7 @@ def _value_of(record: dict[str, Any], field: str) -> Any:
     return value
 
 
-def _records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
+def records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
     """The records in a JSON value, and the part of the path `field` that leads to them.
 
     They are the value itself if it has the field; or the objects of the list on the path; or, if the path begins elsewhere,
@@ -186,7 +186,7 @@ def _records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[o
             head = ".".join(names[:count])
             if isinstance(inner := _value_of(value, head), list):
                 for one in inner:
-                    yield from _records_in(one, field, f"{prefix}{head}.")
+                    yield from records_in(one, field, f"{prefix}{head}.")
                 return
         lists = [inner for inner in value.values() if isinstance(inner, list) and all(isinstance(one, dict) for one in inner)]
         lists = [inner for inner in lists if any(_value_of(one, rest) is not MISSING for one in inner)]
