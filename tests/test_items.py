@@ -294,6 +294,8 @@ def test_an_import_continues_a_run_on_items(names, run, tmp_path, capsys):
 def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names, words):
     options = parse_options([word.format(names) for word in words])
     assert options.texts == [str(names)] and options.settings == {"data": {"items": "line"}, "train": {"seed": 5}}
+    with pytest.raises(UserError, match="same setting"):
+        parse_options([str(names), "--items", "data.items=line"])
 
 
 @needs_node

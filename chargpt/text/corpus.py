@@ -196,7 +196,8 @@ def _encode(
         if config.items:
             from chargpt.text.item_list import read_items  # only a list needs it
 
-            found = read_items(sources, config, progress=progress, tokenizer=tokenizer, known=known)
+            has_already = (tokenizer and tokenizer.characters) or known
+            found = read_items(sources, config, progress=progress, known=has_already)
         else:
             config, found = _count(sources, config, progress)
         tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known + found.marks)
