@@ -29,6 +29,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "pipe.txt")
     corpus = load(folder, separator="-")
     assert text_of(corpus) == "zzzzzzzzz-aaaaaaaaa-bbbbbbbbb" and corpus.name == "poems"
     assert [notice.text for notice in corpus.describe()[3:]] == [
