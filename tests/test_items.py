@@ -15,10 +15,11 @@ import chargpt
 import sample
 import train
 from chargpt.__main__ import main
+from chargpt.planning.cli import parse_options
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError, run_program
-from chargpt.text.corpus import load_corpus
+from chargpt.text.items import items_in
 from chargpt.training.trainer import Trainer
 
 LETTERS = {"elf": "aeil", "orc": "gruk", "ent": "bhom"}
@@ -95,10 +96,7 @@ def test_items_are_whole_and_of_the_label_that_is_asked_for(write):
     out, err = write("--items", "40", "--label", "orc", "--unique", "--temperature", "1")
     lines = out.splitlines()
     assert len(lines) == len({*lines}) == 40 and "written        40" in err and "unique" in err
-    assert sum({*line} <= {*LETTERS["orc"]} for line in lines) > 30
-    out, _ = write("--items", "60")
-    assert {line.split("\t")[0] for line in out.splitlines()} == {*LETTERS}
-    assert len(write()[0].splitlines()) == 10
+    assert sum({*line} <= {*LETTERS["orc"]} for line in lines) > 30 and len(write()[0].splitlines()) == 10
 
 
 def test_labels_are_drawn_as_often_as_the_text_has_them(write, names):
@@ -110,18 +108,15 @@ def test_labels_are_drawn_as_often_as_the_text_has_them(write, names):
 
 
 def test_items_are_refused_by_what_is_asked_for(write, run, names):
-    known = {line.split(",")[1] for line in names.read_text().splitlines()}
     out, err = write("--items", "30", "--new", "--label", "elf", "--match", "^a", "--min-length", "4", "--max-length", "5")
     lines = out.splitlines()
     assert len(lines) == 30 and all(line[0] == "a" and 4 <= len(line) <= 5 for line in lines)
-    loaded, _ = load_model(str(run), run.parent)
-    corpus = load_corpus([str(names)], loaded.config.data, root=run.parent, block_size=16)
-    in_training = {*corpus.tokenizer.decode(corpus.train).replace("\t", "\n").split("\n")}
-    assert not {*lines} & in_training and in_training & known and "in the training text" in err
-    out, err = write("--items", "3", "--match", "zzz")
-    assert out == "" and "no more items: 1,000 in a row were refused; change --match, raise --temperature" in err
-    for words in (["--min-length", "60"], ["--max-length", "1", "--prompt", "gu"]):
-        assert f"change {words[0]}, raise" in write("--items", "3", *words)[1]
+    corpus = load_model(str(run), run.parent)[0].corpus()
+    assert not {*lines} & {item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=True)}
+    assert "in the training text" in err
+    for words in (["--match", "zzz"], ["--min-length", "60"], ["--max-length", "1", "--prompt", "gu"]):
+        out, err = write("--items", "3", *words)
+        assert out == "" and f"no more items: 1,000 in a row were refused; change {words[0]}, raise --temperature" in err
 
 
 def test_items_as_json_have_the_log_probability_of_the_model(write, run):
@@ -188,7 +183,7 @@ def test_a_mistake_gets_one_line(what, write):
     assert error.startswith("error: ") and all(part in error for part in parts), error
 
 
-def test_a_plain_run_has_no_items(text, tmp_path, capsys):
+def test_a_plain_run_has_no_items(text, tmp_path):
     words = [str(text), *SETTINGS, "train.max_steps=2", "--run", f"{tmp_path}/plain", f"data.cache={tmp_path}/cache"]
     assert train.main(words) == 0
     for words in (["--items", "3"], ["--label", "a"], ["--new"], ["--match", "a"]):
@@ -207,29 +202,26 @@ def test_a_loss_without_labels_is_that_of_the_validation(run, tmp_path, capsys):
     (tmp_path / "new.csv").write_text("race,name\nelf,leila\norc,grukk\n")
     assert main(["losses", str(run), str(tmp_path / "new.csv"), "--json"]) == 0
     assert sum(row["characters"] for row in json.loads(capsys.readouterr().out)["classes"]) == len("leila\ngrukk\n")
-    (tmp_path / "new.txt").write_text("leila\ngrukk\n")
-    with pytest.raises(UserError, match="new.txt: has no labels"):
-        main(["losses", str(run), str(tmp_path / "new.txt")])
-    (tmp_path / "new.csv").write_text('race,name\nelf,"lei\nla"\norc,grukk\n')
-    with pytest.raises(UserError, match="has a line end, which ends an item of this run; remove it"):
-        main(["losses", str(run), str(tmp_path / "new.csv")])
+    for name, content, message in (
+        ("new.txt", "leila\ngrukk\n", "new.txt: has no labels"),
+        ("new.csv", 'race,name\nelf,"lei\nla"\norc,grukk\n', "has a line end, which ends an item of this run; remove it"),
+    ):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(UserError, match=message):
+            main(["losses", str(run), str(tmp_path / name)])
 
 
 def test_the_label_of_an_item_is_found(run, tmp_path, capsys):
     assert main(["classify", str(run)]) == 0
     out = capsys.readouterr().out
     assert float(out.split("%")[0].split()[-1]) > 90 and "elf" in out.splitlines()[1]
-    file = tmp_path / "new.txt"
-    file.write_text("leila\ngrukk\nbohom\n")
-    assert main(["classify", str(run), str(file)]) == 0
+    (tmp_path / "new.txt").write_text("leila\ngrukk\nbohom\nΩmega\n")
+    assert main(["classify", str(run), str(tmp_path / "new.txt")]) == 0
     out, err = capsys.readouterr()
-    assert [line.split("\t")[0] for line in out.splitlines()] == ["elf", "orc", "ent"] and "does not know" not in err
-    file.write_text("leila\nΩmega\n")
-    assert main(["classify", str(run), str(file)]) == 0
-    assert "1 of 2 items have characters that the model has never seen, such as: Ωmega" in capsys.readouterr().err
-    table = tmp_path / "new.csv"
-    table.write_text("race,name\nelf,leila\norc,grukk\norc,leia\n")
-    assert main(["classify", str(run), str(table), "--json"]) == 0
+    assert [line.split("\t")[0] for line in out.splitlines()][:3] == ["elf", "orc", "ent"]
+    assert "1 of 4 items have characters that the model has never seen, such as: Ωmega" in err
+    (tmp_path / "new.csv").write_text("race,name\nelf,leila\norc,grukk\norc,leia\n")
+    assert main(["classify", str(run), str(tmp_path / "new.csv"), "--json"]) == 0
     out, err = capsys.readouterr()
     values = [json.loads(line) for line in out.splitlines()]
     assert [value["guess"] for value in values] == ["elf", "orc", "elf"] and "accuracy 66.7% of 3 items" in err
@@ -237,14 +229,12 @@ def test_the_label_of_an_item_is_found(run, tmp_path, capsys):
 
 
 def test_the_most_surprising_item_comes_first(run, tmp_path, capsys):
-    file = tmp_path / "new.csv"
-    file.write_text("race,name\nelf,leila\nelf,grukk\norc,grukk\nelf,lia\n")
-    assert main(["score", str(run), str(file), "--items", "--top", "3"]) == 0
+    (tmp_path / "new.csv").write_text("race,name\nelf,leila\nelf,grukk\norc,grukk\nelf,lia\n")
+    assert main(["score", str(run), str(tmp_path / "new.csv"), "--items", "--top", "3"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[1].endswith("2: elf grukk") and len(out.splitlines()) == 4 and "4 items" in err
-    plain = tmp_path / "new.txt"
-    plain.write_text("leila\nzzz\n")
-    assert main(["score", str(run), str(plain), "--items", "--json"]) == 0
+    (tmp_path / "new.txt").write_text("leila\nzzz\n")
+    assert main(["score", str(run), str(tmp_path / "new.txt"), "--items", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["item"] == "zzz"
 
 
@@ -300,12 +290,10 @@ def test_an_import_continues_a_run_on_items(names, run, tmp_path, capsys):
     assert logged(tmp_path / "whole")[-1]["val/bits_per_item"] > 4
 
 
-def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names):
-    from chargpt.planning.cli import parse_options
-
-    for words in ([str(names), "--items", "train.seed=5"], ["--items", str(names), "train.seed=5"]):
-        options = parse_options(words)
-        assert options.texts == [str(names)] and options.settings == {"data": {"items": "line"}, "train": {"seed": 5}}
+@pytest.mark.parametrize("words", [["{}", "--items", "train.seed=5"], ["--items", "{}", "train.seed=5"]])
+def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names, words):
+    options = parse_options([word.format(names) for word in words])
+    assert options.texts == [str(names)] and options.settings == {"data": {"items": "line"}, "train": {"seed": 5}}
     with pytest.raises(UserError, match="same setting"):
         parse_options([str(names), "--items", "data.items=line"])
 

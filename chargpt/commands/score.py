@@ -287,8 +287,8 @@ class Text:
                 yield ids.tobytes() if is_bytes else tokenizer.decode(ids)
             return
         sources = Sources(train=[self.content], val=[], notes=[])
-        for _, piece in TextReader(sources, self.reading, progress=tqdm(disable=True), hashed=False):
-            whole = piece.decode("ascii") if isinstance(piece, bytes) and not is_bytes else piece
+        for _, piece in TextReader(sources, self.reading, progress=tqdm(disable=True)):
+            whole = piece.encode("latin-1") if is_bytes else piece
             for start in range(0, len(whole), PIECE):
                 part = whole[start : start + PIECE]
                 yield part if isinstance(part, str) else bytes(part)
@@ -322,6 +322,5 @@ def open_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequenc
         yield [Text(label="validation split", content=loaded.corpus().val, reading=data)]
         return
     sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")
-    with contextlib.closing(sources):
-        check_effect(settings_in(settings).get("data", {}), dataclasses.replace(data, val_text=""), names, sources)
-        yield [Text(label=source.label, content=source, reading=data) for source in sources.train]
+    check_effect(settings_in(settings).get("data", {}), dataclasses.replace(data, val_text=""), names, sources)
+    yield [Text(label=source.label, content=source, reading=data) for source in sources.train]

@@ -1,7 +1,7 @@
 """`python -m chargpt text`: what a text is like, and what to expect of a model trained on it; or a cleaner text."""
 
 from collections.abc import Sequence
-from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from chargpt.commands.frame import run_verb
@@ -37,15 +37,13 @@ def write_clean(options: TrainOptions, path: Path) -> None:
 
     from chargpt.text.normalization import cleaned
     from chargpt.text.reading import TextReader
-    from chargpt.text.records import decoded
     from chargpt.text.sources import select_sources
 
     root = project_root()
-    config = apply(Config(), options.settings, where=COMMAND_LINE).data
+    config = replace(apply(Config(), options.settings, where=COMMAND_LINE).data, vocabulary="characters")
     sources = select_sources(options.texts, val_text="", pattern=config.pattern, root=root, copies=root / "data" / "cache")
-    with closing(sources):
-        reader = TextReader(sources, config, progress=tqdm(disable=True), hashed=False)
-        text, counts = cleaned("".join(decoded(piece for _, _, piece in reader.pieces())))
+    reader = TextReader(sources, config, progress=tqdm(disable=True))
+    text, counts = cleaned("".join(piece for _, _, piece in reader.pieces()))
     try:
         write_synced(path, text.encode())
     except OSError as error:

@@ -8,13 +8,13 @@ import email
 import email.policy
 import html
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from email.message import EmailMessage
 from itertools import chain
 
 from chargpt.errors import UserError
 from chargpt.text.formats import AUTHOR, CSV, DISCORD, MBOX, MESSAGE, TELEGRAM, TEXT, WHATSAPP, WHATSAPP_STAMP, Structure
-from chargpt.text.records import LeftOut, decoded, joined, lines_in, lines_of_objects, rows_in, values_in, whole
+from chargpt.text.records import LeftOut, joined, lines_in, lines_of_objects, records_in, rows_in, values_in, whole
 
 Fields = dict[str, str]
 Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
@@ -36,12 +36,12 @@ QUOTED = re.compile(  # the lines of an earlier mail, with the one that says who
 TAGS = re.compile(r"(?si)<(script|style).*?</\1>|<[^>]*>")
 
 
-def messages_in(pieces: Iterable[bytes | str], kind: str, label: str, left_out: LeftOut) -> Iterator[tuple[int, Fields]]:
+def messages_in(pieces: Iterator[str], kind: str, label: str, left_out: LeftOut) -> Iterator[tuple[int, Fields]]:
     """The line where each message begins, and its fields: author, text, and message, which is both on a line.
 
     `kind` is one of CHATS; `left_out` gets the lines of what is left out. Raises UserError.
     """
-    for line, author, text in READERS[kind](decoded(pieces), label, left_out):
+    for line, author, text in READERS[kind](pieces, label, left_out):
         author, text = " ".join(author.replace(":", " ").split()), " ".join(text.split())
         if text:
             yield line, {AUTHOR: author, TEXT: text, MESSAGE: f"{author}: {text}"}
@@ -74,23 +74,18 @@ def _telegram(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
     """One chat, or all of an account. A text with links or bold words is a list of pieces."""
     for line, value, source in values_in(whole(pieces, label), label):
         lines = lines_of_objects(value, source, line)
-        inner = value.get("chats") if isinstance(value, dict) else None
-        for chat in inner.get("list", []) if isinstance(inner, dict) else [value]:
-            messages = chat.get("messages") if isinstance(chat, dict) else None
-            if not isinstance(messages, list):
-                where = f"{label}: line {lines.get(id(chat), line):,}"
-                raise UserError(f"{where}: a chat without a list of messages; export it again, as JSON")
-            for number, message in enumerate(messages, 1):
-                at = lines.get(id(message), line)
-                text = message.get("text") if isinstance(message, dict) else None
-                text = joined(text) if isinstance(text, list) else text
-                if not isinstance(text, str):
-                    what = f"message {number:,} of its chat has no text, not even an empty one"
-                    raise UserError(f"{label}: line {at:,}: {what}; correct it, or export the chat again, as JSON")
-                if message.get("type") == "message":
-                    yield at, str(message.get("from") or "Deleted Account"), text
-                else:
-                    left_out.setdefault(SERVICE, []).append(at)
+        are_all = isinstance(value, dict) and "chats" in value
+        for message, _ in records_in(value, "chats.list.messages.type" if are_all else "messages.type"):
+            at = lines.get(id(message), line)
+            text = message.get("text") if isinstance(message, dict) else None
+            text = joined(text) if isinstance(text, list) else text
+            if not isinstance(message, dict) or not isinstance(text, str):
+                what = "a message without a text, not even an empty one"
+                raise UserError(f"{label}: line {at:,}: {what}; correct it, or export the chat again, as JSON")
+            if message.get("type") == "message":
+                yield at, str(message.get("from") or "Deleted Account"), text
+            else:
+                left_out.setdefault(SERVICE, []).append(at)
 
 
 def _discord(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:

@@ -1,6 +1,5 @@
 """A corpus: the encoded text that a run is trained on, split into a training and a validation split."""
 
-import contextlib
 import dataclasses
 import functools
 import unicodedata
@@ -17,7 +16,7 @@ from chargpt.errors import Message, Option, UserError, Words, join
 from chargpt.terminal import Notice, one_line, plural, shown
 from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
 from chargpt.text.facts import TextFacts, facts_of
-from chargpt.text.formats import fields_of, may_have_fields, read_head, warnings_about
+from chargpt.text.formats import fields_of, read_head, warnings_about
 from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader, reading_of
@@ -40,7 +39,7 @@ class Corpus(EncodedText):
     name: str  # the default name of a run on it
     texts: list[str]  # the TEXT arguments, with absolute paths: what a resumed run needs to find its text again
     warnings: list[Words] = field(default_factory=list)  # structured files that are read as they are
-    other_split: str = ""  # the data.split that validates on text from all over, if this one does not
+    ends_in_validation: bool = False  # whether the validation split is the end of the text, where it could be from all over
 
     @functools.cached_property
     def facts(self) -> TextFacts:
@@ -98,19 +97,15 @@ def load_corpus(
         config = tokenizer.settings(config)
     cache = Cache(cache_folders(config, root=root)[0])
     sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
-    with contextlib.closing(sources):
-        reading = reading_of(config, sources)
-        check_effect(asked or {}, texts=texts, config=reading, sources=sources)
-        warnings = warnings_about(sources.train + sources.val, reading)
-        encoded = _find_or_encode(sources, reading, tokenizer, known, cache)
-        other_split = ""
-        if reading.split == "position" and not config.val_text and config.shuffle == "none" and not config.items:
-            has_documents = len(sources.train) > 1 or may_have_fields(sources.train[0], config)
-            other_split = "document" if has_documents else "blocks"
+    reading = reading_of(config, sources)
+    check_effect(asked or {}, texts=texts, config=reading, sources=sources)
+    warnings = warnings_about(sources.train + sources.val, reading)
+    encoded = _find_or_encode(sources, reading, tokenizer, known, cache)
+    is_at_end = reading.split == "position" and not config.val_text and config.shuffle == "none" and not config.items
     by_file = [BY_FILE] if reading.split == "document" and config.split == "auto" else []
     found = {**vars(encoded), "notes": [*sources.notes, *by_file, *encoded.notes]}
     absolute = [absolute_text(text) for text in texts]
-    corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, other_split=other_split)
+    corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, ends_in_validation=is_at_end)
     _check_length(corpus, reading, block_size, has_shape=bool(known))
     return corpus
 
@@ -172,7 +167,7 @@ def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer |
     try:
         with cache.locked():
             # The process that held the lock before may have encoded this text.
-            encoded = (request and cache.find(request)) or _encode(sources, config, tokenizer, known, cache, signature)
+            encoded = (request and cache.find(request)) or _encode(sources, config, tokenizer, known, cache)
             if request and sources.signature() == signature:
                 cache.record(request, encoded.fingerprint)
     except OSError as error:
@@ -194,7 +189,6 @@ def _encode(
     tokenizer: Tokenizer | None,
     known: str,
     cache: Cache,
-    signature: list[Any] | None,
 ) -> EncodedText:
     """Read the text and encode it, unless the cache has the same content from other files. The caller holds the lock."""
     total = sources.size and 2 * sources.size
@@ -202,7 +196,8 @@ def _encode(
         if config.items:
             from chargpt.text.item_list import read_items  # only a list needs it
 
-            found = read_items(sources, config, progress=progress, tokenizer=tokenizer, known=known)
+            has_already = (tokenizer and tokenizer.characters) or known
+            found = read_items(sources, config, progress=progress, known=has_already)
         else:
             config, found = _count(sources, config, progress)
         tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known + found.marks)
@@ -222,16 +217,14 @@ def _encode(
             **({} if found.items is None else {"items": dataclasses.asdict(found.items)}),
         }
         with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
-            # The ids must be those of the content that was hashed. With a signature, it need not be hashed again.
-            reader = TextReader(sources, config, progress=progress, hashed=signature is None)
+            reader = TextReader(sources, config, progress=progress)
             if config.shuffle == "none":
                 write_ids(found.pieces or reader, tokenizer, train=train, val=val, stretches=found.stretches)
             else:
                 n_train, folder = found.n_train, cache.folder
                 meta["n_train"] = write_shuffled_ids(reader, tokenizer, train=train, val=val, n_train=n_train, folder=folder)
                 meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
-            has_changed = sources.signature() != signature if signature else reader.digest() != found.digest
-            if has_changed and found.pieces is None:
+            if found.pieces is None and reader.digest() != found.digest:
                 raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
     published = cache.open(fingerprint)
     assert published is not None, fingerprint

@@ -83,10 +83,11 @@ class TextFacts:
 def facts_of(corpus: EncodedText) -> TextFacts:
     """The facts about a text, from its entry of the cache if they are there."""
     path = None if corpus.folder is None else corpus.folder / FACTS
+    key = {"version": VERSION, "n_train": len(corpus.train), "n_val": len(corpus.val)}  # a part of the text has its own facts
     if path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
             found = json.loads(path.read_text(encoding="utf-8"))
-            if found.pop("version", None) == VERSION:
+            if {name: found.pop(name, None) for name in key} == key:
                 return TextFacts(**found)
     judged = corpus.judged
     facts = measure(
@@ -94,7 +95,7 @@ def facts_of(corpus: EncodedText) -> TextFacts:
     )
     if path is not None:
         with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
-            publish_file(path, json.dumps({"version": VERSION} | dataclasses.asdict(facts)).encode())
+            publish_file(path, json.dumps(key | dataclasses.asdict(facts)).encode())
     return facts
 
 

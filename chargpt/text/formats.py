@@ -205,17 +205,12 @@ class Structure:
 
 def fields_of(source: Source, head: bytes, config: DataConfig) -> Structure | None:
     """The structure by which `source`, which begins with `head`, is read; None if it is read as it is."""
-    if may_have_fields(source, config):
+    is_json_lines = config.format == "auto" and FIELDS.get(suffix_of(source)) == JSON_LINES
+    if config.format == "fields" or is_json_lines:
         structure = recognise(suffix_of(source), _decoded(head, config), field=config.field)
         return structure if structure is not None and structure.has_fields else None
     kind = chat_kind(_decoded(head[: 4 * CHAT_HEAD], config)) if config.format == "auto" else None
     return Structure(kind=kind, fields=(AUTHOR, TEXT)) if kind else None
-
-
-def may_have_fields(source: Source, config: DataConfig) -> bool:
-    """Whether `source` is read by a field if it has fields; without looking into it."""
-    is_json_lines = FIELDS.get(suffix_of(source)) == JSON_LINES
-    return config.format == "fields" or (config.format == "auto" and is_json_lines)
 
 
 def read_head(source: Source) -> bytes:
@@ -293,15 +288,13 @@ def _json(kind: str | None, start: str) -> Structure | None:
 
 def _completed(start: str) -> object:
     """The JSON value that begins with `start`, up to the last object or list that is complete before its end, or None."""
-    opened: list[str] = []
-    end, closing = 0, ""
+    opened, end, closing = "", 0, ""  # what closes the objects and lists that are open
     for match in BRACKETS.finditer(start):
         if match.group() in ("{", "["):
-            opened.append("}" if match.group() == "{" else "]")
-        elif match.group() in ("}", "]"):
-            if not opened or opened.pop() != match.group():
-                break
-            end, closing = match.end(), "".join(reversed(opened))
+            opened = ("}" if match.group() == "{" else "]") + opened
+        elif opened.startswith(match.group()):
+            opened = opened[1:]
+            end, closing = match.end(), opened
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(start[:end] + closing)
     return None

@@ -14,7 +14,7 @@ from chargpt.files import SyncedFile
 from chargpt.terminal import plural
 from chargpt.text.formats import CHATS
 from chargpt.text.items import ItemCounts
-from chargpt.text.reading import TRAIN, VAL, Piece, TextReader
+from chargpt.text.reading import TRAIN, VAL, TextReader
 from chargpt.text.shuffle import shuffled_lines
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
 
@@ -50,7 +50,7 @@ def count_characters(reader: TextReader, config: DataConfig) -> TextCounts:
     counts = np.zeros(CODE_POINTS, np.int64)
     sizes = [0, 0]
     for split, piece in reader:
-        points = _points(piece)
+        points = code_points(piece)
         sizes[split] += len(points)
         found = np.bincount(points)
         counts[: len(found)] += found
@@ -72,10 +72,7 @@ def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
         notes.append(f"{kind}: {plural(count, 'message')}, {as_it_is}" if is_chat else f"{kind}: {record}")
     for what, lines in reader.left_out.items():
         notes.append(f"{what}, left out: {len(lines):,}, the first in line {lines[0]:,}")
-    if reader.empty_records:
-        notes.append(f"records without text skipped: {reader.empty_records:,}")
-    if reader.binary_files:
-        notes.append(f"binary files skipped: {reader.binary_files:,}")
+    notes += [f"{what} skipped: {count:,}" for what, count in reader.skipped.items() if count]
     return notes
 
 
@@ -102,7 +99,7 @@ def _size(stretches: Stretches, split: int, characters: int) -> int:
 
 
 def write_ids(
-    reader: Iterable[tuple[int, Piece]],
+    reader: Iterable[tuple[int, str]],
     tokenizer: Tokenizer,
     *,
     train: SyncedFile,
@@ -155,21 +152,9 @@ def write_shuffled_ids(
     return written
 
 
-def _encoder(tokenizer: Tokenizer) -> Callable[[Piece], memoryview]:
+def _encoder(tokenizer: Tokenizer) -> Callable[[str], memoryview]:
     """A function that returns the ids of a piece. All of its characters must be known."""
-    if tokenizer.characters is None:  # then pieces are bytes
-        return lambda piece: _points(piece).data
+    if tokenizer.characters is None:
+        return lambda piece: memoryview(piece.encode("latin-1"))
     table = tokenizer.table().clip(0).astype(tokenizer.dtype)
-    of_bytes = np.take(table, np.arange(256), mode="clip").tobytes()
-
-    def encode(piece: Piece) -> memoryview:
-        if isinstance(piece, bytes) and tokenizer.dtype == np.uint8:  # several times faster
-            return memoryview(piece.translate(of_bytes))
-        return np.take(table, _points(piece), mode="clip").data
-
-    return encode
-
-
-def _points(piece: Piece) -> np.ndarray:
-    """The code points, or the bytes, of a piece."""
-    return np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else code_points(piece)
+    return lambda piece: np.take(table, code_points(piece), mode="clip").data

@@ -1,6 +1,5 @@
 """A list of items from text files: lines, paragraphs, files or fields of records, with labels; mixed, and split by item."""
 
-import contextlib
 import dataclasses
 import hashlib
 import re
@@ -21,11 +20,10 @@ from chargpt.text.formats import FASTA_NAMES, fields_of, read_head, suffix_of
 from chargpt.text.ids import TextCounts, notes_of
 from chargpt.text.items import FILE, LINE, PARAGRAPH, SEPARATOR, TAB, Item, ItemCounts
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader, reading_of
-from chargpt.text.records import decoded
 from chargpt.text.shuffle import random_numbers
 from chargpt.text.source import Sources, plain_name
 from chargpt.text.sources import select_sources
-from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, character_name, code_points
+from chargpt.text.tokenizer import CODE_POINTS, character_name, code_points
 
 PLACES = ("file", "folder")  # labels of items that are not in records
 ORGANISM = "organism"  # of a sequence, as NCBI or UniProt writes it in its header
@@ -40,12 +38,10 @@ MAX_NAME = 30  # characters of each of them
 MAX_ITEM = 2**23  # characters; more are not an item, but a text
 
 
-def read_items(
-    sources: Sources, config: DataConfig, *, progress: Any, tokenizer: Tokenizer | None = None, known: str = ""
-) -> TextCounts:
-    """The items of all sources, read with `config` of `reading_of`. Raises UserError.
+def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: str = "") -> TextCounts:
+    """The items of all sources, read with `config` of `reading_of`. The vocabulary has the characters `known` anyway.
 
-    `tokenizer` is the vocabulary of another run that will be used, or `known` are characters that a new one will have too.
+    Raises UserError.
 
     The order depends on the number of items alone, as that of data.shuffle=lines. On which side an item is depends on its text:
     duplicates are on one side, also under several labels, and an item stays there when others are added to the list.
@@ -88,7 +84,7 @@ def read_items(
         names += ["..."] * (len(passed_over) > MAX_NAMED)
         notes.append(f"too frequent to validate, so for training alone: {', '.join(names)}")
     end = "\n"
-    if any("\n" in text for text in texts) or SEPARATOR in ((tokenizer and tokenizer.characters) or known):
+    if any("\n" in text for text in texts) or SEPARATOR in known:
         end = SEPARATOR
         notes.append(f"items may hold newlines, so {character_name(SEPARATOR)} ends each of them for the model")
     pieces = [(split, _mixed(some, end)) for split, some in ((TRAIN, train), (VAL, val))]
@@ -112,18 +108,18 @@ def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[
     """
     found = list[Item]()
     folder = root / "data" / "cache"
-    with contextlib.closing(select_sources(texts, val_text="", pattern=config.pattern, root=root, copies=folder)) as sources:
-        for source in sources.train:
-            alone, own = dataclasses.replace(sources, train=[source]), config
-            structure = fields_of(source, read_head(source), reading_of(config, alone))
-            if structure is None and config.items not in (LINE, PARAGRAPH, FILE):
-                own = dataclasses.replace(own, items=LINE)
-            is_place = structure is None and config.label in PLACES
-            has_fields = structure is not None and {*config.label_fields} <= {*structure.fields}
-            if config.label_pattern is None and not is_place and not has_fields:
-                own = dataclasses.replace(own, label="")
-            reader = TextReader(alone, reading_of(own, alone), progress=tqdm(disable=True))
-            found += [Item(label, text) for _, label, text in items_of(reader, own) if text]
+    sources = select_sources(texts, val_text="", pattern=config.pattern, root=root, copies=folder)
+    for source in sources.train:
+        alone, own = dataclasses.replace(sources, train=[source]), config
+        structure = fields_of(source, read_head(source), reading_of(config, alone))
+        if structure is None and config.items not in (LINE, PARAGRAPH, FILE):
+            own = dataclasses.replace(own, items=LINE)
+        is_place = structure is None and config.label in PLACES
+        has_fields = structure is not None and {*config.label_fields} <= {*structure.fields}
+        if config.label_pattern is None and not is_place and not has_fields:
+            own = dataclasses.replace(own, label="")
+        reader = TextReader(alone, reading_of(own, alone), progress=tqdm(disable=True))
+        found += [Item(label, text) for _, label, text in items_of(reader, own) if text]
     if not found:
         raise UserError(f"{sources.label}: no item in it; give a file with items")
     return found
@@ -137,7 +133,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
     pattern = config.label_pattern
     for origin, split, pieces in reader.documents():
         where = f"{origin.source.label}: line {origin.line:,}"
-        text = "".join(decoded(pieces))
+        text = "".join(pieces)
         for character in ("\0", SEPARATOR):
             if (at := text.find(character)) >= 0:
                 line = origin.line + text.count("\n", 0, at)
@@ -151,12 +147,12 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
             else:
                 labels = [_label(name, header, origin, config.label) for name in config.label_fields]
             label = ",".join(" ".join(one.split()) for one in labels)
-            if len(label) > MAX_LABEL:
-                what = f"a label of {len(label):,} characters, more than {MAX_LABEL}"
-                raise UserError(f"{where}: {what}; name a field in data.label that groups the items")
-            if len(item) > MAX_ITEM:
-                what = f"an item of {len(item):,} characters, more than {MAX_ITEM:,}"
-                raise UserError(f"{where}: {what}; split it, or train on it as a text, without items")
+            for what, part, most, mend in (
+                ("a label", label, MAX_LABEL, "name a field in data.label that groups the items"),
+                ("an item", item, MAX_ITEM, "split it, or train on it as a text, without items"),
+            ):
+                if len(part) > most:
+                    raise UserError(f"{where}: {what} of {len(part):,} characters, more than {most:,}; {mend}")
             yield split, label if label.strip(",") else "", item.strip("\n").rstrip()
 
 

@@ -50,11 +50,11 @@ class TextNormalizer:
             text = unicodedata.normalize(self.normalize, text)
         return text
 
-    def apply_in_pieces(self, pieces: Iterable[bytes | str]) -> Iterator[str]:
-        """The normalised text of `pieces`, which are str or ASCII bytes, joined. The result does not depend on the cuts."""
+    def apply_in_pieces(self, pieces: Iterable[str]) -> Iterator[str]:
+        """The normalised text of `pieces`, joined. The result does not depend on the cuts."""
         held = ""
         for piece in pieces:
-            text = held + (piece if isinstance(piece, str) else piece.decode())
+            text = held + piece
             cut = self.safe_cut(text)
             yield self.apply(text[:cut])
             held = text[cut:]

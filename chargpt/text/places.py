@@ -14,9 +14,9 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text.cache import EncodedText
-from chargpt.text.reading import TRAIN, Origin, Piece, TextReader, reading_of
+from chargpt.text.reading import TRAIN, Origin, TextReader, reading_of
 from chargpt.text.sources import can_be_read_again, needs_download, select_sources
-from chargpt.text.tokenizer import Tokenizer
+from chargpt.text.tokenizer import Tokenizer, code_points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +45,13 @@ def find_places(
     with contextlib.suppress(UserError, OSError):
         cache = root / "data" / "cache"
         sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
-        with contextlib.closing(sources):
-            config = encoded.tokenizer.settings(reading_of(config, sources))
-            # A file without a size is empty, or it is one of /proc, which may block its reader.
-            train, val = ([source for source in some if source.size != 0] for some in (sources.train, sources.val))
-            sources = dataclasses.replace(sources, train=train, val=val)
-            reader = TextReader(sources, config, progress=tqdm(disable=True), hashed=False)
-            with contextlib.closing(reader.pieces()) as pieces:
-                found.update(_places(sorted(set(wanted)), encoded.train, pieces, encoded.tokenizer))
+        config = encoded.tokenizer.settings(reading_of(config, sources))
+        # A file without a size is empty, or it is one of /proc, which may block its reader.
+        train, val = ([source for source in some if source.size != 0] for some in (sources.train, sources.val))
+        sources = dataclasses.replace(sources, train=train, val=val)
+        reader = TextReader(sources, config, progress=tqdm(disable=True))
+        with contextlib.closing(reader.pieces()) as pieces:
+            found.update(_places(sorted(set(wanted)), encoded.train, pieces, encoded.tokenizer))
     return found
 
 
@@ -64,11 +63,11 @@ def is_on_a_share(path: str, *, drive_of: Callable[[str], tuple[str, str]] = os.
 def _places(
     wanted: list[int],
     train: np.ndarray,
-    pieces: Iterator[tuple[Origin | None, int, Piece]],
+    pieces: Iterator[tuple[Origin | None, int, str]],
     tokenizer: Tokenizer,
 ) -> Iterator[tuple[int, Place]]:
     """Each of the ascending numbers `wanted` with its place, as long as the `pieces` are those of `train`."""
-    done, waiting, is_bytes = 0, deque(wanted), tokenizer.characters is None
+    done, waiting = 0, deque(wanted)
     origin: Origin | None = None
     line = 1
     for begins, split, piece in pieces:
@@ -79,16 +78,15 @@ def _places(
         if begins is not None and begins is not origin:
             origin, line = begins, begins.line
         assert origin is not None, "a separator comes after a document"
-        text = piece if isinstance(piece, str) else piece.decode("latin-1")  # of a vocabulary of bytes, each one is an id
-        ids = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) and is_bytes else tokenizer.ids_of(text)
+        ids = code_points(piece) if tokenizer.characters is None else tokenizer.ids_of(piece)
         ids = ids[: len(train) - done]
         if not np.array_equal(ids, train[done : done + len(ids)]):
             return
         counted = 0
         while waiting and waiting[0] < done + len(ids):
             number = waiting.popleft()
-            line += 0 if origin.is_record else text.count("\n", counted, number - done)
+            line += 0 if origin.is_record else piece.count("\n", counted, number - done)
             yield number, Place(file=origin.source.label, line=line)
             counted = number - done
-        line += 0 if origin.is_record else text.count("\n", counted)
+        line += 0 if origin.is_record else piece.count("\n", counted)
         done += len(ids)

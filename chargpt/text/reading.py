@@ -1,7 +1,7 @@
 """One pass over the text of all sources: decoded, normalised, and assigned to the training or the validation split.
 
-A piece of text is either bytes, where each byte is a character (ASCII, or the vocabulary of bytes), or str. Most text is
-ASCII, and bytes are processed several times faster than str. Memory use does not depend on the length of the text.
+With a vocabulary of bytes, a text is its UTF-8 read as Latin-1: each character stands for one byte. Memory use does not depend
+on the length of the text.
 """
 
 import codecs
@@ -29,7 +29,6 @@ VAL = 1  # the validation split
 MANY_FILES = 20
 
 Item = TypeVar("Item")
-Piece = bytes | str
 
 
 @dataclass(frozen=True)
@@ -64,40 +63,41 @@ def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
 class TextReader:
     """One pass over all sources. Iterate over it once for pairs (TRAIN or VAL, piece); the attributes are complete then."""
 
-    def __init__(self, sources: Sources, config: DataConfig, *, progress: Any, hashed: bool = True) -> None:
-        """`progress` has an update(bytes) method, which another thread calls. Without `hashed` there is no digest."""
+    def __init__(self, sources: Sources, config: DataConfig, *, progress: Any) -> None:
+        """`progress` has an update(bytes) method, which another thread calls."""
         self._sources = [(source, TRAIN) for source in sources.train] + [(source, VAL) for source in sources.val]
         self.config, self._progress = config, progress
         self._normalizer = TextNormalizer.of(config)
         self._is_identity = self._normalizer.is_identity
-        self._hash = hashlib.sha256() if hashed else None
-        self.binary_files = 0  # skipped in folders, because they are not text
+        is_utf8 = codecs.lookup(config.encoding).name == "utf-8"
+        # The vocabulary of bytes takes any file as it is, unless something must be decoded.
+        self._takes_bytes = config.vocabulary == "bytes" and is_utf8 and self._is_identity
+        self._hash = hashlib.sha256()
         self.byte_order_marks: set[str] = set()  # the encodings that they named
         self.records: Counter[str] = Counter()  # of each format that is read by data.field
-        self.empty_records = 0  # whose field has no text
+        self.skipped: Counter[str] = Counter()  # binary files in folders, and records without text
         self.left_out: dict[str, list[int]] = {}  # what else was, such as media in a chat, and the lines where it was
 
-    def __iter__(self) -> Iterator[tuple[int, Piece]]:
+    def __iter__(self) -> Iterator[tuple[int, str]]:
         """Small pieces come joined: the cost of each would dominate for many short documents."""
-        held: list[Piece] = []
+        held: list[str] = []
         held_split, size = TRAIN, 0
         for _, split, piece in self.pieces():
-            if held and (split != held_split or type(piece) is not type(held[0]) or size > CHUNK // 8):
-                yield held_split, _joined(held)
+            if held and (split != held_split or size > CHUNK // 8):
+                yield held_split, "".join(held)
                 held, size = [], 0
             held.append(piece)
             held_split, size = split, size + len(piece)
         if held:
-            yield held_split, _joined(held)
+            yield held_split, "".join(held)
 
     def digest(self) -> str:
         """SHA-256 of everything that was read, and of how it was divided into sources."""
-        assert self._hash is not None, "a reader that does not hash has no digest"
         return self._hash.hexdigest()
 
-    def pieces(self) -> Generator[tuple[Origin | None, int, Piece], None, None]:
+    def pieces(self) -> Generator[tuple[Origin | None, int, str], None, None]:
         """The same text in smaller pieces, each with the document that it is from; None for a separator between documents."""
-        separator = self._narrow(self._normalizer.apply(self.config.unescaped_separator))
+        separator = self._as_vocabulary(self._normalizer.apply(self.config.unescaped_separator))
         sizes = [0, 0]
         for origin, split, document in self.documents():
             if self.config.split == "document":
@@ -111,16 +111,17 @@ class TextReader:
                 if before and sizes[split] == before and separator:
                     yield None, split, separator
                 sizes[split] += len(piece)
-                yield origin, split, self._narrow(piece)
+                are_bytes = self._takes_bytes and not origin.is_record
+                yield origin, split, piece if are_bytes else self._as_vocabulary(piece)
 
-    def documents(self) -> Iterator[tuple[Origin, int, Iterable[Piece]]]:
+    def documents(self) -> Iterator[tuple[Origin, int, Iterable[str]]]:
         """The origin, the split and the pieces of each document: a source, or a record of a source that has fields."""
         with ThreadPoolExecutor(1) as pool:
             for source, split in self._sources:
                 chunks = source.chunks(CHUNK)
                 head = next(chunks, b"")
                 if source.in_folder and is_binary(head):
-                    self.binary_files += 1
+                    self.skipped["binary files"] += 1
                     continue
                 structure = fields_of(source, head, self.config)
                 tag = "False" if structure is None else structure.tag
@@ -137,42 +138,35 @@ class TextReader:
         size = 0
         for chunk in filter(None, chunks):
             size += len(chunk)
-            if self._hash:
-                self._hash.update(chunk)
+            self._hash.update(chunk)
             self._progress.update(len(chunk))
             yield chunk
-        if self._hash:
-            self._hash.update(f"{size} {split} {tag}\n".encode())
+        self._hash.update(f"{size} {split} {tag}\n".encode())
         yield b""
 
-    def _decoded(self, source: Source, head: bytes, structure: Structure | None, chunks: Iterator[bytes]) -> Iterator[Piece]:
-        """The text of `chunks`, from `head` to an empty one at the end; ASCII chunks of UTF-8 stay bytes."""
-        config, encoding, mark = self.config, codecs.lookup(self.config.encoding).name, b""
-        # The vocabulary of bytes takes any file as it is, unless something must be decoded.
-        if config.vocabulary == "bytes" and encoding == "utf-8" and self._is_identity and structure is None:
-            yield from chunks
-            return
-        is_mail = structure is not None and structure.kind == MBOX  # each mail names its own encoding
-        if encoding == "utf-8" and not is_mail:
+    def _decoded(self, source: Source, head: bytes, structure: Structure | None, chunks: Iterator[bytes]) -> Iterator[str]:
+        """The text of `chunks`, from `head` to an empty one at the end. Raises UserError."""
+        encoding, errors, mark = codecs.lookup(self.config.encoding).name, "strict", b""
+        if structure is None and self._takes_bytes:
+            encoding = "latin-1"
+        elif structure is not None and structure.kind == MBOX:  # each mail names its own encoding
+            encoding, errors = "ascii", "surrogateescape"
+        elif encoding == "utf-8":
             mark, encoding = byte_order_mark(head)
             if mark:
                 self.byte_order_marks.add(encoding)
             else:
                 check_utf8(head, source.label, path=source.path)
-        decoder = codecs.getincrementaldecoder("ascii" if is_mail else encoding)("surrogateescape" if is_mail else "strict")
-        offset = len(mark)
+        decoder, offset = codecs.getincrementaldecoder(encoding)(errors), len(mark)
         for chunk in itertools.chain([next(chunks)[len(mark) :]], chunks):
             pending = len(decoder.getstate()[0])
-            if encoding == "utf-8" and not pending and chunk.isascii():
-                yield chunk
-            else:
-                try:
-                    yield decoder.decode(chunk, final=not chunk)
-                except UnicodeError as error:  # without `start`: utf-16 that does not begin with a byte-order mark
-                    raise undecodable(source, offset - pending + getattr(error, "start", 0), encoding) from None
+            try:
+                yield decoder.decode(chunk, final=not chunk)
+            except UnicodeError as error:  # without `start`: utf-16 that does not begin with a byte-order mark
+                raise undecodable(source, offset - pending + getattr(error, "start", 0), encoding) from None
             offset += len(chunk)
 
-    def _records(self, source: Source, structure: Structure, text: Iterator[Piece]) -> Iterator[tuple[int, str]]:
+    def _records(self, source: Source, structure: Structure, text: Iterator[str]) -> Iterator[tuple[int, str]]:
         """The line where each record begins, and the text in its field, normalised."""
         from chargpt.text.records import documents_in  # only a text with records needs it
 
@@ -184,14 +178,11 @@ class TextReader:
         documents = documents_in(text, structure, self.config, label=label, left_out=self.left_out, messages=messages)
         for line, record in documents:
             self.records[structure.kind] += 1
-            self.empty_records += not record
+            self.skipped["records without text"] += not record
             yield line, record if self._is_identity else self._normalizer.apply(record)
 
-    def _narrow(self, piece: Piece) -> Piece:
-        """`piece` as bytes if each of its bytes is a character (or an id of the vocabulary)."""
-        if isinstance(piece, str) and (self.config.vocabulary == "bytes" or piece.isascii()):
-            return piece.encode()
-        return piece
+    def _as_vocabulary(self, text: str) -> str:
+        return text.encode().decode("latin-1") if self.config.vocabulary == "bytes" else text
 
 
 def _prefetch(items: Iterator[Item], pool: ThreadPoolExecutor) -> Iterator[Item]:
@@ -200,10 +191,3 @@ def _prefetch(items: Iterator[Item], pool: ThreadPoolExecutor) -> Iterator[Item]
     while (item := pending.popleft().result()) is not None:
         pending.append(pool.submit(next, items, None))
         yield item
-
-
-def _joined(pieces: list[Piece]) -> Piece:
-    """One piece of `pieces`, which have one type."""
-    if isinstance(pieces[0], bytes):
-        return b"".join(piece for piece in pieces if isinstance(piece, bytes))
-    return "".join(piece for piece in pieces if isinstance(piece, str))

@@ -48,18 +48,8 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 OBJECT = re.compile(r'"(?:[^"\\]|\\.)*"|\{', re.DOTALL)  # a string, or the beginning of an object
 
 
-def decoded(pieces: Iterable[bytes | str]) -> Iterator[str]:
-    """The same pieces as str; bytes are ASCII, or whole characters of UTF-8."""
-    return (piece if isinstance(piece, str) else piece.decode() for piece in pieces)
-
-
-def labelled(text: str, labels: Sequence[str]) -> str:
-    """A text with its `labels` before it, if there are any: joined by commas, each as one line, and a tab after the last."""
-    return f"{','.join(' '.join(label.split()) for label in labels)}\t{text}" if labels else text
-
-
 def documents_in(
-    pieces: Iterable[bytes | str],
+    pieces: Iterator[str],
     structure: Structure,
     config: DataConfig,
     *,
@@ -69,8 +59,9 @@ def documents_in(
 ) -> Iterator[tuple[int, str]]:
     """The line where each record of the text that `pieces` form begins, and the text in its field, which may be empty.
 
-    `config` says which field, which of them are labels, which come before the text (see `labelled`), and which records are left
-    out. `label` names the file in errors. `messages` are the records of a chat, in place of `pieces`. Raises UserError.
+    `config` says which field, and which records are left out. Before the text are the labels for which it asks: joined by
+    commas, each as one line, and a tab after the last. `label` names the file in errors. `messages` are the records of a chat,
+    in place of `pieces`. Raises UserError.
     """
     labels = [] if config.label_pattern else config.label_fields
     field = config.field
@@ -83,15 +74,16 @@ def documents_in(
     if messages is not None:
         records: Records = ((line, message, "") for line, message in messages)
     elif structure.is_table:
-        records = rows_in(decoded(pieces), structure, [one.name for one in fields], label)
+        records = rows_in(pieces, structure, [one.name for one in fields], label)
     else:
-        records = _json_records(decoded(pieces), structure, field, label)
+        records = _json_records(pieces, structure, field, label)
     for line, record, prefix in records:
         text, *values = [one.text_of(record, prefix, line) for one in fields]
         if config.where and " ".join(values.pop().split()) != wanted:
             left_out.setdefault(f"records where {name} is not {wanted}", []).append(line)
             continue
-        yield line, labelled(text, values)
+        before = ",".join(" ".join(value.split()) for value in values)
+        yield line, f"{before}\t{text}" if values else text
     for one in fields:
         one.check_found()
 
@@ -100,7 +92,7 @@ def _json_records(pieces: Iterator[str], structure: Structure, field: str, label
     """The records of JSON. What a record is, the path `field` says."""
     texts = enumerate(lines_in(pieces, label), 1) if structure.kind == JSON_LINES else whole(pieces, label)
     for line, value, source in values_in(texts, label):
-        records = list(_records_in(value, field))
+        records = list(records_in(value, field))
         lines = {id(value): line}
         if records and records[0][0] is not value:  # the records are inside it
             lines |= lines_of_objects(value, source, line)
@@ -181,7 +173,7 @@ def _value_of(record: dict[str, Any], field: str) -> Any:
     return value
 
 
-def _records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
+def records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
     """The records in a JSON value, and the part of the path `field` that leads to them.
 
     They are the value itself if it has the field; or the objects of the list on the path; or, if the path begins elsewhere,
@@ -194,17 +186,14 @@ def _records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[o
             head = ".".join(names[:count])
             if isinstance(inner := _value_of(value, head), list):
                 for one in inner:
-                    yield from _records_in(one, field, f"{prefix}{head}.")
+                    yield from records_in(one, field, f"{prefix}{head}.")
                 return
-        lists = [inner for inner in value.values() if isinstance(inner, list) and _has_field(inner, rest)]
+        lists = [inner for inner in value.values() if isinstance(inner, list) and all(isinstance(one, dict) for one in inner)]
+        lists = [inner for inner in lists if any(_value_of(one, rest) is not MISSING for one in inner)]
         if len(lists) == 1:
             yield from ((one, prefix) for one in lists[0])
             return
     yield value, prefix
-
-
-def _has_field(values: list[Any], field: str) -> bool:
-    return all(isinstance(value, dict) for value in values) and any(_value_of(value, field) is not MISSING for value in values)
 
 
 def lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:

@@ -58,13 +58,13 @@ def split_problems(corpus: Corpus) -> list[Words]:
         lines = f"those from {facts.sorted_from!r} to {facts.sorted_to!r}, unlike the training split"
         what = f"the lines are in alphabetical order, so the validation split is only {lines}"
         return [Message(what, "; add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split")]
-    if not (corpus.other_split and facts.is_split_other):
+    if not (corpus.ends_in_validation and facts.is_split_other):
         return []
     what = f"the validation split is {'harder' if facts.is_split_harder else 'easier'} than the rest of the text"
     own = f"an n-gram model has the loss {facts.own_loss:.2f} on it"
     spread = f"{facts.spread_loss:.2f} on as much text from the whole that it has not counted"
-    mend = Option("data.split", corpus.other_split)
-    return [Message(f"{what}: {own}, and {spread}; for a validation split from all parts of the text, add ", mend)]
+    mend = Message("; for a validation split from all parts of the text, add ", Option("data.split", "blocks"))
+    return [Message(f"{what}: {own}, and {spread}", mend)]
 
 
 def about_repeats(corpus: Corpus) -> list[str]:
@@ -140,39 +140,31 @@ def _own_marks(corpus: Corpus) -> str:
 
 def _forms(corpus: Corpus) -> list[Notice]:
     """A notice on characters that look the same: for a model they are as different as any two."""
-    counts, rarer = _counts(corpus), 0
-    by_form: dict[str, list[str]] = {}
-
-    def add(mend: str, one: str, other: str, count: int) -> None:
-        nonlocal rarer
-        rarer += min(count, counts[other])
-        by_form.setdefault(mend, []).append(f"{count:,} {one} beside {counts[other]:,} {_code_point(other)}")
-
+    counts = _counts(corpus)
+    # What makes two forms one, the one form, how often it occurs, and the other.
+    pairs = [("", _code_point(curly), counts.get(curly, 0), straight) for curly, straight in zip("“”‘’", "\"\"''")]
     for character, count in counts.items():
         for form in ("NFC", "NFKC"):
             same = unicodedata.normalize(form, character)
             looks_same = not unicodedata.decomposition(character).startswith(LOOKS_DIFFERENT)
             if same != character and looks_same and (same in counts or (same.isalpha() and set(same) <= counts.keys())):
-                add(form, _code_point(character), same[0], count)
+                pairs.append((form, _code_point(character), count, same[0]))
                 break
     text = "".join(corpus.tokenizer.decode(sample(ids, TRAIN_SAMPLE)) for ids in (corpus.train, corpus.val))
     if not unicodedata.is_normalized("NFC", text):  # it has letters of several characters
         text = "".join(unicodedata.normalize("NFC", character) for character in text)
         for same, count in (Counter(unicodedata.normalize("NFC", text)) - Counter(text)).items():
-            if same in counts:
-                add("NFC", " ".join(f"U+{ord(c):04X}" for c in unicodedata.normalize("NFD", same)), same, count)
-    for curly, straight in zip("“”‘’", "\"\"''"):
-        if straight in counts and curly in counts:
-            add("", _code_point(curly), straight, counts[curly])
-    if not by_form:
-        return []
-    said: list[Words] = []
-    for mend, found in by_form.items():
-        listed = ", ".join(found[:MAX_NAMED]) + (f" and {len(found) - MAX_NAMED:,} more" if len(found) > MAX_NAMED else "")
+            pairs.append(("NFC", " ".join(f"U+{ord(c):04X}" for c in unicodedata.normalize("NFD", same)), count, same))
+    rarer, said = 0, list[Words]()
+    for mend in ("NFC", "NFKC", ""):
+        found = [(one, count, other) for form, one, count, other in pairs if form == mend and count and other in counts]
+        rarer += sum(min(count, counts[other]) for _, count, other in found)
+        listed = [f"{count:,} {one} beside {counts[other]:,} {_code_point(other)}" for one, count, other in found[:MAX_NAMED]]
+        more = f" and {len(found) - MAX_NAMED:,} more" if len(found) > MAX_NAMED else ""
         advice = Message(Option("data.normalize", mend), " makes them one") if mend else "write them in one way in the text"
-        said.append(Message(f"{listed} (", advice, ")"))
+        said += [Message(f"{', '.join(listed)}{more} (", advice, ")")] * bool(found)
     is_much = rarer > FORMS_MATTER * corpus.characters
-    return [Notice("alike", join("; ", said), "line" if is_much else "detail")]
+    return [Notice("alike", join("; ", said), "line" if is_much else "detail")] * bool(said)
 
 
 def _code_point(character: str) -> str:

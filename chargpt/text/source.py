@@ -58,14 +58,9 @@ OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
 }
 
 
-def is_compressed(path: Path) -> bool:
-    """Whether the name of a file says that it is compressed."""
-    return path.suffix.lower() in OPENERS
-
-
 def plain_name(path: Path) -> Path:
     """The name of a file without the suffix of its compression."""
-    return Path(path.stem if is_compressed(path) else path.name)
+    return Path(path.stem if path.suffix.lower() in OPENERS else path.name)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,7 +102,7 @@ class Source:
         """The number of bytes that `chunks` yields; None if it is known only after reading."""
         if self.path is None:
             return len(self.content)
-        return None if is_compressed(self.path) else self.path.stat().st_size
+        return None if self.path.suffix.lower() in OPENERS else self.path.stat().st_size
 
     def signature(self) -> list[Any] | None:
         """A value that changes whenever the content changes; None if there is no such value.
@@ -147,12 +142,6 @@ class Sources:
         """The signature of all sources together; None if one of them has none."""
         signatures = [source.signature() for source in self.train + self.val]
         return None if None in signatures else [len(self.train), signatures]
-
-    def close(self) -> None:
-        """Free the disk space of the copies."""
-        for source in self.train + self.val:
-            if isinstance(source.content, mmap.mmap):
-                source.content.close()
 
 
 def walk(folder: Path, *, skipped: Counter[str], skipped_folders: frozenset[str] = frozenset()) -> Iterator[Path]:

@@ -29,7 +29,9 @@ from chargpt.terminal import log, shown
 from chargpt.text.formats import CHECKPOINT, DOCUMENTS, refuse_checkpoint
 from chargpt.text.source import Source, Sources, plain_name, walk
 
-DEFAULT = "python-docs"
+# The corpora that have a name: `named_corpus` has their sources.
+DEFAULT, PYTHON_SOURCE, SHAKESPEARE = NAMES = ("python-docs", "python-source", "shakespeare")
+SHAKESPEARE_FILE = Path("data", "shakespeare.txt")  # in the root of the project
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
@@ -203,39 +205,30 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
 
 def named_corpus(name: str, *, root: Path) -> list[Source]:
     """The sources of the corpus `name`, one of NAMES. Raises UserError if it is not available."""
-    return CORPORA[name](root)
+    if name == SHAKESPEARE:
+        return [_shakespeare(root / SHAKESPEARE_FILE)]
+    if name == PYTHON_SOURCE:
+        files = walk(Path(sysconfig.get_path("stdlib")), skipped=Counter(), skipped_folders=NOT_LIBRARY_SOURCE)
+        return [Source(label=str(path), path=path, in_folder=True) for path in files if path.suffix == ".py"]
+    try:
+        from pydoc_data.topics import topics  # large, and some distributions remove it
+    except ImportError:
+        raise UserError(f"{DEFAULT}: this Python has no pydoc_data; give a text file") from None
+    return [Source(label=DEFAULT, content="\n\n".join(topics.values()).encode())]
 
 
 def needs_download(name: str, *, root: Path) -> bool:
     """Whether `named_corpus` would read the corpus from the network."""
-    return CORPORA.get(name) is _shakespeare and not _shakespeare_path(root).exists()
+    return name == SHAKESPEARE and not (root / SHAKESPEARE_FILE).exists()
 
 
-def _shakespeare_path(root: Path) -> Path:
-    return root / "data" / "shakespeare.txt"
-
-
-def _python_docs(root: Path) -> list[Source]:
-    try:
-        from pydoc_data.topics import topics  # large, and some distributions remove it
-    except ImportError:
-        raise UserError("python-docs: this Python has no pydoc_data; give a text file") from None
-    return [Source(label="python-docs", content="\n\n".join(topics.values()).encode())]
-
-
-def _python_source(root: Path) -> list[Source]:
-    library = Path(sysconfig.get_path("stdlib"))
-    files = walk(library, skipped=Counter(), skipped_folders=NOT_LIBRARY_SOURCE)
-    return [Source(label=str(path), path=path, in_folder=True) for path in files if path.suffix == ".py"]
-
-
-def _shakespeare(root: Path) -> list[Source]:
+def _shakespeare(path: Path) -> Source:
     """Andrej Karpathy's selection of 1.1 MB, downloaded once and checked. Raises UserError, and then saves nothing."""
-    path, content = _shakespeare_path(root), b""
+    content, source = b"", Source(label=shown(path), path=path)
     if path.exists():
         if hashlib.sha256(path.read_bytes()).hexdigest() != SHAKESPEARE_SHA256:
             raise UserError(f"{shown(path)}: not the Shakespeare text, by its SHA-256; delete it to download it again")
-        return [Source(label=shown(path), path=path)]
+        return source
     reason = f"{SHAKESPEARE_URL} gave another text, by its SHA-256"  # for example the login page of a network
     try:
         with urllib.request.urlopen(SHAKESPEARE_URL, timeout=20) as answer:
@@ -250,14 +243,4 @@ def _shakespeare(root: Path) -> list[Source]:
     except OSError as error:
         reason = f"cannot be saved as {shown(path)} ({error.strerror})"
         raise UserError(f"shakespeare: {reason}; download it yourself and give the file") from None
-    return [Source(label=shown(path), path=path)]
-
-
-# The corpora that have a name, and what gives their sources from the root of the project. A new one is an entry here; if it is
-# downloaded, `needs_download` knows it too.
-CORPORA: dict[str, Callable[[Path], list[Source]]] = {
-    DEFAULT: _python_docs,
-    "python-source": _python_source,
-    "shakespeare": _shakespeare,
-}
-NAMES = tuple(CORPORA)
+    return source

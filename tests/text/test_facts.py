@@ -2,16 +2,16 @@
 
 import dataclasses
 import json
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import train
 from chargpt.text import facts
 from chargpt.text.corpus import Corpus
+from chargpt.text.ngram import copying, ngram_probabilities
 
 
 @pytest.fixture
@@ -44,6 +44,7 @@ DAMAGED = {
     "cut short": lambda content: content[:-9],
     "a list": lambda content: "[1]",
     "another version": lambda content: content.replace('"version": 1', '"version": 0'),
+    "another text": lambda content: content.replace('"n_train": 1', '"n_train": 2'),
     "one fact less": lambda content: json.dumps({key: value for key, value in json.loads(content).items() if key != "shared"}),
     "nested deeply": lambda content: "[" * 9000,
 }
@@ -59,20 +60,10 @@ def test_a_file_that_is_damaged_or_of_another_version_is_measured_and_written_ag
     assert corpus().facts == whole and len(measured) == 2 and path.read_text() == content
 
 
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a folder that this user cannot write to")
-def test_where_the_file_cannot_be_written_the_facts_are_measured_in_memory(corpus, measured):
-    folder = corpus().folder
-    folder.chmod(0o500)
-    try:
-        assert corpus().facts == corpus().facts and len(measured) == 2
-    finally:
-        folder.chmod(0o700)
-
-
-def test_a_folder_in_the_place_of_the_file_and_a_text_of_no_cache_do_no_harm(corpus, measured):
+def test_where_the_file_cannot_be_written_and_for_a_text_of_no_cache_they_are_measured_in_memory(corpus, measured):
     known = corpus()
     (known.folder / facts.FACTS).mkdir()
-    assert dataclasses.replace(known, folder=None).facts == known.facts and len(measured) == 2
+    assert dataclasses.replace(known, folder=None).facts == known.facts == corpus().facts and len(measured) == 3
 
 
 def test_a_training_from_its_plan_to_its_report_measures_them_once(text, tmp_path, measured):
@@ -80,3 +71,45 @@ def test_a_training_from_its_plan_to_its_report_measures_them_once(text, tmp_pat
     assert train.main([str(text), *words, "--run", f"{tmp_path}/run"]) == 0
     assert len(measured) == 1 and Path(tmp_path, "run", "report.html").is_file()
     assert train.main([str(text), *words, "--run", f"{tmp_path}/other"]) == 0 and len(measured) == 1
+
+
+def ngram_bits(train, val, *, vocab_size, order):
+    return -np.log2(ngram_probabilities(train, val, vocab_size=vocab_size, order=order)).mean()
+
+
+def test_the_ngram_is_a_distribution():
+    """Over all that could come next, the probabilities of a context sum to one: seen contexts and unseen ones."""
+    train = np.random.default_rng(0).integers(0, 4, 200).astype(np.uint8)
+    for context in ([0, 1, 2], [3, 3, 3], [2, 0, 2]):
+        bits = [ngram_bits(train, np.uint8([*context, c]), vocab_size=5, order=3) for c in range(5)]
+        assert sum(2**-b for b in bits) == pytest.approx(1)
+
+
+def test_the_ngram_finds_what_there_is_to_find():
+    noise = np.random.default_rng(0).integers(0, 16, 200_000).astype(np.uint16)
+    assert ngram_bits(noise[:100_000], noise[100_000:], vocab_size=16, order=2) == pytest.approx(4, abs=0.1)
+    cycle = np.tile(np.arange(7, dtype=np.uint8), 1000)
+    assert ngram_bits(cycle, cycle, vocab_size=7, order=3) < 0.01
+
+
+def repeating(distance: int) -> np.ndarray:
+    """Random ids in which every group of `distance` is followed by a copy of itself."""
+    groups = np.random.default_rng(1).integers(0, 16, (20_000 // distance, 1, distance))
+    return np.repeat(groups, 2, axis=1).astype(np.uint16).ravel()
+
+
+@pytest.mark.parametrize(("distance", "window", "finds"), [(40, 64, True), (40, 40, True), (40, 39, False), (100, 64, False)])
+def test_copies_within_the_window_make_a_text_easier(distance, window, finds):
+    ids = repeating(distance)
+    ratio = copying(ids, np.full(len(ids), 1 / 16), window=window)
+    assert 0.5 < ratio < 0.65 if finds else 0.97 < ratio <= 1
+
+
+@pytest.mark.parametrize("vocab_size", [1, 2, 50])
+@pytest.mark.parametrize("length", [3, 4, 30, 1000])
+def test_copying_never_makes_a_text_harder(vocab_size, length):
+    train, val = (
+        np.random.default_rng(seed).integers(0, vocab_size, size).astype(np.uint8) for seed, size in ((0, 500), (1, length))
+    )
+    probability = ngram_probabilities(train, val, vocab_size=vocab_size, order=2)
+    assert 0 < copying(val[2:], probability, window=128) <= 1

@@ -1,9 +1,12 @@
-"""A text comes out the same whether it is normalised as a whole or in pieces."""
+"""A text comes out the same whether it is normalised as a whole or in pieces, and text --clean changes nothing but faults."""
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chargpt.text.normalization import TextNormalizer
+from chargpt.__main__ import main
+from chargpt.errors import UserError
+from chargpt.text.normalization import TextNormalizer, cleaned
 
 TRICKY = st.text(st.sampled_from("\r\n\t .'aAb1Σσς\u0301\u0338é가\u1100\u1161\u11a8ﬁ가か\u3099中文İß"))
 
@@ -22,3 +25,47 @@ NORMALIZERS = st.builds(
 def test_a_text_may_be_cut_where_it_is_said_to_be_safe(text, more, normalizer):
     cut = normalizer.safe_cut(text)
     assert normalizer.apply(text[:cut]) + normalizer.apply(text[cut:] + more) == normalizer.apply(text + more)
+
+
+CLEAN = {
+    "nothing": ("The sea.\n\n  A stone -\nand well-known ash.\n", "The sea.\n\n  A stone -\nand well-known ash.\n"),
+    "a paragraph goes on": ("the old\n\n  12\n\n\fsea is\n", "the old\nsea is\n"),
+    "a paragraph ends": ("the sea.\n\n- 12 -\n\fA stone\n\f", "the sea.\n\nA stone\n"),
+    "a divided word": ("an exam-\n  ple, here\nand\n", "an example,\nhere\nand\n"),
+    "it ends its line": ("an exam-\nple.\n\nNext\n", "an example.\n\nNext\n"),
+    "over a page": ("an exam-\n\n12\n\fple of it\n", "an example\nof it\n"),
+    "a hyphen of its own": ("a well-\nknown well-known\n", "a well-known\nwell-known\n"),
+    "a capital": ("Baden-\nBaden 3-\n4\n", "Baden-\nBaden 3-\n4\n"),
+    "soft hyphens": ("ex\u00adam\u00ad\nple\n", "example\n"),
+    "ligatures": ("ﬁve ﬂowers, ﬀ\n", "five flowers, ff\n"),
+    "line ends": ("a\r\nb\rc", "a\nb\nc"),
+    "empty": ("", ""),
+}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_text_is_cleaned(name):
+    text, clean = CLEAN[name]
+    assert cleaned(text)[0] == clean == cleaned(clean)[0]
+
+
+@given(st.text(st.sampled_from("ab \n.,;é")))
+def test_a_text_without_faults_stays_as_it_is(text):
+    assert cleaned(text) == (text, dict.fromkeys(cleaned("")[1], 0))
+
+
+@given(st.text(st.sampled_from("aB -\n\f1.")))
+def test_no_letter_is_lost(text):
+    assert [c for c in cleaned(text)[0] if c.isalpha()] == [c for c in text if c.isalpha()]
+
+
+def test_the_verb_writes_a_new_file_and_says_what_it_changed(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("ﬁve exam-\nples on\n\n1\n\fpages\n", encoding="utf-8")
+    argv = ["text", str(tmp_path / "a.txt"), "--clean", str(tmp_path / "b.txt")]
+    assert main(argv) == 0
+    assert (tmp_path / "b.txt").read_text(encoding="utf-8") == "five examples\non\npages\n"
+    said = capsys.readouterr().err
+    assert "page breaks 1, hyphens at line ends 1, ligatures and other forms of characters 1" in said
+    for target, message in ((argv[3], "b.txt: File exists; use another name"), (str(tmp_path / "x" / "y"), "--clean: ")):
+        with pytest.raises(UserError, match=message):
+            main([*argv[:3], target])

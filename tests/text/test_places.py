@@ -1,7 +1,6 @@
 """Every place of the training text is found in the files that it was read from, and none in files that have changed."""
 
 import json
-import os
 import random
 import re
 from pathlib import Path
@@ -77,11 +76,6 @@ def test_each_word_of_a_table_is_found_in_the_line_where_its_record_begins(load,
     assert {word: places[at].line for word, at in words.items()} == {word: 2 + 2 * int(word[1:]) for word in words} != {}
 
 
-def test_a_shuffled_text_has_no_places(load, folder):
-    corpus = load(folder, pattern="*", shuffle="lines")
-    assert places_in(corpus, [0], folder, shuffle="lines") == {}
-
-
 def test_a_file_that_has_changed_ends_the_search(load, folder):
     corpus = load(folder, pattern="*")
     words = words_of(corpus)
@@ -93,22 +87,19 @@ def test_a_file_that_has_changed_ends_the_search(load, folder):
     assert places_in(corpus, words.values(), folder) == places
 
 
-def test_texts_that_cannot_be_read_again_have_no_places(load, folder):
+def test_texts_that_cannot_be_read_again_have_no_places_and_are_not_opened(load, folder, monkeypatch):
+    """Nor is anything read from the network, or a file of the system, some of which block their reader."""
+    corpus = load(folder, pattern="*", shuffle="lines")
+    assert places_in(corpus, [0], folder, shuffle="lines") == {}, "its order is not that of the files"
     corpus = load(folder, pattern="*")
-    for texts in (["-"], [str(folder / "gone")], [str(folder), "-"]):
-        assert find_places([0], corpus, DataConfig(pattern="*"), texts=texts, root=folder.parent) == {}
-
-
-def test_a_text_that_is_not_on_this_machine_is_not_downloaded(tmp_path, load, folder, monkeypatch):
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("read from the network"))
-    corpus = load(folder, pattern="*")
-    assert find_places([0], corpus, DataConfig(), texts=["shakespeare"], root=tmp_path) == {}
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="needs Linux")
-def test_a_file_of_the_system_is_not_opened(load, folder, monkeypatch):
-    """Some of them block their reader, such as /proc/kmsg."""
-    corpus = load(folder, pattern="*")
     monkeypatch.setattr("chargpt.text.source.open", lambda path, *_: pytest.fail(f"{path} was opened"), raising=False)
-    for text in ("/proc/self/environ", "/proc/self/net"):
-        assert find_places([0], corpus, DataConfig(pattern="*"), texts=[text], root=folder.parent) == {}
+    for texts in (
+        ["-"],
+        [str(folder / "gone")],
+        [str(folder), "-"],
+        ["shakespeare"],
+        ["/proc/self/environ"],
+        ["/proc/self/net"],
+    ):
+        assert find_places([0], corpus, DataConfig(pattern="*"), texts=texts, root=folder.parent) == {}

@@ -1,8 +1,6 @@
 """Shuffled lines: the same lines in an order that never changes, whole, and in one part each."""
 
 import hashlib
-import io
-import sys
 from collections import Counter
 
 import numpy as np
@@ -61,28 +59,7 @@ def test_no_line_is_cut_or_in_both_parts(changes, end, load, tmp_path):
         assert not set(train) & set(val) - {""} and len({name[0] for name in val if name}) > 5
 
 
-def test_all_files_and_standard_input_are_shuffled_together(load, tmp_path, monkeypatch):
-    (tmp_path / "all").mkdir()
-    for name, lines in (("a.txt", NAMES[:90]), ("b.txt", NAMES[90:])):
-        (tmp_path / "all" / name).write_text("\n".join(lines))
-    (tmp_path / "one.txt").write_text("\n".join(NAMES))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(NAMES).encode())))
-    files = [tmp_path / "all" / "a.txt", tmp_path / "all" / "b.txt"]
-    texts = [text_of(load(*names, shuffle="lines")) for names in ([tmp_path / "all"], files, [tmp_path / "one.txt"], ["-"])]
-    assert len(set(texts)) == 1 and texts[0] != "\n".join(NAMES)
-
-
-def test_the_order_is_part_of_the_fingerprint_and_of_the_cached_copy(load, tmp_path):
-    (tmp_path / "a.txt").write_text("\n".join(NAMES))
-    plain, first = load(tmp_path / "a.txt"), load(tmp_path / "a.txt", shuffle="lines")
-    assert plain.fingerprint != first.fingerprint and text_of(plain) == "\n".join(NAMES) != text_of(first)
-    again = load(tmp_path / "a.txt", shuffle="lines", tokenizer=first.tokenizer)
-    assert again.fingerprint == first.fingerprint and np.array_equal(again.train, first.train)
-    assert load(tmp_path / "a.txt").fingerprint == plain.fingerprint
-
-
-@pytest.mark.parametrize("content", ["the sea and the stone", "the sea and the stone\n"])
-def test_one_line_cannot_be_shuffled(content, load, tmp_path):
-    (tmp_path / "a.txt").write_text(content)
+def test_one_line_cannot_be_shuffled(load, tmp_path):
+    (tmp_path / "a.txt").write_text("the sea and the stone\n")
     with pytest.raises(UserError, match="data.shuffle: lines given, but the text is one line; leave it out"):
         load(tmp_path / "a.txt", shuffle="lines")

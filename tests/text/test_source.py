@@ -5,7 +5,6 @@ import lzma
 import os
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from text_helpers import aged, entries_in, text_of
 
 from chargpt.terminal import UserError
-from chargpt.text.source import BROKEN, HIDDEN, Source, walk
+from chargpt.text.source import Source
 
 
 def bytes_read() -> int:
@@ -41,10 +40,9 @@ def test_an_edit_that_keeps_size_and_time_is_seen(load, tmp_path):
 
 
 def test_edits_in_quick_succession_are_seen(load, tmp_path):
-    path = tmp_path / "text.txt"
     for word in ("stone", "store", "stone", "shore"):
-        path.write_text(f"the sea and the {word}")
-        assert text_of(load(path)) == f"the sea and the {word}"
+        (tmp_path / "text.txt").write_text(f"the sea and the {word}")
+        assert text_of(load(tmp_path / "text.txt")) == f"the sea and the {word}"
     assert len(entries_in(tmp_path / ".cache")) == 3
 
 
@@ -91,18 +89,3 @@ def test_an_archive_bomb_ends_early_and_leaves_nothing(name, pack, load, tmp_pat
     with pytest.raises(UserError, match=f"{name}: unpacks to more than 200 times its size; unpack it yourself"):
         load(path)
     assert sum(file.stat().st_size for file in (tmp_path / ".cache").rglob("*")) < 10_000
-
-
-def test_files_come_in_order_without_hidden_ones_and_linked_folders(tmp_path):
-    for name in ("b.txt", "a/z.txt", "a/.git/c.txt", ".hidden", "tests/d.txt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "loop").symlink_to(tmp_path)
-    (tmp_path / "link.txt").symlink_to(tmp_path / "b.txt")
-    (tmp_path / "self.txt").symlink_to(tmp_path / "self.txt")
-    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
-    os.mkfifo(tmp_path / "pipe.txt")
-    skipped = Counter()
-    found = walk(tmp_path, skipped=skipped, skipped_folders=frozenset({"tests"}))
-    assert [str(path.relative_to(tmp_path)) for path in found] == ["a/z.txt", "b.txt", "link.txt"]
-    assert skipped == {HIDDEN: 2, BROKEN: 2}

@@ -1,6 +1,7 @@
-"""Which files a TEXT argument means: files, folders, standard input, pipes."""
+"""Which files a TEXT argument means: files, folders, standard input, pipes, named corpora; and that none is learned twice."""
 
 import gzip
+import hashlib
 import io
 import os
 import shutil
@@ -13,6 +14,8 @@ from text_helpers import text_of
 
 from chargpt.runs.checkpoint import STATE, STEP_NAME
 from chargpt.terminal import UserError
+from chargpt.text import sources
+from chargpt.text.sources import named_corpus
 
 TEXT = "the sea and the stone\n" * 20
 
@@ -26,6 +29,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "pipe.txt")
     corpus = load(folder, separator="-")
     assert text_of(corpus) == "zzzzzzzzz-aaaaaaaaa-bbbbbbbbb" and corpus.name == "poems"
     assert [notice.text for notice in corpus.describe()[3:]] == [
@@ -49,11 +53,8 @@ def test_the_case_of_a_name_does_not_matter(load, tmp_path):
     for name in names:
         (folder / name).write_bytes(gzip.compress(b"the sea") if name.endswith("GZ") else name.encode() * 9)
     corpus = load(folder)
-    assert (
-        corpus.notes[0] == "3 files"
-        and "(D.MD, e.md, f.md, ...; data.pattern" in corpus.notes[1]
-        and corpus.notes[1].endswith(": 4")
-    )
+    assert corpus.notes[0] == "3 files"
+    assert "(D.MD, e.md, f.md, ...; data.pattern" in corpus.notes[1] and corpus.notes[1].endswith(": 4")
     assert load(folder, pattern="*.TXT").fingerprint == corpus.fingerprint
     assert load(folder, pattern="*.Md").notes[0] == "3 files"
 
@@ -70,19 +71,15 @@ def test_a_folder_without_matches_names_the_pattern_that_would_match(load, tmp_p
         load(tmp_path / "nothing")
 
 
-def test_standard_input_is_read_once_and_encoded_like_a_file(load, tmp_path, monkeypatch):
+def test_standard_input_and_a_pipe_are_read_once_and_encoded_like_a_file(load, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     corpus = load("-")
     assert text_of(corpus) == TEXT and corpus.name == "stdin"
     (tmp_path / "sea.txt").write_text(TEXT)
-    assert load(tmp_path / "sea.txt").fingerprint == corpus.fingerprint
-
-
-def test_a_pipe_is_read_like_a_file(load, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=[TEXT])
     writer.start()
-    assert text_of(load(tmp_path / "pipe")) == TEXT
+    assert load(tmp_path / "sea.txt").fingerprint == load(tmp_path / "pipe").fingerprint == corpus.fingerprint
     writer.join()
 
 
@@ -96,7 +93,7 @@ def test_a_name_that_is_nearly_right_gets_the_right_one(load, tmp_path):
         load(tmp_path / "nowhere" / "x")
 
 
-def test_a_link_to_itself_does_not_end_a_folder(load, tmp_path):
+def test_a_broken_link_is_skipped_in_a_folder_and_named_alone(load, tmp_path):
     (tmp_path / "poems").mkdir()
     (tmp_path / "poems" / "sea.txt").write_text(TEXT)
     (tmp_path / "poems" / "loop.txt").symlink_to("loop.txt")
@@ -106,28 +103,27 @@ def test_a_link_to_itself_does_not_end_a_folder(load, tmp_path):
         load(tmp_path / "poems" / "loop.txt")
 
 
-@pytest.mark.parametrize("device", ["/dev/zero"])
-def test_a_device_is_not_a_text(device, load):
-    with pytest.raises(UserError, match=f"{device}: a device or a socket, not a text; give a file, a folder or a pipe"):
-        load(device)
+def test_a_device_is_not_a_text(load):
+    with pytest.raises(UserError, match="/dev/zero: a device or a socket, not a text; give a file, a folder or a pipe"):
+        load("/dev/zero")
 
 
-def test_a_stream_without_end_does_not_fill_the_disk(load, tmp_path, monkeypatch):
+def test_a_stream_without_end_does_not_fill_the_disk(load, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20_000_000))
     with open("/dev/zero", "rb") as zeros:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=zeros))
         with pytest.raises(
-            UserError, match="standard input: more than 10,000,000 bytes, half of the free space in .*cache; free"
+            UserError, match="standard input: more than 10,000,000 bytes, half of the free space in .*cache; fr"
         ):
             load("-")
 
 
-@pytest.mark.parametrize("given", ["out", "out/ckpt.pt"])
-def test_a_checkpoint_of_nanogpt_given_as_a_text_is_an_error_that_says_how_to_make_a_run_of_it(load, tmp_path, given):
+def test_a_checkpoint_of_nanogpt_given_as_a_text_is_an_error_that_says_how_to_make_a_run_of_it(load, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "ckpt.pt").write_bytes(b"PK")
-    with pytest.raises(UserError, match="make a run of it with python -m chargpt import .*out.? --run"):
-        load(tmp_path / given)
+    for given in ("out", "out/ckpt.pt"):
+        with pytest.raises(UserError, match="make a run of it with python -m chargpt import .*out.? --run"):
+            load(tmp_path / given)
 
 
 def test_runs_are_no_texts(load, tmp_path):
@@ -143,3 +139,121 @@ def test_runs_are_no_texts(load, tmp_path):
             load(folder)
     (poems / "details.txt").rename(tmp_path / "all" / "b.txt")
     assert load(tmp_path / "all").characters == len(TEXT)  # nothing of the run matches
+
+
+SEA, STONE = "the sea and its own hours", "a stone under moving light"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with two texts."""
+    (tmp_path / "poems").mkdir()
+    (tmp_path / "poems" / "sea.txt").write_text(SEA)
+    (tmp_path / "poems" / "stone.txt").write_text(STONE)
+    return tmp_path / "poems"
+
+
+def other_name(kind, path, target):
+    """Another name of `path`, or a copy of it."""
+    if kind == "symlink":
+        target.symlink_to(path)
+    elif kind == "hard link":
+        target.hardlink_to(path)
+    elif kind == "copy":
+        target.write_bytes(path.read_bytes())
+    elif kind == "packed copy":
+        target = target.with_suffix(".txt.gz")
+        target.write_bytes(gzip.compress(path.read_bytes()))
+    elif kind == "same name":
+        return path
+    return target
+
+
+KINDS = ["same name", "symlink", "hard link", "copy", "packed copy"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_named_twice_is_an_error(kind, load, folder, tmp_path):
+    again = other_name(kind, folder / "sea.txt", tmp_path / "again.txt")
+    with pytest.raises(UserError, match=r"(sea|again)\.txt.*: the same text as .*sea\.txt; give it once") as error:
+        load(folder / "sea.txt", again)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_text_found_twice_in_a_folder_is_read_once(kind, load, folder):
+    first = load(folder)
+    other_name(kind, folder / "sea.txt", folder / "zebra.txt")
+    corpus = load(folder)
+    assert corpus.fingerprint == first.fingerprint and text_of(corpus) == f"{SEA}\n{STONE}"
+    assert "files that are the same as another file, read once: 1" in corpus.notes
+
+
+def test_a_text_or_its_folder_named_again_is_read_once(load, folder):
+    for again in (folder / "stone.txt", folder / ".." / "poems"):
+        corpus = load(again, folder)
+        assert {*text_of(corpus).splitlines()} == {STONE, SEA} and len(corpus.notes) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_training_text_cannot_validate(kind, load, folder, tmp_path):
+    again = other_name(kind, folder / "sea.txt", tmp_path / "again.txt")
+    with pytest.raises(UserError, match=r"data.val_text: .* is the training text as well; give another"):
+        load(folder / "sea.txt", val_text=str(again))
+    corpus = load(folder, val_text=str(again))
+    assert corpus.tokenizer.decode(corpus.train) == STONE and corpus.tokenizer.decode(corpus.val) == SEA
+    assert "files removed from the training text because they are validation text: 1" in corpus.notes
+
+
+def test_standard_input_is_compared_as_well(load, folder, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SEA.encode())))
+    with pytest.raises(UserError, match="the same text as .*; give it once"):
+        load(folder / "sea.txt", "-")
+    with pytest.raises(UserError, match="-: standard input given twice; it can be read only once"):
+        load("-", "-")
+
+
+def test_texts_of_one_size_and_empty_files_are_different_texts(load, folder):
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text("")
+    (folder / "c.txt").write_text(SEA[::-1])
+    assert not any("read once" in note for note in load(folder).notes)
+    start = "x" * 100_000
+    for name in "de":
+        (folder / f"{name}.txt").write_text(start + name)
+    assert not any("read once" in note for note in load(folder).notes)
+
+
+def test_the_default_is_the_documentation_every_python_carries(load):
+    corpus = load()
+    assert corpus.name == "python-docs" and "The standard type hierarchy" in text_of(corpus)
+    assert corpus.fingerprint == load("python-docs").fingerprint
+
+
+def test_the_standard_library_is_a_text(tmp_path):
+    found = named_corpus("python-source", root=tmp_path)
+    names = {source.path.name for source in found}
+    assert {"argparse.py", "ast.py"} <= names and "test_argparse.py" not in names
+    assert all("site-packages" not in source.path.parts for source in found)
+
+
+def test_a_download_is_checked_and_saved_or_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "answer").write_bytes(b"the sea")
+    monkeypatch.setattr(sources, "SHAKESPEARE_URL", (tmp_path / "answer").as_uri())
+    for url in ("http://127.0.0.1:1/", (tmp_path / "nothing").as_uri()):  # where nobody answers
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(UserError, match="cannot be read .*; download .* save it as .*shake"),
+        ):
+            patch.setattr(sources, "SHAKESPEARE_URL", url)
+            named_corpus("shakespeare", root=tmp_path)
+    with pytest.raises(UserError, match="answer gave another text, by its SHA-256; download that file elsewhere"):
+        named_corpus("shakespeare", root=tmp_path)
+    assert not (tmp_path / "data").exists()
+    monkeypatch.setattr(sources, "SHAKESPEARE_SHA256", hashlib.sha256(b"the sea").hexdigest())
+    (tmp_path / "data").write_text("a file in place of the folder")
+    with pytest.raises(UserError, match="cannot be saved as .*shakespeare.txt .*; download it yourself and give the file"):
+        named_corpus("shakespeare", root=tmp_path)
+    (tmp_path / "data").unlink()
+    (source,) = named_corpus("shakespeare", root=tmp_path)
+    assert source.path.read_bytes() == b"the sea" and list((tmp_path / "data").iterdir()) == [source.path]

@@ -24,17 +24,6 @@ def test_every_id_but_the_first_is_predicted_once(length, rows, stride, monkeypa
     assert predicted == list(range(1, length))
 
 
-@pytest.mark.parametrize("cut", [1, 5, 16, 40])
-def test_the_batches_do_not_depend_on_the_pieces(cut, monkeypatch):
-    monkeypatch.setattr(windows, "IDS_AT_ONCE", 16)
-    ids = np.arange(50)
-    whole, parts = (
-        [batch.inputs.tolist() for batch in windows_of(pieces, size=8, stride=8, vocab_size=7)]
-        for pieces in ([ids], [ids[:cut], ids[cut:]])
-    )
-    assert whole == parts
-
-
 @pytest.mark.parametrize("has_labels", [False, True])
 @pytest.mark.parametrize("size", [1, 5, 8])
 def test_an_item_that_fits_exactly_fills_its_window_and_each_id_is_predicted_once(size, has_labels):
