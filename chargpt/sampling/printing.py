@@ -101,7 +101,7 @@ def print_samples(
         samples: list[list[Character]] = [[] for _ in batch]
         if printer:
             printer.begin(echo, heading=heading)
-        with closing(replace(generator, options=sampling).write(prompt, batch)) as writing:
+        with closing(replace(generator, options=sampling).write([prompt] * len(batch), batch)) as writing:
             for pieces in writing:
                 if printer:
                     printer.add(pieces[0])

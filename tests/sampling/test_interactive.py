@@ -48,7 +48,7 @@ def talk(generator, monkeypatch, capsys):
 
 def continued(generator: TextGenerator, text: str, seed: int) -> str:
     """What the model adds in a turn: up to the length, or to a line's end in the last quarter of it."""
-    whole = "".join(text_of(characters) for (characters,) in generator.write(TOKENIZER.encode(text).tolist(), [seed]))
+    whole = "".join(text_of(characters) for (characters,) in generator.write([TOKENIZER.encode(text).tolist()], [seed]))
     if generator.options.lines:
         return whole
     nearest = generator.options.limit - generator.options.limit // 4

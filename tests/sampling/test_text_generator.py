@@ -22,7 +22,7 @@ def make(tokenizer: Tokenizer, **settings) -> TextGenerator:
 
 def written(generator: TextGenerator, prompt: str, *seeds: int) -> list[str]:
     ids = generator.tokenizer.encode(prompt).tolist()
-    samples = zip(*generator.write(ids, seeds))
+    samples = zip(*generator.write([ids] * len(seeds), seeds))
     return ["".join(map(text_of, sample)) for sample in samples]
 
 
