@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from chargpt.project import user_cache_folder
 from chargpt.terminal import one_line, shown
@@ -142,12 +143,19 @@ def available_instructions(cache: Path | None = None) -> list[str]:
     return list(INSTRUCTIONS)[: 1 + level]
 
 
+def declare(kernel: ctypes.CDLL, **functions: tuple[Any, ...]) -> None:
+    """Give each function of the library its types: what it returns, then its arguments."""
+    for name, (result, *arguments) in functions.items():
+        function = getattr(kernel, name)
+        function.restype, function.argtypes = result, arguments
+
+
 def check_sizes(kernel: ctypes.CDLL, **structures: type[ctypes.Structure]) -> None:
     """Assert that each structure has the size that the function of the given name in the library returns."""
     for name, structure in structures.items():
-        function = kernel[name]
-        function.restype = ctypes.c_size_t
-        assert function() == ctypes.sizeof(structure), (name, function(), ctypes.sizeof(structure))
+        declare(kernel, **{name: (ctypes.c_size_t,)})
+        size = getattr(kernel, name)()
+        assert size == ctypes.sizeof(structure), (name, size, ctypes.sizeof(structure))
 
 
 def library_suffix(target: str | None = None) -> str:
