@@ -7,7 +7,6 @@ answered at once.
 
 import argparse
 import math
-import operator
 import random
 import re
 import sys
@@ -43,7 +42,7 @@ class Kind(NamedTuple):
 
 def typed(text: str) -> float | str:
     """An argparse type: a number; anything else stays a text, which the check of the option refuses."""
-    if WHOLE_NUMBER.fullmatch(text):
+    if WHOLE_NUMBER.fullmatch(text) and len(text) <= 20:  # a float has fewer digits
         return int(text)
     return float(text) if NUMBER.fullmatch(text) else text
 
@@ -52,11 +51,12 @@ def whole(least: int, *, most: int = 10**18) -> Kind:
     """Whole numbers from `least` up to below `most`."""
 
     def checked(value: Any) -> int:
-        if isinstance(value, bool) or not least <= operator.index(value) < most:
+        number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else math.nan  # which is no whole number
+        if int(number) != number or not least <= number < most:
             raise ValueError
-        return operator.index(value)
+        return int(number)
 
-    return Kind(typed, checked, f"a whole number from {least} to {most - 1}")
+    return Kind(typed, checked, f"a whole number of {least} or more, of at most 18 digits")
 
 
 def real(allowed: Callable[[float], bool], use: str, parse: Callable[[str], Any] = typed) -> Kind:
@@ -107,7 +107,7 @@ def check(name: str, value: Any, kind: Kind) -> Any:
         return kind.checked(value)
     except UserError:
         raise
-    except (TypeError, ValueError, argparse.ArgumentTypeError):
+    except (TypeError, ValueError, OverflowError, argparse.ArgumentTypeError):
         raise UserError(Given(name, value), f"use {kind.use}") from None
 
 
