@@ -142,7 +142,7 @@ def write_samples(
     started, samples = time.monotonic(), [""] * len(seeds)
     generator = loaded.text_generator(SamplingOptions(temperature=temperature, length=length))
     if labels is None:
-        for added in generator.write([], list(seeds)):
+        for added in generator.write([[]] * len(seeds), list(seeds)):
             samples = [sample + text_of(new) for sample, new in zip(samples, added)]
             if time.monotonic() - started > seconds:
                 break

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from chargpt.config import ModelConfig
 from chargpt.kernels import positions
-from chargpt.kernels.compiler import STEP_BFLOAT16, STEP_FLOAT32, check_sizes, load
+from chargpt.kernels.compiler import STEP_BFLOAT16, STEP_FLOAT32, check_sizes, declare, load
 from chargpt.model import GPTConfig
 
 SOURCES = {torch.float32: STEP_FLOAT32, torch.bfloat16: STEP_BFLOAT16}
@@ -74,11 +74,9 @@ def load_kernel(
     source = replace(SOURCES[dtype], flags=(*SOURCES[dtype].flags, *extra))
     kernel = load(source, instructions=instructions, cache=cache)
     check_sizes(kernel, attention_shape_size=_Shape)
-    kernel.attention_scratch_size.argtypes = [POINTER(_Shape)]
-    kernel.attention_scratch_size.restype = c_size_t
-    for function, pointers in ((kernel.attention_forward, 4), (kernel.attention_backward, 6)):
-        function.argtypes = [POINTER(_Shape), *[c_void_p] * pointers]
-        function.restype = None
+    shape, tensors = POINTER(_Shape), [c_void_p] * 4
+    declare(kernel, attention_scratch_size=(c_size_t, shape), attention_forward=(None, shape, *tensors))
+    declare(kernel, attention_backward=(None, shape, *tensors, c_void_p, c_void_p))
     return kernel
 
 

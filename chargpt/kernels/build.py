@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from chargpt.kernels.compiler import (
+    HOW_TO_INSTALL,
     OPTIONS,
     SOURCES,
     Compiler,
     Unavailable,
     compilers,
-    how_to_install,
     is_x86_64,
     library_suffix,
 )
@@ -35,7 +35,7 @@ def build(folder: Path, target: str | None = None) -> list[Path]:
     if target:
         found = [Compiler((*compiler.command, "-target", target), is_zig=True) for compiler in found if compiler.is_zig]
     if not found:
-        raise Unavailable("a target needs the package ziglang: pip install ziglang" if target else how_to_install())
+        raise Unavailable(f"{'a target needs the package ziglang' if target else 'no C compiler found'}; {HOW_TO_INSTALL}")
     machine = target.partition("-")[0] if target else platform.machine()
     sets = [(source, name) for source in SOURCES for name in source.instructions if name == "baseline" or is_x86_64(machine)]
     libraries = [folder / (source.name(name) + library_suffix(target)) for source, name in sets]

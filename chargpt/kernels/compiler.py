@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from chargpt.project import user_cache_folder
 from chargpt.terminal import one_line, shown
@@ -37,15 +38,7 @@ COMPILERS = ("clang",) if os.name == "nt" else ("cc", "gcc", "clang")
 ZIGLANG = "ziglang"  # a Python package with a C compiler for every system, based on clang
 OPTIONS = () if os.name == "nt" else ("-fPIC", "-pthread", "-lm")
 SUFFIXES = {"windows": ".dll", "macos": ".dylib"}  # of libraries; ".so" elsewhere
-INSTALL = (  # of Linux, the first whose program exists
-    ("apt", "sudo apt install gcc"),
-    ("dnf", "sudo dnf install gcc"),
-    ("pacman", "sudo pacman -S gcc"),
-    ("zypper", "sudo zypper install gcc"),
-    ("apk", "sudo apk add gcc musl-dev"),
-)
-MAC_INSTALL = "xcode-select --install"
-INSTALL_ANYWHERE = "pip install ziglang"
+HOW_TO_INSTALL = f"to install one: pip install {ZIGLANG}"  # on any system, without administrator's rights
 SECONDS = 300  # time limit of one call of a compiler; the first call of ziglang takes a minute
 SET_CACHE = "; set XDG_CACHE_HOME to a folder that can be written" if sys.platform == "linux" else ""
 
@@ -150,20 +143,19 @@ def available_instructions(cache: Path | None = None) -> list[str]:
     return list(INSTRUCTIONS)[: 1 + level]
 
 
-def how_to_install() -> str:
-    """How to install a C compiler on this system."""
-    if platform.system() == "Darwin":
-        return f"to install one: {MAC_INSTALL}"
-    known = INSTALL if platform.system() == "Linux" else ()
-    return f"to install one: {next((line for program, line in known if shutil.which(program)), INSTALL_ANYWHERE)}"
+def declare(kernel: ctypes.CDLL, **functions: tuple[Any, ...]) -> None:
+    """Give each function of the library its types: what it returns, then its arguments."""
+    for name, (result, *arguments) in functions.items():
+        function = getattr(kernel, name)
+        function.restype, function.argtypes = result, arguments
 
 
 def check_sizes(kernel: ctypes.CDLL, **structures: type[ctypes.Structure]) -> None:
     """Assert that each structure has the size that the function of the given name in the library returns."""
     for name, structure in structures.items():
-        function = kernel[name]
-        function.restype = ctypes.c_size_t
-        assert function() == ctypes.sizeof(structure), (name, function(), ctypes.sizeof(structure))
+        declare(kernel, **{name: (ctypes.c_size_t,)})
+        size = getattr(kernel, name)()
+        assert size == ctypes.sizeof(structure), (name, size, ctypes.sizeof(structure))
 
 
 def library_suffix(target: str | None = None) -> str:
@@ -207,7 +199,7 @@ def _library(source: Source, sets: Sequence[str], cache: Path | None) -> Path:
             return library
     found, problems = compilers(), list[subprocess.CalledProcessError]()
     if not found:
-        raise FileNotFoundError(f"no C compiler found; {how_to_install()}")
+        raise FileNotFoundError(f"no C compiler found; {HOW_TO_INSTALL}")
     folder = user_cache_folder() / "chargpt" if cache is None else cache
     for compiler, name in product(found, sets):  # an old compiler does not know the newest instructions
         library = folder / (source.name(name, compiler.version) + library_suffix())

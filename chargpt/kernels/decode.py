@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chargpt.config import ModelConfig
 from chargpt.kernels import positions
-from chargpt.kernels.compiler import DECODE, check_sizes, load
+from chargpt.kernels.compiler import DECODE, check_sizes, declare, load
 
 if TYPE_CHECKING:  # writing with this kernel needs no torch
     from chargpt.model import GPTConfig
@@ -54,14 +54,11 @@ def supports(config: "ModelConfig | GPTConfig") -> bool:
     return positions.supports(config) and max(config.n_layer, 4 * config.n_embd, config.block_size) < 2**31
 
 
-def load_kernel(cache: Path | None = None, *, instructions: str | None = None) -> ctypes.CDLL:
+def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
     """decode.c, as `load` of compiler.py finds it. Raises Unavailable."""
-    kernel = load(DECODE, instructions=instructions, cache=cache)
+    kernel = load(DECODE, cache=cache)
     check_sizes(kernel, decoder_shape_size=Shape, decoder_share_size=Share, decoder_rules_size=Rules)
-    kernel.decoder_new.argtypes = [POINTER(Shape), POINTER(Share)]
-    kernel.decoder_new.restype = c_void_p
-    kernel.decoder_free.argtypes = [c_void_p]
-    kernel.decoder_free.restype = None
-    kernel.decoder_run.restype = c_int
-    kernel.decoder_run.argtypes = [c_void_p, POINTER(Rules), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p]
+    given = (c_void_p, POINTER(Rules), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p)
+    new = (c_void_p, POINTER(Shape), POINTER(Share))
+    declare(kernel, decoder_new=new, decoder_free=(None, c_void_p), decoder_run=(c_int, *given))
     return kernel

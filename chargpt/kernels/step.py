@@ -15,7 +15,7 @@ from torch import Tensor
 from chargpt.config import ModelConfig
 from chargpt.kernels import attention
 from chargpt.kernels.attention import PANEL, build_of, load_kernel, openmp
-from chargpt.kernels.compiler import check_sizes
+from chargpt.kernels.compiler import check_sizes, declare
 from chargpt.kernels.positions import KINDS
 from chargpt.model import GPT, GPTConfig
 
@@ -76,14 +76,9 @@ class StepKernel:
     def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
         self.library, self.dtype, self.build = kernel, dtype, build_of(kernel)
         check_sizes(kernel, step_size=_Step, orthogonal_size=_Orthogonal)
-        for function, argument, result in (
-            (kernel.step_scratch_size, _Step, c_size_t),
-            (kernel.step_gradient, _Step, c_double),
-            (kernel.step_logits, _Step, c_int),
-            (kernel.orthogonal_scratch_size, _Orthogonal, c_size_t),
-            (kernel.step_orthogonalise, _Orthogonal, None),
-        ):
-            function.argtypes, function.restype = [POINTER(argument)], result
+        step, muon = POINTER(_Step), POINTER(_Orthogonal)
+        declare(kernel, step_scratch_size=(c_size_t, step), step_gradient=(c_double, step), step_logits=(c_int, step))
+        declare(kernel, orthogonal_scratch_size=(c_size_t, muon), step_orthogonalise=(None, muon))
 
     def orthogonalise(self, stacks: Sequence[Tensor], coefficients: Sequence[tuple[float, float, float]]) -> None:
         """Replace each matrix of the stacks (n, rows, columns), float32, by what `orthogonalised` of optimizers.py gives.

@@ -43,6 +43,7 @@ LARGEST = 127  # of the whole numbers of int8; -128 is not used
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
 MAX_PIECE = 64  # ids in a piece
 LARGE_PAGE = 2**21  # bytes
+ALL = slice(None)
 ALIGNMENT = 64  # bytes of the longest vectors of a processor, which decode.c reads at once
 
 
@@ -188,10 +189,8 @@ class _Layout:
         self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
         hidden = _split(4 * config.n_embd, ranks, self.panel)
         ids = _split(len(weights["token_embedding.weight"]), ranks, self.panel)
-        self._vectors = list[np.ndarray]()
-        self.shares = (Share * ranks)(
-            *map(self._share, _split(config.n_head, ranks), hidden, ids)
-        )  # they point into the vectors
+        self._vectors = list[np.ndarray]()  # into which the shares point
+        self.shares = (Share * ranks)(*map(self._share, _split(config.n_head, ranks), hidden, ids))
 
     def _share(self, heads: slice, hidden: slice, ids: slice) -> Share:
         """The part of a rank."""
@@ -212,48 +211,38 @@ class _Layout:
         return Share(*sizes, self._vectors[-1].ctypes.data)
 
     def _norm(self, name: str) -> np.ndarray:
-        weight, bias = self._weights[f"{name}.weight"], self._weights.get(f"{name}.bias")
-        rows = np.zeros((2, _padded(len(weight), self.panel)), np.float32)
-        rows[0, : len(weight)] = weight
-        if bias is not None:
-            rows[1, : len(bias)] = bias
-        return rows.ravel().view(np.uint8)
+        weight = self._weights[f"{name}.weight"]
+        return _rows(_padded(len(weight), self.panel), weight, self._weights.get(f"{name}.bias")).ravel().view(np.uint8)
 
     def _matrix(
-        self,
-        name: str,
-        *,
-        outputs: np.ndarray | slice = slice(None),
-        inputs: slice = slice(None),
-        with_bias: bool = True,
+        self, name: str, *, outputs: np.ndarray | slice = ALL, inputs: slice = ALL, with_bias: bool = True
     ) -> np.ndarray:
-        """Panels of `outputs` of a weight (N, K): the weights of `inputs`, input by input, then the biases, then any scales."""
+        """Panels of `outputs` of a weight (N, K): the weights of `inputs`, input by input, then the biases, then any scales.
+
+        A word of 32 bits holds the numbers of several vectors, lane by lane, the first one in the lowest bits.
+        """
         numbers, scales = pack(self._weights[f"{name}.weight"], self._precision)
         numbers = numbers[outputs][:, inputs]
         N, K = numbers.shape
         panels, width = -(-N // self.panel), _padded(K, self._step)  # a rank may have no outputs or no inputs
         padded = np.zeros((panels * self.panel, width), numbers.dtype)
         padded[:N, :K] = numbers
-        words = self._words(padded.reshape(panels, self.panel, width).transpose(0, 2, 1))
-        words = words.reshape(panels, width * self.panel * numbers.itemsize // words.itemsize)
-        rows = np.zeros((1 if scales is None else 2, panels * self.panel), np.float32)
+        words = (self.panel * numbers.itemsize // (4 * self._lanes), 4 // numbers.itemsize, self._lanes)
+        by_input = np.ascontiguousarray(padded.reshape(panels, *words, width).transpose(0, 4, 1, 3, 2))
         bias = self._weights.get(f"{name}.bias") if with_bias else None
-        if bias is not None:
-            rows[0, :N] = bias[outputs]
-        if scales is not None:
-            rows[1, :N] = scales[outputs]
-        columns = [words.view(np.uint8), *(row.reshape(panels, self.panel).view(np.uint8) for row in rows)]
-        return np.concatenate(columns, axis=1).ravel()
+        behind = [None if bias is None else bias[outputs], *([] if scales is None else [scales[outputs]])]
+        rows = _rows(panels * self.panel, *behind).reshape(len(behind), panels, self.panel)
+        columns = [by_input.reshape(panels, width * self.panel), *rows]
+        return np.concatenate([one.view(np.uint8) for one in columns], axis=1).ravel()
 
-    def _words(self, numbers: np.ndarray) -> np.ndarray:
-        """The numbers of several vectors, lane by lane, in words of 32 bits, the first one in the lowest bits."""
-        if numbers.dtype == np.float32:
-            return np.ascontiguousarray(numbers)
-        bits, per_word = 8 * numbers.itemsize, 4 // numbers.itemsize
-        integers = numbers.astype(np.uint32) & np.uint32(2**bits - 1)
-        vectors = integers.reshape(*integers.shape[:-1], self.panel // (per_word * self._lanes), per_word, self._lanes)
-        shifts = (bits * np.arange(per_word, dtype=np.uint32))[:, None]
-        return (vectors << shifts).sum(axis=-2, dtype=np.uint32)
+
+def _rows(width: int, *vectors: np.ndarray | None) -> np.ndarray:
+    """The vectors, float32, filled up with zeros; None is all zeros."""
+    rows = np.zeros((len(vectors), width), np.float32)
+    for row, vector in zip(rows, vectors):
+        if vector is not None:
+            row[: len(vector)] = vector
+    return rows
 
 
 def in_large_pages(size: int) -> np.ndarray:

@@ -225,7 +225,7 @@ class Session:
         self._text = self._text + ids
         with Interrupt(notice="") as interrupt:
             self._printer.prompt(tokenizer.decode(ids) if self._chat is None else self._chat.model)
-            with closing(self._generator.write(self._text, [self._seed])) as writing:
+            with closing(self._generator.write([self._text], [self._seed])) as writing:
                 for (characters,) in writing:
                     end = self._line_end(characters, before=len(made))
                     self._printer.add(characters[:end])

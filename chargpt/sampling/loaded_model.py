@@ -239,7 +239,7 @@ class LoadedModel:
 
         Raises ValueError as `generate` does.
         """
-        generator, beginning, (ids,), seeds = self._begin(_one_text("prompt", prompt), **options)
+        generator, beginning, ids, seeds = self._begin(*listed("prompt", prompt, several=False).values(), **options)
         added = (text_of(characters) for (characters,) in generator.write(ids, seeds))
         return filter(None, itertools.chain(beginning, added))
 
@@ -253,7 +253,7 @@ class LoadedModel:
             if asks and of_text:
                 raise UserError(Option(asks), ": is for items, and lines and stop are for running text; leave out either")
             is_items = self.writes_items(asks, of_text=of_text)
-            ids = self._encoded(*listed("prompt", prompt), chosen.unknown)
+            ids = self._encoded(listed("prompt", prompt), chosen.unknown)
             begun, first = [self.tokenizer.decode(one) for one in ids], _seed(chosen.seed)
             seeds = list(range(first, first + len(ids)))
             if is_items:
@@ -280,7 +280,7 @@ class LoadedModel:
         with python_errors():
             wanted = WantedItems(check("count", count, whole(1)), **options)
             wanted.seed = _seed(wanted.seed)
-            (ids,) = self._encoded([_one_text("prompt", prompt)], ["prompt"], wanted.unknown)
+            (ids,) = self._encoded(listed("prompt", prompt, several=False), wanted.unknown)
             list(self.write_items(wanted, beginning=self.tokenizer.decode(ids), stats=stats))
         if problem := too_few_items(stats, wanted):
             warnings.warn(in_python(problem), stacklevel=3)
@@ -298,7 +298,7 @@ class LoadedModel:
         with python_errors():
             check("unknown", unknown, UNKNOWN)
             count = check("count", count, whole(1))
-        (ids,) = self._encoded([_one_text("prompt", prompt)], ["prompt"], unknown)
+        (ids,) = self._encoded(listed("prompt", prompt, several=False), unknown)
         return self.next_after(ids, count)
 
     def next_after(self, ids: Sequence[int], count: int) -> list[tuple[str, float]]:
@@ -340,10 +340,10 @@ class LoadedModel:
             stride = check("stride", stride, whole(0))
         if stride > size:
             raise UserError(f"stride={stride}: use at most the context, {size}")
-        given, names = listed("text", text)
-        texts = [np.array(ids, np.int64) for ids in self._encoded(given, names, unknown)]
+        given = listed("text", text)
+        texts = [np.array(ids, np.int64) for ids in self._encoded(given, unknown)]
         long = [i for i, ids in enumerate(texts) if len(ids) > 1]
-        if first := next((f"{name}={short(given[i])}" for i, name in enumerate(names) if len(texts[i]) < 2), ""):
+        if first := next((f"{name}={short(one)}" for (name, one), ids in zip(given.items(), texts) if len(ids) < 2), ""):
             if isinstance(text, str):
                 raise UserError(f"{first}: use at least two characters that the model knows")
             what = f"{len(given) - len(long):,} of {len(given):,} texts have less than two characters that the model knows"
@@ -396,7 +396,7 @@ class LoadedModel:
 
     def _ids(self, text: str) -> "Tensor":
         """The ids of `text` on the model's device, (T,)."""
-        ids, unknown = self.tokenizer.encode_known(_one_text("text", text))
+        ids, unknown = self.tokenizer.encode_known(listed("text", text, several=False)["text"])
         if unknown:  # without them, a row would belong to another character
             named = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
             what = f"text: characters that the model has never seen: {named}; remove them"
@@ -409,21 +409,12 @@ class LoadedModel:
 
         return torch.tensor(ids, dtype=torch.long, device=self.model.token_embedding.weight.device)
 
-    def _encoded(self, texts: Sequence[str], names: Sequence[str], unknown: str) -> list[list[int]]:
-        """The ids of each of the `texts`, which messages call `names`. Raises UserError."""
-        encoded = []
+    def _encoded(self, texts: Mapping[str, str], unknown: str) -> list[list[int]]:
+        """The ids of each of the `texts`, by their names in messages. Raises UserError."""
         with python_errors():
-            for text, name in zip(texts, names):
-                known = self.tokenizer.encode_known(text)[0] if unknown == "skip" else self.tokenizer.encode(text, name=name)
-                encoded.append(known.tolist())
-        return encoded
-
-
-def _one_text(name: str, value: object) -> str:
-    """The argument `name`, which is one text. Raises UserError."""
-    if not isinstance(value, str):
-        raise UserError(f"{name}={short(value)}: use one str")
-    return value
+            if unknown == "skip":
+                return [self.tokenizer.encode_known(text)[0].tolist() for text in texts.values()]
+            return [self.tokenizer.encode(text, name=name).tolist() for name, text in texts.items()]
 
 
 def _seed(given: int | None) -> int:

@@ -7,7 +7,6 @@ answered at once.
 
 import argparse
 import math
-import operator
 import random
 import re
 import sys
@@ -43,7 +42,7 @@ class Kind(NamedTuple):
 
 def typed(text: str) -> float | str:
     """An argparse type: a number; anything else stays a text, which the check of the option refuses."""
-    if WHOLE_NUMBER.fullmatch(text):
+    if WHOLE_NUMBER.fullmatch(text) and len(text) <= 20:  # a float has fewer digits
         return int(text)
     return float(text) if NUMBER.fullmatch(text) else text
 
@@ -52,11 +51,12 @@ def whole(least: int, *, most: int = 10**18) -> Kind:
     """Whole numbers from `least` up to below `most`."""
 
     def checked(value: Any) -> int:
-        if isinstance(value, bool) or not least <= operator.index(value) < most:
+        number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else math.nan  # which is no whole number
+        if int(number) != number or not least <= number < most:
             raise ValueError
-        return operator.index(value)
+        return int(number)
 
-    return Kind(typed, checked, f"a whole number from {least} to {most - 1}")
+    return Kind(typed, checked, f"a whole number of {least} or more, of at most 18 digits")
 
 
 def real(allowed: Callable[[float], bool], use: str, parse: Callable[[str], Any] = typed) -> Kind:
@@ -93,7 +93,7 @@ def read_escapes(text: str) -> str:
     return re.sub(r"\\[nt\\]", lambda found: {r"\n": "\n", r"\t": "\t"}.get(found[0], "\\"), text)
 
 
-def several(text: str) -> list[float | str]:
+def typed_list(text: str) -> list[float | str]:
     """An argparse type: one number, or several separated by commas."""
     return [typed(part) for part in text.split(",")]
 
@@ -107,7 +107,7 @@ def check(name: str, value: Any, kind: Kind) -> Any:
         return kind.checked(value)
     except UserError:
         raise
-    except (TypeError, ValueError, argparse.ArgumentTypeError):
+    except (TypeError, ValueError, OverflowError, argparse.ArgumentTypeError):
         raise UserError(Given(name, value), f"use {kind.use}") from None
 
 
@@ -115,17 +115,17 @@ def _value(name: str, value: Any, one: Field[Any]) -> Any:
     return value if value is one.default else check(name, value, one.metadata["kind"])
 
 
-def listed(name: str, given: str | Sequence[str]) -> tuple[list[str], list[str]]:
-    """The argument `name`, a text or several, as a list, and the name of each text in a message. Raises UserError."""
+def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> dict[str, str]:
+    """The argument `name`, a text or with `several` a list of them, by the name of each text in a message. Raises UserError."""
     if isinstance(given, str):
-        return [given], [name]
-    if isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
-        raise UserError(f"{name}={short(given)}: use a str, or a list of str")
-    texts = list(given)
-    for i, text in enumerate(texts):
+        return {name: given}
+    if not several or isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
+        raise UserError(f"{name}={short(given)}: use {'a str, or a list of str' if several else 'one str'}")
+    texts = {f"{name}[{i}]": text for i, text in enumerate(given)}
+    for where, text in texts.items():
         if not isinstance(text, str):
-            raise UserError(f"{name}[{i}]={short(text)}: use a str")
-    return texts, [f"{name}[{i}]" for i in range(len(texts))]
+            raise UserError(f"{where}={short(text)}: use a str")
+    return texts
 
 
 def short(value: object) -> str:
@@ -179,7 +179,7 @@ class SharedOptions(TypedDict, total=False):
     temperature: Annotated[float, option(
         0.8, "rules", "0 always takes the most likely character, 1 is the model as trained, more is more random; 0.5,0.8,1.1 "
         "writes samples at each of these temperatures (default: 0.8)",
-        real(lambda value: 0 <= value < math.inf, "0 (always the most likely character) or a number above 0", several),
+        real(lambda value: 0 <= value < math.inf, "0 (always the most likely character) or a number above 0", typed_list),
         "T", off=1)]
     top_k: Annotated[int, option(0, "rules", "only the K most likely characters (default: 0, all)", whole(0), "K", off=0)]
     top_p: Annotated[float, option(
@@ -199,7 +199,7 @@ class TextOptions(SharedOptions, total=False):
     lines: Annotated[int, option(0, "text", "end a text after N lines", whole(0), "N")]
     stop: Annotated[str | Sequence[str], option(
         (), "text", "end a text before TEXT appears, in which \\n is a newline, \\t a tab and \\\\ a backslash; may be given "
-        "several times", Kind(read_escapes, lambda given: tuple(listed("stop", given)[0])), "TEXT", action="append")]
+        "several times", Kind(read_escapes, lambda given: tuple(listed("stop", given).values())), "TEXT", action="append")]
     keep_stop: Annotated[bool, option(False, "text", "with --stop: TEXT is part of the text that it ends")]
 
 

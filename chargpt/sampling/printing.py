@@ -31,38 +31,28 @@ class TextPrinter:
 
     def __init__(self, file: TextIO, *, coloured: bool = False) -> None:
         """With `coloured`, what the model writes has another colour than the prompt."""
-        self._file, self._coloured = file, coloured
-        self._is_terminal = file.isatty()
+        self._file, self._is_terminal, self._made = file, file.isatty(), MAGENTA if coloured else "{}"
         self._divider = ""
 
     def begin(self, prompt: str, *, heading: str = "") -> None:
         """Begin a sample. `heading`, unless empty, is printed after the dashes."""
-        if heading:
-            self._divider = f"{DIVIDER} {heading}\n"
-        self._write(self._divider)
+        self.prompt(f"{DIVIDER} {heading}\n" if heading else self._divider)
         self.prompt(prompt)
         self._divider = DIVIDER + "\n"
 
+    def prompt(self, text: str, layout: str = "{}") -> None:
+        """Print text that the model continues."""
+        if text:
+            self._file.write(layout.format(escape_controls(text) if self._is_terminal else text))
+            self._file.flush()
+
     def add(self, characters: Sequence[Character]) -> None:
         """Print the next characters of the sample at once."""
-        text = self._shown(text_of(characters))
-        self._write(MAGENTA.format(text) if text and self._coloured else text)
+        self.prompt(text_of(characters), self._made)
 
     def end(self) -> None:
         """End the sample."""
-        self._write("\n")
-
-    def prompt(self, text: str) -> None:
-        """Print text that the model continues."""
-        self._write(self._shown(text))
-
-    def _write(self, text: str) -> None:
-        if text:
-            self._file.write(text)
-            self._file.flush()
-
-    def _shown(self, text: str) -> str:
-        return escape_controls(text) if self._is_terminal else text
+        self.prompt("\n")
 
 
 def print_next(found: Sequence[tuple[str, float]], file: TextIO, *, facts: Mapping[str, Any] | None) -> None:
@@ -101,7 +91,7 @@ def print_samples(
         samples: list[list[Character]] = [[] for _ in batch]
         if printer:
             printer.begin(echo, heading=heading)
-        with closing(replace(generator, options=sampling).write(prompt, batch)) as writing:
+        with closing(replace(generator, options=sampling).write([prompt] * len(batch), batch)) as writing:
             for pieces in writing:
                 if printer:
                     printer.add(pieces[0])
@@ -109,17 +99,17 @@ def print_samples(
                     sample += piece
                 if stop():
                     break
-        for i, (seed, sample) in enumerate(zip(batch, samples)):
-            if printer is None:
-                about = {**(facts or {}), **sampling.rules(), "seed": seed, "prompt": echo, "text": text_of(sample)}
-                chances = [round(character.log_probability, 6) + 0.0 for character in sample]  # 0.0 instead of -0.0
-                file.write(json_line({**about, "log_probabilities": chances}, file) + "\n")
-                file.flush()
-                continue
-            if i > 0:
+        if printer:
+            printer.end()
+            for sample in samples[1:]:
                 printer.begin(echo, heading=heading)
                 printer.add(sample)
-            printer.end()
+                printer.end()
+        for seed, sample in zip(batch, samples) if facts else ():
+            chances = [round(character.log_probability, 6) + 0.0 for character in sample]  # 0.0 instead of -0.0
+            about = {**(facts or {}), **sampling.rules(), "seed": seed, "prompt": echo, "text": text_of(sample)}
+            file.write(json_line({**about, "log_probabilities": chances}, file) + "\n")
+            file.flush()
         made += sum(map(len, samples))
         if stop():
             break

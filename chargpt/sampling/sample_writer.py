@@ -68,7 +68,7 @@ class SampleWriter:
     def _text(self, writer: Writer, options: SamplingOptions, interrupt: Interrupt) -> str:
         generator = TextGenerator(writer=writer, tokenizer=self._tokenizer, options=options)
         if not self._labels:
-            pieces = itertools.takewhile(lambda _: not interrupt.came_here, generator.write([], [self._seed]))
+            pieces = itertools.takewhile(lambda _: not interrupt.came_here, generator.write([[]], [self._seed]))
             return "".join(text_of(characters) for (characters,) in pieces)
         labels = list(itertools.islice(itertools.cycle(self._labels), MAX_ITEMS))
         lines = sampled_items(generator, labels, range(self._seed, self._seed + MAX_ITEMS))

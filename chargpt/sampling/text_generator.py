@@ -46,16 +46,12 @@ class TextGenerator:
         """The same model with other options."""
         return replace(self, options=self.options.changed(**options))
 
-    def write(self, prompt: Sequence[int], seeds: Sequence[int]) -> Batches:
-        """Continue the ids `prompt` once for each seed, all samples together, until every sample has ended.
+    def write(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> Batches:
+        """Continue the ids of `prompts` of one length, each with its own seed, together, until every sample has ended.
 
         An empty prompt starts a text: the model continues a newline (see `first_id`) that is not part of the text. Each item is
         a list with the new characters of each sample (see `StopRules`); the last item holds what was held back.
         """
-        return self.write_each([prompt] * len(seeds), seeds)
-
-    def write_each(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> Batches:
-        """The same for several `prompts` of one length, each with its own seed."""
         if self.options.unique and any(self._last_line(prompt) for prompt in prompts):
             for i, (prompt, seed) in enumerate(zip(prompts, seeds)):
                 for characters in self._write_lines(prompt, seed):
@@ -115,7 +111,7 @@ class TextGenerator:
         for same in by_length.values():
             for start in range(0, len(same), BATCH):
                 batch = same[start : start + BATCH]
-                for added in self.write_each([prompts[i] for i in batch], [seeds[i] for i in batch]):
+                for added in self.write([prompts[i] for i in batch], [seeds[i] for i in batch]):
                     for i, characters in zip(batch, added):
                         samples[i] += characters
         return samples

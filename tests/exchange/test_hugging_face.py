@@ -49,7 +49,7 @@ def test_transformers_computes_the_run_and_writes_its_text(tmp_path, make_model,
     theirs = continuation(prompt, do_sample=False, max_new_tokens=18)[0]["generated_text"]
     generator = loaded.text_generator(SamplingOptions(temperature=0, length=18))
     ours = prompt
-    for (added,) in generator.write(loaded.tokenizer.encode(prompt).tolist(), [0]):
+    for (added,) in generator.write([loaded.tokenizer.encode(prompt).tolist()], [0]):
         ours += text_of(added)
     assert theirs == ours
     if loaded.tokenizer.characters is not None:  # without a length, it writes up to the context

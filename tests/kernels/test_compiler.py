@@ -11,7 +11,7 @@ import pytest
 import chargpt
 from chargpt.files import publish_file
 from chargpt.kernels import compiler
-from chargpt.kernels.compiler import COMPILERS, Source, Unavailable, how_to_install, library_suffix, load
+from chargpt.kernels.compiler import COMPILERS, Source, Unavailable, library_suffix, load
 
 ROOT = Path(chargpt.__file__).parent.parent
 EXPORT = "#ifdef _WIN32\n__declspec(dllexport)\n#endif\n"
@@ -94,28 +94,8 @@ def test_a_compiler_that_fails_is_a_reason_on_one_line(source, cache, tmp_path, 
 
 
 def test_without_a_compiler_the_reason_says_so(source, cache, no_compiler):
-    with pytest.raises(Unavailable, match="no C compiler found") as error:
+    with pytest.raises(Unavailable, match="^no C compiler found; to install one: pip install ziglang$"):
         load(source, cache=cache)
-    assert str(error.value).endswith(how_to_install())
-
-
-@pytest.mark.parametrize(
-    ("system", "program", "command"),
-    [
-        ("Linux", "apt", "sudo apt install gcc"),
-        ("Linux", "apk", "sudo apk add gcc musl-dev"),
-        ("Linux", None, "pip install ziglang"),
-        ("Darwin", None, "xcode-select --install"),
-        ("Windows", None, "pip install ziglang"),
-    ],
-)
-def test_each_system_has_a_command_that_installs_a_compiler(system, program, command, tmp_path, monkeypatch):
-    monkeypatch.setattr("platform.system", lambda: system)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    if program:
-        (tmp_path / program).write_text("#!/bin/sh\n")
-        (tmp_path / program).chmod(0o755)
-    assert command in how_to_install()
 
 
 def test_a_source_that_does_not_compile_names_its_error_and_leaves_no_file(library, source, cache):

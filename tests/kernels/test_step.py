@@ -119,28 +119,20 @@ def test_logits_do_not_depend_on_what_is_computed_beside_them(kernel):
         assert torch.equal(computing.logits(batch[0][rows]), whole[rows])
 
 
-def test_targets_that_do_not_count_change_nothing(kernel):
-    config = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=20)
-    weights, (idx, targets) = weights_of(kernel, config, 11), windows(config, 11, 6)
-    targets[:, 7:9] = targets[2] = -100
-    right_loss, right = in_double(weights, lambda model: logits_loss(model, idx, targets))
-    loss, gradient = by_kernel(weights, idx, targets)
-    assert loss == pytest.approx(right_loss, rel=ERROR[kernel.dtype])
-    assert max(errors(gradient.double(), right, weights).values()) < ERROR[kernel.dtype]
-
-
-def test_probabilities_can_take_the_place_of_targets(kernel):
+@pytest.mark.parametrize("soft", [False, True])
+def test_targets_may_not_count_and_probabilities_can_take_their_place(kernel, soft):
     config = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=20, bias=True)
     weights, (idx, targets) = weights_of(kernel, config, 37), windows(config, 37, 6)
-    expected = torch.randn(6, 20, 37).softmax(dim=-1)
-    targets[1] = -100
+    expected = torch.randn(6, 20, 37).softmax(dim=-1) if soft else None
+    targets[:, 7:9] = targets[2] = -100
     counts = (targets != -100).flatten()
 
-    def soft_loss(model: GPT) -> Tensor:
-        losses = F.cross_entropy(model(idx).flatten(0, 1), expected.to(model.norm.weight.dtype).flatten(0, 1), reduction="none")
+    def loss_of(model: GPT) -> Tensor:
+        goals = targets.flatten() if expected is None else expected.to(model.norm.weight.dtype).flatten(0, 1)
+        losses = F.cross_entropy(model(idx).flatten(0, 1), goals, reduction="none")
         return (losses * counts).sum() / counts.sum()
 
-    right_loss, right = in_double(weights, soft_loss)
+    right_loss, right = in_double(weights, loss_of)
     loss, gradient = by_kernel(weights, idx, targets, expected=expected)
     assert loss == pytest.approx(right_loss, rel=ERROR[kernel.dtype])
     assert max(errors(gradient.double(), right, weights).values()) < ERROR[kernel.dtype]

@@ -7,11 +7,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-import torch
+from helpers import clear_model
 
 from chargpt.config import Config
 from chargpt.errors import UserError
-from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.interactive import Chat, Session, chat_of
 from chargpt.sampling.options import SamplingOptions, parse_options
 from chargpt.sampling.printing import TextPrinter
@@ -26,9 +25,8 @@ TOKENIZER = Tokenizer("\n /abcdefgh")
 
 @pytest.fixture
 def generator() -> TextGenerator:
-    torch.manual_seed(0)
-    model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=16, bias=True), TOKENIZER.vocab_size)
-    return TextGenerator(writer=torch_writer(model.eval()), tokenizer=TOKENIZER, options=SamplingOptions(length=10))
+    writer = torch_writer(clear_model(TOKENIZER.vocab_size, n_layer=1, scale=1.0, block_size=16))
+    return TextGenerator(writer=writer, tokenizer=TOKENIZER, options=SamplingOptions(length=10))
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def talk(generator, monkeypatch, capsys):
 
 def continued(generator: TextGenerator, text: str, seed: int) -> str:
     """What the model adds in a turn: up to the length, or to a line's end in the last quarter of it."""
-    whole = "".join(text_of(characters) for (characters,) in generator.write(TOKENIZER.encode(text).tolist(), [seed]))
+    whole = "".join(text_of(characters) for (characters,) in generator.write([TOKENIZER.encode(text).tolist()], [seed]))
     if generator.options.lines:
         return whole
     nearest = generator.options.limit - generator.options.limit // 4

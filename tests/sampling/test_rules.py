@@ -28,24 +28,22 @@ def after(logits: np.ndarray, **values: float) -> np.ndarray:
     return distribution(logits, SamplingOptions(**values).rules_in_use(), np.repeat(TEXT, len(logits), axis=0))
 
 
-@pytest.mark.parametrize(
-    ("k", "keeps"), [(1, [1, 0, 0, 0]), (2, [1, 1, 1, 0]), (3, [1, 1, 1, 0]), (4, [1, 1, 1, 1]), (9, [1, 1, 1, 1])]
-)
-def test_top_k_keeps_the_k_likeliest_and_their_equals(k, keeps):
-    assert kept(top_k(log(0.5, 0.2, 0.2, 0.1), k, TEXT)) == keeps
+K_LIKELIEST = {1: [1, 0, 0, 0], 2: [1, 1, 1, 0], 3: [1, 1, 1, 0], 4: [1, 1, 1, 1], 9: [1, 1, 1, 1]}  # and their equals
+FEWEST = {0.01: [0, 1, 0, 0], 0.49: [0, 1, 0, 0], 0.6: [0, 1, 1, 0], 0.85: [1, 1, 1, 0], 0.95: [1, 1, 1, 1]}
+NEAR_THE_BEST = {0.1: [1, 1, 1, 1], 0.3: [1, 1, 1, 0], 0.5: [0, 1, 0, 0], 1.0: [0, 1, 0, 0]}
 
 
 @pytest.mark.parametrize(
-    ("p", "keeps"),
-    [(0.01, [0, 1, 0, 0]), (0.49, [0, 1, 0, 0]), (0.6, [0, 1, 1, 0]), (0.85, [1, 1, 1, 0]), (0.95, [1, 1, 1, 1])],
+    ("rule", "probs", "keeps"),
+    [
+        (top_k, (0.5, 0.2, 0.2, 0.1), K_LIKELIEST),
+        (top_p, (0.2, 0.5, 0.2001, 0.0999), FEWEST),
+        (min_p, (0.2, 0.5, 0.2, 0.1), NEAR_THE_BEST),
+        (temperature, (0.2, 0.4, 0.4), {0: [0, 1, 0]}),  # the first of the likeliest
+    ],
 )
-def test_top_p_keeps_the_fewest_that_reach_p(p, keeps):
-    assert kept(top_p(log(0.2, 0.5, 0.2001, 0.0999), p, TEXT)) == keeps
-
-
-@pytest.mark.parametrize(("p", "keeps"), [(0.1, [1, 1, 1, 1]), (0.3, [1, 1, 1, 0]), (0.5, [0, 1, 0, 0]), (1.0, [0, 1, 0, 0])])
-def test_min_p_keeps_what_comes_near_the_likeliest(p, keeps):
-    assert kept(min_p(log(0.2, 0.5, 0.2, 0.1), p, TEXT)) == keeps
+def test_each_rule_keeps_the_ids_that_it_should(rule, probs, keeps):
+    assert {value: kept(rule(log(*probs), value, TEXT)) for value in keeps} == keeps
 
 
 def test_of_equals_the_nucleus_keeps_the_first_and_no_more_than_it_needs():
@@ -116,7 +114,3 @@ def test_a_value_that_means_nothing_is_refused_by_name(field, values):
     for value in values:
         with pytest.raises(ValueError, match=rf"^--{field.replace('_', '-')}: .* given; use "):
             SamplingOptions(**{field: value})
-
-
-def test_temperature_zero_leaves_the_first_of_the_likeliest_ids():
-    assert kept(temperature(log(0.2, 0.4, 0.4), 0, TEXT)) == [0, 1, 0]

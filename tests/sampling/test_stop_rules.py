@@ -73,25 +73,19 @@ def without(text: str, known: set[str], **options) -> str:
     return "".join(pieces(StopRules(TOKENIZER, excluded=known, **options), text))
 
 
-@given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)))
-def test_lines_to_be_left_out_are_no_part_of_it(lines, known):
-    *whole, last = lines
-    known.discard("")
-    kept = [line for line in whole if line not in known]
-    assert without("\n".join(lines), known) == "".join(f"{line}\n" for line in kept) + last * (last not in known)
-
-
-@given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)))
-def test_the_end_of_a_line_of_the_prompt_stays_whatever_it_is(lines, known):
-    first, *others = (f"{line}\n" for line in lines)
-    assert without(first + "".join(others), known, begun="x") == first + without("".join(others), known)
-
-
-@given(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8), st.sets(st.text("abcd", max_size=2)), st.integers(1, 4))
-def test_lines_left_out_are_not_counted(lines, known, wanted):
-    kept = [line for line in lines if line not in known - {""}]
-    written = without("".join(f"{line}\n" for line in lines), known, lines=wanted)
-    assert written == "\n".join(kept[:wanted]) + "\n" * (0 < len(kept) < wanted)
+@given(
+    st.lists(st.text("abcd", max_size=3), min_size=1, max_size=8),
+    st.sets(st.text("abcd", max_size=2)),
+    st.integers(0, 4),
+    st.sampled_from(["", "x"]),
+)
+def test_lines_left_out_are_neither_part_of_it_nor_counted(lines, known, wanted, begun):
+    """Empty lines stay, and so does the end of a line of the prompt, whatever it is."""
+    *kept, last = (None if line in known - {""} and (i or not begun) else line for i, line in enumerate(lines))
+    kept = [line for line in kept if line is not None]
+    whole = "".join(f"{line}\n" for line in kept) + (last or "")
+    written = without("\n".join(lines), known, lines=wanted, begun=begun)
+    assert written == ("\n".join(kept[:wanted]) if 0 < wanted <= len(kept) else whole)
 
 
 def test_a_line_is_given_out_once_it_is_whole_and_a_stop_text_still_stops():

@@ -1,9 +1,8 @@
 """A TextGenerator writes within its settings, and refuses settings that its vocabulary cannot satisfy."""
 
 import pytest
-import torch
+from helpers import clear_model
 
-from chargpt.model import GPT, GPTConfig
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
@@ -12,17 +11,14 @@ from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
 
 
-def make(tokenizer: Tokenizer, **settings) -> TextGenerator:
-    torch.manual_seed(0)
-    model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=16, bias=True), tokenizer.vocab_size)
-    return TextGenerator(
-        writer=torch_writer(model.eval()), tokenizer=tokenizer, options=SamplingOptions(**{"length": 60, **settings})
-    )
+def make(tokenizer: Tokenizer, **options) -> TextGenerator:
+    writer = torch_writer(clear_model(tokenizer.vocab_size, n_layer=1, scale=1.0, block_size=16))
+    return TextGenerator(writer=writer, tokenizer=tokenizer, options=SamplingOptions(**{"length": 60, **options}))
 
 
 def written(generator: TextGenerator, prompt: str, *seeds: int) -> list[str]:
     ids = generator.tokenizer.encode(prompt).tolist()
-    samples = zip(*generator.write(ids, seeds))
+    samples = zip(*generator.write([ids] * len(seeds), seeds))
     return ["".join(map(text_of, sample)) for sample in samples]
 
 

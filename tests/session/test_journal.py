@@ -6,7 +6,7 @@ from session_helpers import opened
 
 import train
 from chargpt.config import Settings, Source
-from chargpt.kernels.compiler import how_to_install
+from chargpt.kernels.compiler import HOW_TO_INSTALL
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run
 from chargpt.session.journal import Journal, compared_settings
@@ -49,7 +49,7 @@ def test_warnings_about_the_text_are_never_hidden(tmp_path, capsys):
 def test_without_a_c_compiler_one_line_says_what_to_do(text, tmp_path, capsys, no_compiler):
     lines = before_training([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"], capsys)
     (line,) = [line for line in lines if "no C compiler" in line]
-    assert how_to_install() in line and len(lines) <= FEW
+    assert HOW_TO_INSTALL in line and len(lines) <= FEW
 
 
 def test_a_resumed_run_says_few_lines_and_keeps_the_details_of_its_beginning(text, tmp_path, capsys):

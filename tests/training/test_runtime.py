@@ -9,7 +9,8 @@ import torch
 from chargpt import device
 from chargpt.config import Config, RuntimeConfig
 from chargpt.device import cpu_precision
-from chargpt.kernels.compiler import Unavailable, how_to_install
+from chargpt.kernels.attention import fused_attention
+from chargpt.kernels.compiler import HOW_TO_INSTALL, Unavailable
 from chargpt.kernels.step import step_kernel
 from chargpt.model import GPTConfig
 from chargpt.terminal import UserError
@@ -52,7 +53,7 @@ def test_steps_that_no_kernel_computes_cannot_be_asked_for(no_compiler):
 
 def test_attention_that_cannot_be_compiled_is_said_with_its_reason_unless_it_is_not_wanted(no_compiler):
     said = runtime().slower
-    assert "no C compiler found" in said and how_to_install() in said
+    assert "no C compiler found" in said and HOW_TO_INSTALL in said
     assert runtime(attention="plain").slower == ""
 
 
