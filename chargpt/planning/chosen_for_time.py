@@ -167,7 +167,8 @@ def choose(
     if optimizer == WITH_MINUTES and not teachers and (wanted or (not is_given and corpus.is_validated)):
         students = [_student(candidate, job) for candidate in candidates]
         best = _best(students)
-        sees_often, most = best.seen >= law.STUDENT_SEES * text.two_models_from, law.ENOUGH_EPOCHS * text.characters
+        epochs = law.TWO_MODELS_FROM_HARDER if text.is_split_harder else law.TWO_MODELS_FROM
+        sees_often, most = best.seen >= law.STUDENT_SEES * epochs * text.characters, law.ENOUGH_EPOCHS * text.characters
         if is_given or (sees_often and (seconds >= SHORTEST_FOR_TWO or _have_time(best, most, seconds, teachers=1))):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
             return _several_models(smaller, students, job)
