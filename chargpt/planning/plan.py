@@ -12,7 +12,7 @@ import torch
 from chargpt.config import Config, Settings, Source, difference, to_dict
 from chargpt.errors import Message, Option, UserError, join
 from chargpt.model import GPT
-from chargpt.planning.adaptation import adapt, describe_start, has_seen_validation, measure_start
+from chargpt.planning.adaptation import adapt, has_seen_validation, measure_start
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
@@ -218,13 +218,12 @@ def _choose(
     text, minutes = text_of(corpus), options.minutes
     limit = None if minutes is None else 60 * minutes
     if start is not None:
-        known = measure_start(start, corpus)
+        distance, said = measure_start(start, corpus, ngram_loss=text.ngram_loss)
         if options.epochs is not None:  # it decides how often the text is seen, and that decides the steps
             settings = settings.leaving_open("train.max_steps")
-        settings = adapt(
-            settings, corpus, known, minutes=minutes, epochs=options.epochs, processes=processes, teachers=teachers
-        )
-        notices = [describe_start(known, corpus, ngram_loss=text.ngram_loss)]
+        given = {"minutes": minutes, "epochs": options.epochs}
+        settings = adapt(settings, corpus, distance=distance, processes=processes, teachers=teachers, **given)
+        notices = [said]
         if has_seen_validation(start.state, corpus):
             what = (
                 f"{shown(start.path)}: it may have been trained on this validation split, and then the losses look too good; "
