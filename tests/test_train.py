@@ -27,11 +27,8 @@ from chargpt.session.due import Due
 from chargpt.terminal import run_program
 from chargpt.training.trainer import NotFinite, Trainer
 
-TINY = [
-    "--config",
-    TINY_FILE,
-    *"train.max_steps=40 train.eval_interval=20 checkpoint.interval=10 train.sample_length=20 runtime.threads=1".split(),
-]
+LENGTH = "train.max_steps=40 train.eval_interval=20 checkpoint.interval=10 train.sample_length=20 runtime.threads=1"
+TINY = ["--config", TINY_FILE, *LENGTH.split()]
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +67,9 @@ def resume(folder: Path, *settings: str) -> int:
 
 def test_attention_is_drawn_on_request_and_changes_nothing_else(trainer, tmp_path):
     assert trainer(name="plain") == trainer("train.log_attention=true", name="drawn") == 0
-    images = {}
-    for name in ("plain", "drawn"):
-        events = EventAccumulator(str(tmp_path / name), size_guidance={"images": 0})
-        events.Reload()
-        images[name] = [image.step for tag in events.Tags()["images"] for image in events.Images(tag)]
-    assert images == {"plain": [], "drawn": [0, 20, 40]}
+    for name, steps in (("plain", []), ("drawn", [0, 20, 40])):
+        events = EventAccumulator(str(tmp_path / name), size_guidance={"images": 0}).Reload()
+        assert [image.step for tag in events.Tags()["images"] for image in events.Images(tag)] == steps
     assert bits(tmp_path / "plain") == bits(tmp_path / "drawn")
     assert logged_without_speed(tmp_path / "plain") == logged_without_speed(tmp_path / "drawn")
 
@@ -145,7 +139,7 @@ def test_minutes_fit_the_schedule_into_the_time(trainer, tmp_path, capsys, clock
     assert len(told) == 1 and "20.0 ms a step" in told[0]  # though the length was fitted several times
 
 
-@pytest.mark.parametrize("words, most", [([], 2), (["--minutes", "0.4"], 9)])
+@pytest.mark.parametrize(("words", "most"), [([], 2), (["--minutes", "0.4"], 9)])
 def test_the_speed_is_told_again_only_when_it_has_changed_by_half(trainer, capsys, clock, monkeypatch, words, most):
     """Without a time limit, two disturbances of the same kind are told once."""
     monkeypatch.setattr(time_budget, "SETTLED_SECONDS", 0.5)
