@@ -230,8 +230,8 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> C
         "max_epochs": float(law.ENOUGH_EPOCHS),
     }
     settings = settings.choose(f"the time is shared by {models_in_all(teachers)}", train=students)
-    about = f"first {plural(teachers, 'model')} of at most {clock(first)} each, then one that learns from the text and from "
-    about += f"their predictions for at most {clock(last)}"
+    about = f"first {plural(teachers, 'model')} of at most {clock(first)}{' each' * (teachers > 1)}, then one that learns from "
+    about += f"the text and its teachers, for at most {clock(last)}"
     about += "" if is_sure else "; if the first one does not begin to memorise the text, it trains alone"
     models = Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line")
     best = best._replace(settings=settings, seen=seen)
