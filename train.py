@@ -62,7 +62,7 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
     elif group.is_first:
         plan = make_plan(options, root=root, processes=group.size)  # encodes the text; times some steps to choose settings
         opening = open_plan(plan, options, checkpoints=root / "checkpoints", group=group)
-    return Session.open(opening, options, root=root, group=group, started=started)
+    return Session(opening, options, root=root, group=group, started=started)
 
 
 def train(session: Session, interrupt: Interrupt) -> int:

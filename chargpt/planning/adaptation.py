@@ -5,7 +5,6 @@ A model that knows its language forgets it at the rates of a training from scrat
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from chargpt.config import Config, Settings, Source
 from chargpt.model import GPT
@@ -44,40 +43,36 @@ STEPS = 1200  # steps, about, if the text is long enough
 MEASURED = 20_000  # characters of the validation split on which the loss of a start is measured; on a CPU, so not more
 
 
-class MeasuredStart(NamedTuple):
-    """Weights from which a training begins, on its text."""
+def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> tuple[float, Notice]:
+    """The nats that a start loses on the text, compared with its own text, and what to say of it.
 
-    name: str
-    vocabulary: str  # how its characters fit those of the text, for people
-    loss: float  # on the validation split, before training, nats per character
-    own_loss: float | None  # on its own validation split
-
-    @property
-    def distance(self) -> float:
-        """The nats that the start loses on the text, compared with its own; 0 if that is not known."""
-        return 0.0 if self.own_loss is None else max(0.0, self.loss - self.own_loss)
-
-
-def measure_start(source: Checkpoint, corpus: Corpus) -> MeasuredStart:
-    """How well a start knows the text of `corpus` before training, by MEASURED characters of the validation split."""
-    model = blank_model(source.state.config.model, corpus.tokenizer.vocab_size)
+    Its loss on this text before training is that on MEASURED characters of the validation split. The distance is 0 if its loss
+    on its own text is not known. `ngram_loss` is that of an n-gram model.
+    """
+    model, measured = blank_model(source.state.config.model, corpus.tokenizer.vocab_size), len(corpus.judged)
     vocabulary = start_from(source, model, corpus.tokenizer)
-    loss = evaluate(model, validation_split(corpus.judged, MEASURED), marks=corpus.marks)
+    loss, own_loss = (
+        evaluate(model, validation_split(corpus.judged, MEASURED), marks=corpus.marks),
+        source.state.progress.best_loss,
+    )
     assert loss is not None  # no signal ends this evaluation
-    return MeasuredStart(name_of_start(source), vocabulary, loss, source.state.progress.best_loss)
+    error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
+    losses = f"its loss on this text is {loss:.2f}{error}, that of an n-gram model {ngram_loss:z.2f}"
+    said = Notice("start", f"{name_of_start(source)}, {vocabulary}; {losses}")
+    return 0.0 if own_loss is None else max(0.0, loss - own_loss), said
 
 
 def adapt(
     settings: Settings,
     corpus: Corpus,
-    start: MeasuredStart,
     *,
+    distance: float,
     minutes: float | None,
     epochs: float | None = None,
     processes: int = 1,
     teachers: Sequence[GPT] = (),
 ) -> Settings:
-    """`settings` for a run from the weights of a `start`.
+    """`settings` for a run from the weights of a start at this `distance`, see `measure_start`.
 
     What is given decides which length and which optimizer are left to choose. The rest of a preset is replaced: its
     rate is one for a training from scratch. `minutes` is the user's limit; without one, the run takes at most the time of a
@@ -89,7 +84,7 @@ def adapt(
     if chooses(settings, minutes=minutes):
         settings = settings.choose("a start learns most with it", optim={"name": WITH_MINUTES})
         batch = _batch(settings.values, characters, of=processes)
-        gentle = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * start.distance / max(1.0, parameters / SMALL) ** 2
+        gentle = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * distance / max(1.0, parameters / SMALL) ** 2
         most = epochs or min(EPOCHS, round(gentle, 1))
         settings = settings.choose("the length of the text", train={"batch_size": batch})
         settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": most})
@@ -110,7 +105,7 @@ def adapt(
     if epochs is not None or is_small:
         choice["patience"], checkpoint["best"] = 0, "last"
     optim = {
-        "learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, start)),
+        "learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, distance)),
         "weight_decay": WEIGHT_DECAY,
         # Towards the start in a run of this length (L2-SP, arXiv 1802.01483).
         "start_decay": float(f"{START_DECAY_STEPS / config.train.max_steps:.2g}") if parameters > SMALL else 0.0,
@@ -122,19 +117,11 @@ def adapt(
     return open_.choose(why, model={"dropout": DROPOUT}, optim=optim, train=choice, checkpoint=checkpoint)
 
 
-def _rate(optimizer: str, characters: int, start: MeasuredStart) -> float:
+def _rate(optimizer: str, characters: int, distance: float) -> float:
     """The learning rate for a text: higher for a long one, and the farther it is from those of the start."""
     lowest, highest = OPTIMIZERS[optimizer].start_rates
     same_kind = min(highest, max(lowest, lowest * (characters / LOWEST_RATE_FOR) ** RATE_POWER))
-    return float(f"{same_kind * (highest / same_kind) ** math.sqrt(min(1.0, start.distance / FAR)):.2g}")
-
-
-def describe_start(start: MeasuredStart, corpus: Corpus, *, ngram_loss: float) -> Notice:
-    """What the start is, and its loss on this text before training, beside that of an n-gram model; nats per character."""
-    measured = len(corpus.judged)
-    error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
-    losses = f"its loss on this text is {start.loss:.2f}{error}, that of an n-gram model {ngram_loss:z.2f}"
-    return Notice("start", f"{start.name}, {start.vocabulary}; {losses}")
+    return float(f"{same_kind * (highest / same_kind) ** math.sqrt(min(1.0, distance / FAR)):.2g}")
 
 
 def has_seen_validation(state: SavedState, corpus: Corpus) -> bool:

@@ -167,7 +167,8 @@ def choose(
     if optimizer == WITH_MINUTES and not teachers and (wanted or (not is_given and corpus.is_validated)):
         students = [_student(candidate, job) for candidate in candidates]
         best = _best(students)
-        sees_often, most = best.seen >= law.STUDENT_SEES * text.two_models_from, law.ENOUGH_EPOCHS * text.characters
+        epochs = law.TWO_MODELS_FROM_HARDER if text.is_split_harder else law.TWO_MODELS_FROM
+        sees_often, most = best.seen >= law.STUDENT_SEES * epochs * text.characters, law.ENOUGH_EPOCHS * text.characters
         if is_given or (sees_often and (seconds >= SHORTEST_FOR_TWO or _have_time(best, most, seconds, teachers=1))):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
             return _several_models(smaller, students, job)
@@ -229,8 +230,8 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> C
         "max_epochs": float(law.ENOUGH_EPOCHS),
     }
     settings = settings.choose(f"the time is shared by {models_in_all(teachers)}", train=students)
-    about = f"first {plural(teachers, 'model')} of at most {clock(first)} each, then one that learns from the text and from "
-    about += f"their predictions for at most {clock(last)}"
+    about = f"first {plural(teachers, 'model')} of at most {clock(first)}{' each' * (teachers > 1)}, then one that learns from "
+    about += f"the text and its teachers, for at most {clock(last)}"
     about += "" if is_sure else "; if the first one does not begin to memorise the text, it trains alone"
     models = Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line")
     best = best._replace(settings=settings, seen=seen)

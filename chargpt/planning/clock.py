@@ -79,7 +79,8 @@ class Clock:
         """Take the speed of the steps in the window, and begin the next window."""
         every = min(self._waits_every, len(self._window))
         means = [sum(self._window[at : at + every]) / every for at in range(0, len(self._window) - every + 1, every)]
-        self.lately, mean = _faster_half(means), sum(self._window) / len(self._window)
+        half, mean = sorted(means)[: (len(means) + 1) // 2], sum(self._window) / len(self._window)
+        self.lately = sum(half) / len(half)
         if self.lately <= CHANGED * self._expected:
             self._slower_since = self.seconds
         left = 0.0 if self.deadline is None else self.deadline - self._last
@@ -173,12 +174,6 @@ class Clock:
         if self.deadline is None or not (self.is_unmeasured or is_undecided):
             return None
         return max(0.0, self.deadline - time.perf_counter())
-
-
-def _faster_half(seconds: list[float]) -> float:
-    """The mean of the smaller half of some times; 0 of none."""
-    half = sorted(seconds)[: (len(seconds) + 1) // 2]
-    return sum(half) / max(1, len(half))
 
 
 def slowness() -> float:

@@ -13,11 +13,11 @@ with N parameters in the blocks (n of them are useful) and d useful characters; 
 copies, and short is 1 for a long text. A large model learns more slowly: hence GROWTH.
 """
 
-import itertools
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from chargpt.training.optimizer_kinds import OPTIMIZERS
 
@@ -123,11 +123,6 @@ class Text(NamedTuple):
     copying: float = 1.0  # factor on the n-gram loss if the model also copies from the last characters
     is_split_harder: bool = False  # whether the validation split is a harder kind of text than the training split
 
-    @property
-    def two_models_from(self) -> float:
-        """If one model sees this many characters or more, two models in the same time reach a lower loss."""
-        return (TWO_MODELS_FROM_HARDER if self.is_split_harder else TWO_MODELS_FROM) * self.characters
-
 
 class Recipe(NamedTuple):
     """What a training of some length needs besides a model."""
@@ -184,12 +179,11 @@ def most_in_step(least: int, seconds: Callable[[int], float], *, enough: Callabl
     `seconds` measures a step of so many characters. `enough` are the characters that a run sees at a number of characters a
     second: at least STEPS steps remain.
     """
-    known = {least: seconds(least)}
-    for now in itertools.accumulate(itertools.repeat(2), operator.mul, initial=least):
-        if STEPS * 2 * now > enough(2 * now / known[now]) or (longer := seconds(2 * now)) >= GROWS * known[now]:
-            return known
-        known[2 * now] = longer
-    raise AssertionError
+    known, now = {least: seconds(least)}, least
+    while STEPS * 2 * now <= enough(2 * now / known[now]) and (longer := seconds(2 * now)) < GROWS * known[now]:
+        now *= 2
+        known[now] = longer
+    return known
 
 
 def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, most: int = 0) -> Recipe:
@@ -232,13 +226,8 @@ def repetition(text: Text, *, parameters: int, seen: float) -> float:
 
 def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
     """The value at a number above 0, between those of the two `points` next to it, by its logarithm; at the ends, theirs."""
-    (first, value), *rest = points
-    for following, other in rest:
-        if at < following:
-            share = math.log(max(at, first) / first) / math.log(following / first)
-            return value + share * (other - value)
-        first, value = following, other
-    return value
+    numbers, values = zip(*points)
+    return float(np.interp(math.log(max(at, numbers[0])), np.log(numbers), values))
 
 
 def context_for(text: Text, *, n_embd: int, seen: float, optimizer: str) -> int:

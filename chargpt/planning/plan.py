@@ -12,7 +12,7 @@ import torch
 from chargpt.config import Config, Settings, Source, difference, to_dict
 from chargpt.errors import Message, Option, UserError, join
 from chargpt.model import GPT
-from chargpt.planning.adaptation import adapt, describe_start, has_seen_validation, measure_start
+from chargpt.planning.adaptation import adapt, has_seen_validation, measure_start
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
@@ -91,10 +91,8 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     start = None if options.start is None else load_start(options.start)
     start = start if options.init_from is None else _checkpoint_of(options.init_from, checkpoints, notices)
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, checkpoints, notices)
-    loaded, file = _load_settings(options, start)
-    settings = loaded
-    if options.minutes is not None:  # a preset is a default then, and minutes decide the length
-        settings = settings.without(Source.PRESET).leaving_open("train.max_steps")
+    loaded, file = _load_settings(options, start)  # with minutes, a preset is a default, and they decide the length
+    settings = loaded if options.minutes is None else loaded.without(Source.PRESET).leaving_open("train.max_steps")
     teachers = tuple(_checkpoint_of(name, checkpoints, notices) for name in options.teachers)
     check_found(options.texts)
     name = run_name(options.texts) if options.run is None else options.run
@@ -102,8 +100,7 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     folder = new_folder(name, checkpoints, overwrite=options.overwrite) if is_made else folder_of(name, checkpoints)
 
     # The text, and what follows from its length.
-    is_open = chooses(settings, minutes=options.minutes)
-    config = settings.values
+    is_open, config = chooses(settings, minutes=options.minutes), settings.values
     context = SHORTEST_CONTEXT if is_open and not settings.is_given("model.block_size") else config.model.block_size
     corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
     check_teachers(teachers, corpus.tokenizer, context=context)
@@ -125,14 +122,10 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
 
     # What to say of it.
-    origin = "the defaults" if file is None else shown(file)
-    origin = "chosen for the text and the time" if is_open and options.config is None else origin
-    choices = [*choice.notices, *_about_choices(settings, loaded, options, origin=origin)]
+    origin = file or ("chosen for the text and the time" if is_open else "the defaults")
+    choices = [*choice.notices, *_about_choices(settings, loaded, options, origin=shown(origin))]
     choices += [*_about_teachers(settings, teachers), *_about_splits(corpus, config)]
-    notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
-    if notes:  # in one line: few come before the first step
-        notices, choices = ([said for said in some if said not in notes] for some in (notices, choices))
-        choices.append(Notice("note", join("; ", (note.text for note in notes))))
+    notices, choices = _with_one_note(notices, choices)
     return Plan(
         settings=settings,
         corpus=corpus,
@@ -145,6 +138,13 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
         notices=tuple(notices),
         choices=tuple(choices),
     )
+
+
+def _with_one_note(notices: list[Notice], choices: list[Notice]) -> tuple[list[Notice], list[Notice]]:
+    """The same, with all notes in the last one of `choices`: few lines come before the first step."""
+    notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
+    notices, choices = ([said for said in some if said not in notes] for some in (notices, choices))
+    return notices, choices + [Notice("note", join("; ", (note.text for note in notes)))] * bool(notes)
 
 
 def _checkpoint_of(name: str, checkpoints: Path, notices: list[Notice]) -> Checkpoint:
@@ -218,13 +218,12 @@ def _choose(
     text, minutes = text_of(corpus), options.minutes
     limit = None if minutes is None else 60 * minutes
     if start is not None:
-        known = measure_start(start, corpus)
+        distance, said = measure_start(start, corpus, ngram_loss=text.ngram_loss)
         if options.epochs is not None:  # it decides how often the text is seen, and that decides the steps
             settings = settings.leaving_open("train.max_steps")
-        settings = adapt(
-            settings, corpus, known, minutes=minutes, epochs=options.epochs, processes=processes, teachers=teachers
-        )
-        notices = [describe_start(known, corpus, ngram_loss=text.ngram_loss)]
+        given = {"minutes": minutes, "epochs": options.epochs}
+        settings = adapt(settings, corpus, distance=distance, processes=processes, teachers=teachers, **given)
+        notices = [said]
         if has_seen_validation(start.state, corpus):
             what = (
                 f"{shown(start.path)}: it may have been trained on this validation split, and then the losses look too good; "

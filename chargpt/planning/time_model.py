@@ -157,7 +157,7 @@ def describe_training(
     """The model, the machine and the length of a training that begins or continues, how long it takes and its memory.
 
     `known` are its times, None if it is finished, `seconds` its time limit, if it has one, and `steps` how many are expected to
-    fit, if that is known.
+    fit, if that is known. If the epochs end it before the limit, they are told in place of it.
     """
     model, optim, vocabulary = config.model, config.optim, corpus.tokenizer.vocab_size
     parameters, characters = parameter_count(model, vocabulary), len(corpus.train)
@@ -168,32 +168,18 @@ def describe_training(
         Notice("steps", f"{config.chars_per_step:,} characters each; {how}", "detail"),
     ]
     if known is not None:
-        left, takes, is_limited = forecast(
-            known, config, characters=characters, done=progress.step, seconds=seconds, fitting=steps
-        )
+        left, takes, interval = config.train.max_steps - progress.step, 0.0, config.steps_between_evaluations
+        if seconds is not None:
+            fits = known.steps_in(seconds - known.reserve(seconds), interval=config.train.eval_interval)
+            fits, longest = fits if steps is None else steps, longest_run(config, characters=characters) - progress.step
+            left, takes = max(1, min(fits, longest)), seconds * (fits < longest - 1)  # the last one may be a part of a step
+        count, epochs = plural(left, "step"), left * config.chars_per_step / characters
+        length = f"{count}, {epochs:.1f} epochs, about {clock(known.duration(left, interval=interval))}"
+        length = f"{clock(takes)}, about {count}" if takes else length
         memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
         size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
-        count, epochs = plural(left, "step"), left * config.chars_per_step / characters
-        length = f"{clock(takes)}, about {count}" if is_limited else f"{count}, {epochs:.1f} epochs, about {clock(takes)}"
         notices += [
             Notice("estimate", f"{1000 * known.step:.1f} ms a step, {size}", "detail"),
             Notice("training", f"{length} on {runtime.describe()}"),
         ]
     return [*notices, *[Notice("slower", runtime.slower)] * bool(runtime.slower)]
-
-
-def forecast(
-    known: TimeModel, config: Config, *, characters: int, done: int, seconds: float | None, fitting: int | None
-) -> tuple[int, float, bool]:
-    """The steps left of a training after `done` ones, their seconds with evaluations, and whether a time limit ends it.
-
-    `characters` are those of the training split; `fitting` are the steps in the time limit `seconds`, if that is known.
-    """
-    left, is_limited = config.train.max_steps - done, False
-    if seconds is not None:
-        if fitting is None:
-            fitting = known.steps_in(seconds - known.reserve(seconds), interval=config.train.eval_interval)
-        longest = longest_run(config, characters=characters) - done
-        left, is_limited = max(1, min(fitting, longest)), fitting < longest - 1  # the last one may be a part of a step
-    takes = known.duration(left, interval=config.steps_between_evaluations)
-    return left, seconds if seconds is not None and is_limited else takes, is_limited

@@ -80,21 +80,18 @@ class Metrics:
 
     def flush(self) -> None:
         """Put everything logged so far on disk. Called before each checkpoint, so that no step before one is ever lost."""
-        if self.lines is None or self.events is None:
-            return
-        try:
-            self.events.file.flush()
-            os.fsync(self.events.file.fileno())
-            self.lines.flush()
-        except OSError as error:
-            self._stop(error)
+        if self.lines is not None and self.events is not None:
+            try:
+                self.events.file.flush()
+                os.fsync(self.events.file.fileno())
+                self.lines.flush()
+            except OSError as error:
+                self._stop(error)
 
     def close(self) -> None:
+        """Put everything on disk; nothing more is logged."""
         self.flush()
-        if self.lines is not None and self.events is not None:
-            self.lines.close()
-            self.events.file.close()
-        self.lines = self.events = None
+        self._close()
 
     def _describe(self, settings: Mapping[str, float | str]) -> None:
         """Record the charts and the settings for TensorBoard.
@@ -108,13 +105,16 @@ class Metrics:
         self.events.add(0, start)
 
     def _stop(self, error: OSError) -> None:
+        self._close()
+        stopped = f"logging stopped ({error.strerror or error}); training continues without it"
+        notice("warning", f"{shown(self.folder)}: {stopped}")
+
+    def _close(self) -> None:
         for file in (self.lines, self.events.file if self.events else None):
             if file is not None:
                 with contextlib.suppress(OSError):
                     file.close()  # or the interpreter would try again, and print an error, when it ends
         self.lines = self.events = None
-        stopped = f"logging stopped ({error.strerror or error}); training continues without it"
-        notice("warning", f"{shown(self.folder)}: {stopped}")
 
 
 class EventFile:

@@ -5,7 +5,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -38,43 +37,13 @@ MAX_ROLLBACKS = 3  # returns to a checkpoint in a run, at most
 EARLY_SAMPLE = 100  # characters of a sample before the first evaluation after step 0
 
 
-@dataclass(kw_only=True)
 class Session:
     """One model of a run in training, in one of the processes that train it. All of them call the same methods in one order."""
 
-    opening: Opening  # what it began with; the settings of `trainer.config` are the present ones
-    trainer: Trainer
-    journal: Journal
-    page: LivePage
-    options: TrainOptions  # what the user asked for
-    checkpoints: Path  # the folder in which runs are found by their names
-    started: float  # when the time of the run began, on time.perf_counter
-    deadline: float | None = field(init=False)  # when the run shall end, on time.perf_counter; None: no limit
-    saved: SavedState | None = field(init=False)  # what the newest checkpoint holds; None while there is none
-    is_extended: bool = field(init=False)  # by --minutes: then the rate follows the new length, and may rise again
-    told_speed: float = 0.0  # seconds per step, as the user was last told; 0: not yet
-    clock: Clock = field(init=False)  # while the run is recorded
-    writer: SampleWriter = field(init=False)
-
-    def __post_init__(self) -> None:
-        opening, config, group = self.opening, self.trainer.config, self.trainer.group
-        self.corpus, self.run, self.stage = opening.corpus, opening.run, opening.state.stage
-        self.saved, self.is_extended = opening.saved, opening.is_extended
-        self.deadline = None if opening.seconds is None else self.started + opening.seconds
-        self.writer = SampleWriter(
-            self.corpus.tokenizer,
-            config.model,
-            device=self.trainer.runtime.device,
-            length=config.train.sample_length if group.is_first else 0,
-            seed=config.train.seed,
-            labels=[] if self.corpus.items is None else list(self.corpus.items.labels) or [""],
-        )
-
     # How a session begins
 
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         opening: Opening | None,
         options: TrainOptions,
         *,
@@ -82,7 +51,7 @@ class Session:
         group: Group,
         started: float,
         before: "Session | None" = None,
-    ) -> "Session":
+    ) -> None:
         """The session of a new model or of one that continues; in a process that is not the first one, without `opening`.
 
         `started` is when its time began, on time.perf_counter; `before` is the session of the model before it. Raises
@@ -95,36 +64,45 @@ class Session:
             if opening is None:
                 corpus, runtime = (before.corpus, before.trainer.runtime) if before else (None, None)
                 opening = joined(shared, root=root, group=group, corpus=corpus, runtime=runtime)
-            trainer = make_trainer(opening, group)
-        trainer.share()
-        session = cls(
-            opening=opening,
-            trainer=trainer,
-            journal=Journal(verbose=options.verbose),
-            page=before.page if before else LivePage(opens=options.open),
-            options=options,
-            checkpoints=root / "checkpoints",
-            started=started,
+            self.trainer: Trainer = make_trainer(opening, group)
+        self.trainer.share()
+        self.opening, self.options, self.root = opening, options, root
+        self.corpus: Corpus = opening.corpus
+        self.run, self.stage = opening.run, opening.state.stage
+        self.checkpoints = root / "checkpoints"  # the folder in which runs are found by their names
+        self.journal = Journal(verbose=options.verbose)
+        self.page: LivePage = before.page if before else LivePage(opens=options.open)
+        self.saved = opening.saved  # what the newest checkpoint holds; None while there is none
+        self.is_extended = opening.is_extended  # by --minutes: then the rate follows the new length, and may rise again
+        # When the run shall end, on time.perf_counter; None: no limit.
+        self.deadline = None if opening.seconds is None else started + opening.seconds
+        self.told_speed = 0.0  # seconds per step, as the user was last told; 0: not yet
+        self.clock: Clock  # while the run is recorded
+        train, items = self.trainer.config.train, self.corpus.items
+        self.writer = SampleWriter(
+            self.corpus.tokenizer,
+            self.trainer.config.model,
+            device=self.trainer.runtime.device,
+            length=train.sample_length if group.is_first else 0,
+            seed=train.seed,
+            labels=[] if items is None else list(items.labels) or [""],
         )
-        session._describe_opening()
-        return session
+        self._describe_opening()
 
     def _describe_opening(self) -> None:
         """Say how the session was opened, where a run continues, and which of several models begins or goes on."""
         trainer, journal, corpus, checkpoint = self.trainer, self.journal, self.corpus, self.opening.checkpoint
         journal.add(self.opening.notices)
         if checkpoint is not None and self.run is not None:
-            train, progress = trainer.config.train, trainer.progress
+            train, seconds = trainer.config.train, self.opening.seconds
             journal.add(what_differs(checkpoint.state.environment, trainer.environment))
-            steps = plural(train.max_steps - checkpoint.step, "step")
-            left: list[Words] = [f"{steps if self.opening.seconds is None else clock(self.opening.seconds)} to go"]
-            if trainer.is_finished:
-                left = ["no steps to go"]
+            steps = "no steps" if trainer.is_finished else plural(train.max_steps - checkpoint.step, "step")
+            left: list[Words] = [f"{shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
             if trainer.is_finished and self.stage > train.teachers:
-                is_early = progress.step < train.max_steps
+                is_early = trainer.progress.step < train.max_steps
                 more = Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * train.max_steps)
-                left = ["no steps to go; to train longer, add ", more]
-            journal.notice("resumed", Message(f"{shown(checkpoint.path)}, ", *left))
+                left += ["; to train longer, add ", more]
+            journal.notice("resumed", Message(*left))
             screen().saved(self.run.folder)
             journal.add([Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()])
         if checkpoint is not None or self.stage > 1:
@@ -139,8 +117,8 @@ class Session:
             if self.run is not None:
                 opening = open_next_stage(self.run, self.state(), self.corpus, runtime=self.trainer.runtime)
         # What this model has not used of its time is for the next one.
-        started, root = self.deadline or time.perf_counter(), self.checkpoints.parent
-        return Session.open(opening, self.options, root=root, group=group, started=started, before=self)
+        started = self.deadline or time.perf_counter()
+        return Session(opening, self.options, root=self.root, group=group, started=started, before=self)
 
     # What is said and recorded
 

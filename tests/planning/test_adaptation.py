@@ -12,7 +12,7 @@ from helpers import apply_overrides, logged
 
 import train
 from chargpt.config import Config, Settings, Source
-from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL_SPLIT, MeasuredStart, adapt
+from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL_SPLIT, adapt
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import Plan, make_plan
 from chargpt.project import project_root
@@ -68,16 +68,9 @@ def test_a_small_validation_split_chooses_nothing(start, other, text):
     assert len(plan.corpus.val) < SMALL_SPLIT and plan.config.train.patience == 0 and plan.config.checkpoint.best == "last"
     assert FEWEST_EPOCHS < passes(plan) < 1.1 * EPOCHS
     settings = Settings(apply_overrides(Config(), SMALLEST))
-    epochs = {
-        loss: adapt(
-            settings,
-            dataclasses.replace(plan.corpus, train=np.resize(plan.corpus.train, length)),
-            MeasuredStart("a", "", loss=loss, own_loss=own),
-            minutes=None,
-        ).values.train.max_epochs
-        for loss, own, length in ((1.5, None, 900), (1.4, 1.5, 27_000), (2.0, 1.6, 9000), (2.6, 1.6, 900), (9.0, 1.6, 900))
-    }
-    assert epochs == {1.5: 2, 1.4: 2, 2.0: 2.6, 2.6: 3.5, 9.0: EPOCHS}
+    for distance, length, epochs in ((0.0, 27_000, 2), (0.4, 9000, 2.6), (1.0, 900, 3.5), (7.4, 900, EPOCHS)):
+        corpus = dataclasses.replace(plan.corpus, train=np.resize(plan.corpus.train, length))
+        assert adapt(settings, corpus, distance=distance, minutes=None).values.train.max_epochs == epochs
     long = other.with_name("long.txt")
     long.write_text(text.read_text(encoding="utf-8")[::-1] * 3, encoding="utf-8")
     plan = begun(long, start)
@@ -97,7 +90,7 @@ def test_epochs_that_the_user_gives_are_made_and_the_last_checkpoint_is_used(sta
 @pytest.mark.parametrize(
     ("characters", "distance", "rate"),
     [
-        *((9000, 0.0, 5e-4), (9000, 0.25, 1e-3), (9000, 1.0, 2e-3), (9000, 4.0, 2e-3), (9000, -1.0, 5e-4)),
+        *((9000, 0.0, 5e-4), (9000, 0.25, 1e-3), (9000, 1.0, 2e-3), (9000, 4.0, 2e-3)),
         *((100_794, 0.0, 1e-3), (100_794, 0.25, 1.4e-3), (100_794, 1.0, 2e-3), (10**7, 0.0, 2e-3)),
     ],
 )
@@ -107,8 +100,7 @@ def test_the_rate_grows_with_the_length_of_the_text_and_with_its_distance(start,
     corpus = dataclasses.replace(corpus, train=np.broadcast_to(corpus.train[0], characters))
     config = apply_overrides(Config(), [*SMALLEST, "optim.name=muon", "optim.learning_rate=1", "train.max_steps=9"])
     settings = Settings(config, {"train.max_steps": Source.USER})
-    measured = MeasuredStart("a", "", loss=1.5 + distance, own_loss=1.5)
-    assert adapt(settings, corpus, measured, minutes=None).values.optim.learning_rate == rate
+    assert adapt(settings, corpus, distance=distance, minutes=None).values.optim.learning_rate == rate
 
 
 def test_what_the_user_gives_stays(start, other):

@@ -1,28 +1,36 @@
-"""A plan decides everything before the first step: it prints nothing and says what it knows."""
+"""A plan decides everything before the first step: it prints nothing, says what it knows, and knows who set each setting."""
 
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import apply_overrides
+from helpers import TINY_FILE, apply_overrides
+from session_helpers import opened
 
 import train
-from chargpt.config import Config
+from chargpt.commands.text import main
+from chargpt.config import Config, Source
 from chargpt.device import memory_free
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS
 from chargpt.planning.cli import parse_options
+from chargpt.planning.clock import Clock
 from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_needed
 from chargpt.planning.plan import Plan, make_plan
+from chargpt.planning.time_model import SETTLING_STEPS, TimeModel, at_least_measurable
 from chargpt.project import project_root
+from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import UserError
 from chargpt.training.batches import Batches
 
 TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
+KEY = "optim.weight_decay"
+STEPS = ["train.max_steps=3", "train.eval_interval=2", "train.sample_length=0", "runtime.threads=1", "model.n_embd=16"]
+VARY = ("estimate", "training")  # labels of lines that depend on the machine's speed
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def steady(monkeypatch) -> None:
     """A machine with the same speed for every model, also while other programs use it."""
     monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
@@ -47,7 +55,7 @@ def test_a_plan_prints_and_writes_nothing(text, tmp_path, capfd):
     "words, seconds",
     [([], DEFAULT_SECONDS), (["--minutes", "1"], 60), (["train.max_steps=9"], None), (["--epochs", "2"], None)],
 )
-def test_a_run_without_a_length_has_a_time_limit_that_a_busy_machine_cannot_stretch(words, seconds, text, tmp_path, steady):
+def test_a_run_without_a_length_has_a_time_limit_that_a_busy_machine_cannot_stretch(words, seconds, text, tmp_path):
     assert planned(text, tmp_path, *words, "train.teachers=0").seconds == seconds
 
 
@@ -66,7 +74,7 @@ def test_a_mistake_in_a_setting_is_said_before_that_a_run_of_this_name_exists(se
 OWN = ["model.block_size=16", "optim.learning_rate=1", "model.dropout=0.1", "train.batch_size=20", "train.max_epochs=9"]
 
 
-def test_a_loss_is_expected_only_if_every_setting_that_decides_it_is_chosen(text, tmp_path, steady):
+def test_a_loss_is_expected_only_if_every_setting_that_decides_it_is_chosen(text, tmp_path):
     for length in ([], ["--minutes", "1"]):
         for kept in ([], ["train.seed=5"], ["data.lowercase=true"]):
             assert "n-gram" in said(planned(text, tmp_path, *length, *kept), "expected")
@@ -107,11 +115,12 @@ def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch)
 
     monkeypatch.setattr(Batches, "windows", counted)
     monkeypatch.setattr("chargpt.planning.time_model.MOST_TIMED", most)
-    plan = planned(text, tmp_path, *settings, "model.n_layer=1", "model.n_embd=16", "model.n_head=1", "runtime.device=cpu")
+    shape = ["model.n_layer=1", "model.n_embd=16", "model.n_head=1", "runtime.device=cpu", "train.max_steps=9"]
+    plan = planned(text, tmp_path, *settings, *shape)
     assert " ms a step" in plan.describe() and plan.config.chars_per_step > 10 * most >= max(computed)
 
 
-def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path, steady):
+def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path):
     """The start was trained on the same text, split in the same way or in another one."""
     for name, more in (("same", []), ("split", ["data.val_fraction=0.02"])):
         words = [*TINY, "--run", f"{tmp_path}/{name}", f"data.cache={tmp_path}/cache"]
@@ -120,7 +129,7 @@ def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path,
         assert ("too good" in said(plan, "warning")) == (name == "split"), name
 
 
-def test_a_setting_that_does_not_hold_for_the_last_model_is_named(text, tmp_path, steady):
+def test_a_setting_that_does_not_hold_for_the_last_model_is_named(text, tmp_path):
     several = ["--minutes", "5", "train.teachers=1"]
     note = said(planned(text, tmp_path, *several, "model.dropout=0.3", "train.seed=5"), "note")
     assert "the last model changes model.dropout: 0.3 -> 0.0;" in note and "train.teachers=0" in note
@@ -135,3 +144,101 @@ def test_the_memory_that_is_free_is_what_torch_tells_of_each_kind_of_device(monk
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 8)
     monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: 2)
     assert memory_free(torch.device("cuda")) == 7 and memory_free(torch.device("mps")) == 6
+
+
+def test_a_setting_is_chosen_or_given_by_a_preset_a_file_or_the_command_line(text, tmp_path):
+    own = tmp_path / "mine.yaml"
+    own.write_text("optim: {weight_decay: 0.3}\n")
+    chosen, preset, file, typed = (
+        planned(text, tmp_path, *words).settings
+        for words in ([], ["--config", "tiny"], ["--config", str(own)], [f"{KEY}=0.25"])
+    )
+    assert chosen.sources[KEY] is Source.CHOSEN and "times" in chosen.reasons[KEY]
+    assert preset.sources[KEY] is Source.PRESET and preset.values.optim.weight_decay == 0.1
+    assert file.sources[KEY] is Source.USER and file.values.optim.weight_decay == 0.3
+    assert typed.sources[KEY] is Source.USER and typed.values.optim.weight_decay == 0.25
+    assert all(settings.values.train.seed == 1337 and "train.seed" not in settings.sources for settings in (chosen, file))
+
+
+def test_with_minutes_a_preset_is_a_default_and_one_line_says_what_was_replaced(text, tmp_path):
+    plan = planned(text, tmp_path, "--config", "tiny", "--minutes", "0.1", "train.log_interval=7")
+    (note,) = [str(said.text) for said in plan.choices if said.label == "note"]
+    assert plan.config.optim.name == "muon" and plan.config.train.log_interval == 7
+    assert "in place of what tiny sets: " in note and "optim.name" in note and "train.log_interval" not in note
+    assert plan.config.train.sample_length == 100, "what is not chosen is that of the preset"
+
+
+def test_each_choice_is_told_with_its_reason_and_what_was_given_is_not(text, tmp_path):
+    plan = planned(text, tmp_path, "--minutes", "0.1", "optim.momentum=0.8")
+    told = [said for said in plan.choices if said.label == "chosen" and said.kind == "detail"]
+    for key, source in plan.settings.sources.items():
+        lines = [said.text for said in told if f"{key} " in said.text]
+        assert len(lines) == (source is Source.CHOSEN), key
+        assert not lines or f"({plan.settings.reasons[key]})" in lines[0]
+
+
+def test_a_run_knows_who_set_its_settings_also_when_it_is_resumed(text, tmp_path):
+    words = [str(text), *STEPS, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    assert train.main([*words, f"{KEY}=0.25"]) == 0
+    first = newest(tmp_path / "run")[0].state.settings.sources
+    assert first[KEY] == "user" and first["model.n_embd"] == "user" and "train.seed" not in first
+    again = opened(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=4", "optim.grad_clip=0.5"])
+    assert again.settings.sources == {**first, "optim.grad_clip": "user"}
+
+
+def test_the_shape_of_a_model_that_a_run_begins_with_is_that_of_the_run(text, tmp_path):
+    words = [str(text), *STEPS, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    assert train.main(words) == 0
+    settings = planned(text, tmp_path / "other", "--init-from", f"{tmp_path}/run").settings
+    assert settings.sources["model.n_embd"] is Source.RUN and settings.values.model.n_embd == 16
+    assert settings.sources["model.dropout"] is Source.CHOSEN and settings.sources[KEY] is Source.CHOSEN
+
+
+def test_what_the_text_command_prints_is_what_training_prints(text, tmp_path, capsys):
+    """Both choose the same settings for the text, from presets by name as well."""
+    settings = ["model.n_embd=64", "train.max_steps=3000", f"data.cache={tmp_path}"]  # without timing, which varies
+    assert main([str(text), *settings]) == 0
+    printed = [capsys.readouterr().out.splitlines()]
+    assert train.main([str(text), *settings, "--run", f"{tmp_path}/run", "--dry-run"]) == 0
+    printed.append(capsys.readouterr().out.splitlines())
+    one, other = ([line for line in lines if not line.startswith(VARY)] for lines in printed)
+    assert one == other and any(line.startswith("chosen ") for line in one)
+
+
+def test_the_text_command_prints_what_it_found_and_has_no_options_of_a_run(tmp_path, capsys):
+    arguments = [f"data.cache={tmp_path}", "--config", "tiny"]
+    assert main(arguments) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("text        python-docs: ") and "\nto beat     gzip " in output
+    with pytest.raises(UserError, match="nothing.txt: no such file"):
+        main([*arguments, "nothing.txt"])
+    for option in (["--run", "x"], ["--resume"], ["--find-lr"]):
+        with pytest.raises(UserError, match="no such option"):
+            main(option)
+
+
+def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
+    arguments = [str(text), "--config", TINY_FILE, f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
+    assert main(arguments) == 0
+    fits = r"\nestimate .* 0.1 GB of memory\ntraining +2:00, about [\d,]+ steps on cpu"
+    assert re.search(fits, capsys.readouterr().out)
+    assert main([*arguments, "train.max_epochs=3"]) == 0
+    assert re.search(r"\ntraining +127 steps, 3.0 epochs, about [\d:]+ on cpu", capsys.readouterr().out)
+
+
+def test_what_comes_before_and_after_the_steps_takes_at_most_a_third_of_a_short_time():
+    model = TimeModel(0.1, 1.0, overhead=5.0)
+    assert [model.reserve(seconds) for seconds in (0.3, 6.0, 15.0, 600.0)] == pytest.approx([0.1, 2.0, 5.0, 5.0])
+
+
+@pytest.mark.parametrize("step", [0, 1000])
+def test_a_run_with_a_time_limit_is_long_enough_to_measure_its_speed_whatever_its_preset_says(step):
+    short = apply_overrides(Config(), ["train.max_steps=1"])
+    steps = at_least_measurable(short, step=step, seconds=1.0).train.max_steps - step
+    clock = Clock(steps_left=steps, deadline=1e9)
+    due = []
+    for done in range(1, steps + 1):
+        clock.step_done()
+        due += [done] if clock.is_due(step + done) else []
+    assert due and SETTLING_STEPS < due[0] <= steps // 2  # the rate falls in the second half
+    assert at_least_measurable(short, step=step, seconds=None) == short

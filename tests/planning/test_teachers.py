@@ -29,11 +29,8 @@ from chargpt.training.trainer import Trainer
 SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8)
 RUNTIME = Runtime(device=choose_device("cpu"), precision=torch.float32, threads=1)
 VOCAB = 7
-TINY = [
-    "--config",
-    TINY_FILE,
-    *"train.max_steps=20 train.eval_interval=10 checkpoint.interval=10 train.sample_length=0 runtime.threads=1".split(),
-]
+LENGTH = "train.max_steps=20 train.eval_interval=10 checkpoint.interval=10 train.sample_length=0 runtime.threads=1"
+TINY = ["--config", TINY_FILE, *LENGTH.split()]
 
 
 def new_model(seed: int, **changes: object) -> GPT:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SHORT_RUN, publish_run
+from helpers import SHORT_RUN
 
 import chargpt
 from chargpt.files import FolderLock
@@ -86,38 +86,29 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         ([], {}, "text=[]: no text in the list; give a path or more, or leave out text to train on python-docs"),
         (None, {"minutes": -1}, "minutes=-1: use a number above 0"),
         (None, {"settings": {"max_iters": 3}}, "max_iters=3: not a setting; did you mean train.max_steps?"),
-        (None, {"settings": {"train.max_step": 3}}, "settings: train.max_step: no such key; did you mean train.max_steps?"),
         (None, {"settings": {"tran.max_steps": 3}}, "settings: tran: no such section; did you mean train?"),
         (None, {"settings": {"device": "cpu"}}, "device=cpu: not a setting; did you mean runtime.device?"),
         (None, {"settings": {"dataset": "x"}}, "dataset=x: not a setting; did you mean text, the path of a text?"),
         (None, {"settings": {"train": {"max_steps": 3}}}, "settings: train={'max_steps': 3} given; use a number"),
-        (None, {"settings": {5: 1}}, "5=1: not a setting; write section.key"),
         (
             None,
             {"settings": "train.max_steps=3"},
             "settings='train.max_steps=3': use a dict, for example",
         ),
-        (None, {"settings": []}, "settings=[]: use a dict"),
         (None, {"resume": "poems"}, "resume='poems': use True or False; the argument run says which one"),
-        (None, {"resume": 1}, "resume=1: use True or False"),
         (None, {"overwrite": "yes"}, "overwrite='yes': use True or False"),
         (None, {"overwrite": True, "resume": True}, "resume=True: settings and weights come from the run; leave out overwrite"),
         (None, {"epochs": 1, "minutes": 1}, "epochs: given together with minutes"),
         (None, {"run": 5}, "run=5: use a name or a path"),
-        (None, {"init_from": ["a"]}, "init_from=['a']: use a name or a path"),
         (None, {"teacher": 3}, "teacher=3: use a name or a path, or a list of them"),
-        (None, {"teacher": [None]}, "teacher=[None]: use a name or a path"),
         (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),
         (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use a number"),
         (None, {"run": "aux"}, "run='aux': not every system allows"),
         (None, {"resume": True, "run": "no/such"}, "no/such: no run of that name or path"),
-        (None, {"resume": True, "run": "HERE", "config": "tiny"}, "resume=True: settings and weights come from the run; leave"),
     ],
 )
 def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatch, text, arguments, says):
     monkeypatch.chdir(tmp_path)
-    if arguments.get("run") == "HERE":
-        arguments = {**arguments, "run": publish_run(tmp_path / "run")}
     with pytest.raises(ValueError) as error:
         chargpt.train(text, **arguments)
     assert str(error.value).startswith(says) and "; " in f"{error.value}; " and "--" not in str(error.value)

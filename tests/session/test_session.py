@@ -182,19 +182,6 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
     assert found.is_extended == (found.seconds is not None), "its rate may rise when its length is fitted"
 
 
-def test_a_restart_knows_of_a_run_from_its_first_save_on(text, tmp_path):
-    class Noting(Group):
-        has_noted = False
-
-        def note_save(self) -> None:
-            self.has_noted = True
-
-    group, words = Noting(), [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    session = train.open_session(parse_options(words), root=project_root(), group=group, started=time.perf_counter())
-    assert not group.has_noted
-    assert finish(session) == 0 and group.has_noted
-
-
 def test_a_text_names_its_run(tmp_path):
     publish_run(tmp_path / "sea")
     publish_run(tmp_path / "newer")

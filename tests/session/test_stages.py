@@ -35,11 +35,8 @@ from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 
 UNDECIDED = ["train.teachers=1", "train.student_gap=0.1"]
-TINY = [
-    "--config",
-    TINY_FILE,
-    *"train.max_steps=40 train.eval_interval=20 checkpoint.interval=10 train.sample_length=0 runtime.threads=1".split(),
-]
+LENGTH = "train.max_steps=40 train.eval_interval=20 checkpoint.interval=10 train.sample_length=0 runtime.threads=1"
+TINY = ["--config", TINY_FILE, *LENGTH.split()]
 
 
 @pytest.fixture(scope="module")
