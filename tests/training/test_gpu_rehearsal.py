@@ -169,7 +169,7 @@ def test_every_preset_trains_on_one_device(preset):
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_step_does_not_wait_for_the_device(name):
-    """With the text on the device, a step reads nothing, and copies the starts of windows alone; a report reads once."""
+    """With the text there, it reads nothing, and copies the starts of windows alone; reports and evaluations read once."""
     trainer = make_trainer(with_optimizer(CONFIG, name))
     with rehearsal() as counts:
         for _ in range(3):
@@ -177,16 +177,9 @@ def test_a_step_does_not_wait_for_the_device(name):
         assert counts == {"copies that do not wait": 3 * CONFIG.train.accumulate}
         trainer.report()
         assert counts["reads"] == 1
-
-
-def test_an_evaluation_reads_the_device_once():
-    trainer = make_trainer(CONFIG)
     with rehearsal() as counts:
-        evaluate(trainer.weights.working, np.tile(IDS, 8))
-        assert counts == {
-            "reads": 1,
-            "copies that do not wait": 2 * 4,
-        }  # inputs and targets: three batches, and the rest of the text
+        evaluate(trainer.weights.working, np.tile(IDS, 8))  # inputs and targets: three batches, and the rest of the text
+        assert counts == {"reads": 1, "copies that do not wait": 2 * 4}
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32])
