@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 from base64 import b64decode
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,10 +67,6 @@ def text_of(page) -> str:
     return "\n".join(page.locator(".line").evaluate_all("lines => lines.map(line => line.textContent)"))
 
 
-def about(path: Path) -> dict:
-    return json.loads(re.search(r'id="about">(.*?)</script>', path.read_text(encoding="utf-8"))[1])
-
-
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_the_greedy_text_is_that_of_python(tmp_path, open_page, vocabulary):
     loaded = new_model(tmp_path, VOCABULARIES[vocabulary])
@@ -82,7 +77,7 @@ def test_the_greedy_text_is_that_of_python(tmp_path, open_page, vocabulary):
     assert write(open_page(loaded), prompt=prompt) == visible.removesuffix("\n")
 
 
-def test_probabilities_are_those_of_the_model_and_attention_is_drawn(open_page, sea):
+def test_probabilities_and_attention_are_those_of_the_model(open_page, sea):
     page = open_page(sea)
     prompt = "The sea keeps its own"  # exactly the context
     write(page, prompt=prompt, length=1)
@@ -95,8 +90,20 @@ def test_probabilities_are_those_of_the_model_and_attention_is_drawn(open_page, 
     characters = [sea.tokenizer.decode([int(token_id)]) for token_id in top.indices]
     assert [row.split(",")[0] for row in shown[:8]] == [names.get(c, c) or "," for c in characters]
     assert f"{100 * probabilities[ids[8]]:.0f} %" in page.text_content("#what") or probabilities[ids[8]] < 0.0995
+    check_attention(page, model, ids[:8])
     alpha = "c => Math.max(...c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
     assert page.locator("#looks").evaluate(alpha) > 0 and page.locator("#map").evaluate(alpha) > 0
+
+
+def check_attention(page, model, ids) -> None:
+    """The page names what the third head of the second layer, at the last of `ids`, attends to most."""
+    page.select_option("#layer", index=1)
+    page.select_option("#head", index=3)
+    row = model.attention(ids[None])[1, 0, 2, -1]
+    strongest, last = int(row.argmax()), len(ids) - 1
+    expect = page.locator("#most")
+    expect.filter(has_text=f"{100 * row[strongest]:.0f} %").wait_for()
+    assert ("the last one" if strongest == last else f"{last + 1 - strongest} back") in expect.text_content().split(")")[0]
 
 
 def test_a_folded_character_is_read_but_never_written(tmp_path, open_page):

@@ -199,7 +199,7 @@ def test_progress_keeps_the_best_evaluation_and_the_mean_loss():
     progress.loss_sum, progress.loss_count = 6.0, 4
     assert progress.take_mean_loss() == progress.train_loss == 1.5 and progress.loss_count == 0
     progress.record_evaluation(0.5, sample="a" * 100_001)
-    assert progress.best_sample == ""  # too long to be kept
+    assert progress.best_sample == "" and progress.without_gain == 0  # a sample too long to be kept, and a new best loss
     copied = progress.copy()
     copied.skipped.append(1)
     assert progress.skipped == []
