@@ -197,18 +197,13 @@ def test_the_text_is_copied_to_the_device_once(dtype):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_a_character_is_computed_on_the_device(positions):
+def test_writing_and_scoring_keep_every_tensor_on_its_device(positions):
     model = GPT(dataclasses.replace(SHAPE, positions=positions), VOCABULARY).to(META).eval()
     texts = TorchTexts(model, 2)
     with rehearsal() as counts:
         for position, count in ((0, 3), (3, 1), (0, 4)):
             assert texts.logits(position, torch.zeros(2, count, dtype=torch.long, device=META)).is_meta
     assert not counts
-
-
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_references_and_scores_keep_every_tensor_on_its_device(positions):
-    model = GPT(dataclasses.replace(SHAPE, positions=positions), VOCABULARY).to(META).eval()
     idx = torch.zeros(2, 5, dtype=torch.long, device=META)
     with rehearsal():
         for temperature in (0, 1.0):
