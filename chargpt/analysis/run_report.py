@@ -16,7 +16,7 @@ from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
 from chargpt.config import Config, Settings
 from chargpt.model import GPT
 from chargpt.project import command
-from chargpt.runs.checkpoint import newest_stage, newest_state, stage_folder
+from chargpt.runs.checkpoint import newest, newest_stage, stage_folder
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.metrics import MetricsLog, read_metrics
 from chargpt.sampling.loaded_model import LoadedModel
@@ -124,7 +124,7 @@ def measure_run(
 ) -> RunReport:
     """Everything about the run in `folder` and its model. What needs its `corpus` or its `index` is left out without it."""
     is_imported = loaded.fingerprint == NO_TEXT and not loaded.texts
-    newest = newest_state(stage_folder(folder, newest_stage(folder, learned=True)))
+    state = newest(stage_folder(folder, newest_stage(folder, learned=True)), training=False)[0].state
     facts: dict[str, Any] = {
         "name": loaded.run,
         "step": loaded.step,
@@ -137,9 +137,9 @@ def measure_run(
         "config": loaded.config,
         "environment": loaded.environment,
         "fingerprint": loaded.fingerprint,
-        "progress": newest.progress,
-        "settings": newest.settings,
-        "stage": newest.stage,
+        "progress": state.progress,
+        "settings": state.settings,
+        "stage": state.stage,
         "logs": read_metrics(folder),
     }
     if corpus is None:

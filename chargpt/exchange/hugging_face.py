@@ -22,7 +22,7 @@ from chargpt.exchange.layouts import (
     transformers_tensors,
 )
 from chargpt.exchange.model_card import write_card
-from chargpt.exchange.tensor_file import open_tensors, write_tensors
+from chargpt.exchange.tensor_file import check_file, open_tensors, write_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
 from chargpt.files import write_synced
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, read_bounded
@@ -97,6 +97,7 @@ def read_folder(folder: Path) -> ImportedModel:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises UserError."""
+    check_file(path, most=2 * JSON_LIMIT)
     data = read_bounded(path, limit=2 * JSON_LIMIT)
     try:
         document = json.loads(data)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, apply
+from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, apply, difference
 from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
 from chargpt.model import SINUSOID_SCALE, sinusoids
@@ -139,12 +139,9 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
     fixed = config
     typed = settings_in(settings)
     config = by_fields(Settings(config).give(typed, source=Source.USER, where=COMMAND_LINE), typed).values
-    if config.train.start:
-        raise UserError("train.start: an imported run begins with the imported weights; leave it out")
-    if dataclasses.replace(config.model, dropout=fixed.model.dropout) != fixed.model:
-        raise UserError(
-            "command line: the imported model fixes its own size; of its settings, only model.dropout can be changed"
-        )
+    for key, *_ in difference(fixed, config):
+        if key == "train.start" or key.startswith("model.") and key != "model.dropout":
+            raise UserError(f"{key}: the imported weights decide this; leave it out")
     return dataclasses.replace(config, data=absolute_paths(config.data))
 
 

@@ -4,6 +4,7 @@ Names, samples and vocabularies may contain anything. They are escaped for Markd
 which interprets nothing.
 """
 
+import html
 import math
 import re
 from collections.abc import Sequence
@@ -94,8 +95,7 @@ def markdown(text: str) -> str:
     text = one_line(text)
     if re.fullmatch(r"\w[\w .-]*", text) and "__" not in text and "www." not in text:
         return text  # nothing in it is interpreted, in the middle of a line
-    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]()#+\-.!|~:@$\"'/])", r"\\\1", escaped)
+    return re.sub(r"([\\`*_{}\[\]()#+\-.!|~:@$\"'/])", r"\\\1", html.escape(text, quote=False))
 
 
 def block(text: str) -> str:

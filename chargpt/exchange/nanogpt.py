@@ -106,6 +106,7 @@ def read_characters(path: Path) -> dict[str, int]:
         raise UserError(
             f"{shown(path)}: no such file; give the meta.pkl of the training data, in nanoGPT's data folder, as --meta FILE"
         )
+    check_file(path, most=MAX_PICKLED)
     try:
         pickled = read_bounded(path, limit=MAX_PICKLED)
         _check_calls(pickled, frozenset())

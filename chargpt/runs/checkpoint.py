@@ -236,17 +236,6 @@ def read_state(path: Path) -> SavedState:
     return _read_state(path / STATE)[0]
 
 
-def newest_state(run: Path) -> SavedState:
-    """The state of the newest checkpoint of `run` whose state is valid. Raises CheckpointError when there is none."""
-    problem = CheckpointError(f"{shown(run)}: holds no checkpoint; train it first, or name another run")
-    for path in reversed(steps(run)):
-        try:
-            return read_state(path)
-        except CheckpointError as error:
-            problem = error
-    raise problem
-
-
 def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
     """The newest checkpoint of `run` that passes every check, and a line for each newer one that does not.
 

@@ -67,8 +67,3 @@ def digest(teachers: Sequence[GPT]) -> str:
         for parameter in teacher.parameters():
             sha256.update(parameter.detach().cpu().contiguous().numpy().tobytes())
     return sha256.hexdigest()[:12]
-
-
-def environment(runtime: Runtime, teachers: Sequence[GPT]) -> dict[str, str | int | bool]:
-    """What must be equal for a resumed run, or for another process of it, to be equal to the bit."""
-    return runtime.environment() | ({"teachers": digest(teachers)} if teachers else {})

@@ -40,7 +40,6 @@ class Runtime:
     step: StepKernel | None = None  # computes gradients and validation losses, if torch does not
     compile: bool = False
     processes: int = 1  # that train together
-    trouble: str = ""  # why torch does not compile, although it should
     slower: str = ""  # why this is slower than it could be on this machine, and what to do
     tf32: bool = False  # whether a GPU may use it for products in float32
     deterministic: bool = False  # whether a GPU gives the same bits each time
@@ -58,8 +57,7 @@ class Runtime:
             parts.append("steps compiled from C")
         elif self.attention is not None:
             parts.append("attention compiled from C")
-        parts += ["compiled"] * self.compile
-        return ", ".join(parts) + (f"; not compiled, because torch cannot compile here: {self.trouble}" if self.trouble else "")
+        return ", ".join([*parts, *["compiled"] * self.compile])
 
     def environment(self) -> dict[str, str | int | bool]:
         """Everything that must be equal for a resumed run to be equal to the bit."""
@@ -152,7 +150,7 @@ def choose_runtime(
         raise UserError(what)
     compiled = compiled and not trouble
     # The kernels in C are for the CPU; model.py's own attention does everything else.
-    attention, slower = None, ""
+    attention, slower = None, f"torch cannot compile here, so steps take longer: {trouble}" if trouble else ""
     if asked.attention == "auto" and device.type == "cpu" and supports(config.model) and not compiled:
         try:
             attention = fused_attention(precision)
@@ -183,7 +181,6 @@ def choose_runtime(
         step=step,
         compile=compiled,
         processes=group.size,
-        trouble=trouble,
         slower=slower,
         tf32=asked.precision == "tf32",
         deterministic=asked.deterministic,

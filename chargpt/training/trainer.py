@@ -23,7 +23,7 @@ from chargpt.runs.checkpoint_schema import Progress
 from chargpt.terminal import Notice, plural
 from chargpt.text.items import ItemMarks
 from chargpt.training.batches import Batches, on_device
-from chargpt.training.distillation import DistillationLoss, environment
+from chargpt.training.distillation import DistillationLoss, digest
 from chargpt.training.evaluation import evaluate
 from chargpt.training.item_batches import ItemBatches
 from chargpt.training.learning_rate import is_falling, learning_rate, replanned
@@ -90,7 +90,8 @@ class Trainer:
     ) -> None:
         self.config, self.runtime, self.group = config, runtime, group
         self.progress = Progress()
-        self.environment = environment(runtime, teachers)
+        # What must be equal for a resumed run, or for another process of it, to be equal to the bit.
+        self.environment = runtime.environment() | ({"teachers": digest(teachers)} if teachers else {})
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention, step=runtime.step)
         self.rows = group.rows(config.train.batch_size)  # of a batch, those that are computed here
         self.optimizer = make_optimizer(self.weights, config.optim)

@@ -297,7 +297,7 @@ def tables(device: torch.device, sizes: dict[str, tuple[int, ...]], *, seconds: 
                 config, runtime = runtime_for(size, device, mode=mode)
                 step = training_seconds(size, config, runtime, seconds=2 * seconds)
                 floor = training_floor(model, **shape, dtype=precision, device=device, seconds=seconds / 10)
-                how = f", {runtime.trouble or 'compiled'}" * (mode == "auto")
+                how = f", {runtime.slower or 'compiled'}" * (mode == "auto")
                 share = 100 * floor.seconds / step
                 yield f"| {label}{how} | {1000 * step:,.1f} | {size.characters / step:,.0f} | {share:.0f} % |"
             except torch.OutOfMemoryError:

@@ -52,30 +52,26 @@ def test_only_force_replaces_an_earlier_export(tmp_path):
     assert os.listdir(tmp_path) == ["poems-hf"]
 
 
-def test_force_never_replaces_a_file_that_no_export_wrote(tmp_path):
-    for name, content in (("thesis.tex", b"years of work"), ("page.html", b"<!doctype html>\n<p>mine"), ("empty", b"")):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match="no export wrote this file"):
-            publish(tmp_path / name, lambda path: path.write_text("new"), is_folder=False, force=True)
-        assert (tmp_path / name).read_bytes() == content
-
-
-def test_force_never_replaces_a_folder_by_a_file_or_a_file_by_a_folder(tmp_path):
-    (tmp_path / "page.html").write_bytes(TEMPLATE.read_bytes())
-    (tmp_path / "folder").mkdir()
-    for name, is_folder, problem in (("page.html", True, "not a folder"), ("folder", False, "not a file")):
-        with pytest.raises(UserError, match=problem):
-            check_destination(tmp_path / name, is_folder=is_folder, force=True)
-
-
-@pytest.mark.parametrize("content", ["thesis.tex", "config.json/inner", ".git/config"])
-def test_force_never_replaces_a_folder_with_other_files(tmp_path, content):
-    file = tmp_path / "work" / content
-    file.parent.mkdir(parents=True)
-    file.write_text("years of work")
-    with pytest.raises(UserError, match="which no export writes"):
-        publish(tmp_path / "work", folder_of(config="new"), is_folder=True, force=True)
-    assert file.read_text() == "years of work"
+@pytest.mark.parametrize(
+    ("name", "content", "is_folder", "problem"),
+    [
+        ("thesis.tex", b"years of work", False, "no export wrote this file"),
+        ("page.html", b"<!doctype html>\n<p>mine", False, "no export wrote this file"),
+        ("empty", b"", False, "no export wrote this file"),
+        ("page.html", TEMPLATE.read_bytes(), True, "not a folder"),
+        ("work/config.json", b"{}", False, "not a file"),
+        ("work/thesis.tex", b"years of work", True, "which no export writes"),
+        ("work/config.json/inner", b"years of work", True, "which no export writes"),
+        ("work/.git/config", b"years of work", True, "which no export writes"),
+    ],
+)
+def test_force_replaces_nothing_but_an_earlier_export_of_the_same_kind(tmp_path, name, content, is_folder, problem):
+    file, target = tmp_path / name, tmp_path / Path(name).parts[0]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=problem):
+        publish(target, folder_of(config="new") if is_folder else Path.touch, is_folder=is_folder, force=True)
+    assert file.read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["absent/poems", "..", "."])

@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 from base64 import b64decode
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,10 +65,6 @@ def finish(page) -> None:
 
 def text_of(page) -> str:
     return "\n".join(page.locator(".line").evaluate_all("lines => lines.map(line => line.textContent)"))
-
-
-def about(path: Path) -> dict:
-    return json.loads(re.search(r'id="about">(.*?)</script>', path.read_text(encoding="utf-8"))[1])
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)

@@ -3,8 +3,8 @@
 import dataclasses
 import json
 import os
+import random
 
-import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -65,19 +65,14 @@ def test_tensors_without_a_place_are_named():
 
 def test_damaged_files_are_one_line(tmp_path):
     write_tensors(tmp_path / "good", {"a": torch.randn(4, 4)}, {})
-    data = (tmp_path / "good").read_bytes()
-    generator = np.random.default_rng(0)
+    data, chance = (tmp_path / "good").read_bytes(), random.Random(0)
     for case in range(60):
-        damaged = bytearray(data)
-        if case % 3 == 0:
-            damaged = damaged[: generator.integers(len(data))]
+        damaged = bytearray(data if case % 3 else data[: chance.randrange(120, len(data))])
         for _ in range(1 + case % 5):
-            if damaged:
-                damaged[generator.integers(min(len(damaged), 120))] = generator.integers(256)
+            damaged[chance.randrange(120)] = chance.randrange(256)
         (tmp_path / "bad").write_bytes(damaged)
         try:
-            source = open_tensors(tmp_path / "bad", most_numbers=1000)
-            source.read("a", (4, 4))
+            open_tensors(tmp_path / "bad", most_numbers=1000).read("a", (4, 4))
         except UserError as error:
             assert "\n" not in str(error)
 

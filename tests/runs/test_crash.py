@@ -11,7 +11,7 @@ import pytest
 from helpers import bits, logged_without_speed
 from programs import DEVNULL, Programs
 
-from chargpt.runs.checkpoint import newest_state, steps
+from chargpt.runs.checkpoint import newest, steps
 from chargpt.runs.checkpoint_schema import SavedState
 
 SETTINGS = (
@@ -61,7 +61,7 @@ def step_of(run: Path) -> int:
 
 def reached(run: Path) -> SavedState:
     """What the newest checkpoint says, but for the time that its steps took; and it says all of it."""
-    state = newest_state(run)
+    state = newest(run)[0].state
     progress = state.progress
     assert progress.first_loss and progress.best_sample and progress.train_loss and progress.seconds > 0
     return dataclasses.replace(state, progress=dataclasses.replace(progress, seconds=0.0))

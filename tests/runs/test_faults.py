@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -111,43 +110,29 @@ def test_a_save_may_fail_at_any_call(
 # --- every byte lies ------------------------------------------------------------------------------------------------------
 
 
-def damaged(data: bytes, kind: str, count: int, chance: random.Random) -> Iterator[bytes]:
-    """`count` ways to spoil `data`."""
-    for _ in range(count):
-        if kind == "one bit":
-            place, spoiled = chance.randrange(len(data)), bytearray(data)
-            spoiled[place] ^= 1 << chance.randrange(8)
-            yield bytes(spoiled)
-        elif kind == "cut short":
-            yield data[: chance.randrange(len(data))]
-        elif kind == "page of zeros":
-            start = chance.randrange(len(data))
-            end = min(start + chance.choice((512, 4096)), len(data))
-            yield data[:start] + bytes(end - start) + data[end:]
-        elif kind == "longer":
-            yield data + chance.randbytes(chance.randrange(1, 5000))
-
-
-KINDS = {"one bit": 100, "cut short": 30, "page of zeros": 30, "longer": 20}
-
-
-def count_silent_loads(path: Path, file: str, kind: str, count: int) -> int:
-    """How many of `count` spoiled copies of a file load without an error."""
-    intact, silent = (path / file).read_bytes(), 0
-    for data in damaged(intact, kind, count, random.Random(f"{file} {kind}")):
-        (path / file).write_bytes(data)
-        try:
-            checkpoint.load(path)
-            silent += data != intact
-        except CheckpointError as error:
-            assert f"{path.name}/{file}" in str(error)
-    (path / file).write_bytes(intact)
-    checkpoint.load(path)
-    return silent
+def damaged(data: bytes, kind: str, chance: random.Random) -> bytes:
+    """`data`, spoiled in one way."""
+    place = chance.randrange(len(data))
+    end = min(place + chance.choice((512, 4096)), len(data))
+    return {
+        "one bit": data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :],
+        "cut short": data[:place],
+        "page of zeros": data[:place] + bytes(end - place) + data[end:],
+        "longer": data + chance.randbytes(chance.randrange(1, 5000)),
+    }[kind]
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "count"), [("one bit", 100), ("cut short", 30), ("page of zeros", 30), ("longer", 20)])
 @pytest.mark.parametrize("file", FILES)
-def test_no_damage_loads_silently(tmp_path: Path, file: str, kind: str, times: int) -> None:
-    assert count_silent_loads(save(tmp_path, 1), file, kind, times * KINDS[kind]) == 0
+def test_no_damage_loads_silently(tmp_path: Path, file: str, kind: str, count: int, times: int) -> None:
+    path, chance = save(tmp_path, 1), random.Random(f"{file} {kind}")
+    intact = (path / file).read_bytes()
+    for _ in range(times * count):
+        spoiled = damaged(intact, kind, chance)
+        (path / file).write_bytes(spoiled)
+        if spoiled != intact:
+            with pytest.raises(CheckpointError, match=f"{path.name}/{file}"):
+                checkpoint.load(path)
+    (path / file).write_bytes(intact)
+    checkpoint.load(path)

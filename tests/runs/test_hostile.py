@@ -102,11 +102,6 @@ def put(path: Path, name: str, data: bytes) -> None:
     reseal(path, lambda document: document["files"].update({name: fingerprint}))
 
 
-def replace(path: Path, make: Callable[[Path], object]) -> None:
-    path.unlink()
-    make(path)
-
-
 def sparse(path: Path, size: int) -> None:
     """`size` bytes that take no room on the disk."""
     with open(path, "wb") as file:
@@ -125,25 +120,14 @@ def tensor(shape: list[int], start: int, end: int, dtype: str = "F32") -> dict:
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
 
 
-def weights_with(path: Path, change: Callable[[dict], object], name: str = "model.safetensors") -> None:
-    tensors = safetensors.torch.load((path / name).read_bytes())
-    change(tensors)
-    put(path, name, safetensors.torch.save(tensors))
-
-
 class Payload:
-    """What a pickle of this runs when it is opened carelessly."""
+    """What a pickle of this runs when it is opened carelessly: a file beside the run shows it."""
 
-    def __init__(self, function: Callable, *arguments: object) -> None:
-        self.call = function, arguments
+    def __init__(self, path: Path) -> None:
+        self.command = f"touch {path.parent.parent}/canary"
 
     def __reduce__(self) -> tuple:
-        return self.call
-
-
-def canary(path: Path) -> Payload:
-    """Makes a file beside the run. If it appears, code of the checkpoint `path` has run."""
-    return Payload(os.system, f"touch {path.parent.parent}/canary")
+        return os.system, (self.command,)
 
 
 def saved_by_torch(value: object, **options: Any) -> bytes:
@@ -157,8 +141,46 @@ def saved_by_torch(value: object, **options: Any) -> bytes:
 WEIGHTS, TRAINING, STATE = "model.safetensors", "training.safetensors", "state.json"
 FEWER = Tokenizer("ab").to_json()
 
+
+def in_place(name: str, make: Callable[[Path], object]) -> Spoil:
+    """Something else in place of a file."""
+    return lambda path: (path / name).unlink() or make(path / name)
+
+
+def sealed(body: bytes) -> Spoil:
+    return lambda path: seal(path / STATE, body)
+
+
+def loss(literal: bytes) -> Spoil:
+    return lambda path: rewrite(path, b'"best_loss": null', b'"best_loss": ' + literal)
+
+
+def document(change: Callable[[dict], object]) -> Spoil:
+    """A change of the whole state.json."""
+    return lambda path: reseal(path, change)
+
+
+def shape(**changes: object) -> Spoil:
+    return document(lambda d: d["state"]["config"]["model"].update(changes))
+
+
+def content(name: str, data: bytes) -> Spoil:
+    return lambda path: put(path, name, data)
+
+
+def tensors(change: Callable[[dict], object], name: str = WEIGHTS) -> Spoil:
+    """A change of the tensors in a file."""
+
+    def spoil(path: Path) -> None:
+        found = safetensors.torch.load((path / name).read_bytes())
+        change(found)
+        put(path, name, safetensors.torch.save(found))
+
+    return spoil
+
+
 SPECIAL_FILES: dict[str, Spoil] = {
-    f"{name}: {kind}": (lambda path, name=name, make=make: replace(path / name, make))
+    f"{name}: {kind}": in_place(name, make)
     for name in (WEIGHTS, TRAINING, STATE)
     for kind, make in {
         "link to zeros without end": lambda file: file.symlink_to("/dev/zero"),
@@ -170,41 +192,8 @@ SPECIAL_FILES: dict[str, Spoil] = {
         "a terabyte of nothing": lambda file: sparse(file, 1 << 40),
     }.items()
 }
-
-JSON: dict[str, Spoil] = {
-    f"state.json: {kind}": (lambda path, body=body: seal(path / STATE, body))
-    for kind, body in {
-        "deep lists": b'"format": ' + b"[" * 1_000_000,
-        "deep objects": b'"state": ' + b'{"a":' * 1_000_000,
-        "more than it may be": b'"format": 1, "state": "' + b" " * (9 << 20) + b'"}',
-        "not UTF-8": b'"format": "\xff\xfe"}',
-        "a NUL": b'"format": 1\0}',
-    }.items()
-}
-
-NUMBERS: dict[str, Spoil] = {
-    f"state.json: a loss of {kind}": (lambda path, literal=literal: rewrite(path, b'"best_loss": null', literal))
-    for kind, literal in {
-        "NaN": b'"best_loss": NaN',
-        "10^999": b'"best_loss": 1e999',
-        "a million digits": b'"best_loss": ' + b"9" * 1_000_000,
-    }.items()
-}
-
-STATES: dict[str, Spoil] = {
-    f"state.json: {kind}": (lambda path, change=change: reseal(path, change))
-    for kind, change in {
-        "another format": lambda d: d.update(format=FORMAT + 1),
-        "no files": lambda d: d.pop("files"),
-        "no state": lambda d: d.pop("state"),
-        "a model as large as the world": lambda d: d["state"]["config"]["model"].update(n_layer=MANY, n_embd=MANY),
-        "a model without end": lambda d: d["state"]["config"]["model"].update(block_size=10**4000),
-        "a width as text": lambda d: d["state"]["config"]["model"].update(n_embd="__import__('os')"),
-    }.items()
-}
-
-TENSORS: dict[str, Spoil] = {
-    f"{name}: {kind}": (lambda path, name=name, data=data: put(path, name, data))
+HEADERS: dict[str, Spoil] = {
+    f"{name}: {kind}": content(name, data)
     for name in (WEIGHTS, TRAINING)
     for kind, data in {
         "a header of 2^64 - 1 bytes": pack({}, length=(1 << 64) - 1),
@@ -217,49 +206,44 @@ TENSORS: dict[str, Spoil] = {
         "a type without arithmetic": pack({"a": tensor([4], 0, 4, "F8_E8M0")}, bytes(4)),
     }.items()
 }
-
-TENSORS_OF_OTHERS: dict[str, Spoil] = {
-    f"model.safetensors: {kind}": (lambda path, change=change: weights_with(path, change))
-    for kind, change in {
-        "one missing": lambda t: t.pop("norm.weight"),
-        "one more": lambda t: t.update({"\x1b[2J\nerror: forged": torch.zeros(1)}),
-        "another shape": lambda t: t.update({"norm.weight": torch.zeros(1, 16)}),
-        "another type": lambda t: t.update({"norm.weight": torch.zeros(16).double()}),
-        "not a number": lambda t: t["norm.weight"][3:4].fill_(float("nan")),
-    }.items()
-}
-
-FILES: dict[str, Spoil] = {
-    f"model.safetensors: {kind}": (lambda path, make=make: put(path, WEIGHTS, make(path)))
-    for kind, make in {
-        "ten thousand names": lambda path: pack({f"{i:0600}": tensor([0], 0, 0) for i in range(10_000)}),
-        "nothing, 2^62 times": lambda path: pack({"a": tensor([0, 1 << 62], 0, 0)}),
-        "a pickle": lambda path: pickle.dumps(canary(path)),
-        "saved by torch": lambda path: saved_by_torch({"a": canary(path)}),
-        "saved by an old torch": lambda path: saved_by_torch(canary(path), _use_new_zipfile_serialization=False),
-    }.items()
-}
-
 OTHERS: dict[str, Spoil] = {
+    "state.json: deep lists": sealed(b'"format": ' + b"[" * 1_000_000),
+    "state.json: deep objects": sealed(b'"state": ' + b'{"a":' * 1_000_000),
+    "state.json: more than it may be": sealed(b'"format": 1, "state": "' + b" " * (9 << 20) + b'"}'),
+    "state.json: 8 MiB of empty lists": sealed(b'"format": 1, "state": [' + b"[]," * (2 << 20) + b"[]]}"),
+    "state.json: not UTF-8": sealed(b'"format": "\xff\xfe"}'),
+    "state.json: a NUL": sealed(b'"format": 1\0}'),
+    "state.json: a loss of NaN": loss(b"NaN"),
+    "state.json: a loss of 10^999": loss(b"1e999"),
+    "state.json: a loss of a million digits": loss(b"9" * 1_000_000),
+    "state.json: another format": document(lambda d: d.update(format=FORMAT + 1)),
+    "state.json: no files": document(lambda d: d.pop("files")),
+    "state.json: no state": document(lambda d: d.pop("state")),
+    "state.json: a model as large as the world": shape(n_layer=MANY, n_embd=MANY),
+    "state.json: a model without end": shape(block_size=10**4000),
+    "state.json: a width as text": shape(n_embd="__import__('os')"),
+    "model.safetensors: of a smaller model": shape(n_layer=2),
+    "model.safetensors: of more characters": document(lambda d: d["state"].update(tokenizer=FEWER)),
+    "model.safetensors: its sum is a number": document(lambda d: d["files"].update({WEIGHTS: 7})),
+    "model.safetensors: one missing": tensors(lambda t: t.pop("norm.weight")),
+    "model.safetensors: one more": tensors(lambda t: t.update({"\x1b[2J\nerror: forged": torch.zeros(1)})),
+    "model.safetensors: another shape": tensors(lambda t: t.update({"norm.weight": torch.zeros(1, 16)})),
+    "model.safetensors: another type": tensors(lambda t: t.update({"norm.weight": torch.zeros(16).double()})),
+    "model.safetensors: not a number": tensors(lambda t: t["norm.weight"][3:4].fill_(float("nan"))),
+    "training.safetensors: not a number": tensors(lambda t: t["norm.weight/exp_avg"].fill_(float("nan")), TRAINING),
+    "training.safetensors: 100 MB": content(TRAINING, safetensors.torch.save({"a": torch.zeros(25_000_000)})),
+    "model.safetensors: ten thousand names": content(WEIGHTS, pack({f"{i:0600}": tensor([0], 0, 0) for i in range(10_000)})),
+    "model.safetensors: nothing, 2^62 times": content(WEIGHTS, pack({"a": tensor([0, 1 << 62], 0, 0)})),
+    "model.safetensors: a pickle": lambda path: put(path, WEIGHTS, pickle.dumps(Payload(path))),
+    "model.safetensors: saved by torch": lambda path: put(path, WEIGHTS, saved_by_torch({"a": Payload(path)})),
+    "model.safetensors: saved by an old torch": lambda path: put(
+        path, WEIGHTS, saved_by_torch(Payload(path), _use_new_zipfile_serialization=False)
+    ),
     "model.safetensors: the right one, but a link": lambda path: (
         (path / WEIGHTS).rename(path / "own") and (path / WEIGHTS).symlink_to("own")
     ),
-    "model.safetensors: its sum is a number": lambda path: reseal(path, lambda d: d["files"].update({WEIGHTS: 7})),
-    "model.safetensors: of a smaller model": lambda path: reseal(
-        path, lambda d: d["state"]["config"]["model"].update(n_layer=2)
-    ),
-    "model.safetensors: of more characters": lambda path: reseal(path, lambda d: d["state"].update(tokenizer=FEWER)),
-    "training.safetensors: not a number": lambda path: weights_with(
-        path, lambda t: t["norm.weight/exp_avg"].fill_(float("nan")), TRAINING
-    ),
-    "training.safetensors: 100 MB": lambda path: put(path, TRAINING, safetensors.torch.save({"a": torch.zeros(25_000_000)})),
 }
-
-LONG: dict[str, Spoil] = {
-    "state.json: 8 MiB of empty lists": lambda path: seal(path / STATE, b'"format": [' + b"[]," * (2 << 20) + b"[]]}")
-}
-
-CASES = {**SPECIAL_FILES, **JSON, **NUMBERS, **STATES, **TENSORS, **TENSORS_OF_OTHERS, **FILES, **OTHERS}
+CASES = {**SPECIAL_FILES, **HEADERS, **OTHERS}
 
 
 @pytest.fixture
@@ -269,12 +253,12 @@ def spoiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> Itera
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     path = publish(tmp_path / "run")
-    {**CASES, **LONG}[case](path)
+    CASES[case](path)
     yield path
     assert not (tmp_path / "canary").exists()
 
 
-@pytest.mark.parametrize("case", [*CASES, *LONG])
+@pytest.mark.parametrize("case", CASES)
 def test_a_hostile_checkpoint_is_refused_in_one_line(spoiled: Path, case: str) -> None:
     with bounded(), pytest.raises(CheckpointError) as caught:
         checkpoint.load(spoiled)
@@ -282,10 +266,8 @@ def test_a_hostile_checkpoint_is_refused_in_one_line(spoiled: Path, case: str) -
     assert message.startswith(f"{shown(spoiled)}/{case.split(':')[0]}: ") and len(message) < 600
 
 
+SOME = [*SPECIAL_FILES][::4] + [*HEADERS][::8] + [*OTHERS][::5]
 # Sampling never opens training.safetensors.
-SOME = [*SPECIAL_FILES][::4] + [
-    next(iter(group)) for group in (JSON, NUMBERS, STATES, TENSORS, TENSORS_OF_OTHERS, FILES, OTHERS)
-]
 PROGRAMS = [("resume", case) for case in SOME] + [("sample", case) for case in SOME if not case.startswith("training")]
 
 
@@ -303,7 +285,7 @@ def test_the_honest_checkpoint_loads(tmp_path: Path) -> None:
     """Else the refusals above would prove nothing."""
     path = publish(tmp_path)
     reseal(path, lambda document: None)
-    weights_with(path, lambda tensors: None)
+    tensors(lambda found: None)(path)
     checkpoint.load(path)
 
 
@@ -380,8 +362,7 @@ def mutated_bytes(data: bytes, chance: random.Random) -> bytes:
     """`data` with bytes changed, a piece cut out or doubled, mostly near the start, where the structure is."""
     spoiled = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 8))):
-        reach = chance.choice((8, 64, 2000, len(spoiled))) or 1
-        start = chance.randrange(min(reach, len(spoiled)) or 1)
+        start = chance.randrange(min(chance.choice((8, 64, 2000, len(spoiled))), len(spoiled)) or 1)
         piece = spoiled[start : start + chance.choice((1, 1, 4, 100))]
         change = chance.random()
         if change < 0.6:
@@ -399,12 +380,10 @@ def spoil_at_random(path: Path, originals: dict[str, bytes], chance: random.Rand
     name = chance.choice(list(originals))
     data = originals[name]
     if name == STATE:
-        document = json.loads(data)
-        document.pop("sha256")
-        if chance.random() < 0.7:
-            seal(path / STATE, json.dumps(mutated_json(document, chance))[1:].encode())
-        else:
-            seal(path / STATE, mutated_bytes(json.dumps(document)[1:].encode(), chance))
+        honest = json.loads(data)
+        honest.pop("sha256")
+        changed = json.dumps(mutated_json(honest, chance))[1:].encode()
+        seal(path / STATE, changed if chance.random() < 0.7 else mutated_bytes(json.dumps(honest)[1:].encode(), chance))
     elif chance.random() < 0.5:
         put(path, name, mutated_bytes(data, chance))
     else:

@@ -40,18 +40,20 @@ def test_a_path_into_a_run_is_that_run(run, tmp_path, monkeypatch):
         (run / "best.json").touch()
         (run / "config.yaml").touch()
         assert find_run(str(run / inside), tmp_path) == run
-    assert find_checkpoint(str(run / "step-00001000" / "model.safetensors"), Path())[0].step == 1000
-    assert find_checkpoint(str(run / "config.yaml"), Path())[0].step == 500
+    for inside, step in ("", 500), ("/config.yaml", 500), ("/step-00001000/", 1000), ("/step-00001000/model.safetensors", 1000):
+        assert find_checkpoint(f"{run}{inside}", Path())[0].step == step
     monkeypatch.chdir(run / "step-00000500")
     assert find_run("state.json", tmp_path) == find_run("..", tmp_path) == run
     for unknown in ("nothing", str(run / "nothing"), str(tmp_path / "nothing")):
         with pytest.raises(UserError, match="no run of that name or path"):
             find_run(unknown, tmp_path)
-
-
-def test_a_run_writes_with_its_best_checkpoint_and_a_step_folder_with_its_own(run):
-    assert find_checkpoint(str(run), Path())[0].step == 500
-    assert find_checkpoint(f"{run}/step-00001000/", Path())[0].step == 1000
+    for gone in ("step-00000999", "step-00000999/", "step-00000999/model.safetensors"):
+        with pytest.raises(UserError, match=f"{gone}: no such checkpoint; 2 in this run, use step-00000500, step-00001000"):
+            find_checkpoint(f"{run}/{gone}", Path())
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "config.yaml").touch()
+    with pytest.raises(UserError, match="early: .*no checkpoint; train it again"):
+        find_run("early", tmp_path)
 
 
 @pytest.mark.parametrize(("evaluated", "used"), [(0, 20), (10, 0)])
@@ -82,12 +84,6 @@ def test_a_model_comes_back_as_it_was(run):
     assert all(torch.equal(a, b) for a, b in zip(original.parameters(), model.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("name", ["step-00000999", "step-00000999/", "step-00000999/model.safetensors"])
-def test_a_missing_checkpoint_is_an_error_that_names_those_of_its_run(name, run):
-    with pytest.raises(UserError, match="step-00000999.*: no such checkpoint; 2 in this run, use step-00000500, step-00001000"):
-        find_checkpoint(f"{run}/{name}", Path())
-
-
 @pytest.mark.parametrize("given", ["out nano", "out nano/ckpt.pt"])
 def test_a_checkpoint_of_nanogpt_is_an_error_that_says_how_to_make_a_run_of_it(tmp_path, given):
     (tmp_path / "out nano").mkdir()
@@ -111,10 +107,3 @@ def test_an_unknown_name_is_answered_with_a_question_or_a_few_runs(tmp_path):
     assert what_to_do("poems") == "use one of run0, run1, run2, run3, run4"
     shutil.copytree(tmp_path / "run0", tmp_path / "run5")
     assert what_to_do("poems") == "use one of run0, run1, run2, run3, run4; python -m chargpt runs lists all"
-
-
-def test_a_run_without_a_checkpoint_is_named_as_such(tmp_path):
-    (tmp_path / "early").mkdir()
-    (tmp_path / "early" / "config.yaml").write_text("")
-    with pytest.raises(UserError, match="early: .*no checkpoint; train it again"):
-        find_run("early", tmp_path)

@@ -1,9 +1,12 @@
 """A run that takes the place of another, and one that is removed: a kill at any moment leaves a whole run under the name."""
 
+import contextlib
+import itertools
 import os
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,27 +65,37 @@ def test_on_windows_it_waits_until_no_file_is_open(checkpoints, monkeypatch):
     assert run.take_place() == [] and step_of("poems", checkpoints) == NEW and os.listdir(checkpoints) == ["poems"]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_kill_at_any_call_of_the_exchange_leaves_a_whole_run_of_that_name(checkpoints, mode, monkeypatch):
+def at_each_call(checkpoints: Path, mode: str, monkeypatch: pytest.MonkeyPatch, prepare, act) -> Iterator[object]:
+    """What `act`, given what `prepare` returns, returns on a disk that fails at each call in turn, one after the other."""
     kept = checkpoints.with_name("kept")
     shutil.copytree(checkpoints, kept)
-    fatal, seen = 0, set()
-    while True:
-        fatal += 1
-        run, problems = overwriting(checkpoints), []
+    for fatal in itertools.count(1):
+        prepared, returned = prepare(), None
+        with monkeypatch.context() as patch:
+            disk = Disk(mode, fatal, patch)
+            with contextlib.suppress(PowerCut, UserError):
+                returned = act(prepared)
+        disk.after()
+        del prepared  # with its locks
+        if disk.count < fatal:
+            assert fatal > 6
+            return
+        yield returned
+        shutil.rmtree(checkpoints)
+        shutil.copytree(kept, checkpoints)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_kill_at_any_call_of_the_exchange_leaves_a_whole_run_of_that_name(checkpoints, mode, monkeypatch):
+    def saved() -> Run:
+        run = overwriting(checkpoints)
         with monkeypatch.context() as patch:
             patch.setattr(Run, "take_place", lambda _: [])
             save(run)
-        with monkeypatch.context() as patch:
-            disk = Disk(mode, fatal, patch)
-            try:
-                problems = run.take_place()
-            except PowerCut:
-                pass
-        disk.after()
-        del run  # with its locks
-        if disk.count < fatal:
-            break
+        return run
+
+    seen = set()
+    for problems in at_each_call(checkpoints, mode, monkeypatch, saved, Run.take_place):
         found = step_of("poems", checkpoints)
         seen.add(found)
         assert mode != "error" or found == NEW or "poems: not replaced (No space" in problems[0]
@@ -94,9 +107,20 @@ def test_a_kill_at_any_call_of_the_exchange_leaves_a_whole_run_of_that_name(chec
                 overwriting(checkpoints)
             assert remove.main(["poems.new", "--yes"]) == 0
         assert save(overwriting(checkpoints)) == [] and os.listdir(checkpoints) == ["poems"]  # nothing is left behind
-        shutil.rmtree(checkpoints)
-        shutil.copytree(kept, checkpoints)
-    assert fatal > 8 and seen == {OLD, NEW}
+    assert seen == {OLD, NEW}
+
+
+@pytest.mark.parametrize("mode", ["crash", "error"])
+def test_a_kill_at_any_call_of_a_removal_leaves_the_whole_run_or_nothing(checkpoints, mode, monkeypatch):
+    publish_run(checkpoints / "poems.new")  # the name of a user, and not that of a run that replaces another
+    monkeypatch.setattr(remove, "lock_run", lambda folder: None)
+    left = set()
+    for _ in at_each_call(checkpoints, mode, monkeypatch, list, lambda _: remove.main(["poems", "--yes"])):
+        settle(checkpoints / "poems")
+        assert steps(checkpoints / "poems.new")
+        left.add((checkpoints / "poems").exists())
+        assert not (checkpoints / "poems").exists() or step_of("poems", checkpoints) == OLD
+    assert left == {True, False}
 
 
 def test_what_is_no_run_and_what_is_trained_is_not_replaced(checkpoints):
@@ -115,32 +139,6 @@ def test_what_is_no_run_and_what_is_trained_is_not_replaced(checkpoints):
     del training
     publish_run(checkpoints / "own.new")  # the name of a user, who has no run "own"
     assert new_folder("own", checkpoints, overwrite=True) == checkpoints / "own" and step_of("own.new", checkpoints) == OLD
-
-
-@pytest.mark.parametrize("mode", ["crash", "error"])
-def test_a_kill_at_any_call_of_a_removal_leaves_the_whole_run_or_nothing(checkpoints, mode, monkeypatch):
-    kept, fatal, left = checkpoints.with_name("kept"), 0, set()
-    publish_run(checkpoints / "poems.new")  # the name of a user, and not that of a run that replaces another
-    shutil.copytree(checkpoints, kept)
-    while True:
-        fatal += 1
-        with monkeypatch.context() as patch:
-            patch.setattr(remove, "lock_run", lambda folder: None)
-            disk = Disk(mode, fatal, patch)
-            try:
-                remove.main(["poems", "--yes"])
-            except (PowerCut, UserError):
-                pass
-        disk.after()
-        if disk.count < fatal:
-            break
-        settle(checkpoints / "poems")
-        assert steps(checkpoints / "poems.new")
-        left.add((checkpoints / "poems").exists())
-        assert not (checkpoints / "poems").exists() or step_of("poems", checkpoints) == OLD
-        shutil.rmtree(checkpoints)
-        shutil.copytree(kept, checkpoints)
-    assert fatal > 6 and left == {True, False}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The folder of a run: one writer, the best checkpoint marked, and no name that leads elsewhere."""
 
-import dataclasses
 import errno
 import json
 import os
@@ -10,19 +9,11 @@ import pytest
 from helpers import SHAPE, publish_run, random_weights, saved_state
 
 from chargpt.config import CheckpointConfig, Config, TrainConfig, apply
-from chargpt.runs.checkpoint import best, newest, publish, steps
+from chargpt.runs.checkpoint import best, newest, steps
 from chargpt.runs.checkpoint_schema import CheckpointError, Progress
 from chargpt.runs.run import Run, folder_of, free_folder, new_folder
 from chargpt.terminal import UserError
 from chargpt.yaml_settings import read_yaml
-
-
-def test_a_run_saves_marks_the_best_and_prunes(tmp_path):
-    run = Run(tmp_path / "run")
-    for step, loss in ((0, 3.0), (10, 1.0)):
-        assert run.save(saved_state(step, val_loss=loss), weights=random_weights(step), training={}) == []
-    assert json.loads((run.folder / "best.json").read_text())["checkpoint"] == "step-00000010"
-    assert run.checkpoint.name == "step-00000010"
 
 
 @pytest.fixture
@@ -42,35 +33,30 @@ def small_disk(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(os, "write", limited)
 
 
-def save(run: Run, step: int, *, best_step: int) -> list[str]:
-    """Save `step` of a run that keeps every checkpoint, the best one of which is that of `best_step`."""
-    best_loss = 2.0 if step == best_step else 1.0
-    progress = Progress(
-        step=step, evaluated=step, val_loss=2.0, best_loss=best_loss, lowest_loss=best_loss, best_step=best_step
-    )
-    state = saved_state(step, config=Config(model=SHAPE, train=TrainConfig(batch_size=1), checkpoint=CheckpointConfig(keep=9)))
-    state = dataclasses.replace(state, progress=progress)
-    return run.save(state, weights=random_weights(step), training={})
-
-
 def test_on_a_full_disk_the_oldest_checkpoint_goes_that_is_neither_the_best_nor_the_newest(tmp_path, small_disk):
-    run = Run(tmp_path / "run")
-    for step in (0, 10, 20):
-        assert save(run, step, best_step=0) == []
-    (problem,) = save(run, 30, best_step=0)
+    run, config = (
+        Run(tmp_path / "run"),
+        Config(model=SHAPE, train=TrainConfig(batch_size=1), checkpoint=CheckpointConfig(keep=9)),
+    )
+
+    def save(step: int) -> list[str]:
+        """The best step is the first one."""
+        loss = 2.0 if step == 0 else 1.0
+        losses = {"val_loss": 2.0, "best_loss": loss, "lowest_loss": loss, "best_step": 0}
+        progress = Progress(step=step, evaluated=step, **losses)
+        state = saved_state(step, config=config, progress=progress)
+        return run.save(state, weights=random_weights(step), training={})
+
+    assert [save(step) for step in (0, 10, 20)] == [[], [], []] and run.checkpoint.name == "step-00000020"
+    assert json.loads((run.folder / "best.json").read_text())["checkpoint"] == "step-00000000"
+    (problem,) = save(30)
     assert "step-00000010" in problem and "disk is full" in problem
     assert [path.name for path in steps(run.folder)] == ["step-00000000", "step-00000020", "step-00000030"]
     assert newest(run.folder)[0].step == 30 and best(run.folder)[0].step == 0
-
-
-def test_on_a_full_disk_nothing_goes_that_the_run_needs(tmp_path, small_disk):
-    run = Run(tmp_path / "run")
-    for step in (0, 10):
-        save(run, step, best_step=0)
-    (tmp_path / "run" / "other").write_bytes(bytes(10**6))
-    with pytest.raises(CheckpointError, match="step-00000020: not saved"):
-        save(run, 20, best_step=0)
-    assert [path.name for path in steps(run.folder)] == ["step-00000000", "step-00000010"]
+    (run.folder / "other").write_bytes(bytes(10**6))  # now nothing can go that the run does not need
+    with pytest.raises(CheckpointError, match="step-00000040: not saved"):
+        save(40)
+    assert [path.name for path in steps(run.folder)] == ["step-00000000", "step-00000030"]
 
 
 @pytest.mark.parametrize("step", [0, 10])
@@ -109,7 +95,7 @@ def test_a_run_is_called_by_its_name_or_its_path(tmp_path, monkeypatch):
 def test_a_name_is_a_folder_and_a_path_is_a_path(tmp_path):
     assert folder_of("poems", tmp_path) == tmp_path / "poems"
     assert folder_of("/elsewhere/poems", tmp_path).parts[-2:] == ("elsewhere", "poems")
-    for name in ("", ".", "..", "a\nb", "/", "x/.."):
+    for name in ("", ".", "..", "a\nb", "/", "x/..", "-x", " x", "x ", "/tmp/ x", "step-00000010", "/tmp/step-00000010.2"):
         with pytest.raises(UserError, match="--run"):
             folder_of(name, tmp_path)
 
@@ -138,12 +124,6 @@ def test_the_checkpoint_that_counts_is_the_newest_valid_one(tmp_path):
     assert run.checkpoint.name == "step-00000010.2"
 
 
-@pytest.mark.parametrize("name", ["-x", " x", "x ", "/tmp/ x", "step-00000010", "/tmp/step-00000010.2"])
-def test_a_name_that_a_command_would_not_take_is_refused(name, tmp_path):
-    with pytest.raises(UserError, match="--run"):
-        folder_of(name, tmp_path)
-
-
 def test_a_name_that_differs_from_another_one_in_case_alone_is_refused(tmp_path):
     (tmp_path / "anna").mkdir()
     (tmp_path / "anna-2").mkdir()
@@ -153,37 +133,25 @@ def test_a_name_that_differs_from_another_one_in_case_alone_is_refused(tmp_path)
     assert new_folder("anna", tmp_path) == tmp_path / "anna" and free_folder(tmp_path / "Anna").name == "Anna-3"
 
 
-def test_what_is_said_of_a_name_that_is_taken_depends_on_whether_its_run_is_finished(tmp_path):
-    done = {"best_loss": 1.0, "lowest_loss": 1.0, "best_step": 10, "val_loss": 2.0, "evaluated": 20}
-    for name, progress, train, says in (
-        (
-            "begun",
-            Progress(step=20),
-            {"max_steps": 30},
-            "continue it with --resume --run begun, or choose .* begun-2$",
-        ),
-        (
-            "done",
-            Progress(step=20),
-            {"max_steps": 20},
-            "finished: choose .* done-2, or .* --run done train.max_steps=40$",
-        ),
-        (
-            "early",
-            Progress(step=20, without_gain=3, **done),
-            {"max_steps": 30, "patience": 3},
-            "train.patience=0$",
-        ),
-        ("first", Progress(step=20), {"max_steps": 20, "teachers": 1}, "continue it with --resume"),
-    ):
-        config = Config(model=SHAPE, train=TrainConfig(batch_size=1, **train))
-        (tmp_path / name).mkdir()
-        state = saved_state(20, config=config, progress=progress)
-        publish(tmp_path / name, weights=random_weights(20), training={}, state=state)
-        with pytest.raises(UserError, match=says):
-            new_folder(name, tmp_path)
-        with pytest.raises(UserError, match=", or replace it with --overwrite$"):
-            new_folder(name, tmp_path, overwrite=False)
+EARLY = {"without_gain": 3, "best_loss": 1.0, "lowest_loss": 1.0, "best_step": 10, "val_loss": 2.0, "evaluated": 20}
+
+
+@pytest.mark.parametrize(
+    ("progress", "train", "says"),
+    [
+        ({}, {"max_steps": 30}, "continue it with --resume --run run, or choose .* run-2$"),
+        ({}, {"max_steps": 20}, "finished: choose .* run-2, or .* --run run train.max_steps=40$"),
+        (EARLY, {"max_steps": 30, "patience": 3}, "train.patience=0$"),
+        ({}, {"max_steps": 20, "teachers": 1}, "continue it with --resume"),
+    ],
+)
+def test_what_is_said_of_a_name_that_is_taken_depends_on_whether_its_run_is_finished(tmp_path, progress, train, says):
+    config = Config(model=SHAPE, train=TrainConfig(batch_size=1, **train))
+    publish_run(tmp_path / "run", steps=(20,), config=config, progress=Progress(step=20, **progress))
+    with pytest.raises(UserError, match=says):
+        new_folder("run", tmp_path)
+    with pytest.raises(UserError, match=", or replace it with --overwrite$"):
+        new_folder("run", tmp_path, overwrite=False)
 
 
 def test_a_run_whose_checkpoints_do_not_fit_on_the_disk_does_not_begin(tmp_path, monkeypatch):

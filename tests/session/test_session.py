@@ -19,7 +19,7 @@ from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.planning.time_model import longest_run
 from chargpt.project import project_root
-from chargpt.runs.checkpoint import newest, newest_state, publish
+from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
 from chargpt.session.live_page import LivePage
 from chargpt.session.resumed import open_saved, run_to_resume
@@ -248,7 +248,7 @@ def test_a_run_that_is_resumed_keeps_what_it_has_reached_and_who_set_its_setting
     edited.progress.seconds, edited.progress.first_step = 1000.0, 60
     publish(tmp_path / "run", weights=checkpoint.weights, training=checkpoint.training, state=edited)
     assert finish(resumed(tmp_path / "run", "train.max_steps=24")) == 0
-    state = newest_state(tmp_path / "run")
+    state = newest(tmp_path / "run")[0].state
     given = {**sources, "data.cache": "user"}  # on the command line that continues it
     assert (state.settings.sources, state.settings.reasons, state.progress.first_step) == (given, reasons, 60)
     assert 1000 < state.progress.seconds < 1060 and state.progress.first_loss == progress.first_loss

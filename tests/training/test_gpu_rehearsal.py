@@ -169,7 +169,7 @@ def test_every_preset_trains_on_one_device(preset):
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_step_does_not_wait_for_the_device(name):
-    """With the text on the device, a step reads nothing, and copies the starts of windows alone; a report reads once."""
+    """With the text there, it reads nothing, and copies the starts of windows alone; reports and evaluations read once."""
     trainer = make_trainer(with_optimizer(CONFIG, name))
     with rehearsal() as counts:
         for _ in range(3):
@@ -177,16 +177,9 @@ def test_a_step_does_not_wait_for_the_device(name):
         assert counts == {"copies that do not wait": 3 * CONFIG.train.accumulate}
         trainer.report()
         assert counts["reads"] == 1
-
-
-def test_an_evaluation_reads_the_device_once():
-    trainer = make_trainer(CONFIG)
     with rehearsal() as counts:
-        evaluate(trainer.weights.working, np.tile(IDS, 8))
-        assert counts == {
-            "reads": 1,
-            "copies that do not wait": 2 * 4,
-        }  # inputs and targets: three batches, and the rest of the text
+        evaluate(trainer.weights.working, np.tile(IDS, 8))  # inputs and targets: three batches, and the rest of the text
+        assert counts == {"reads": 1, "copies that do not wait": 2 * 4}
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32])
@@ -204,18 +197,13 @@ def test_the_text_is_copied_to_the_device_once(dtype):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_a_character_is_computed_on_the_device(positions):
+def test_writing_and_scoring_keep_every_tensor_on_its_device(positions):
     model = GPT(dataclasses.replace(SHAPE, positions=positions), VOCABULARY).to(META).eval()
     texts = TorchTexts(model, 2)
     with rehearsal() as counts:
         for position, count in ((0, 3), (3, 1), (0, 4)):
             assert texts.logits(position, torch.zeros(2, count, dtype=torch.long, device=META)).is_meta
     assert not counts
-
-
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_references_and_scores_keep_every_tensor_on_its_device(positions):
-    model = GPT(dataclasses.replace(SHAPE, positions=positions), VOCABULARY).to(META).eval()
     idx = torch.zeros(2, 5, dtype=torch.long, device=META)
     with rehearsal():
         for temperature in (0, 1.0):
