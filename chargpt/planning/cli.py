@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chargpt.config import COMMAND_LINE, Config, FromCommandLine, Tree, elsewhere, typed_values
+from chargpt.config import COMMAND_LINE, Config, Tree, Typed, elsewhere, typed_values
 from chargpt.errors import Given, Option, UserError, join, resuming
 from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, number
@@ -72,7 +72,7 @@ def settings_in(words: Iterable[str]) -> Tree:
             example = "write section.key=value, for example train.max_steps=500"
             raise UserError(f"{word}: not a setting; ", elsewhere(key.strip()) or example)
         is_separator = (section, name) == ("data", "separator")  # it may be spaces
-        tree.setdefault(section, {})[name] = FromCommandLine(value if is_separator else value.strip())
+        tree.setdefault(section, {})[name] = Typed(value if is_separator else value.strip())
     return typed_values(tree, where=COMMAND_LINE)
 
 

@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
-from chargpt.config import COMMAND_LINE, RENAMED, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply
+from chargpt.config import COMMAND_LINE, RENAMED, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply, typed_values
 from chargpt.device import choose_device
 from chargpt.errors import Option, UserError
 from chargpt.planning.chosen_for_time import chooses
@@ -29,7 +29,7 @@ def load_settings(
     """
     device = apply(Config(), {"runtime": typed.get("runtime", {})}, where=COMMAND_LINE).runtime.device
     path = _find_preset(name, choose_device(device).type, presets)
-    tree = {} if path is None else read_yaml(path)
+    tree: Tree = {} if path is None else typed_values(read_yaml(path), where=shown(path))
     is_preset = path is not None and path.parent == presets
     source = Source.DEFAULT if name is None else Source.PRESET if is_preset else Source.USER
     shape: dict[str, object] = {}
