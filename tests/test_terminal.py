@@ -13,9 +13,7 @@ from chargpt.terminal import (
     Parser,
     Screen,
     UserError,
-    columns,
     escape_controls,
-    fill,
     log,
     notice,
     notice_line,
@@ -139,12 +137,6 @@ def test_in_a_terminal_a_notice_is_wrapped_between_words(monkeypatch):
     assert " ".join(line.strip() for line in lines).split()[1:] == words.split()
     monkeypatch.undo()
     assert notice_line("warning", words) == f"warning     {words}"
-
-
-def test_wide_characters_take_two_columns_when_a_line_is_broken():
-    assert columns("中e\u0301") == 3
-    lines = fill([" " + "中" * 5] * 4, 24, indent=2).split("\n")
-    assert len(lines) == 2 and max(map(columns, lines)) <= 24
 
 
 @pytest.mark.parametrize("width", ["50", "80"])
