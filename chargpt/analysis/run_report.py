@@ -12,7 +12,7 @@ import numpy as np
 from chargpt.analysis.copies import Copies, measure_copies
 from chargpt.analysis.heads import Heads, measure_attention
 from chargpt.analysis.losses import LossBreakdown, Predictions, loss_breakdown, predict
-from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
+from chargpt.analysis.scored_text import Line, lines_of, score_text, text_of
 from chargpt.config import Config, Settings
 from chargpt.model import GPT
 from chargpt.project import command
@@ -211,10 +211,8 @@ def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, A
 
 def score_lines(loaded: LoadedModel, ids: np.ndarray) -> list[Line]:
     """The lines of ids (T,) with the bits of each character, given at least half of the context."""
-    tokenizer = loaded.tokenizer
-    piece = bytes(ids.tolist()) if tokenizer.characters is None else tokenizer.decode(ids)
-    stride = max(1, loaded.model.config.block_size // 2)
-    return list(lines_of(score_pieces(loaded.model, tokenizer, [piece], stride=stride, total=Total())))
+    text, stride = text_of(ids, loaded.tokenizer), max(1, loaded.model.config.block_size // 2)
+    return lines_of(text, score_text(loaded.model, loaded.tokenizer, text, stride=stride)[0])
 
 
 def item_lines(predictions: Predictions, marks: ItemMarks, tokenizer: Tokenizer) -> list[Line]:

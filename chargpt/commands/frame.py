@@ -6,7 +6,6 @@ so that --help and a mistyped option are answered at once.
 
 import dataclasses
 import importlib
-import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from chargpt.errors import UserError
 from chargpt.interrupt import ending_at_once
 from chargpt.processor import may_have_gpu
 from chargpt.project import command, project_root
-from chargpt.terminal import Parser, json_line, log, one_line, shown
+from chargpt.terminal import Parser, columns, json_line, log, one_line, shown
 
 if TYPE_CHECKING:  # imports torch
     from torch import Tensor
@@ -67,22 +66,11 @@ def add_text_option(parser: ArgumentParser) -> None:
 def page_file(name: str) -> Path:
     """An argparse type: a file for a page to write."""
     path = Path(name)
-    if path.is_dir():
-        raise ArgumentTypeError(f"{name!r} given, which is a folder; give a file name, such as {str(path / 'page.html')!r}")
     if path.suffix.lower() not in (".html", ".htm"):  # so that a slip never replaces a text
         raise ArgumentTypeError(f"{name!r} given; the name of a page ends in .html")
     if not path.absolute().parent.is_dir():
         raise ArgumentTypeError(f"{name!r} given; its folder does not exist")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise ArgumentTypeError(f"{name!r} given; its folder cannot be written to")
     return path
-
-
-def stride_within(stride: int | None, context: int) -> int:
-    """The `stride` of the windows, None for half of the model's context. Raises UserError if it is longer than the context."""
-    if stride is not None and stride > context:
-        raise UserError(f"--stride: {stride:,} given; use at most the context of the model, {context:,}")
-    return stride or max(1, context // 2)
 
 
 def load_run(name: str, *, device: str, described: bool = True) -> "LoadedModel":
@@ -146,13 +134,22 @@ def part_of_text(
         name = "your text" if text is None else "standard input" if text == "-" else shown(text)
     part = torch.from_numpy(ids[start : start + length].astype(np.int64))
     if len(part) < least:
-        known = f"{len(part)} of its characters are known to the model" + (f" after the first {start:,}" if start else "")
-        is_beyond = start and len(ids) >= least
-        latest = max(0, len(ids) - length)
-        earlier = f"use --start {latest} or less" if latest else "leave --start out"
-        what_to_do = earlier if is_beyond else "give a longer text"
-        raise UserError(f"{name}: {known}, but at least {least} are needed; {what_to_do}")
+        begin = f" after --start {start:,}" if start else ""
+        what = f"{len(part)} of its characters are known to the model{begin}, but at least {least} are needed"
+        raise UserError(f"{name}: {what}; {'use a smaller --start' if start else 'give a longer text'}")
     return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,})")
+
+
+def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:
+    """Rows of cells, the first with their names, as lines with columns of one width; the cells of `right` end there."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(columns, column)) for column in zip(*rows)]
+    lines = []
+    for row in rows:
+        spaces = [" " * (width - columns(cell)) for width, cell in zip(widths, row)]
+        padded = [s + cell if name in right else cell + s for name, s, cell in zip(rows[0], spaces, row)]
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def print_json(value: object) -> None:

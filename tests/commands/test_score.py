@@ -13,7 +13,7 @@ from helpers import SHAPE, publish_run
 
 import chargpt
 from chargpt.__main__ import main
-from chargpt.commands.score import PIECE, open_texts
+from chargpt.commands.score import read_texts
 from chargpt.config import Config, DataConfig
 from chargpt.model import GPTConfig
 from chargpt.sampling.loaded_model import load_model
@@ -153,30 +153,28 @@ def test_a_text_is_read_with_the_normaliser_of_the_run(tmp_path):
     tokenizer = Tokenizer("\nab", normalizer=TextNormalizer(newlines="fold", lowercase=True))
     loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer))
     (tmp_path / "a.txt").write_bytes("\ufeffAB\r\nb\r".encode())
-    with open_texts([str(tmp_path / "a.txt")], loaded) as (text,):
-        assert "".join(text.pieces(loaded.tokenizer)) == "ab\nb\n"
+    assert read_texts([str(tmp_path / "a.txt")], loaded) == [(str(tmp_path / "a.txt"), "ab\nb\n")]
 
 
 @pytest.mark.parametrize("tokenizer", [Tokenizer("\nab中"), Tokenizer(None)], ids=["characters", "bytes"])
-def test_pieces_are_small_and_complete(tmp_path, tokenizer):
-    content = "ab中\n" * PIECE
-    (tmp_path / "a.txt").write_text(content, encoding="utf-8", newline="")
+def test_a_long_text_is_complete(tmp_path, tokenizer):
+    """It is read in pieces, some of which end inside a character of UTF-8."""
+    content = ("ab中\n" + "aé" * 5) * 2**16 if tokenizer.characters is None else "ab中\n" * 2**16
+    data = content.encode() + b"\xff" * (tokenizer.characters is None)
+    (tmp_path / "a.txt").write_bytes(data)
     loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer))
-    with open_texts([str(tmp_path / "a.txt")], loaded) as (text,):
-        pieces = list(text.pieces(loaded.tokenizer))
-    assert max(map(len, pieces)) <= PIECE
-    assert pieces[0][:0].join(pieces) == (content if tokenizer.characters else content.encode())
+    ((_, text),) = read_texts([str(tmp_path / "a.txt")], loaded)
+    assert text.encode("utf-8", "surrogateescape") == data
 
 
 def test_a_folder_gives_several_texts_and_a_missing_file_is_one_line(tmp_path):
     loaded = chargpt.load(publish_run(tmp_path / "run"))
+    (tmp_path / "texts").mkdir()
     for name in "ab":
-        (tmp_path / "texts").mkdir(exist_ok=True)
         (tmp_path / "texts" / f"{name}.txt").write_text(name * 20)
-    with open_texts([str(tmp_path / "texts")], loaded) as texts:
-        assert [text.label[-5:] for text in texts] == ["a.txt", "b.txt"]
-    with pytest.raises(UserError, match="no such file"), open_texts(["nothing.txt"], loaded):
-        pass
+    assert [label[-5:] for label, _ in read_texts([str(tmp_path / "texts")], loaded)] == ["a.txt", "b.txt"]
+    with pytest.raises(UserError, match="no such file"):
+        read_texts(["nothing.txt"], loaded)
 
 
 def test_without_a_name_the_text_is_the_validation_split_of_the_run(installed, tmp_path):
@@ -184,11 +182,9 @@ def test_without_a_name_the_text_is_the_validation_split_of_the_run(installed, t
     corpus = load_corpus([str(tmp_path / "a.txt")], DataConfig(), root=tmp_path, block_size=8)
     run = publish_run(tmp_path / "run", corpus.tokenizer, fingerprint=corpus.fingerprint)
     loaded, _ = load_model(str(run), tmp_path, device="cpu")
-    with open_texts([], loaded) as (text,):
-        assert "".join(text.pieces(loaded.tokenizer)) == "abc\n" * 10
-    other = dataclasses.replace(loaded, fingerprint="1" * 64)
-    with pytest.raises(UserError, match="not in the cache"), open_texts([], other):
-        pass
+    assert read_texts([], loaded) == [("validation split", "abc\n" * 10)]
+    with pytest.raises(UserError, match="not in the cache"):
+        read_texts([], dataclasses.replace(loaded, fingerprint="1" * 64))
 
 
 @pytest.mark.parametrize("newlines, content", [("auto", "ab\nab\n"), ("keep", "ab\r\nab\r")])
@@ -197,8 +193,7 @@ def test_line_ends_are_read_as_the_settings_of_the_run_say(tmp_path, newlines, c
     config = Config(model=SHAPE, data=DataConfig(newlines=newlines))
     loaded = chargpt.load(publish_run(tmp_path / "run", config=config))
     (tmp_path / "a.txt").write_bytes(b"ab\r\nab\r")
-    with open_texts([str(tmp_path / "a.txt")], loaded) as (text,):
-        assert "".join(text.pieces(loaded.tokenizer)) == content
+    assert read_texts([str(tmp_path / "a.txt")], loaded)[0][1] == content
 
 
 def test_a_text_is_read_with_the_settings_that_are_given(run, tmp_path, capsys):
