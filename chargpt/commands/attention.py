@@ -8,15 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import (
-    add_run_options,
-    add_text_option,
-    load_run,
-    page_file,
-    part_of_text,
-    run_verb,
-    verb_parser,
-)
+from chargpt.commands.frame import add_run_options, add_text_option, load_run, page_file, part_of_text, run_verb, verb_parser
 from chargpt.errors import UserError
 from chargpt.terminal import log, one_line, shown, whole_number
 
@@ -25,7 +17,6 @@ if TYPE_CHECKING:  # imports torch, and --help shall be quick
 
 MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
 SEARCHED = 1000  # characters of the validation split in which a beginning is looked for
-BEGINNINGS = (r"\n\s*\n(?=\S)", r"\n(?=\S)", r"[.!?]\W?\s+(?=\S)", r"\s(?=\S)")  # of paragraphs, lines, sentences, words
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         "--start",
         type=whole_number(0),
         metavar="N",
-        help="begin after N characters (default: 0, and in the validation split where a paragraph, line or sentence begins)",
+        help="begin after N characters (default: 0, and in the validation split where a line begins)",
     )
     parser.add_argument(
         "--length", type=whole_number(1), metavar="N", help="at most N characters (default and limit: the context of the model)"
@@ -83,12 +74,12 @@ def write_page(options: Namespace) -> None:
 
 
 def beginning(corpus: "Corpus", *, length: int) -> int:
-    """The place in the validation split where a paragraph, or else a line, sentence or word begins, `length` before its end."""
+    """The place in the validation split where a line, or else a word begins, `length` before its end."""
     from chargpt.analysis.characters import characters_of
 
     if corpus.marks is not None:  # it begins with an item
         return 0
     part = corpus.val[: max(0, min(SEARCHED, len(corpus.val) - length))]
     text = "".join(character[0] for character in characters_of(part, corpus.tokenizer))
-    found = (re.search(pattern, text) for pattern in BEGINNINGS)
-    return next((match.end() for match in found if match), 0)
+    found = re.search(r"\n\s*(?=\S)", text) or re.search(r"\s(?=\S)", text)
+    return found.end() if found else 0

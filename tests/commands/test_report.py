@@ -52,7 +52,7 @@ def test_the_page_of_a_run_that_was_imported_without_a_text_says_so(tmp_path, ca
         ([], "RUN"),
         ([str(i) for i in range(11)], "at most 10"),
         (["sonnets*"], "no run matches"),
-        (["a", "--out", "."], "is a folder"),
+        (["a", "--out", "."], "ends in .html"),
         (["a", "--out", "no/b.html"], "does not exist"),
     ],
 )
