@@ -119,7 +119,7 @@ def train(
 def __getattr__(name: str) -> object:
     """What is computed when it is asked for: reading the version, and importing torch, take time."""
     if name == "__version__":
-        from chargpt.version import version
+        from chargpt.project import version
 
         return version()
     if name == "LoadedModel":

@@ -17,9 +17,8 @@ import sys
 from chargpt.commands.verbs import ALIASES, VERBS
 from chargpt.errors import UserError
 from chargpt.interrupt import ending_at_once
-from chargpt.project import command
+from chargpt.project import command, version
 from chargpt.terminal import best_effort_messages, notice_line
-from chargpt.version import version
 
 FIRST = {  # the commands of the first page: what follows the verb, and what it does
     "train": ("poems.txt --minutes 10", "train a model on your text; without a text, on the language reference of Python"),
