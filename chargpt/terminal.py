@@ -32,6 +32,7 @@ SETTING = re.compile(r"^[a-z]+\.\w+")  # section.key
 LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
 LABEL = 12  # width of the first column of a notice
+BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {remaining} left{postfix}"  # in tqdm's terms
 MIN_WIDTH = 30  # of a terminal in which lines are wrapped
 
 
@@ -162,15 +163,12 @@ class Screen:
 
     def progress(self, step: int, total: int, numbers: str) -> None:
         """Draw the progress bar, `numbers` beside it."""
-        layout = _layout(self.bar_width)
         if self._bar is None:
             self._bar = self.new_bar(
-                initial=step, total=total, unit="step", dynamic_ncols=True, mininterval=0.5, bar_format=layout, postfix=numbers
+                initial=step, total=total, dynamic_ncols=True, mininterval=0.5, bar_format=BAR, postfix=numbers
             )
         bar = self._bar
-        bar.bar_format = layout
-        if bar.postfix != numbers:
-            bar.set_postfix_str(numbers, refresh=False)
+        bar.set_postfix_str(numbers, refresh=False)
         if bar.total != total:
             bar.total = total
             bar.refresh()
@@ -190,15 +188,6 @@ class Screen:
 
     def saved(self, run: Path) -> None:
         """A checkpoint is in the folder `run`. Its path is among the notices."""
-
-
-def _layout(width: int) -> str | None:
-    """What the line of the bar shows in a terminal of `width` columns, in tqdm's terms; None is all that tqdm shows."""
-    if width >= 110:
-        return None
-    if width >= 72:
-        return "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"
-    return "{percentage:3.0f}%, {remaining} left{postfix}"
 
 
 # The screen of this process, if it is not a terminal: a program sets it before it does anything else, and a library never does.
