@@ -410,7 +410,12 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     return {s: {k: list(v) if isinstance(v, tuple) else v for k, v in keys.items()} for s, keys in sections.items()}
 
 
-KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
+def names_in(tree: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """The settings in a tree, as section.key."""
+    return [f"{section}.{key}" for section, keys in tree.items() for key in keys]
+
+
+KEYS = names_in(to_dict(Config()))
 
 
 class Change(NamedTuple):
@@ -463,10 +468,9 @@ class Settings:
 
     def give(self, tree: Mapping[str, object], *, source: Source, where: Words) -> "Settings":
         """With the settings of `tree`, {section: {key: value}}, which `source` sets. A UserError begins with `where`."""
-        values = apply(self.values, tree, where=where)
-        names = {section: keys for section, keys in tree.items() if isinstance(keys, Mapping)}
-        keys = [f"{section}.{key}" for section, named in names.items() for key in named]
-        return Settings(values, {**self.sources, **{RENAMED.get(key, key): source for key in keys}}, self.reasons)
+        typed = typed_values(tree, where=where)
+        sources = {**self.sources, **dict.fromkeys(names_in(typed), source)}
+        return Settings(apply(self.values, typed, where=where), sources, self.reasons)
 
     def choose(self, reason: str, **sections: Mapping[str, object]) -> "Settings":
         """With these values, {key: value} for a section, but for what is given. Raises UserError for what does not fit that."""
@@ -474,9 +478,9 @@ class Settings:
             section: {key: value for key, value in values.items() if not self.is_given(f"{section}.{key}")}
             for section, values in sections.items()
         }
-        keys = [f"{section}.{key}" for section, values in open_.items() for key in values]
-        chosen, why = dict.fromkeys(keys, Source.CHOSEN), dict.fromkeys(keys, reason)
-        return Settings(apply(self.values, open_, where=COMMAND_LINE), {**self.sources, **chosen}, {**self.reasons, **why})
+        sources = {**self.sources, **dict.fromkeys(names_in(open_), Source.CHOSEN)}
+        reasons = {**self.reasons, **dict.fromkeys(names_in(open_), reason)}
+        return Settings(apply(self.values, open_, where=COMMAND_LINE), sources, reasons)
 
     def leaving_open(self, *keys: str) -> "Settings":
         """The same values; those of each section.key are as defaults."""
@@ -535,24 +539,16 @@ def _coerce(value: Any, hint: Any) -> Any:
         if typed and value.lower() in ("true", "yes", "on", "false", "no", "off"):  # as in YAML
             return value.lower() in ("true", "yes", "on")
         raise ValueError("true or false")
-    if hint is int:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return int(value)
-        if typed and len(value) <= 30 and WHOLE_NUMBER.fullmatch(value):
-            return int(value)
-        if isinstance(value, str) and re.fullmatch(r"[1-9][0-9]{0,2}e[0-9]{1,2}", value):  # 5e3
-            return int(float(value))
-        raise ValueError("a whole number")
-    if hint is float:
-        number = math.nan
+    if hint in (int, float):
+        text = str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
         # PyYAML reads 1e-3 as a string (YAML 1.1 wants 1.0e-3), so a string in a number's form is a number.
-        if isinstance(value, str) and NUMBER.fullmatch(value):
-            number = float(value)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300:
-            number = float(value)
-        if math.isfinite(number):
-            return number
-        raise ValueError("a finite number")
+        if hint is float and NUMBER.fullmatch(text) and math.isfinite(float(text)):
+            return float(text)
+        if hint is int and (typed or not isinstance(value, str)) and len(text) <= 30 and WHOLE_NUMBER.fullmatch(text):
+            return int(text)
+        if hint is int and re.fullmatch(r"[1-9][0-9]{0,2}e[0-9]{1,2}", text):  # 5e3
+            return int(float(text))
+        raise ValueError("a whole number" if hint is int else "a finite number")
     if isinstance(value, str):
         return str(value)
     raise ValueError("text, in quotes where YAML would read something else")
