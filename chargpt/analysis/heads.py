@@ -110,7 +110,8 @@ def pattern_masks(characters: Sequence[str]) -> dict[str, np.ndarray]:
     same = ids[:, None] == ids
     after_same = np.zeros_like(same)
     after_same[:, 1:] = same[:, :-1]
-    start, bracket = line_starts(characters)[:, None], open_brackets(characters)[:, None]
+    is_first = np.array(["\n", *characters[:-1]]) == "\n"  # of its line; a newline belongs to the line that it ends
+    start, bracket = np.maximum.accumulate(np.where(is_first, s, 0))[:, None], open_brackets(characters)[:, None]
     return {
         "itself": (s == t) & (t > 0),
         "previous": s == t - 1,
@@ -119,16 +120,6 @@ def pattern_masks(characters: Sequence[str]) -> dict[str, np.ndarray]:
         "after same": after_same & earlier,
         "bracket": (s == bracket) & earlier,
     }
-
-
-def line_starts(characters: Sequence[str]) -> np.ndarray:
-    """For each character, the place of the first one of its line, (T,). A newline belongs to the line that it ends."""
-    starts, start = [], 0
-    for place, character in enumerate(characters):
-        starts.append(start)
-        if character == "\n":
-            start = place + 1
-    return np.array(starts, np.int64)
 
 
 def open_brackets(characters: Sequence[str]) -> np.ndarray:
@@ -203,16 +194,11 @@ def attention_picture(weights: Tensor) -> np.ndarray:
     n_layer, n_head, T, _ = weights.shape
     width = min(T, WIDTH)
     levels = shrunk(shrunk(weights.sqrt().float().cpu().numpy(), -2, width), -1, width)
-    cell = width + GAP
-    picture = np.zeros((n_layer * cell + GAP, n_head * cell + GAP), np.float32)
-    grey = np.ones_like(picture, bool)
-    for layer in range(n_layer):
-        for head in range(n_head):
-            rows, columns = (slice(GAP + i * cell, GAP + i * cell + width) for i in (layer, head))
-            picture[rows, columns] = levels[layer, head]
-            grey[rows, columns] = False
+    gap, side = (GAP, 0), width + GAP
+    cells = np.pad(levels, ((0, 0), (0, 0), gap, gap), constant_values=np.nan)  # nan: between the heads
+    picture = np.pad(cells.swapaxes(1, 2).reshape(n_layer * side, n_head * side), (0, GAP), constant_values=np.nan)
     shaded = 255 - picture[..., None] * (255 - COLOUR)
-    return np.where(grey[..., None], 200, shaded).round().astype(np.uint8)
+    return np.nan_to_num(shaded, nan=200).round().astype(np.uint8)
 
 
 def shrunk(levels: np.ndarray, axis: int, width: int) -> np.ndarray:

@@ -81,7 +81,7 @@ class RunReport:
     val_loss: float | None
     parameters: int
     vocab_size: int
-    engine: str
+    engine: str = ""
     texts: list[str]
     config: Config
     environment: Mapping[str, str | int | bool]
@@ -123,83 +123,75 @@ def measure_run(
     effort: Effort,
 ) -> RunReport:
     """Everything about the run in `folder` and its model. What needs its `corpus` or its `index` is left out without it."""
-    is_imported = loaded.fingerprint == NO_TEXT and not loaded.texts
     newest = newest_state(stage_folder(folder, newest_stage(folder, learned=True)))
-    facts: dict[str, Any] = {
-        "name": loaded.run,
-        "step": loaded.step,
-        "val_loss": loaded.val_loss,
-        "parameters": loaded.model.parameter_count(),
-        "vocab_size": loaded.tokenizer.vocab_size,
-        "engine": loaded.engine,
-        # Without their folders: a report may be given to others.
-        "texts": ["unknown (imported)"] if is_imported else [text if text == "-" else Path(text).name for text in loaded.texts],
-        "config": loaded.config,
-        "environment": loaded.environment,
-        "fingerprint": loaded.fingerprint,
+    facts = _known(loaded, newest, folder) | {"name": loaded.run, "step": loaded.step, "val_loss": loaded.val_loss}
+    facts["engine"] = loaded.engine
+    if corpus is None:
+        is_imported = loaded.fingerprint == NO_TEXT and not loaded.texts
+        why = "it was imported without a text" if is_imported else "its training text is not in the cache"
+        return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
+    facts |= _about(corpus) | {"about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)]}
+    if corpus.items is not None:
+        from chargpt.analysis.item_report import measure_items
+
+        facts["items"] = measure_items(loaded, corpus, characters=effort.characters, seconds=effort.sample_seconds)
+    missing = []
+    if corpus.is_validated:
+        facts |= _on_validation(loaded, corpus, effort)
+    else:
+        missing.append("how it does on new text: all of the text was for training")
+    if index is None:
+        missing.append(f"what it copies: there is no index of the training text; {command('trace')} makes it")
+    else:
+        length, seconds = effort.sample_length, effort.sample_seconds
+        facts["copies"] = measure_copies(loaded, corpus, index, sample_length=length, sample_seconds=seconds)
+    return RunReport(**facts, missing=missing)
+
+
+def live_report(folder: Path, state: SavedState, corpus: Corpus) -> RunReport:
+    """What is known of the run in `folder` while it trains, without its model: what it has reached, wrote and logged."""
+    facts = _known(state, state, folder) | _about(corpus)
+    facts |= {"step": state.progress.best_step or 0, "val_loss": state.progress.best_loss}
+    return RunReport(**facts, missing=["what is measured on the model at the end of the training"])
+
+
+def _known(about: LoadedModel | SavedState, newest: SavedState, folder: Path) -> dict[str, Any]:
+    """What the checkpoint that the report is `about`, and the `newest` one, say of the run."""
+    is_imported = about.fingerprint == NO_TEXT and not about.texts
+    # Without their folders: a report may be given to others.
+    texts = ["unknown (imported)"] if is_imported else [text if text == "-" else Path(text).name for text in about.texts]
+    return {
+        "name": folder.name,
+        "parameters": about.parameters,
+        "vocab_size": about.tokenizer.vocab_size,
+        "texts": texts,
+        "config": about.config,
+        "environment": about.environment,
+        "fingerprint": about.fingerprint,
         "progress": newest.progress,
         "settings": newest.settings,
         "stage": newest.stage,
         "logs": read_metrics(folder),
     }
-    if corpus is None:
-        why = "it was imported without a text" if is_imported else "its training text is not in the cache"
-        return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
-    facts |= _on_text(loaded, corpus, effort)
-    if corpus.items is not None:
-        from chargpt.analysis.item_report import measure_items
-
-        facts["items"] = measure_items(loaded, corpus, characters=effort.characters, seconds=effort.sample_seconds)
-    missing = [] if corpus.is_validated else ["how it does on new text: all of the text was for training"]
-    facts |= {"missing": missing, "ngram_loss": corpus.facts.ngram_loss if corpus.is_validated else None}
-    if index is None:
-        why = f"there is no index of the training text; {command('trace')} makes it"
-        return RunReport(**{**facts, "missing": [*missing, f"what it copies: {why}"]})
-    length, seconds = effort.sample_length, effort.sample_seconds
-    return RunReport(**facts, copies=measure_copies(loaded, corpus, index, sample_length=length, sample_seconds=seconds))
 
 
-def live_report(folder: Path, state: SavedState, corpus: Corpus) -> RunReport:
-    """What is known of the run in `folder` while it trains, without its model: what it has reached, wrote and logged."""
-    progress = state.progress
-    return RunReport(
-        name=folder.name,
-        step=progress.best_step or 0,
-        val_loss=progress.best_loss,
-        parameters=state.parameters,
-        vocab_size=state.tokenizer.vocab_size,
-        engine="",
-        texts=[text if text == "-" else Path(text).name for text in state.texts],
-        config=state.config,
-        environment=state.environment,
-        progress=progress,
-        settings=state.settings,
-        stage=state.stage,
-        logs=read_metrics(folder),
-        corpus=corpus.describe()[1:],
-        training_characters=len(corpus.train),
-        fingerprint=state.fingerprint,
-        excerpt=corpus.tokenizer.decode(corpus.train[:EXCERPT]),
-        ngram_loss=corpus.facts.ngram_loss if corpus.is_validated else None,
-        missing=["what is measured on the model at the end of the training"],
-    )
-
-
-def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, Any]:
-    """The fields of a RunReport that are about the text, or measured on its validation split."""
-    about = {
+def _about(corpus: Corpus) -> dict[str, Any]:
+    """What the report says of a text."""
+    return {
         "corpus": corpus.describe()[1:],
         "training_characters": len(corpus.train),
-        "about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)],
         "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
+        "ngram_loss": corpus.facts.ngram_loss if corpus.is_validated else None,
     }
-    if not corpus.is_validated:
-        return about
+
+
+def _on_validation(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, Any]:
+    """The fields of a RunReport that are measured on the validation split."""
     ids = np.asarray(corpus.val[: effort.characters + 1]).astype(np.int64)
     predictions, block_size = predict(loaded.model, ids, corpus.marks), loaded.model.config.block_size
     lines = score_lines(loaded, ids) if corpus.marks is None else item_lines(predictions, corpus.marks, corpus.tokenizer)
     whole = lines if corpus.marks else lines[1:]  # the first line of a text may begin in its middle
-    return about | {
+    return {
         "scored": len(predictions.losses),
         "losses": loss_breakdown(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),
         "opening": whole[:OPENING_LINES] or lines,
