@@ -32,7 +32,7 @@ SETTING = re.compile(r"^[a-z]+\.\w+")  # section.key
 LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
 LABEL = 12  # width of the first column of a notice
-BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {remaining} left{postfix}"  # in tqdm's terms
+BAR = "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"  # in tqdm's terms
 MIN_WIDTH = 30  # of a terminal in which lines are wrapped
 
 
