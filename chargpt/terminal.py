@@ -30,6 +30,7 @@ WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
 SETTING = re.compile(r"^[a-z]+\.\w+")  # section.key
 LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
+OUT_OF_MEMORY = re.compile(r"out of memory|(can't|tried to) allocate")  # in a RuntimeError of torch
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
 LABEL = 12  # width of the first column of a notice
 BAR = "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"  # in tqdm's terms
@@ -217,24 +218,20 @@ def run_program(main: Callable[[], int]) -> int:
     try:
         code = main()
         sys.stdout.flush()
-        _drop_unwritable()
-        return code
     except BrokenPipeError:  # the reader (`| head`) has closed the pipe
-        _drop_unwritable()
-        return code
+        pass
     except KeyboardInterrupt:
+        code = 130
         with contextlib.suppress(OSError):
             print("stopped", file=sys.stderr)
-        _drop_unwritable()
-        return 130
     except Exception as error:
-        message = _output_message(error) or message_for(error)
+        code, message = 2, _output_message(error) or message_for(error)
         if message is None:
             raise
-    with contextlib.suppress(OSError):
-        screen().error(message)
+        with contextlib.suppress(OSError):
+            screen().error(message)
     _drop_unwritable()
-    return 2
+    return code
 
 
 def _drop_unwritable() -> None:
@@ -251,13 +248,17 @@ def message_for(error: BaseException) -> Words | None:
     if isinstance(error, UserError):
         return error
     if isinstance(error, ModuleNotFoundError):
-        return _missing_package(error)
+        return _missing_package(error.name or "")
     if isinstance(error, ImportError) and LIBRARY.search(str(error)):
         return f"{error}; it is installed, but not loaded: free some memory, or install its package (such as torch) again"
     if isinstance(error, OSError):
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
         return f"{what}; check the path, its permissions and the free space on its disk"
-    return _memory_message(error) if isinstance(error, (MemoryError, RuntimeError)) else None
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
+        detail = textwrap.shorten(str(error).partition("\n")[0], 200, placeholder=" ...") or "none left"
+        smaller = "a smaller model, fewer samples, or in training a smaller train.batch_size with a larger train.accumulate"
+        return f"memory: there is not enough ({detail}); use {smaller}"
+    return None
 
 
 def _output_message(error: Exception) -> str | None:
@@ -271,24 +272,13 @@ def _output_message(error: Exception) -> str | None:
     return None
 
 
-def _missing_package(error: ModuleNotFoundError) -> str | None:
+def _missing_package(module: str) -> str | None:
     """The message for a package that this interpreter lacks; None if the module is one of ours."""
-    package = (error.name or "").partition(".")[0]
+    package = module.partition(".")[0]
     if package in ("", "chargpt", "model", "train", "sample"):
         return None
     wanted = "-r requirements.txt" if is_checkout() else "--upgrade chargpt"
     return f"{package}: not installed for {sys.executable}; run {sys.executable} -m pip install {wanted}"
-
-
-def _memory_message(error: Exception) -> str | None:
-    """The message for a lack of memory, which torch reports as a RuntimeError; None for any other error."""
-    if not (isinstance(error, MemoryError) or re.search(r"out of memory|(can't|tried to) allocate", str(error))):
-        return None
-    detail = textwrap.shorten(str(error).partition("\n")[0], 200, placeholder=" ...") or "none left"
-    what_to_do = (
-        "use a smaller model or fewer samples, or in training a smaller train.batch_size with a larger train.accumulate"
-    )
-    return f"memory: there is not enough ({detail}); {what_to_do}"
 
 
 def _make_streams_safe() -> None:
