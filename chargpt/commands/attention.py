@@ -2,15 +2,23 @@
 
 import re
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_run_options, add_text_option, load_run, page_file, part_of_text, run_verb, verb_parser
+from chargpt.commands.frame import (
+    add_run_options,
+    add_text_option,
+    load_run,
+    page_file,
+    part_of_text,
+    run_verb,
+    verb_parser,
+    write_page,
+)
 from chargpt.errors import UserError
-from chargpt.terminal import log, one_line, shown, whole_number
+from chargpt.terminal import log, shown, whole_number
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.text.corpus import Corpus
@@ -42,18 +50,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--out", type=page_file, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"
     )
-    return run_verb(parser.parse_intermixed_args, argv, write_page)
+    return run_verb(parser.parse_intermixed_args, argv, show_heads)
 
 
-def write_page(options: Namespace) -> None:
+def show_heads(options: Namespace) -> None:
     """Write the page."""
     from chargpt.analysis.characters import characters_of
     from chargpt.analysis.heads import measure_heads
     from chargpt.pages.attention_page import attention_page
-    from chargpt.pages.page import publish_page
 
     loaded = load_run(options.run, device=options.device)
-    started = time.monotonic()
     config = loaded.model.config
     length = min(config.block_size, int((MAX_WEIGHTS / (config.n_layer * config.n_head)) ** 0.5), options.length or sys.maxsize)
     if options.text is not None and options.words is not None:
@@ -65,12 +71,8 @@ def write_page(options: Namespace) -> None:
     characters = characters_of(ids.numpy(), loaded.tokenizer)
     facts = measure_heads(weights, characters)
     content = attention_page(weights, characters, facts, about=loaded.describe(), place=place)
-    if options.out.exists():
-        log(f"{shown(options.out)}: written over an older page; to keep both next time, add --out FILE")
-    publish_page(options.out, content)
-    seconds = time.monotonic() - started
-    log(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB in {seconds:.1f} s")
-    print(one_line(shown(options.out)))
+    write_page(options.out, content)
+    log(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB")
 
 
 def beginning(corpus: "Corpus", *, length: int) -> int:

@@ -140,6 +140,16 @@ def part_of_text(
     return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,})")
 
 
+def write_page(path: Path, content: str) -> None:
+    """Write a page, and print its path. A line on standard error says if it replaces an older one."""
+    from chargpt.pages.page import publish_page
+
+    if path.exists():
+        log(f"{shown(path)}: written over an older page; to keep both next time, add --out FILE")
+    publish_page(path, content)
+    print(one_line(shown(path)))
+
+
 def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:
     """Rows of cells, the first with their names, as lines with columns of one width; the cells of `right` end there."""
     rows = [[one_line(cell) for cell in row] for row in rows]

@@ -111,12 +111,9 @@ def advice(report: "LossBreakdown") -> str:
     gain, error = report.last_doubling.gain, report.last_doubling.error
     if gain is None or error is None:
         return "not known: two whole windows of four characters or more are needed; a list of items has none"
-    direction = "lower" if gain >= 0 else "higher"
-    said = (
-        f"the loss is {abs(gain):.3f} ± {error:.3f} {direction} in the second half of the context than in the quarter before it"
-    )
+    size = f"{abs(gain):.3f} ± {error:.3f} {'lower' if gain >= 0 else 'higher'}"
+    said = f"the loss is {size} in the second half of the context than in the quarter before it"
     if gain <= 2 * error:
         return f"{said}, which may be chance; a longer context will help little"
-    if gain < MIN_SHARE * report.loss:
-        return f"{said}; a longer context will help little"
-    return f"{said}; a longer context (model.block_size) will probably help"
+    helps = "probably help" if gain >= MIN_SHARE * report.loss else "help little"
+    return f"{said}; a longer context (model.block_size) will {helps}"
