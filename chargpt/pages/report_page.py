@@ -25,7 +25,7 @@ from chargpt.analysis.heads import shrunk
 from chargpt.analysis.losses import LossBreakdown
 from chargpt.analysis.run_report import RunReport, live_report, measure_run, quick
 from chargpt.analysis.scored_text import Line as TextLine
-from chargpt.config import Source, to_dict
+from chargpt.config import KEYS, Source, to_dict
 from chargpt.interrupt import ending_at_once
 from chargpt.pages.charts import Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
@@ -54,8 +54,6 @@ WORSE = 0.02
 SAMPLES = 6
 # Characters that are shown: of a sample, of a line or a passage, and of the names of the training texts.
 SAMPLE_CHARACTERS, LINE_CHARACTERS, NAME_CHARACTERS = 500, 120, 400
-# Labels in the table of those that are confused.
-CONFUSED_LABELS = 12
 # Bytes of the head maps of all runs of a page together.
 MAP_BYTES = 900_000
 # Pixels of a head map; the largest width that fits is taken.
@@ -113,7 +111,7 @@ def report_page(runs: Sequence[RunReport], *, refresh: int = 0) -> str:
     most = MAP_BYTES // len(runs)
     pictures = [[] if run.heads is None else head_pictures(run.heads.weights, most_bytes=most) for run in runs]
     words = (headline, result, newest_sample, tiles, samples_over_time, names_of_texts, coloured, sample_text, one_line_of)
-    tables = (class_chart, position_chart, copies_chart, settings, confusion_rows)
+    tables = (class_chart, position_chart, copies_chart, settings)
     body = render(
         "report.html.j2",
         title=title,
@@ -217,14 +215,6 @@ def tiles(run: RunReport) -> list[tuple[str, str, str]]:
     return found
 
 
-def confusion_rows(run: RunReport) -> list[tuple[str, list[str]]]:
-    """For each of the most frequent labels, how many of its items were given each of them."""
-    if run.items is None or run.items.guesses is None:
-        return []
-    labels, counts = run.items.guesses.labels[:CONFUSED_LABELS], run.items.guesses.confusion
-    return [(label, [f"{counts[label, other]:,}" for other in labels]) for label in labels]
-
-
 def duration(seconds: float) -> str:
     """A time for people: 42 s, 12 min, 3.4 h, 2.1 days."""
     for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
@@ -326,8 +316,7 @@ def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def given_in(run: RunReport) -> list[str]:
     """The settings that the user of the run gave, as section.key in the order of the sections."""
-    keys = [f"{section}.{key}" for section, values in to_dict(run.config).items() for key in values]
-    return [key for key in keys if run.settings.sources.get(key) is Source.USER]
+    return [key for key in KEYS if run.settings.sources.get(key) is Source.USER]
 
 
 def settings_of(run: RunReport) -> dict[str, dict[str, Any]]:

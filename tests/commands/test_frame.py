@@ -4,19 +4,11 @@ import io
 import json
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from chargpt.commands.frame import (
-    json_line,
-    load_run,
-    page_file,
-    part_of_text,
-    print_json,
-    run_verb,
-)
+from chargpt.commands.frame import json_line, load_run, page_file, part_of_text, print_json
 from chargpt.commands.verbs import VERBS
 from chargpt.project import command
 from chargpt.terminal import Parser, UserError
@@ -75,12 +67,3 @@ def test_a_part_of_a_text(run, corpus, tmp_path, capsys):
     ids, place = part_of_text(str(tmp_path / "a\x1b.txt"), loaded, start=0, length=50)
     assert corpus.tokenizer.decode(ids.tolist()) == "thesea" and "\x1b" not in place
     assert "left out 1 character that" in capsys.readouterr().err
-
-
-def test_mistakes_are_one_line(run, tmp_path):
-    with pytest.raises(UserError, match="--device: 'quantum' given"):
-        run_verb(lambda argv: Namespace(device="quantum"), [], lambda options: load_run(str(run), device=options.device))
-    loaded = load_run(str(run), device="cpu")
-    (tmp_path / "a.txt").write_text("~~~")
-    with pytest.raises(UserError, match="at least 1 are needed"):
-        part_of_text(str(tmp_path / "a.txt"), loaded, start=0, length=5)
