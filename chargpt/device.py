@@ -37,7 +37,7 @@ def choose_device(name: str) -> torch.device:
     elif device.type == "cuda":
         why = why_not_cuda(device.index or 0)
     if why:
-        raise UserError(Given("device", name, ", but ", shown=name), f"{why}; use ", Option("device", "cpu"))
+        raise UserError(Given("device", name, ", but "), f"{why}; use ", Option("device", "cpu"))
     return device
 
 
