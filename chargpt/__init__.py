@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
+LAZY = {"Item": "chargpt.text.items", "LoadedModel": "chargpt.sampling.loaded_model"}
 __all__ = ["Item", "LoadedModel", "__version__", "load", "train"]
 
 
@@ -122,14 +123,10 @@ def __getattr__(name: str) -> object:
         from chargpt.project import version
 
         return version()
-    if name == "LoadedModel":
-        from chargpt.sampling.loaded_model import LoadedModel
+    if name in LAZY:
+        import importlib
 
-        return LoadedModel
-    if name == "Item":
-        from chargpt.text.items import Item
-
-        return Item
+        return getattr(importlib.import_module(LAZY[name]), name)
     raise AttributeError(f"module 'chargpt' has no attribute {name!r}")
 
 

@@ -47,14 +47,6 @@ def test_the_comparison_is_with_text_that_the_model_has_not_seen(run, corpus, tm
         assert result["validation"]["novel"]["5"] == pytest.approx(sum(new) / len(new), abs=1e-6)
 
 
-def test_line_ends_of_windows_are_read_as_in_training(run, corpus, tmp_path, capsys):
-    training = corpus.tokenizer.decode(corpus.train)[:2000]
-    assert "\n" in training and "\r" not in training
-    (tmp_path / "a.txt").write_bytes(training.replace("\n", "\r\n").encode())
-    assert trace.main([str(run), str(tmp_path / "a.txt"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["longest_copy"] == len(training)
-
-
 def test_samples_are_traced_without_a_text(run, capsys):
     arguments = [str(run), "--samples", "2", "--length", "50", "--seed", "3", "--json"]
     assert trace.main(arguments) == 0
