@@ -1,7 +1,6 @@
 """What a report shows of one run, as plain data: its log, its text, and how its model does on the validation split."""
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,6 @@ from chargpt.analysis.heads import Heads, measure_attention
 from chargpt.analysis.losses import LossBreakdown, Predictions, loss_breakdown, predict
 from chargpt.analysis.scored_text import Line, lines_of, score_text, text_of
 from chargpt.config import Config, Settings
-from chargpt.model import GPT
 from chargpt.project import command
 from chargpt.runs.checkpoint import newest_stage, newest_state, stage_folder
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
@@ -28,7 +26,7 @@ from chargpt.text.suffix_array import SuffixIndex
 from chargpt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # imported for a list alone
-    from chargpt.analysis.item_report import ItemReport
+    from chargpt.analysis.items import ItemReport
 
 # Characters of the training text that a report shows.
 EXCERPT = 250
@@ -42,10 +40,9 @@ LISTED_LINES = 6
 OPENING_LINES = 60
 # Pairs of confused characters that are listed.
 CONFUSED = 8
-# Characters of the validation split that a quick report is measured on at least.
-PROBE = 256
-# The most of them.
-MAX_QUICK = 20_000
+# Characters of the validation split that a quick report is measured on, at least and at most; and their number, times that of
+# parameters, in about a second: each is predicted three times, once for the breakdown of the loss and twice for the lines.
+PROBE, MAX_QUICK, QUICK_WORK = 256, 20_000, 10**10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +57,10 @@ class Effort:
 WHOLE = Effort(characters=50_000, sample_length=1000, sample_seconds=30.0)
 
 
-def quick(model: GPT, ids: np.ndarray, *, seconds: float = 1.0) -> Effort:
-    """What takes about `seconds` for the characters, and as much for the samples, by the time of a few of `ids` (T,)."""
-    few = ids[: PROBE + 1].astype(np.int64)
-    started = time.perf_counter()
-    predict(model, few)
-    per_character = (time.perf_counter() - started) / (len(few) - 1)
-    # Each character is predicted three times: once for the breakdown of the loss, twice in overlapping windows for the lines.
-    # A list of items takes less: it is predicted once.
-    characters = max(PROBE, min(MAX_QUICK, int(seconds / (3 * per_character))))
-    return Effort(characters=characters, sample_length=400, sample_seconds=seconds)
+def quick(parameters: int) -> Effort:
+    """What takes two processors about a second for the characters, and as much for the samples."""
+    characters = max(PROBE, min(MAX_QUICK, QUICK_WORK // parameters))
+    return Effort(characters=characters, sample_length=400, sample_seconds=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +123,7 @@ def measure_run(
         return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
     facts |= _about(corpus) | {"about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)]}
     if corpus.items is not None:
-        from chargpt.analysis.item_report import measure_items
+        from chargpt.analysis.items import measure_items
 
         facts["items"] = measure_items(loaded, corpus, characters=effort.characters, seconds=effort.sample_seconds)
     missing = []

@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
 
 def classify(options: Namespace) -> None:
     """Print the most likely label of each item, and the table. Raises UserError."""
-    from chargpt.analysis.item_labels import describe_guesses, guess_labels
+    from chargpt.analysis.items import describe_guesses, guess_labels
 
     loaded = load_run(options.run, device=options.device)
     if not loaded.config.data.label_fields:

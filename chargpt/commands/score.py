@@ -105,7 +105,7 @@ def score(options: Namespace) -> None:
 
 def score_items(options: Namespace, loaded: "LoadedModel") -> None:
     """Print the most surprising items with their bits, and the mean of all. Raises UserError."""
-    from chargpt.analysis.item_labels import guess_labels
+    from chargpt.analysis.items import guess_labels
     from chargpt.analysis.scored_text import UNKNOWN_BITS
 
     items = items_for(loaded, options.texts, options.settings)

@@ -79,7 +79,7 @@ def write_final_report(folder: Path, corpus: Corpus, *, device: str, if_stopped:
     try:
         with ending_at_once(notice=f"{if_stopped}\n"):
             loaded, _ = load_model(os.path.abspath(folder), folder, device=device)
-            effort, index = quick(loaded.model, corpus.judged), index_for_training(corpus)
+            effort, index = quick(loaded.parameters), index_for_training(corpus)
             run = measure_run(loaded, corpus, folder=folder, index=index, effort=effort)
             content = report_page([run])
         publish_page(path, content)

@@ -51,8 +51,6 @@ def test_extreme_lines_are_long_and_listed_once():
     assert extreme_lines(lines[:2], worst=True) == []
 
 
-def test_a_quick_report_measures_what_fits_into_its_time(run, corpus):
-    model = load_run(str(run), device="cpu").model
-    efforts = [quick(model, corpus.val, seconds=seconds) for seconds in (0.0, 1e9)]
-    assert [effort.characters for effort in efforts] == [256, 20_000] and efforts[1].characters < WHOLE.characters
-    assert efforts[0].sample_seconds == 0.0
+def test_a_quick_report_measures_less_of_a_large_model():
+    efforts = [quick(parameters) for parameters in (10**9, 2_000_000, 1)]
+    assert [effort.characters for effort in efforts] == [256, 5000, 20_000] and efforts[2].characters < WHOLE.characters
