@@ -6,7 +6,6 @@ import re
 import pytest
 
 from chargpt.commands import attention
-from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
 
@@ -45,18 +44,3 @@ def test_the_number_of_weights_is_bounded(run, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(attention, "MAX_WEIGHTS", 2 * 9 * 9)
     assert attention.main([str(run), "--start", "0", "--out", str(tmp_path / "page.html")]) == 0
     assert "characters 1 to 9 of" in capsys.readouterr().err
-
-
-def test_mistakes_are_one_line(run, tmp_path):
-    (tmp_path / "short.txt").write_text("The sea")
-    (tmp_path / "empty.txt").write_text("")
-    for arguments, message in [
-        ([str(run), "--out", str(tmp_path)], "the name of a page ends in .html"),
-        ([str(run), str(tmp_path / "none.txt")], "none.txt"),
-        ([str(run), str(tmp_path / "short.txt"), "--text", "sea"], "--text: given with the file .*leave one of them out"),
-        ([str(run), "--start", "5000"], "at least 1 are needed; use a smaller --start"),
-        ([str(run), str(tmp_path / "empty.txt")], "at least 1 are needed; give a longer text"),
-        ([str(run), "--device", "tpu"], "--device"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            attention.main(arguments)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.commands.frame import json_line, load_run, page_file, part_of_text, print_json
+from chargpt.commands.frame import json_line, load_run, part_of_text, print_json
 from chargpt.commands.verbs import VERBS
 from chargpt.project import command
-from chargpt.terminal import Parser, UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,19 +27,6 @@ for verb in sys.argv[1:]:
 """
     done = subprocess.run([sys.executable, "-c", code, *VERBS], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert not done.stderr and all(f"usage: {command(verb)} " in done.stdout for verb in VERBS)
-
-
-def test_a_page_goes_into_a_folder_that_exists(tmp_path):
-    parser = Parser(prog="verb")
-    parser.add_argument("--out", type=page_file)
-    assert parser.parse_args(["--out", str(tmp_path / "a.html")]).out == tmp_path / "a.html"
-    mistakes = {
-        tmp_path / "no" / "a.html": "its folder does not exist",
-        tmp_path / "poems.txt": "poems.txt' given; the name of a page ends in .html",
-    }
-    for name, problem in mistakes.items():
-        with pytest.raises(UserError, match=problem):
-            parser.parse_args(["--out", str(name)])
 
 
 class Terminal(io.StringIO):

@@ -1,11 +1,9 @@
 """The verb writes one page, and a mistake is one line before any work."""
 
-import pytest
 from helpers import publish_run
 
 from chargpt.commands import report
 from chargpt.runs.checkpoint_schema import NO_TEXT
-from chargpt.terminal import UserError
 
 
 def test_the_page_of_a_run(run, corpus, tmp_path, capsys):
@@ -36,18 +34,3 @@ def test_the_page_of_a_run_that_was_imported_without_a_text_says_so(tmp_path, ca
     assert report.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
     assert "imported without a text" in capsys.readouterr().err
     assert "unknown (imported)" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        ([], "RUN"),
-        ([str(i) for i in range(11)], "at most 10"),
-        (["sonnets*"], "no run matches"),
-        (["a", "--out", "."], "ends in .html"),
-        (["a", "--out", "no/b.html"], "does not exist"),
-    ],
-)
-def test_mistakes_are_one_line(arguments, said):
-    with pytest.raises(UserError, match=said):
-        report.main(arguments)

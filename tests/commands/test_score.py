@@ -102,26 +102,6 @@ def test_a_hostile_text_is_escaped_in_the_terminal(run, file, monkeypatch, capsy
     assert out.isascii() and "\x1b" not in out and objects(out)[0]["content"] == HOSTILE
 
 
-@pytest.mark.parametrize(
-    "content, words, problem",
-    [
-        (TEXT, ["{run}", "{file}", "--stride", "17"], "--stride: 17 given; use at most the context of the model, 16"),
-        (TEXT, ["{run}", "{file}", "--html", "{file}/none/p.html"], "--html: .* its folder does not exist"),
-        (TEXT, ["nothing", "{file}"], "no run of that name"),
-        (TEXT, ["{run}"], "not in the cache"),
-        (TEXT, ["{run}", "{file}", "--top", "2"], "--top: given without"),
-        (TEXT, ["{run}", "{file}", "data.field=body"], "data.field: 'body' given"),
-        ("", ["{run}", "{file}"], "a.txt: no character to predict"),
-        ("a", ["{run}", "{file}"], "a.txt: no character to predict"),
-        (TEXT, ["{run}", "nothing.txt"], "no such file"),
-    ],
-)
-def test_a_mistake_is_one_line(run, file, content, words, problem):
-    file.write_text(content)
-    with pytest.raises(UserError, match=problem):
-        main(["score", *(word.format(run=run, file=file) for word in words)])
-
-
 def test_a_text_is_read_with_the_normaliser_of_the_run(tmp_path):
     tokenizer = Tokenizer("\nab", normalizer=TextNormalizer(newlines="fold", lowercase=True))
     loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer))
