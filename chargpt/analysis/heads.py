@@ -32,8 +32,6 @@ MIN_CHARACTERS = 8
 MIN_SCORE = 0.3
 # ... and at least this many times the score of uniform attention.
 MIN_TIMES = 2.0
-# Characters of the map of a head in a report.
-MAX_MAPPED = 128
 # Characters of the picture of all heads that training logs.
 MAX_DRAWN = 256
 # The colour of a weight of 1 in that picture, the accent of base.css. A weight of 0 is white.
@@ -165,12 +163,11 @@ class Heads:
 
 @torch.inference_mode()
 def measure_attention(loaded: LoadedModel, ids: np.ndarray) -> Heads:
-    """The attention of all heads on the first of `ids` (T,), at most MAX_MAPPED."""
-    read = ids[: min(len(ids), loaded.model.config.block_size, MAX_MAPPED)]
-    idx = torch.from_numpy(read).to(loaded.model.token_embedding.weight.device)
+    """The attention of all heads on `ids` (T,), at most block_size."""
+    idx = torch.from_numpy(ids).to(loaded.model.token_embedding.weight.device)
     weights = loaded.model.attention(idx[None])[:, 0].float().cpu()
-    facts = measure_heads(weights, characters_of(read, loaded.tokenizer))
-    return Heads(text=loaded.tokenizer.decode(read.tolist()), weights=weights, facts=facts)
+    facts = measure_heads(weights, characters_of(ids, loaded.tokenizer))
+    return Heads(text=loaded.tokenizer.decode(ids.tolist()), weights=weights, facts=facts)
 
 
 def draw_attention(model: GPT, ids: np.ndarray) -> np.ndarray:

@@ -30,16 +30,14 @@ if TYPE_CHECKING:  # imported for a list alone
 
 # Characters of the training text that a report shows.
 EXCERPT = 250
-# Characters of a line that is listed: shorter ones are extreme by chance.
-SHORTEST_LINE = 12
-# Different characters of a line that is listed: a rule of dashes says nothing.
-FEWEST_DISTINCT = 5
+# Characters of a line that is listed (shorter ones are extreme by chance), and different ones (a rule of dashes says nothing).
+SHORTEST_LINE, FEWEST_DISTINCT = 12, 5
 # Lines that are listed: this many best ones, and as many worst ones.
 LISTED_LINES = 6
 # Lines from the beginning of the validation split.
 OPENING_LINES = 60
-# Pairs of confused characters that are listed.
-CONFUSED = 8
+# Pairs of confused characters that are listed, and characters of the map of a head.
+CONFUSED, MAX_MAPPED = 8, 128
 # Characters of the validation split that a quick report is measured on, at least and at most; and their number, times that of
 # parameters, in about a second: each is predicted three times, once for the breakdown of the loss and twice for the lines.
 PROBE, MAX_QUICK, QUICK_WORK = 256, 20_000, 10**10
@@ -188,7 +186,7 @@ def _on_validation(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[
         "opening": whole[:OPENING_LINES] or lines,
         "worst": extreme_lines(lines, worst=True),
         "best": extreme_lines(lines, worst=False),
-        "heads": measure_attention(loaded, ids),
+        "heads": measure_attention(loaded, ids[: min(block_size, MAX_MAPPED)]),
     }
 
 

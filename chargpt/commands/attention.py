@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 def show_heads(options: Namespace) -> None:
     """Write the page."""
     from chargpt.analysis.characters import characters_of
-    from chargpt.analysis.heads import measure_heads
+    from chargpt.analysis.heads import measure_attention
     from chargpt.pages.attention_page import attention_page
 
     loaded = load_run(options.run, device=options.device)
@@ -67,12 +67,10 @@ def show_heads(options: Namespace) -> None:
     is_own = options.text is not None or options.words is not None
     start = options.start if options.start is not None else 0 if is_own else beginning(loaded.corpus(), length=length)
     ids, place = part_of_text(options.text, loaded, start=start, length=length, words=options.words)
-    weights = loaded.model.attention(ids[None].to(loaded.model.token_embedding.weight.device))[:, 0].float().cpu()
-    characters = characters_of(ids.numpy(), loaded.tokenizer)
-    facts = measure_heads(weights, characters)
-    content = attention_page(weights, characters, facts, about=loaded.describe(), place=place)
+    heads, characters = measure_attention(loaded, ids), characters_of(ids, loaded.tokenizer)
+    content = attention_page(heads.weights, characters, heads.facts, about=loaded.describe(), place=place)
     write_page(options.out, content)
-    log(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB")
+    log(f"{place}; {config.n_layer} layers of {config.n_head} heads; {len(content) / 1e6:.1f} MB")
 
 
 def beginning(corpus: "Corpus", *, length: int) -> int:

@@ -19,7 +19,7 @@ from chargpt.project import command, project_root
 from chargpt.terminal import Parser, columns, json_line, log, one_line, shown
 
 if TYPE_CHECKING:  # imports torch
-    from torch import Tensor
+    import numpy as np
 
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.text.items import Item
@@ -114,14 +114,13 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: Sequence[st
 
 def part_of_text(
     text: str | None, loaded: "LoadedModel", *, start: int, length: int, least: int = 1, words: str | None = None
-) -> tuple["Tensor", str]:
+) -> "tuple[np.ndarray, str]":
     """At most `length` ids (T,) of a text from `start` on, and a line that says which. Raises UserError below `least`.
 
     `text` is a file, or - for standard input; None is the validation split of the run's text. `words` are a text themselves.
     Characters that the model does not know are left out.
     """
     import numpy as np
-    import torch
 
     from chargpt.sampling.prompt import encode_prompt, read_prompt
 
@@ -132,7 +131,7 @@ def part_of_text(
     else:
         ids = np.array(encode_prompt(read_prompt(words or "", text), loaded.tokenizer, unknown="skip"), np.int64)
         name = "your text" if text is None else "standard input" if text == "-" else shown(text)
-    part = torch.from_numpy(ids[start : start + length].astype(np.int64))
+    part = ids[start : start + length].astype(np.int64)
     if len(part) < least:
         begin = f" after --start {start:,}" if start else ""
         what = f"{len(part)} of its characters are known to the model{begin}, but at least {least} are needed"

@@ -54,8 +54,7 @@ def print_losses(options: Namespace) -> None:
     if loaded.config.data.items and options.text is not None:
         ids, place = part_of_items(options.text, loaded, length=options.chars)
     else:
-        part, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
-        ids = part.numpy()
+        ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
     marks, block_size = loaded.item_marks, loaded.model.config.block_size
     predictions = predict(loaded.model, ids, marks)
     report = loss_breakdown(predictions, loaded.tokenizer, block_size=block_size, most=options.pairs)
