@@ -1,11 +1,10 @@
-"""The frame of every verb: its options are read, then torch is imported, then it does its work. And what several verbs share.
+"""The frame of every verb: its options are read, then it does its work. And what several verbs share.
 
 Shared are options and their checks, the run and its text, and JSON on standard output. Importing this module imports no torch,
 so that --help and a mistyped option are answered at once.
 """
 
 import dataclasses
-import importlib
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Sequence
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from chargpt.errors import UserError
-from chargpt.interrupt import ending_at_once
 from chargpt.processor import may_have_gpu
 from chargpt.project import command, project_root
 from chargpt.terminal import Parser, columns, json_line, log, one_line, shown
@@ -34,11 +32,8 @@ def verb_parser(verb: str, usage: str, description: str) -> Parser:
 
 
 def run_verb(parse: Callable[[Sequence[str]], Options], argv: Sequence[str], work: Callable[[Options], None]) -> int:
-    """Read the options in `argv` with `parse`, import torch, and do the `work` with them. Returns the exit code."""
-    options = parse(list(argv))
-    with ending_at_once():  # it takes a second or two, and there is nothing to finish yet
-        importlib.import_module("torch")
-    work(options)
+    """Read the options in `argv` with `parse`, and do the `work` with them, which imports torch. Returns the exit code."""
+    work(parse(list(argv)))
     return 0
 
 
