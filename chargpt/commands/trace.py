@@ -59,9 +59,10 @@ def print_copies(options: Namespace) -> None:
         index = open_or_make_index(corpus)
         log(f"indexed {len(corpus.train):,} characters in {time.monotonic() - started:.1f} s; the index is kept in the cache")
     labels, texts = texts_of(options, loaded, corpus)
-    size = sum(map(len, texts))
-    novelty, unseen = Novelty(texts, index), Novelty([np.asarray(corpus.val[:size])], index)
-    rows = passages_of(novelty, labels, texts, corpus.tokenizer, most=options.passages)
+    ids = [loaded.tokenizer.ids_of(text) for text in texts]  # -1 for an unknown character
+    size = sum(map(len, ids))
+    novelty, unseen = Novelty(ids, index), Novelty([np.asarray(corpus.val[:size])], index)
+    rows = passages_of(novelty, labels, ids, corpus.tokenizer, most=options.passages)
     found = [row["training_character"] - 1 for row in rows]
     places = find_places(found, corpus, loaded.config.data, texts=loaded.texts, root=project_root())
     if len(places) < len(set(found)):
@@ -85,28 +86,27 @@ def print_copies(options: Namespace) -> None:
         print(*table(result), sep="\n")
 
 
-def texts_of(options: Namespace, loaded: "LoadedModel", corpus: "Corpus") -> tuple[list[str], list[np.ndarray]]:
-    """The names and the ids of the texts that the options name, or of samples. An unknown character is -1."""
+def texts_of(options: Namespace, loaded: "LoadedModel", corpus: "Corpus") -> tuple[list[str], list[str]]:
+    """The names of the texts that the options name, or of samples, and the texts, normalised."""
     from chargpt.analysis.copies import write_samples
     from chargpt.sampling.prompt import read_prompt
 
-    tokenizer = loaded.tokenizer
     if options.texts:
         names = ["standard input" if text == "-" else shown(text) for text in options.texts]
-        texts = [tokenizer.ids_of(tokenizer.normalized(read_prompt("", text))) for text in options.texts]
-        for name, ids in zip(names, texts):
-            if len(ids) < 2:
-                raise UserError(f"{name}: {len(ids)} characters; give a text of at least two")
+        texts = [loaded.tokenizer.normalized(read_prompt("", text)) for text in options.texts]
+        for name, text in zip(names, texts):
+            if len(text) < 2:
+                raise UserError(f"{name}: {len(text)} characters; give a text of at least two")
         return names, texts
     seed = secrets.randbits(32) if options.seed is None else options.seed
     seeds = range(seed, seed + options.samples)
     counts = None if corpus.items is None else corpus.items.labels
     samples = write_samples(loaded, counts, seeds=seeds, length=options.length, temperature=options.temperature)
     log(f"{plural(len(seeds), 'sample')} of {options.length:,} characters, temperature {options.temperature:g}, seed {seed}")
-    return [f"sample {i + 1}" for i in range(len(seeds))], [tokenizer.ids_of(sample) for sample in samples]
+    return [f"sample {i + 1}" for i in range(len(seeds))], samples
 
 
-def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[np.ndarray], *, most: int) -> dict[str, Any] | None:
+def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str], *, most: int) -> dict[str, Any] | None:
     """What `texts` have copied from the training text of the run with whose weights this one began, as JSON types.
 
     None if it began with none, or, with a line that says so, if that run is not beside this one or its text is not in the
@@ -131,12 +131,10 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[np.n
     if corpus is None:
         log(f"{problem}: that text is not in the cache")
         return None
-    if loaded.tokenizer.characters is not None:  # their ids in the start, -1 for a character that it does not know
-        ids = np.append(corpus.tokenizer.ids_of("".join(loaded.tokenizer.characters)), -1)
-        ids[np.isin(ids, corpus.tokenizer.never_sampled)] = -1  # a folded character
-        texts = [ids[text] for text in texts]
-    novelty = Novelty(texts, open_or_make_index(corpus))
-    passages = passages_of(novelty, labels, texts, corpus.tokenizer, most=most)
+    ids = [corpus.tokenizer.ids_of(text) for text in texts]
+    ids = [np.where(np.isin(text, corpus.tokenizer.never_sampled), -1, text) for text in ids]  # without a folded character
+    novelty = Novelty(ids, open_or_make_index(corpus))
+    passages = passages_of(novelty, labels, ids, corpus.tokenizer, most=most)
     return {"name": start, "texts": state.texts, "longest_copy": novelty.longest, "passages": passages}
 
 
