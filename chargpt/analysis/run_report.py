@@ -209,15 +209,11 @@ def item_lines(predictions: Predictions, marks: ItemMarks, tokenizer: Tokenizer)
 
 
 def extreme_lines(lines: list[Line], *, worst: bool) -> list[Line]:
-    """The lines with the most, or the fewest, bits per character. A line that repeats is listed once."""
-    long_lines = [
-        line
-        for line in lines
-        if len(text := line.text.strip()) >= SHORTEST_LINE and len(set(text)) >= FEWEST_DISTINCT and not np.isnan(line.mean)
-    ]
-    most = min(LISTED_LINES, len({line.text.strip() for line in long_lines}) // 2)  # so that no line is in both lists
-    chosen: dict[str, Line] = {}
-    for line in sorted(long_lines, key=lambda line: (-line.mean if worst else line.mean, line.number)):
-        if len(chosen) < most:
-            chosen.setdefault(line.text.strip(), line)
-    return list(chosen.values())
+    """The lines with the most, or the fewest, bits per character. Of a line that repeats, the first one counts."""
+    distinct: dict[str, Line] = {}
+    for line in lines:
+        text = line.text.strip()
+        if len(text) >= SHORTEST_LINE and len(set(text)) >= FEWEST_DISTINCT and not np.isnan(line.mean):
+            distinct.setdefault(text, line)
+    most = min(LISTED_LINES, len(distinct) // 2)  # so that no line is in both lists
+    return sorted(distinct.values(), key=lambda line: -line.mean if worst else line.mean)[:most]

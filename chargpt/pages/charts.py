@@ -52,7 +52,6 @@ def line_chart(
     title: str,
     width: int = 440,
     height: int = 250,
-    from_zero: bool = False,
     is_log: bool = False,
     marks: Sequence[float] = (),
 ) -> Markup:
@@ -65,19 +64,21 @@ def line_chart(
     if not lines:
         return Markup("")
     is_log = is_log and min([*marks, *(y for line in lines for _, y in line.points)]) > 0
-    axes = Axes(x=_steps(lines), y=_values(lines, marks, from_zero, is_log), width=width, height=height, is_log=is_log)
+    first, last = min(line.points[0][0] for line in lines), max(line.points[-1][0] for line in lines)
+    steps = (0.0 if first < 0.1 * last else first), max(last, first + 1)
+    axes = Axes(x=steps, y=_values(lines, marks, is_log), width=width, height=height, is_log=is_log)
     right = width - RIGHT
     levels = [f'<path class="mark" d="M{LEFT} {axes.place(axes.x[0], y)[1]:.1f}H{right}"/>' for y in marks]
     parts = [_grid(axes), *levels, *(_line(line, axes) for line in sorted(lines, key=lambda line: not line.is_faint))]
     return _svg("".join(parts), title=title, width=width, height=height)
 
 
-def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int = 0, width: int = 440) -> Markup:
+def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int = 0) -> Markup:
     """Horizontal bars from zero, one for each (name, value, words at its end), as an <svg> element; empty without rows."""
     if not rows:
         return Markup("")
     longest = max(max(value for _, value, _ in rows), 1e-9)
-    names, words, step = 136, 100, 24
+    width, names, words, step = 440, 136, 100, 24
     parts = []
     for i, (name, value, said) in enumerate(rows):
         length = (width - names - words) * max(value, 0) / longest
@@ -118,27 +119,19 @@ def thinned(points: Sequence[tuple[float, float]], most: int = MAX_POINTS) -> li
     return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups]
 
 
-def _steps(lines: Sequence[Line]) -> tuple[float, float]:
-    """The range of the horizontal axis."""
-    first = min(line.points[0][0] for line in lines)
-    last = max(line.points[-1][0] for line in lines)
-    return (0.0 if first < 0.1 * last else first), max(last, first + 1)
-
-
-def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool, is_log: bool) -> tuple[float, float]:
-    """The range of the vertical axis: all values; of a long line on a linear axis, those after its first twentieth."""
-    values = list(marks)
+def _values(lines: Sequence[Line], marks: Sequence[float], is_log: bool) -> tuple[float, float]:
+    """The range of the vertical axis: all values; on a linear axis 0, and of a long line those after its first twentieth."""
+    values = [*marks, *(y for line in lines for _, y in line.points)]
+    low = min(values)
     if is_log:
-        values += [y for line in lines for _, y in line.points]
-        margin = 1.03 * (1.1 if min(values) == max(values) else 1)
-        return min(values) / margin, max(values) * margin
+        margin = 1.03 * (1.1 if low == max(values) else 1)
+        return low / margin, max(values) * margin
+    later = list(marks)
     for line in lines:
         begin = line.points[0][0] + (line.points[-1][0] - line.points[0][0]) / 20
-        values += [y for x, y in line.points if x >= begin or len(line.points) < MANY_POINTS]
-    lowest = min([*marks, *(y for line in lines for _, y in line.points)])  # also one at the start: nothing is cut off below
-    low, high = (0.0 if from_zero else lowest), max(values)
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    return (0.0 if from_zero else low - margin), high + margin
+        later += [y for x, y in line.points if x >= begin or len(line.points) < MANY_POINTS]
+    margin = 0.05 * (max(later) - min(low, 0.0)) or 1.0
+    return (low - margin if low < 0 else 0.0), max(later) + margin
 
 
 def _levels(axes: Axes) -> list[float]:

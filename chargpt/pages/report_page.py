@@ -267,7 +267,7 @@ def copies_chart(copies: Copies) -> Markup:
         Line(name="samples", points=[(n, 100 * share) for n, share in copies.novel.items()], colour=0),
         Line(name="unseen text", points=[(n, 100 * share) for n, share in copies.unseen_novel.items()], colour=1),
     ]
-    return line_chart(curves, title="share of n-grams that are new, in percent, by n", height=210, from_zero=True)
+    return line_chart(curves, title="share of n-grams that are new, in percent, by n", height=210)
 
 
 def one_line_of(text: str, most: int = LINE_CHARACTERS) -> str:
@@ -410,6 +410,6 @@ def curves(runs: Sequence[RunReport]) -> tuple[list[Markup], list[tuple[str, Mar
     small = []
     for metric, title in CHARTS:
         lines = [Line(name=run.name, points=log.curve(metric), colour=i) for i, run in enumerate(runs) for log in run.logs]
-        if chart := line_chart(lines, title=f"{title}, over steps", width=260, height=130, from_zero=True):
+        if chart := line_chart(lines, title=f"{title}, over steps", width=260, height=130):
             small.append((title, chart))
     return charts, small
