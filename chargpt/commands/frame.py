@@ -19,8 +19,10 @@ from chargpt.terminal import Parser, columns, json_line, log, one_line, shown
 if TYPE_CHECKING:  # imports torch
     import numpy as np
 
+    from chargpt.config import DataConfig
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.text.items import Item
+    from chargpt.text.source import Sources
 
 Options = TypeVar("Options")
 
@@ -132,6 +134,17 @@ def part_of_text(
         what = f"{len(part)} of its characters are known to the model{begin}, but at least {least} are needed"
         raise UserError(f"{name}: {what}; {'use a smaller --start' if start else 'give a longer text'}")
     return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,})")
+
+
+def text_in(sources: "Sources", data: "DataConfig") -> str:
+    """The text of `sources` as training reads it with the settings `data`. Bytes that are not UTF-8 are surrogates."""
+    from tqdm import tqdm
+
+    from chargpt.text.reading import TextReader
+
+    pieces = (piece for _, piece in TextReader(sources, data, progress=tqdm(disable=True), hashed=False))
+    parts = [piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else bytes(piece) for piece in pieces]
+    return b"".join(parts).decode("utf-8", "surrogateescape")
 
 
 def write_page(path: Path, content: str) -> None:

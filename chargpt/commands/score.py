@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_run_options, items_for, load_run, page_file, print_json, run_verb, verb_parser
+from chargpt.commands.frame import add_run_options, items_for, load_run, page_file, print_json, run_verb, text_in, verb_parser
 from chargpt.errors import UserError
 from chargpt.planning.cli import settings_in, texts_and_settings
 from chargpt.project import project_root
@@ -215,23 +215,15 @@ def read_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequenc
     Without a name, it is the run's validation split. In a vocabulary of bytes, those that are not UTF-8 are surrogates. Raises
     UserError, also if that validation split is in no cache, and for a setting that does nothing.
     """
-    from tqdm import tqdm
-
     from chargpt.analysis.scored_text import text_of
     from chargpt.text.corpus import check_effect
-    from chargpt.text.reading import TextReader
     from chargpt.text.source import Sources
     from chargpt.text.sources import select_sources
 
     if not names:
         return [("validation split", text_of(loaded.corpus().val, loaded.tokenizer))]
-    data, root, texts = reading_of(loaded, settings), project_root(), []
+    data, root = reading_of(loaded, settings), project_root()
     sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")
     with contextlib.closing(sources):
         check_effect(settings_in(settings).get("data", {}), dataclasses.replace(data, val_text=""), names, sources)
-        for source in sources.train:
-            alone = Sources(train=[source], val=[], notes=[])
-            pieces = (piece for _, piece in TextReader(alone, data, progress=tqdm(disable=True), hashed=False))
-            parts = [bytes(piece) if not isinstance(piece, str) else piece.encode("utf-8", "surrogatepass") for piece in pieces]
-            texts.append((source.label, b"".join(parts).decode("utf-8", "surrogateescape")))
-    return texts
+        return [(source.label, text_in(Sources(train=[source], val=[], notes=[]), data)) for source in sources.train]
