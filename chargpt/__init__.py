@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
+LAZY = {"Item": "chargpt.text.items", "LoadedModel": "chargpt.sampling.loaded_model"}
 __all__ = ["Item", "LoadedModel", "__version__", "load", "train"]
 
 
@@ -119,17 +120,13 @@ def train(
 def __getattr__(name: str) -> object:
     """What is computed when it is asked for: reading the version, and importing torch, take time."""
     if name == "__version__":
-        from chargpt.version import version
+        from chargpt.project import version
 
         return version()
-    if name == "LoadedModel":
-        from chargpt.sampling.loaded_model import LoadedModel
+    if name in LAZY:
+        import importlib
 
-        return LoadedModel
-    if name == "Item":
-        from chargpt.text.items import Item
-
-        return Item
+        return getattr(importlib.import_module(LAZY[name]), name)
     raise AttributeError(f"module 'chargpt' has no attribute {name!r}")
 
 

@@ -16,10 +16,8 @@ import sys
 
 from chargpt.commands.verbs import ALIASES, VERBS
 from chargpt.errors import UserError
-from chargpt.interrupt import ending_at_once
-from chargpt.project import command
+from chargpt.project import command, version
 from chargpt.terminal import best_effort_messages, notice_line
-from chargpt.version import version
 
 FIRST = {  # the commands of the first page: what follows the verb, and what it does
     "train": ("poems.txt --minutes 10", "train a model on your text; without a text, on the language reference of Python"),
@@ -50,11 +48,10 @@ def main(argv: list[str] | None = None) -> int:
         close = [ALIASES[argv[0]]] if argv[0] in ALIASES else difflib.get_close_matches(argv[0], VERBS, n=1)
         what_to_do = f"did you mean {close[0]}?" if close else f"use one of {', '.join(VERBS)}"
         raise UserError(f"{argv[0]}: no such command; {what_to_do}")
-    with ending_at_once():  # there is nothing to save or to finish yet
-        if argv[0] == "train":  # it imports torch, which takes seconds: a mistake is reported before
-            from chargpt.planning.cli import check_command_line
+    if argv[0] == "train":  # it imports torch, which takes seconds: a mistake is reported before
+        from chargpt.planning.cli import check_command_line
 
-            check_command_line(argv[1:])
-        module = importlib.import_module(VERBS[argv[0]][0])
+        check_command_line(argv[1:])
+    module = importlib.import_module(VERBS[argv[0]][0])
     with best_effort_messages():  # the output is what counts
         return module.main(argv[1:])

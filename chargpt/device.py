@@ -29,15 +29,15 @@ def choose_device(name: str) -> torch.device:
         if torch.cuda.is_available() and not why_not_cuda(0):
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    device = torch.device(name)
+    device, why = torch.device(name), ""
     if device.type == "mps" and not torch.backends.mps.is_available():
-        given = Given("device", name, ", but ", shown=name)
-        raise UserError(given, "this machine has no Metal device; use ", Option("device", "cpu"))
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        given = Given("device", name, ", but ", shown=name)
-        raise UserError(given, f"torch sees {torch.cuda.device_count()} CUDA devices; use ", Option("device", "cpu"))
-    if device.type == "cuda" and (reason := why_not_cuda(device.index or 0)):
-        raise UserError(Given("device", name, ", but ", shown=name), f"{reason}; or use ", Option("device", "cpu"))
+        why = "this machine has no Metal device"
+    elif device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        why = f"torch sees {torch.cuda.device_count()} CUDA devices"
+    elif device.type == "cuda":
+        why = why_not_cuda(device.index or 0)
+    if why:
+        raise UserError(Given("device", name, ", but "), f"{why}; use ", Option("device", "cpu"))
     return device
 
 
@@ -53,7 +53,7 @@ def why_not_cuda(index: int) -> str:
         return ""  # it computes for others
     except (RuntimeError, AssertionError) as error:
         why, name = str(error).partition("\n")[0][:120], locals().get("name", "the GPU")
-        return f"PyTorch {torch.__version__} cannot compute on {name} ({why}); install one that can, see pytorch.org"
+        return f"PyTorch {torch.__version__} cannot compute on {name} ({why}), see pytorch.org for one that can"
     return ""
 
 

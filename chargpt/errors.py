@@ -72,11 +72,10 @@ class Given:
     name: str
     value: object
     link: str = "; "
-    shown: str = ""  # the value as the command line shows it; empty: as Python does
 
     def __str__(self) -> str:
         value = f"{self.value:,.10g}" if isinstance(self.value, float) else repr(self.value)
-        return f"{Option(self.name)}: {self.shown or value} given{self.link}"
+        return f"{Option(self.name)}: {value} given{self.link}"
 
     def in_python(self) -> str:
         """The argument and its value."""

@@ -5,12 +5,12 @@ hidden name beside its target, `.NAME.tmp-PID`, so that the files of a killed pr
 """
 
 import errno
+import io
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,7 +19,6 @@ LOCK_NAME = ".lock"
 # Names that Windows keeps for devices, and characters that it does not allow or that separate folders there.
 RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$) *(\..*)?", re.IGNORECASE)
 FORBIDDEN = re.compile(r'[<>:"/\\|?*]')
-SYNC_EVERY = 2**24  # bytes
 MAX_BUFFERED = 2**20  # bytes that are collected before they are written
 WINDOWS = os.name == "nt"
 BUSY_SECONDS = 2.0  # for which a scanner or an indexer may hold a new file on Windows
@@ -117,38 +116,20 @@ def _write(file: int, data: bytes | bytearray | memoryview) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-class SyncedFile:
-    """A new, large file that is on the disk when it closes. It is synced in the background while it is written."""
+class SyncedFile(io.BufferedWriter):
+    """A new, large file that is on the disk when it closes. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "xb")
-        self._thread = ThreadPoolExecutor(1)
-        self._syncing = self._thread.submit(lambda: None)
-        self._unsynced = 0
+        super().__init__(io.FileIO(path, "xb"))
 
-    def write(self, data: memoryview) -> None:
-        """Append `data`. Raises OSError, also for an earlier write that failed in the background."""
-        self._file.write(data)
-        self._unsynced += data.nbytes
-        if self._unsynced >= SYNC_EVERY:
-            self._unsynced = 0
-            self._syncing.result()  # the system reports a write error only once
-            self._syncing = self._thread.submit(self._sync, self._file.tell())
-
-    def _sync(self, end: int) -> None:
-        os.fsync(self._file.fileno())
-        if hasattr(os, "posix_fadvise"):
-            # The file is not read soon; its pages would displace more useful ones from memory.
-            os.posix_fadvise(self._file.fileno(), 0, end, os.POSIX_FADV_DONTNEED)
-
-    def __enter__(self) -> "SyncedFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._thread, self._file:
-            self._syncing.result()
-            self._file.flush()
-            os.fsync(self._file.fileno())
+    def close(self) -> None:
+        """Write what is buffered, and wait until all of it is on the disk."""
+        try:
+            if not self.closed:
+                self.flush()
+                os.fsync(self.fileno())
+        finally:
+            super().close()
 
 
 def sync_folder(path: Path) -> None:

@@ -3,19 +3,16 @@
 The first signal asks the program to stop cleanly; a second one ends it at once. A KeyboardInterrupt raised by a handler can
 be lost, because Python ignores exceptions in destructors and callbacks. So the handler sets a flag.
 
-What a training does about it is elsewhere: launch.py ends the program while it is imported, train.py ends the loop,
-session/due.py saves, session/result.py tells the user, and in training/parallel.py several processes agree to stop. sample.py
-and sampling/interactive.py end a text.
+What a training does about it is elsewhere: train.py ends the loop, session/due.py saves, session/result.py tells the user, and
+in training/parallel.py several processes agree to stop. sample.py and sampling/interactive.py end a text.
 """
 
 import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
-
-Handler = Callable[[int, FrameType | None], Any] | int | None  # as signal.getsignal returns it
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
@@ -57,11 +54,12 @@ class Interrupt:
         _write_error(self._notice)
 
     def __enter__(self) -> "Interrupt":
-        self._previous = _install(self._handle)
+        self._handled = _handled(self._handle)
+        self._handled.__enter__()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _restore(self._previous)
+    def __exit__(self, *error: Any) -> None:
+        self._handled.__exit__(*error)
 
 
 @contextlib.contextmanager
@@ -78,25 +76,22 @@ def ending_at_once(undo: Callable[[], None] = lambda: None, *, notice: str = "st
         finally:
             os._exit(128 + number)
 
-    previous = _install(end)
-    try:
+    with _handled(end):
         yield
-    finally:
-        _restore(previous)
 
 
-def _install(handler: Handler) -> dict[signal.Signals, Handler]:
-    """Set `handler` for every signal, except those that are ignored already, as nohup does. Returns the previous handlers."""
-    previous: dict[signal.Signals, Handler] = {number: signal.getsignal(number) for number in SIGNALS}
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """While active, `handler` is called for every signal, except those that are ignored already, as nohup does."""
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
     for number, before in previous.items():
         if number == signal.SIGINT or before != signal.SIG_IGN:
             signal.signal(number, handler)
-    return previous
-
-
-def _restore(handlers: dict[signal.Signals, Handler]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, signal.SIG_DFL if before is None else before)
 
 
 def _write_error(text: str) -> None:

@@ -7,8 +7,6 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from chargpt.interrupt import ending_at_once
-
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 # How long a thread of OpenMP spins before it sleeps, in its library's units, unless the user decides: reads of a variable in
 # libgomp, which torch has on Linux, and milliseconds in LLVM's and Intel's. The libraries' own values are 300,000 and 200.
@@ -22,28 +20,24 @@ def launch(program: str, *, options: str | None = None, trains: bool = False, ar
     memory of a program that `trains` is managed for that.
     """
     open_standard_streams()
-    with ending_at_once():  # there is nothing to save yet
-        from chargpt.terminal import run_program
-
-        modules = []
-
-        if trains:
-            let_threads_sleep()
-
-        def prepare() -> int:
-            if options is not None:
-                importlib.import_module(options).check_command_line()
-            gc.disable()  # imports leave no garbage, and looking for some takes a tenth of their time
-            modules.append(importlib.import_module(program))
-            gc.freeze()  # what is imported stays: no later collection looks at it again
-            gc.enable()
-            return 0
-
-        code = run_program(prepare)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
+    from chargpt.terminal import run_program
+
     if trains:
-        keep_freed_memory()
-    sys.exit(code or run_program(lambda: modules[0].main(*arguments)))
+        let_threads_sleep()
+
+    def run() -> int:
+        if options is not None:
+            importlib.import_module(options).check_command_line()
+        gc.disable()  # imports leave no garbage, and looking for some takes a tenth of their time
+        module = importlib.import_module(program)
+        gc.freeze()  # what is imported stays: no later collection looks at it again
+        gc.enable()
+        if trains:
+            keep_freed_memory()
+        return module.main(*arguments)
+
+    sys.exit(run_program(run))
 
 
 def command() -> None:

@@ -9,12 +9,24 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[1]  # the folder of the package chargpt
 PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\+=@-]+")
 PACKAGE = Path(__file__).resolve().parent
+PYPROJECT = PACKAGE.parent / "pyproject.toml"  # in a checkout
 PRESETS = PACKAGE / "configs"  # in an installed package; the wheel has a copy of configs/ there
 
 
 def is_checkout() -> bool:
     """Whether this is a copy of the repository. Otherwise chargpt is installed."""
     return (SOURCE / "train.py").is_file()
+
+
+def version() -> str:
+    """The version of this checkout, or of the installed package. pyproject.toml is the one place that has it."""
+    if PYPROJECT.with_name("train.py").is_file():  # otherwise it is another project's
+        import tomllib
+
+        return tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["version"]
+    import importlib.metadata
+
+    return importlib.metadata.version("chargpt")
 
 
 def project_root() -> Path:

@@ -15,7 +15,8 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, TextIO
@@ -29,8 +30,10 @@ WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
 SETTING = re.compile(r"^[a-z]+\.\w+")  # section.key
 LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
+OUT_OF_MEMORY = re.compile(r"out of memory|(can't|tried to) allocate")  # in a RuntimeError of torch
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
 LABEL = 12  # width of the first column of a notice
+BAR = "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"  # in tqdm's terms
 MIN_WIDTH = 30  # of a terminal in which lines are wrapped
 
 
@@ -103,25 +106,16 @@ def wrapped(line: str, stream: TextIO | None = None) -> str:
     The lines that follow are indented to the second column of a notice.
     """
     width = terminal_width(sys.stdout if stream is None else stream)
-    if width < MIN_WIDTH:
-        return line
-    return fill(re.findall(r" *[^ ]+", line), width, indent=LABEL)
+    return line if width < MIN_WIDTH else _filled(line, width, indent=LABEL)
+
+
+def _filled(text: str, width: int, *, indent: int) -> str:
+    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def columns(text: str) -> int:
     """The columns that `text` takes in a terminal: two for a wide character, none for a mark above or below another one."""
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "FW") for c in text)
-
-
-def fill(words: Iterable[str], width: int, *, indent: int) -> str:
-    """`words`, each with the spaces before it, in lines of at most `width` columns if they fit. Later lines are indented."""
-    lines = [""]
-    for word in words:
-        if lines[-1].strip() and columns(lines[-1] + word) > width:
-            lines.append(" " * indent + word.lstrip(" "))
-        else:
-            lines[-1] += word
-    return "\n".join(lines)
 
 
 def notice_line(label: str, text: str) -> str:
@@ -170,15 +164,12 @@ class Screen:
 
     def progress(self, step: int, total: int, numbers: str) -> None:
         """Draw the progress bar, `numbers` beside it."""
-        layout = _layout(self.bar_width)
         if self._bar is None:
             self._bar = self.new_bar(
-                initial=step, total=total, unit="step", dynamic_ncols=True, mininterval=0.5, bar_format=layout, postfix=numbers
+                initial=step, total=total, dynamic_ncols=True, mininterval=0.5, bar_format=BAR, postfix=numbers
             )
         bar = self._bar
-        bar.bar_format = layout
-        if bar.postfix != numbers:
-            bar.set_postfix_str(numbers, refresh=False)
+        bar.set_postfix_str(numbers, refresh=False)
         if bar.total != total:
             bar.total = total
             bar.refresh()
@@ -198,15 +189,6 @@ class Screen:
 
     def saved(self, run: Path) -> None:
         """A checkpoint is in the folder `run`. Its path is among the notices."""
-
-
-def _layout(width: int) -> str | None:
-    """What the line of the bar shows in a terminal of `width` columns, in tqdm's terms; None is all that tqdm shows."""
-    if width >= 110:
-        return None
-    if width >= 72:
-        return "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"
-    return "{percentage:3.0f}%, {remaining} left{postfix}"
 
 
 # The screen of this process, if it is not a terminal: a program sets it before it does anything else, and a library never does.
@@ -236,24 +218,20 @@ def run_program(main: Callable[[], int]) -> int:
     try:
         code = main()
         sys.stdout.flush()
-        _drop_unwritable()
-        return code
     except BrokenPipeError:  # the reader (`| head`) has closed the pipe
-        _drop_unwritable()
-        return code
+        pass
     except KeyboardInterrupt:
+        code = 130
         with contextlib.suppress(OSError):
             print("stopped", file=sys.stderr)
-        _drop_unwritable()
-        return 130
     except Exception as error:
-        message = _output_message(error) or message_for(error)
+        code, message = 2, _output_message(error) or message_for(error)
         if message is None:
             raise
-    with contextlib.suppress(OSError):
-        screen().error(message)
+        with contextlib.suppress(OSError):
+            screen().error(message)
     _drop_unwritable()
-    return 2
+    return code
 
 
 def _drop_unwritable() -> None:
@@ -270,13 +248,17 @@ def message_for(error: BaseException) -> Words | None:
     if isinstance(error, UserError):
         return error
     if isinstance(error, ModuleNotFoundError):
-        return _missing_package(error)
+        return _missing_package(error.name or "")
     if isinstance(error, ImportError) and LIBRARY.search(str(error)):
         return f"{error}; it is installed, but not loaded: free some memory, or install its package (such as torch) again"
     if isinstance(error, OSError):
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
         return f"{what}; check the path, its permissions and the free space on its disk"
-    return _memory_message(error) if isinstance(error, (MemoryError, RuntimeError)) else None
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
+        detail = textwrap.shorten(str(error).partition("\n")[0], 200, placeholder=" ...") or "none left"
+        smaller = "a smaller model, fewer samples, or in training a smaller train.batch_size with a larger train.accumulate"
+        return f"memory: there is not enough ({detail}); use {smaller}"
+    return None
 
 
 def _output_message(error: Exception) -> str | None:
@@ -290,28 +272,13 @@ def _output_message(error: Exception) -> str | None:
     return None
 
 
-def _missing_package(error: ModuleNotFoundError) -> str | None:
+def _missing_package(module: str) -> str | None:
     """The message for a package that this interpreter lacks; None if the module is one of ours."""
-    package = (error.name or "").partition(".")[0]
+    package = module.partition(".")[0]
     if package in ("", "chargpt", "model", "train", "sample"):
         return None
-    root = Path(__file__).resolve().parents[1]
-    other = [path for path in (root / ".venv/bin/python", root / ".venv/Scripts/python.exe") if path.exists()]
-    if other and not os.path.samefile(sys.prefix, root / ".venv"):
-        return f"{package}: not installed for {sys.executable}; use {shown(other[0])} instead"
     wanted = "-r requirements.txt" if is_checkout() else "--upgrade chargpt"
     return f"{package}: not installed for {sys.executable}; run {sys.executable} -m pip install {wanted}"
-
-
-def _memory_message(error: MemoryError | RuntimeError) -> str | None:
-    """The message for a lack of memory, which torch reports as a RuntimeError; None for any other error."""
-    if not (isinstance(error, MemoryError) or re.search(r"out of memory|(can't|tried to) allocate", str(error))):
-        return None
-    detail = textwrap.shorten(str(error).strip().partition("\n")[0], 200, placeholder=" ...") or "none left"
-    return (
-        f"memory: there is not enough ({detail}); use a smaller model or fewer samples, or in training a smaller "
-        "train.batch_size with a larger train.accumulate"
-    )
 
 
 def _make_streams_safe() -> None:
@@ -368,11 +335,9 @@ def best_effort_output() -> Any:
         yield
 
 
-@contextlib.contextmanager
-def best_effort_messages() -> Any:
+def best_effort_messages() -> AbstractContextManager[object]:
     """Within this block, a standard error that cannot be written never ends the program; its standard output still can."""
-    with contextlib.redirect_stderr(BestEffortStream(sys.stderr)):
-        yield
+    return contextlib.redirect_stderr(BestEffortStream(sys.stderr))
 
 
 class Parser(argparse.ArgumentParser):
@@ -385,18 +350,11 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """The help text, its usage line broken between options."""
-        width, given, start = shutil.get_terminal_size().columns - 2, self.usage, len(f"usage: {self.prog} ")
-        if given:
-            options = re.findall(r" *(?:\[[^]]*\]|[^ ]+)", f"usage: {given}")
-            self.usage = fill(options, width, indent=min(start, width // 4)).removeprefix("usage: ")
-        try:
-            return super().format_help()
-        finally:
-            self.usage = given
-
-    def options(self) -> set[str]:
-        """All options, as they are typed."""
-        return {option for action in self._actions for option in action.option_strings}
+        text = super().format_help()
+        usage, given = f"usage: {self.usage}", shutil.get_terminal_size().columns - 2
+        whole_options = re.sub(r"\[[^]]*\]", lambda option: option[0].replace(" ", "\xa0"), usage)
+        indent = min(len(f"usage: {self.prog} "), given // 4)
+        return text.replace(usage, _filled(whole_options, given, indent=indent).replace("\xa0", " "), 1)
 
     def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
         """As in argparse. The error for a value of an option is a UserError with that option."""
@@ -425,20 +383,19 @@ class Parser(argparse.ArgumentParser):
         return message if "; use " in message else f"{message}; see {self.prog} --help"
 
     def _nearest(self, word: str) -> str:
-        known = sorted(option.removeprefix("--") for option in self.options())
+        known = sorted(option.removeprefix("--") for action in self._actions for option in action.option_strings)
         close = [option for option in known if word and option.startswith(word)]
         close = close[: None if len(word) == 1 else 1] or difflib.get_close_matches(word, known, n=1)
         return f"did you mean {' or '.join(f'--{option}' for option in close)}?" if close else f"see {self.prog} --help"
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """An argparse type: a whole number of `least` or more, with at most 18 digits."""
+    """An argparse type: a whole number of `least` or more."""
 
     def parse(text: str) -> int:
         if WHOLE_NUMBER.fullmatch(text) and len(text) <= 18 and int(text) >= least:
             return int(text)
-        digits = ", with at most 18 digits" if WHOLE_NUMBER.fullmatch(text) and len(text) > 18 else ""
-        raise argparse.ArgumentTypeError(f"{text!r} given; use a whole number of {least} or more{digits}")
+        raise argparse.ArgumentTypeError(f"{text!r} given; use a whole number of {least} or more")
 
     return parse
 

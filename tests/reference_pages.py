@@ -81,7 +81,7 @@ def settings_page() -> str:
 def comments_of(section: type) -> dict[str, str]:
     """The comment above each field of a dataclass, as one line. A field without one is a KeyError for the reader."""
     source = Path(sys.modules[section.__module__].__file__ or "").read_text(encoding="utf-8")
-    body = source.partition(f"class {section.__name__}:")[2].partition("\n    def ")[0]
+    body = source.partition(f"class {section.__name__}(Section):")[2].partition("\n@dataclass")[0]
     meanings, comment = {}, ""
     for line in body.splitlines():
         if found := re.match(r"    # (.+)", line):

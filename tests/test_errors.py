@@ -25,7 +25,7 @@ from chargpt.project import command, shell_word
         (Option("text"), "TEXT", "text"),
         (Given("top_k", -1), "--top-k: -1 given; ", "top_k=-1: "),
         (Given("minutes", -1.0), "--minutes: -1 given; ", "minutes=-1: "),
-        (Given("device", "cuda:9", ", but ", shown="cuda:9"), "--device: cuda:9 given, but ", "device='cuda:9': "),
+        (Given("device", "cuda:9", ", but "), "--device: 'cuda:9' given, but ", "device='cuda:9': "),
         (Command("sample", "poems"), f"{command('sample')} poems", "chargpt.load('poems').generate()"),
         (Command("train"), command("train"), "chargpt.train()"),
         (resuming("a", Option("train.patience", 0)), "--resume --run a train.patience=0", None),

@@ -1,13 +1,16 @@
 """Where a checkout and an installed package keep runs and texts, and how they are called."""
 
+import importlib.metadata
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import chargpt
 from chargpt import project
-from chargpt.project import command, presets_folder, project_root, user_cache_folder
+from chargpt.project import command, presets_folder, project_root, user_cache_folder, version
 
 ROOT = Path(__file__).parent.parent
 
@@ -28,6 +31,16 @@ def test_a_checkout_has_its_own_runs_and_presets_and_an_installed_package_the_fo
     assert command(verb) == elsewhere
     monkeypatch.chdir(ROOT)
     assert project_root() == ROOT and presets_folder() == ROOT / "configs" and command(verb) == words
+
+
+def test_the_version_has_one_place(tmp_path, monkeypatch):
+    in_pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert version() == in_pyproject and "__version__" in dir(chargpt)
+    monkeypatch.setattr(project, "PYPROJECT", tmp_path / "absent")
+    monkeypatch.setattr(importlib.metadata, "version", {"chargpt": "7.8.9"}.__getitem__)
+    assert version() == chargpt.__version__ == "7.8.9"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        chargpt.nothing  # noqa: B018
 
 
 def test_a_verb_is_called_by_the_path_of_the_package_from_another_folder(tmp_path):

@@ -21,14 +21,7 @@ CLASSES = (
     "newline",
     "symbol and other",
 )
-# Indices of CLASSES, by name: a class may be inserted anywhere.
-FIRST = CLASSES.index("first of a word")
-REST = CLASSES.index("rest of a word")
-DIGIT = CLASSES.index("digit")
-PUNCTUATION = CLASSES.index("punctuation")
-SPACE = CLASSES.index("space")
-NEWLINE = CLASSES.index("newline")
-OTHER = CLASSES.index("symbol and other")
+FIRST, REST, DIGIT, PUNCTUATION, SPACE, NEWLINE, OTHER = range(len(CLASSES))  # their indices
 # By the first letter of the category in Unicode. A mark belongs to the letter before it.
 BY_CATEGORY = {"L": REST, "M": REST, "N": DIGIT, "P": PUNCTUATION, "Z": SPACE}
 

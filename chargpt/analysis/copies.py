@@ -80,13 +80,10 @@ class Novelty:
             if covered[text][start : start + length].mean() > 0.5:
                 continue
             covered[text][start : start + length] = True
-            chosen.append(self._passage(text, start, length))
+            copies = self._index.count(self._texts[text][start : start + min(length, OVERLAP)])
+            place = int(self._matches[text][1][start])
+            chosen.append(Passage(text=text, start=start, length=length, place=place, copies=copies))
         return chosen
-
-    def _passage(self, text: int, start: int, length: int) -> Passage:
-        copies = self._index.count(self._texts[text][start : start + min(length, OVERLAP)])
-        place = int(self._matches[text][1][start])
-        return Passage(text=text, start=start, length=length, place=place, copies=copies)
 
 
 @dataclass(frozen=True, kw_only=True)

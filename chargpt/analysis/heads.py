@@ -32,8 +32,6 @@ MIN_CHARACTERS = 8
 MIN_SCORE = 0.3
 # ... and at least this many times the score of uniform attention.
 MIN_TIMES = 2.0
-# Characters of the map of a head in a report.
-MAX_MAPPED = 128
 # Characters of the picture of all heads that training logs.
 MAX_DRAWN = 256
 # The colour of a weight of 1 in that picture, the accent of base.css. A weight of 0 is white.
@@ -110,7 +108,8 @@ def pattern_masks(characters: Sequence[str]) -> dict[str, np.ndarray]:
     same = ids[:, None] == ids
     after_same = np.zeros_like(same)
     after_same[:, 1:] = same[:, :-1]
-    start, bracket = line_starts(characters)[:, None], open_brackets(characters)[:, None]
+    is_first = np.array(["\n", *characters[:-1]]) == "\n"  # of its line; a newline belongs to the line that it ends
+    start, bracket = np.maximum.accumulate(np.where(is_first, s, 0))[:, None], open_brackets(characters)[:, None]
     return {
         "itself": (s == t) & (t > 0),
         "previous": s == t - 1,
@@ -119,16 +118,6 @@ def pattern_masks(characters: Sequence[str]) -> dict[str, np.ndarray]:
         "after same": after_same & earlier,
         "bracket": (s == bracket) & earlier,
     }
-
-
-def line_starts(characters: Sequence[str]) -> np.ndarray:
-    """For each character, the place of the first one of its line, (T,). A newline belongs to the line that it ends."""
-    starts, start = [], 0
-    for place, character in enumerate(characters):
-        starts.append(start)
-        if character == "\n":
-            start = place + 1
-    return np.array(starts, np.int64)
 
 
 def open_brackets(characters: Sequence[str]) -> np.ndarray:
@@ -174,12 +163,11 @@ class Heads:
 
 @torch.inference_mode()
 def measure_attention(loaded: LoadedModel, ids: np.ndarray) -> Heads:
-    """The attention of all heads on the first of `ids` (T,), at most MAX_MAPPED."""
-    read = ids[: min(len(ids), loaded.model.config.block_size, MAX_MAPPED)]
-    idx = torch.from_numpy(read).to(loaded.model.token_embedding.weight.device)
+    """The attention of all heads on `ids` (T,), at most block_size."""
+    idx = torch.from_numpy(ids).to(loaded.model.token_embedding.weight.device)
     weights = loaded.model.attention(idx[None])[:, 0].float().cpu()
-    facts = measure_heads(weights, characters_of(read, loaded.tokenizer))
-    return Heads(text=loaded.tokenizer.decode(read.tolist()), weights=weights, facts=facts)
+    facts = measure_heads(weights, characters_of(ids, loaded.tokenizer))
+    return Heads(text=loaded.tokenizer.decode(ids.tolist()), weights=weights, facts=facts)
 
 
 def draw_attention(model: GPT, ids: np.ndarray) -> np.ndarray:
@@ -203,16 +191,11 @@ def attention_picture(weights: Tensor) -> np.ndarray:
     n_layer, n_head, T, _ = weights.shape
     width = min(T, WIDTH)
     levels = shrunk(shrunk(weights.sqrt().float().cpu().numpy(), -2, width), -1, width)
-    cell = width + GAP
-    picture = np.zeros((n_layer * cell + GAP, n_head * cell + GAP), np.float32)
-    grey = np.ones_like(picture, bool)
-    for layer in range(n_layer):
-        for head in range(n_head):
-            rows, columns = (slice(GAP + i * cell, GAP + i * cell + width) for i in (layer, head))
-            picture[rows, columns] = levels[layer, head]
-            grey[rows, columns] = False
+    gap, side = (GAP, 0), width + GAP
+    cells = np.pad(levels, ((0, 0), (0, 0), gap, gap), constant_values=np.nan)  # nan: between the heads
+    picture = np.pad(cells.swapaxes(1, 2).reshape(n_layer * side, n_head * side), (0, GAP), constant_values=np.nan)
     shaded = 255 - picture[..., None] * (255 - COLOUR)
-    return np.where(grey[..., None], 200, shaded).round().astype(np.uint8)
+    return np.nan_to_num(shaded, nan=200).round().astype(np.uint8)
 
 
 def shrunk(levels: np.ndarray, axis: int, width: int) -> np.ndarray:

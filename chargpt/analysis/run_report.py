@@ -1,7 +1,6 @@
 """What a report shows of one run, as plain data: its log, its text, and how its model does on the validation split."""
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +11,8 @@ import numpy as np
 from chargpt.analysis.copies import Copies, measure_copies
 from chargpt.analysis.heads import Heads, measure_attention
 from chargpt.analysis.losses import LossBreakdown, Predictions, loss_breakdown, predict
-from chargpt.analysis.scored_text import Line, Total, lines_of, score_pieces
+from chargpt.analysis.scored_text import Line, lines_of, score_text, text_of
 from chargpt.config import Config, Settings
-from chargpt.model import GPT
 from chargpt.project import command
 from chargpt.runs.checkpoint import newest, newest_stage, stage_folder
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
@@ -28,24 +26,21 @@ from chargpt.text.suffix_array import SuffixIndex
 from chargpt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # imported for a list alone
-    from chargpt.analysis.item_report import ItemReport
+    from chargpt.analysis.items import ItemReport
 
 # Characters of the training text that a report shows.
 EXCERPT = 250
-# Characters of a line that is listed: shorter ones are extreme by chance.
-SHORTEST_LINE = 12
-# Different characters of a line that is listed: a rule of dashes says nothing.
-FEWEST_DISTINCT = 5
+# Characters of a line that is listed (shorter ones are extreme by chance), and different ones (a rule of dashes says nothing).
+SHORTEST_LINE, FEWEST_DISTINCT = 12, 5
 # Lines that are listed: this many best ones, and as many worst ones.
 LISTED_LINES = 6
 # Lines from the beginning of the validation split.
 OPENING_LINES = 60
-# Pairs of confused characters that are listed.
-CONFUSED = 8
-# Characters of the validation split that a quick report is measured on at least.
-PROBE = 256
-# The most of them.
-MAX_QUICK = 20_000
+# Pairs of confused characters that are listed, and characters of the map of a head.
+CONFUSED, MAX_MAPPED = 8, 128
+# Characters of the validation split that a quick report is measured on, at least and at most; and their number, times that of
+# parameters, in about a second: each is predicted three times, once for the breakdown of the loss and twice for the lines.
+PROBE, MAX_QUICK, QUICK_WORK = 256, 20_000, 10**10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +55,10 @@ class Effort:
 WHOLE = Effort(characters=50_000, sample_length=1000, sample_seconds=30.0)
 
 
-def quick(model: GPT, ids: np.ndarray, *, seconds: float = 1.0) -> Effort:
-    """What takes about `seconds` for the characters, and as much for the samples, by the time of a few of `ids` (T,)."""
-    few = ids[: PROBE + 1].astype(np.int64)
-    started = time.perf_counter()
-    predict(model, few)
-    per_character = (time.perf_counter() - started) / (len(few) - 1)
-    # Each character is predicted three times: once for the breakdown of the loss, twice in overlapping windows for the lines.
-    # A list of items takes less: it is predicted once.
-    characters = max(PROBE, min(MAX_QUICK, int(seconds / (3 * per_character))))
-    return Effort(characters=characters, sample_length=400, sample_seconds=seconds)
+def quick(parameters: int) -> Effort:
+    """What takes two processors about a second for the characters, and as much for the samples."""
+    characters = max(PROBE, min(MAX_QUICK, QUICK_WORK // parameters))
+    return Effort(characters=characters, sample_length=400, sample_seconds=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +70,7 @@ class RunReport:
     val_loss: float | None
     parameters: int
     vocab_size: int
-    engine: str
+    engine: str = ""
     texts: list[str]
     config: Config
     environment: Mapping[str, str | int | bool]
@@ -123,98 +112,88 @@ def measure_run(
     effort: Effort,
 ) -> RunReport:
     """Everything about the run in `folder` and its model. What needs its `corpus` or its `index` is left out without it."""
-    is_imported = loaded.fingerprint == NO_TEXT and not loaded.texts
     state = newest(stage_folder(folder, newest_stage(folder, learned=True)), training=False)[0].state
-    facts: dict[str, Any] = {
-        "name": loaded.run,
-        "step": loaded.step,
-        "val_loss": loaded.val_loss,
-        "parameters": loaded.model.parameter_count(),
-        "vocab_size": loaded.tokenizer.vocab_size,
-        "engine": loaded.engine,
-        # Without their folders: a report may be given to others.
-        "texts": ["unknown (imported)"] if is_imported else [text if text == "-" else Path(text).name for text in loaded.texts],
-        "config": loaded.config,
-        "environment": loaded.environment,
-        "fingerprint": loaded.fingerprint,
-        "progress": state.progress,
-        "settings": state.settings,
-        "stage": state.stage,
-        "logs": read_metrics(folder),
-    }
+    facts = _known(loaded, state, folder) | {"name": loaded.run, "step": loaded.step, "val_loss": loaded.val_loss}
+    facts["engine"] = loaded.engine
     if corpus is None:
+        is_imported = loaded.fingerprint == NO_TEXT and not loaded.texts
         why = "it was imported without a text" if is_imported else "its training text is not in the cache"
         return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
-    facts |= _on_text(loaded, corpus, effort)
+    facts |= _about(corpus) | {"about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)]}
     if corpus.items is not None:
-        from chargpt.analysis.item_report import measure_items
+        from chargpt.analysis.items import measure_items
 
         facts["items"] = measure_items(loaded, corpus, characters=effort.characters, seconds=effort.sample_seconds)
-    missing = [] if corpus.is_validated else ["how it does on new text: all of the text was for training"]
-    facts |= {"missing": missing, "ngram_loss": corpus.facts.ngram_loss if corpus.is_validated else None}
+    missing = []
+    if corpus.is_validated:
+        facts |= _on_validation(loaded, corpus, effort)
+    else:
+        missing.append("how it does on new text: all of the text was for training")
     if index is None:
-        why = f"there is no index of the training text; {command('trace')} makes it"
-        return RunReport(**{**facts, "missing": [*missing, f"what it copies: {why}"]})
-    length, seconds = effort.sample_length, effort.sample_seconds
-    return RunReport(**facts, copies=measure_copies(loaded, corpus, index, sample_length=length, sample_seconds=seconds))
+        missing.append(f"what it copies: there is no index of the training text; {command('trace')} makes it")
+    else:
+        length, seconds = effort.sample_length, effort.sample_seconds
+        facts["copies"] = measure_copies(loaded, corpus, index, sample_length=length, sample_seconds=seconds)
+    return RunReport(**facts, missing=missing)
 
 
 def live_report(folder: Path, state: SavedState, corpus: Corpus) -> RunReport:
     """What is known of the run in `folder` while it trains, without its model: what it has reached, wrote and logged."""
-    progress = state.progress
-    return RunReport(
-        name=folder.name,
-        step=progress.best_step or 0,
-        val_loss=progress.best_loss,
-        parameters=state.parameters,
-        vocab_size=state.tokenizer.vocab_size,
-        engine="",
-        texts=[text if text == "-" else Path(text).name for text in state.texts],
-        config=state.config,
-        environment=state.environment,
-        progress=progress,
-        settings=state.settings,
-        stage=state.stage,
-        logs=read_metrics(folder),
-        corpus=corpus.describe()[1:],
-        training_characters=len(corpus.train),
-        fingerprint=state.fingerprint,
-        excerpt=corpus.tokenizer.decode(corpus.train[:EXCERPT]),
-        ngram_loss=corpus.facts.ngram_loss if corpus.is_validated else None,
-        missing=["what is measured on the model at the end of the training"],
-    )
+    facts = _known(state, state, folder) | _about(corpus)
+    facts |= {"step": state.progress.best_step or 0, "val_loss": state.progress.best_loss}
+    return RunReport(**facts, missing=["what is measured on the model at the end of the training"])
 
 
-def _on_text(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, Any]:
-    """The fields of a RunReport that are about the text, or measured on its validation split."""
-    about = {
+def _known(about: LoadedModel | SavedState, newest: SavedState, folder: Path) -> dict[str, Any]:
+    """What the checkpoint that the report is `about`, and the `newest` one, say of the run."""
+    is_imported = about.fingerprint == NO_TEXT and not about.texts
+    # Without their folders: a report may be given to others.
+    texts = ["unknown (imported)"] if is_imported else [text if text == "-" else Path(text).name for text in about.texts]
+    return {
+        "name": folder.name,
+        "parameters": about.parameters,
+        "vocab_size": about.tokenizer.vocab_size,
+        "texts": texts,
+        "config": about.config,
+        "environment": about.environment,
+        "fingerprint": about.fingerprint,
+        "progress": newest.progress,
+        "settings": newest.settings,
+        "stage": newest.stage,
+        "logs": read_metrics(folder),
+    }
+
+
+def _about(corpus: Corpus) -> dict[str, Any]:
+    """What the report says of a text."""
+    return {
         "corpus": corpus.describe()[1:],
         "training_characters": len(corpus.train),
-        "about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)],
         "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
+        "ngram_loss": corpus.facts.ngram_loss if corpus.is_validated else None,
     }
-    if not corpus.is_validated:
-        return about
+
+
+def _on_validation(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, Any]:
+    """The fields of a RunReport that are measured on the validation split."""
     ids = np.asarray(corpus.val[: effort.characters + 1]).astype(np.int64)
     predictions, block_size = predict(loaded.model, ids, corpus.marks), loaded.model.config.block_size
     lines = score_lines(loaded, ids) if corpus.marks is None else item_lines(predictions, corpus.marks, corpus.tokenizer)
     whole = lines if corpus.marks else lines[1:]  # the first line of a text may begin in its middle
-    return about | {
+    return {
         "scored": len(predictions.losses),
         "losses": loss_breakdown(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),
         "opening": whole[:OPENING_LINES] or lines,
         "worst": extreme_lines(lines, worst=True),
         "best": extreme_lines(lines, worst=False),
-        "heads": measure_attention(loaded, ids),
+        "heads": measure_attention(loaded, ids[: min(block_size, MAX_MAPPED)]),
     }
 
 
 def score_lines(loaded: LoadedModel, ids: np.ndarray) -> list[Line]:
     """The lines of ids (T,) with the bits of each character, given at least half of the context."""
-    tokenizer = loaded.tokenizer
-    piece = bytes(ids.tolist()) if tokenizer.characters is None else tokenizer.decode(ids)
-    stride = max(1, loaded.model.config.block_size // 2)
-    return list(lines_of(score_pieces(loaded.model, tokenizer, [piece], stride=stride, total=Total())))
+    text, stride = text_of(ids, loaded.tokenizer), max(1, loaded.model.config.block_size // 2)
+    return lines_of(text, score_text(loaded.model, loaded.tokenizer, text, stride=stride)[0])
 
 
 def item_lines(predictions: Predictions, marks: ItemMarks, tokenizer: Tokenizer) -> list[Line]:
@@ -230,15 +209,11 @@ def item_lines(predictions: Predictions, marks: ItemMarks, tokenizer: Tokenizer)
 
 
 def extreme_lines(lines: list[Line], *, worst: bool) -> list[Line]:
-    """The lines with the most, or the fewest, bits per character. A line that repeats is listed once."""
-    long_lines = [
-        line
-        for line in lines
-        if len(text := line.text.strip()) >= SHORTEST_LINE and len(set(text)) >= FEWEST_DISTINCT and not np.isnan(line.mean)
-    ]
-    most = min(LISTED_LINES, len({line.text.strip() for line in long_lines}) // 2)  # so that no line is in both lists
-    chosen: dict[str, Line] = {}
-    for line in sorted(long_lines, key=lambda line: (-line.mean if worst else line.mean, line.number)):
-        if len(chosen) < most:
-            chosen.setdefault(line.text.strip(), line)
-    return list(chosen.values())
+    """The lines with the most, or the fewest, bits per character. Of a line that repeats, the first one counts."""
+    distinct: dict[str, Line] = {}
+    for line in lines:
+        text = line.text.strip()
+        if len(text) >= SHORTEST_LINE and len(set(text)) >= FEWEST_DISTINCT and not np.isnan(line.mean):
+            distinct.setdefault(text, line)
+    most = min(LISTED_LINES, len(distinct) // 2)  # so that no line is in both lists
+    return sorted(distinct.values(), key=lambda line: -line.mean if worst else line.mean)[:most]

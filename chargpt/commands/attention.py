@@ -2,7 +2,6 @@
 
 import re
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,16 +15,16 @@ from chargpt.commands.frame import (
     part_of_text,
     run_verb,
     verb_parser,
+    write_page,
 )
 from chargpt.errors import UserError
-from chargpt.terminal import log, one_line, shown, whole_number
+from chargpt.terminal import log, shown, whole_number
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.text.corpus import Corpus
 
 MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
 SEARCHED = 1000  # characters of the validation split in which a beginning is looked for
-BEGINNINGS = (r"\n\s*\n(?=\S)", r"\n(?=\S)", r"[.!?]\W?\s+(?=\S)", r"\s(?=\S)")  # of paragraphs, lines, sentences, words
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         "--start",
         type=whole_number(0),
         metavar="N",
-        help="begin after N characters (default: 0, and in the validation split where a paragraph, line or sentence begins)",
+        help="begin after N characters (default: 0, and in the validation split where a line begins)",
     )
     parser.add_argument(
         "--length", type=whole_number(1), metavar="N", help="at most N characters (default and limit: the context of the model)"
@@ -51,18 +50,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--out", type=page_file, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"
     )
-    return run_verb(parser.parse_intermixed_args, argv, write_page)
+    return run_verb(parser.parse_intermixed_args, argv, show_heads)
 
 
-def write_page(options: Namespace) -> None:
+def show_heads(options: Namespace) -> None:
     """Write the page."""
     from chargpt.analysis.characters import characters_of
-    from chargpt.analysis.heads import measure_heads
+    from chargpt.analysis.heads import measure_attention
     from chargpt.pages.attention_page import attention_page
-    from chargpt.pages.page import publish_page
 
     loaded = load_run(options.run, device=options.device)
-    started = time.monotonic()
     config = loaded.model.config
     length = min(config.block_size, int((MAX_WEIGHTS / (config.n_layer * config.n_head)) ** 0.5), options.length or sys.maxsize)
     if options.text is not None and options.words is not None:
@@ -70,25 +67,19 @@ def write_page(options: Namespace) -> None:
     is_own = options.text is not None or options.words is not None
     start = options.start if options.start is not None else 0 if is_own else beginning(loaded.corpus(), length=length)
     ids, place = part_of_text(options.text, loaded, start=start, length=length, words=options.words)
-    weights = loaded.model.attention(ids[None].to(loaded.model.token_embedding.weight.device))[:, 0].float().cpu()
-    characters = characters_of(ids.numpy(), loaded.tokenizer)
-    facts = measure_heads(weights, characters)
-    content = attention_page(weights, characters, facts, about=loaded.describe(), place=place)
-    if options.out.exists():
-        log(f"{shown(options.out)}: written over an older page; to keep both next time, add --out FILE")
-    publish_page(options.out, content)
-    seconds = time.monotonic() - started
-    log(f"{place}; {weights.shape[0]} layers of {weights.shape[1]} heads; {len(content) / 1e6:.1f} MB in {seconds:.1f} s")
-    print(one_line(shown(options.out)))
+    heads, characters = measure_attention(loaded, ids), characters_of(ids, loaded.tokenizer)
+    content = attention_page(heads.weights, characters, heads.facts, about=loaded.describe(), place=place)
+    write_page(options.out, content)
+    log(f"{place}; {config.n_layer} layers of {config.n_head} heads; {len(content) / 1e6:.1f} MB")
 
 
 def beginning(corpus: "Corpus", *, length: int) -> int:
-    """The place in the validation split where a paragraph, or else a line, sentence or word begins, `length` before its end."""
+    """The place in the validation split where a line, or else a word begins, `length` before its end."""
     from chargpt.analysis.characters import characters_of
 
     if corpus.marks is not None:  # it begins with an item
         return 0
     part = corpus.val[: max(0, min(SEARCHED, len(corpus.val) - length))]
     text = "".join(character[0] for character in characters_of(part, corpus.tokenizer))
-    found = (re.search(pattern, text) for pattern in BEGINNINGS)
-    return next((match.end() for match in found if match), 0)
+    found = re.search(r"\n\s*(?=\S)", text) or re.search(r"\s(?=\S)", text)
+    return found.end() if found else 0

@@ -14,11 +14,6 @@ EXAMPLE = 60
 
 def main(argv: Sequence[str]) -> int:
     """Classify the items that the options in `argv` name. Returns the exit code. Raises UserError."""
-    return run_verb(parse_options, argv, classify)
-
-
-def parse_options(argv: Sequence[str]) -> Namespace:
-    """The options in `argv`. Raises UserError."""
     parser = verb_parser(
         "classify",
         "RUN [FILE ...] [section.key=value ...] [--json]",
@@ -35,29 +30,28 @@ def parse_options(argv: Sequence[str]) -> Namespace:
         "for another way of reading it",
     )
     parser.add_argument("--json", action="store_true", help="a JSON object for each item, with the probability of each label")
-    options = parser.parse_intermixed_args(argv)
-    options.texts, options.settings = texts_and_settings(options.words)
-    return options
+    return run_verb(parser.parse_intermixed_args, argv, classify)
 
 
 def classify(options: Namespace) -> None:
     """Print the most likely label of each item, and the table. Raises UserError."""
-    from chargpt.analysis.item_labels import describe_guesses, guess_labels
+    from chargpt.analysis.items import describe_guesses, guess_labels
 
     loaded = load_run(options.run, device=options.device)
     if not loaded.config.data.label_fields:
         raise UserError(f"{loaded.run}: a run without labels; train with --items and --label")
-    items = items_for(loaded, options.texts, options.settings)
+    texts, settings = texts_and_settings(options.words)
+    items = items_for(loaded, texts, settings)
     guesses = guess_labels(loaded, items, loaded.labels())
     for item, label, row in zip(items, guesses.best, guesses.probability.tolist()):
         if options.json:
             shares = {name: round(share, 6) for name, share in zip(guesses.labels, row)}
             print_json({"item": item.text, "label": item.label or None, "guess": label, "probability": shares})
-        elif options.texts:
+        elif texts:
             print(f"{label}\t{max(row):.3f}\t{escape_controls(item.text)}".replace("\n", "\\n"))
     unknown = [item.text for item in items if loaded.tokenizer.encode_known(item.text)[1]]
     if unknown:
         example = one_line(unknown[0][:EXAMPLE])
         log(f"note: {len(unknown):,} of {len(items):,} items have characters that the model has never seen, such as: {example}")
     for line in describe_guesses(guesses):
-        log(line) if options.texts or options.json else print(line)
+        log(line) if texts or options.json else print(line)

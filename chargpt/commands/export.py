@@ -9,7 +9,6 @@ import re
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import load_run, run_verb, verb_parser
 from chargpt.errors import UserError
@@ -17,39 +16,9 @@ from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, c
 from chargpt.project import shell_word
 from chargpt.terminal import notice, shown
 
-if TYPE_CHECKING:  # imports torch, and --help shall be quick
-    from chargpt.sampling.loaded_model import LoadedModel
-
 
 def main(argv: Sequence[str]) -> int:
     """Export the run that the options in `argv` name. Returns the exit code. Raises UserError."""
-    return run_verb(parse_options, argv, export)
-
-
-def export(options: Namespace) -> None:
-    """Export the run."""
-    from chargpt.device import one_thread
-
-    target = TARGETS[options.to]
-    loaded = load_run(options.run, device="cpu", described=False)
-    destination = Path(options.destination or _file_name(loaded.run) + target.suffix)
-    is_folder = not target.suffix.startswith(".")
-    check_destination(destination, is_folder=is_folder, force=options.force)
-    check_target(options.to, loaded.model.config.positions)
-    notice("run", loaded.describe())
-    names = [Path(text).name or text for text in loaded.texts]
-    weights = options.weights or "float16"
-    export_options = ExportOptions(name=loaded.run, texts=names, labels=_labels(loaded), weights=weights)
-    write = importlib.import_module(target.module).write
-    with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
-        publish(destination, lambda path: write(loaded, path, export_options), is_folder=is_folder, force=options.force)
-    path = shown(destination)
-    notice("written", path)
-    notice("use", target.use.format(path=path, word=shell_word(path)))
-
-
-def parse_options(argv: Sequence[str]) -> Namespace:
-    """The options in `argv`. Raises UserError."""
     parser = verb_parser(
         "export",
         "RUN --to TARGET [DIR] [--force]",
@@ -67,18 +36,33 @@ def parse_options(argv: Sequence[str]) -> Namespace:
         help="html: how the page holds the weights; int8 halves its size and costs a little of the quality (default: float16)",
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
-    options = parser.parse_intermixed_args(argv)
+    return run_verb(parser.parse_intermixed_args, argv, export)
+
+
+def export(options: Namespace) -> None:
+    """Export the run."""
+    from chargpt.device import one_thread
+
+    target = TARGETS[options.to]
     if options.weights and options.to != "html":
         raise UserError(f"--weights: {options.weights} given, which works only with --to html; leave it out")
-    return options
-
-
-def _labels(loaded: "LoadedModel") -> tuple[str, ...]:
-    """The labels of a run on items, if its text is in a cache; none of any other run."""
+    loaded = load_run(options.run, device="cpu", described=False)
+    name = re.sub(r"[^\w.-]+", "-", loaded.run).strip(".-") or "run"  # it needs no quotes
+    destination = Path(options.destination or name + target.suffix)
+    is_folder = not target.suffix.startswith(".")
+    check_destination(destination, is_folder=is_folder, force=options.force)
+    check_target(options.to, loaded.model.config.positions)
+    notice("run", loaded.describe())
     corpus = loaded.find_corpus()
-    return () if corpus is None or corpus.items is None else tuple(corpus.items.labels)
-
-
-def _file_name(run: str) -> str:
-    """The name of a run as a file name that needs no quotes."""
-    return re.sub(r"[^\w.-]+", "-", run).strip(".-") or "run"
+    export_options = ExportOptions(
+        name=loaded.run,
+        texts=[Path(text).name or text for text in loaded.texts],
+        labels=() if corpus is None or corpus.items is None else tuple(corpus.items.labels),
+        weights=options.weights or "float16",
+    )
+    write = importlib.import_module(target.module).write
+    with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
+        publish(destination, lambda path: write(loaded, path, export_options), is_folder=is_folder, force=options.force)
+    path = shown(destination)
+    notice("written", path)
+    notice("use", target.use.format(path=path, word=shell_word(path)))

@@ -1,12 +1,10 @@
-"""The frame of every verb: its options are read, then torch is imported, then it does its work. And what several verbs share.
+"""The frame of every verb: its options are read, then it does its work. And what several verbs share.
 
 Shared are options and their checks, the run and its text, and JSON on standard output. Importing this module imports no torch,
 so that --help and a mistyped option are answered at once.
 """
 
 import dataclasses
-import importlib
-import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Sequence
@@ -14,16 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from chargpt.errors import UserError
-from chargpt.interrupt import ending_at_once
 from chargpt.processor import may_have_gpu
 from chargpt.project import command, project_root
-from chargpt.terminal import Parser, json_line, log, one_line, shown
+from chargpt.terminal import Parser, columns, json_line, log, one_line, shown
 
 if TYPE_CHECKING:  # imports torch
-    from torch import Tensor
+    import numpy as np
 
+    from chargpt.config import DataConfig
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.text.items import Item
+    from chargpt.text.source import Sources
 
 Options = TypeVar("Options")
 
@@ -35,11 +34,8 @@ def verb_parser(verb: str, usage: str, description: str) -> Parser:
 
 
 def run_verb(parse: Callable[[Sequence[str]], Options], argv: Sequence[str], work: Callable[[Options], None]) -> int:
-    """Read the options in `argv` with `parse`, import torch, and do the `work` with them. Returns the exit code."""
-    options = parse(list(argv))
-    with ending_at_once():  # it takes a second or two, and there is nothing to finish yet
-        importlib.import_module("torch")
-    work(options)
+    """Read the options in `argv` with `parse`, and do the `work` with them, which imports torch. Returns the exit code."""
+    work(parse(list(argv)))
     return 0
 
 
@@ -67,22 +63,11 @@ def add_text_option(parser: ArgumentParser) -> None:
 def page_file(name: str) -> Path:
     """An argparse type: a file for a page to write."""
     path = Path(name)
-    if path.is_dir():
-        raise ArgumentTypeError(f"{name!r} given, which is a folder; give a file name, such as {str(path / 'page.html')!r}")
     if path.suffix.lower() not in (".html", ".htm"):  # so that a slip never replaces a text
         raise ArgumentTypeError(f"{name!r} given; the name of a page ends in .html")
     if not path.absolute().parent.is_dir():
         raise ArgumentTypeError(f"{name!r} given; its folder does not exist")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise ArgumentTypeError(f"{name!r} given; its folder cannot be written to")
     return path
-
-
-def stride_within(stride: int | None, context: int) -> int:
-    """The `stride` of the windows, None for half of the model's context. Raises UserError if it is longer than the context."""
-    if stride is not None and stride > context:
-        raise UserError(f"--stride: {stride:,} given; use at most the context of the model, {context:,}")
-    return stride or max(1, context // 2)
 
 
 def load_run(name: str, *, device: str, described: bool = True) -> "LoadedModel":
@@ -126,14 +111,13 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: Sequence[st
 
 def part_of_text(
     text: str | None, loaded: "LoadedModel", *, start: int, length: int, least: int = 1, words: str | None = None
-) -> tuple["Tensor", str]:
+) -> "tuple[np.ndarray, str]":
     """At most `length` ids (T,) of a text from `start` on, and a line that says which. Raises UserError below `least`.
 
     `text` is a file, or - for standard input; None is the validation split of the run's text. `words` are a text themselves.
     Characters that the model does not know are left out.
     """
     import numpy as np
-    import torch
 
     from chargpt.sampling.prompt import encode_prompt, read_prompt
 
@@ -144,15 +128,44 @@ def part_of_text(
     else:
         ids = np.array(encode_prompt(read_prompt(words or "", text), loaded.tokenizer, unknown="skip"), np.int64)
         name = "your text" if text is None else "standard input" if text == "-" else shown(text)
-    part = torch.from_numpy(ids[start : start + length].astype(np.int64))
+    part = ids[start : start + length].astype(np.int64)
     if len(part) < least:
-        known = f"{len(part)} of its characters are known to the model" + (f" after the first {start:,}" if start else "")
-        is_beyond = start and len(ids) >= least
-        latest = max(0, len(ids) - length)
-        earlier = f"use --start {latest} or less" if latest else "leave --start out"
-        what_to_do = earlier if is_beyond else "give a longer text"
-        raise UserError(f"{name}: {known}, but at least {least} are needed; {what_to_do}")
+        begin = f" after --start {start:,}" if start else ""
+        what = f"{len(part)} of its characters are known to the model{begin}, but at least {least} are needed"
+        raise UserError(f"{name}: {what}; {'use a smaller --start' if start else 'give a longer text'}")
     return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,})")
+
+
+def text_in(sources: "Sources", data: "DataConfig") -> str:
+    """The text of `sources` as training reads it with the settings `data`. Bytes that are not UTF-8 are surrogates."""
+    from tqdm import tqdm
+
+    from chargpt.text.reading import TextReader
+
+    text = "".join(piece for _, piece in TextReader(sources, data, progress=tqdm(disable=True)))
+    return text.encode("latin-1").decode("utf-8", "surrogateescape") if data.vocabulary == "bytes" else text
+
+
+def write_page(path: Path, content: str) -> None:
+    """Write a page, and print its path. A line on standard error says if it replaces an older one."""
+    from chargpt.pages.page import publish_page
+
+    if path.exists():
+        log(f"{shown(path)}: written over an older page; to keep both next time, add --out FILE")
+    publish_page(path, content)
+    print(one_line(shown(path)))
+
+
+def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:
+    """Rows of cells, the first with their names, as lines with columns of one width; the cells of `right` end there."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(columns, column)) for column in zip(*rows)]
+    lines = []
+    for row in rows:
+        spaces = [" " * (width - columns(cell)) for width, cell in zip(widths, row)]
+        padded = [s + cell if name in right else cell + s for name, s, cell in zip(rows[0], spaces, row)]
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def print_json(value: object) -> None:

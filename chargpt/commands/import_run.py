@@ -18,7 +18,19 @@ from chargpt.text.formats import CHECKPOINT
 
 def main(argv: Sequence[str]) -> int:
     """Make a run of the model that the options in `argv` name. Returns the exit code. Raises UserError."""
-    return run_verb(parse_options, argv, import_model)
+    parser = verb_parser(
+        "import",
+        "DIR [TEXT ...] --run NAME [--meta FILE] [--config FILE] [section.key=value ...]",
+        "Make a run from a folder of transformers (GPT-2 or Starcoder2 with a vocabulary of characters or bytes) "
+        "or from a checkpoint of nanoGPT (ckpt.pt and meta.pkl).",
+    )
+    add = parser.add_argument
+    add("folder", metavar="DIR", help="the folder of the model")
+    add("words", nargs="*", metavar="TEXT", help="the text that a resumed run is trained on, and settings as section.key=value")
+    add("--run", required=True, metavar="NAME", help="the name of the new run in checkpoints/, or a path")
+    add("--meta", metavar="FILE", help="nanoGPT's meta.pkl (default: the one in DIR)")
+    add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: the defaults of the settings)")
+    return run_verb(parser.parse_intermixed_args, argv, import_model)
 
 
 def import_model(options: Namespace) -> None:
@@ -37,24 +49,5 @@ def import_model(options: Namespace) -> None:
         model = read_folder(folder)
     else:
         raise UserError(f"{shown(folder)}: holds neither config.json nor {CHECKPOINT}; give the folder of a model")
-    texts, settings, root = options.texts, options.settings, project_root()
-    save_run(model, texts, name=options.run, preset=options.config, settings=settings, root=root)
-
-
-def parse_options(argv: Sequence[str]) -> Namespace:
-    """The options in `argv`, with texts and settings told apart. Raises UserError."""
-    parser = verb_parser(
-        "import",
-        "DIR [TEXT ...] --run NAME [--meta FILE] [--config FILE] [section.key=value ...]",
-        "Make a run from a folder of transformers (GPT-2 or Starcoder2 with a vocabulary of characters or bytes) "
-        "or from a checkpoint of nanoGPT (ckpt.pt and meta.pkl).",
-    )
-    add = parser.add_argument
-    add("folder", metavar="DIR", help="the folder of the model")
-    add("words", nargs="*", metavar="TEXT", help="the text that a resumed run is trained on, and settings as section.key=value")
-    add("--run", required=True, metavar="NAME", help="the name of the new run in checkpoints/, or a path")
-    add("--meta", metavar="FILE", help="nanoGPT's meta.pkl (default: the one in DIR)")
-    add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: the defaults of the settings)")
-    options = parser.parse_intermixed_args(argv)
-    options.texts, options.settings = texts_and_settings(options.words)
-    return options
+    texts, settings = texts_and_settings(options.words)
+    save_run(model, texts, name=options.run, preset=options.config, settings=settings, root=project_root())

@@ -54,8 +54,7 @@ def print_losses(options: Namespace) -> None:
     if loaded.config.data.items and options.text is not None:
         ids, place = part_of_items(options.text, loaded, length=options.chars)
     else:
-        part, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
-        ids = part.numpy()
+        ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
     marks, block_size = loaded.item_marks, loaded.model.config.block_size
     predictions = predict(loaded.model, ids, marks)
     report = loss_breakdown(predictions, loaded.tokenizer, block_size=block_size, most=options.pairs)
@@ -111,12 +110,9 @@ def advice(report: "LossBreakdown") -> str:
     gain, error = report.last_doubling.gain, report.last_doubling.error
     if gain is None or error is None:
         return "not known: two whole windows of four characters or more are needed; a list of items has none"
-    direction = "lower" if gain >= 0 else "higher"
-    said = (
-        f"the loss is {abs(gain):.3f} ± {error:.3f} {direction} in the second half of the context than in the quarter before it"
-    )
+    size = f"{abs(gain):.3f} ± {error:.3f} {'lower' if gain >= 0 else 'higher'}"
+    said = f"the loss is {size} in the second half of the context than in the quarter before it"
     if gain <= 2 * error:
         return f"{said}, which may be chance; a longer context will help little"
-    if gain < MIN_SHARE * report.loss:
-        return f"{said}; a longer context will help little"
-    return f"{said}; a longer context (model.block_size) will probably help"
+    helps = "probably help" if gain >= MIN_SHARE * report.loss else "help little"
+    return f"{said}; a longer context (model.block_size) will {helps}"

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_device_option, load_run, page_file, run_verb, verb_parser
+from chargpt.commands.frame import add_device_option, load_run, page_file, run_verb, verb_parser, write_page
 from chargpt.errors import UserError
 from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
-from chargpt.terminal import log, one_line, shown
+from chargpt.terminal import log
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.run_report import RunReport
@@ -42,7 +42,6 @@ def main(argv: Sequence[str]) -> int:
 
 def write_report(options: Namespace) -> None:
     """Write the page."""
-    from chargpt.pages.page import publish_page
     from chargpt.pages.report_page import report_page, same_text
     from chargpt.runs.load import expand_patterns
 
@@ -53,11 +52,8 @@ def write_report(options: Namespace) -> None:
     if not same_text(runs):
         log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")
     content, path = report_page(runs), options.out or Path(ONE if len(runs) == 1 else SEVERAL)
-    if path.exists():
-        log(f"{shown(path)}: written over an older page; to keep both next time, add --out FILE")
-    publish_page(path, content)
+    write_page(path, content)
     log(f"{len(content.encode()) / 1e6:.2f} MB")
-    print(one_line(shown(path)))
 
 
 def measured(name: str, *, device: str) -> "RunReport":

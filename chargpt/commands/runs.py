@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import run_verb, verb_parser
+from chargpt.commands.frame import aligned, run_verb, verb_parser
 from chargpt.project import command, project_root
 from chargpt.runs.checkpoint_schema import CheckpointError
-from chargpt.terminal import columns, one_line, shown
+from chargpt.terminal import one_line, shown
 from chargpt.text.sources import DEFAULT
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
@@ -72,27 +72,17 @@ def read_run(folder: Path) -> Listed:
     """The newest state of the run in `folder` that can be read. Never raises for what a folder may hold."""
     from chargpt.runs.checkpoint import STATE, newest_stage, read_state, stage_folder, steps
 
-    name, problem = folder.name, "has no checkpoint yet"
+    problem = "has no checkpoint yet"
     for _ in range(ATTEMPTS):
-        vanished = False
         try:
-            newest_first = steps(stage_folder(folder, newest_stage(folder, learned=True)))[::-1]
+            for path in reversed(steps(stage_folder(folder, newest_stage(folder, learned=True)))):
+                try:
+                    return Listed(name=folder.name, state=read_state(path), saved_at=(path / STATE).stat().st_mtime)
+                except (CheckpointError, OSError) as error:
+                    problem = str(error)
         except CheckpointError as error:
-            return Listed(name=name, problem=str(error))
-        damaged = 0
-        for path in newest_first:
-            try:
-                state, saved_at = read_state(path), (path / STATE).stat().st_mtime
-            except (CheckpointError, OSError) as error:
-                vanished = vanished or not path.exists()
-                damaged += 1
-                problem = str(error) if damaged == 1 else problem
-                continue
-            skipped = f"{damaged} newer checkpoint{'s' * (damaged > 1)} cannot be read" if damaged and not vanished else ""
-            return Listed(name=name, state=state, saved_at=saved_at, problem=skipped)
-        if not vanished:
-            break
-    return Listed(name=name, problem=problem)
+            problem = str(error)
+    return Listed(name=folder.name, problem=problem)
 
 
 def table(runs: Sequence[Listed]) -> list[str]:
@@ -108,15 +98,9 @@ def table(runs: Sequence[Listed]) -> list[str]:
     rows = []
     for run, state in read:
         of_text = losses[_text_key(state)]
-        is_lowest = len(of_text) > 1 and run.loss == min(of_text)
-        rows.append([*_cells(run, state, star="*" if is_lowest else " "), run.problem and f"({run.problem})"])
-    note = "newest first; loss: validation loss of the best checkpoint, nats per character; *: the lowest loss of its text"
-    splits: dict[tuple[str, ...], set[str]] = {}
-    for _, state in read:
-        splits.setdefault(tuple(state.texts), set()).add(state.fingerprint)
-    if any(texts and len(fingerprints) > 1 for texts, fingerprints in splits.items()):
-        note += "; runs of one text that was changed, or read or split in another way, cannot be compared"
-    return [*_aligned([[*HEAD, ""], *rows]), note, *unread]
+        rows.append(_cells(run, state, star="*" if len(of_text) > 1 and run.loss == min(of_text) else " "))
+    note = "newest first; loss: validation loss of the best checkpoint, nats per character; *: the lowest of its text and split"
+    return [*aligned([HEAD, *rows], right=("parameters", "loss")), note, *unread]
 
 
 def _text_key(state: "SavedState") -> tuple[str, int]:
@@ -143,18 +127,3 @@ def _names(texts: Sequence[str]) -> str:
     names = ["standard input" if text == "-" else Path(text).name or text for text in texts] or [DEFAULT]
     listed = names[0] + (f" and {len(names) - 1:,} more" if len(names) > 1 else "")
     return listed if len(listed) <= WIDEST_TEXT else f"{listed[: WIDEST_TEXT - 1]}…"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines, with the numbers at the right of their columns."""
-    rows = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(columns(row[i]) for row in rows) for i in range(len(rows[0]))]
-    right = {HEAD.index("parameters"), HEAD.index("loss")}
-    lines = []
-    for row in rows:
-        padded = []
-        for i, (cell, width) in enumerate(zip(row, widths)):
-            space = " " * (width - columns(cell))
-            padded.append(space + cell if i in right else cell + space)
-        lines.append("  ".join(padded).rstrip())
-    return lines

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import run_verb, verb_parser
+from chargpt.commands.frame import aligned, run_verb, verb_parser
 from chargpt.terminal import one_line
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
@@ -36,8 +36,7 @@ def print_starts(options: Namespace) -> None:
             card = read_card(name)
             texts = ", ".join(str(text["name"]) for text in card.texts)
             rows.append([name, card.language, f"{card.state.parameters:,}", f"{card.read:,}", f"{card.loss:.3f}", texts])
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        print(*(one_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()) for row in rows), sep="\n")
+        print(*aligned(rows), sep="\n")
     else:
         print_card(read_card(options.name))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from chargpt.commands.frame import run_verb
+from chargpt.commands.frame import run_verb, text_in
 from chargpt.config import COMMAND_LINE, Config, apply
 from chargpt.errors import UserError
 from chargpt.files import write_synced
@@ -33,19 +33,15 @@ def print_plan(options: TrainOptions) -> None:
 
 def write_clean(options: TrainOptions, path: Path) -> None:
     """Write the text to the new file `path`, without page breaks, hyphens at line ends and ligatures. Raises UserError."""
-    from tqdm import tqdm
-
     from chargpt.text.normalization import cleaned
-    from chargpt.text.reading import TextReader
     from chargpt.text.sources import select_sources
 
     root = project_root()
     config = replace(apply(Config(), options.settings, where=COMMAND_LINE).data, vocabulary="characters")
     sources = select_sources(options.texts, val_text="", pattern=config.pattern, root=root, copies=root / "data" / "cache")
-    reader = TextReader(sources, config, progress=tqdm(disable=True))
-    text, counts = cleaned("".join(piece for _, _, piece in reader.pieces()))
+    text, counts = cleaned(text_in(sources, config))
     try:
-        write_synced(path, text.encode())
+        write_synced(path, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise UserError(f"--clean: {shown(path)}: {error.strerror}; use another name") from None
     mended = ", ".join(f"{what} {n:,}" for what, n in counts.items())

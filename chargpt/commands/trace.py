@@ -1,11 +1,10 @@
 """`python -m chargpt trace`: what a text, or what the model writes, has copied from the training text."""
 
-import os
 import secrets
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +12,15 @@ from chargpt.commands.frame import add_run_options, load_run, print_json, run_ve
 from chargpt.errors import UserError
 from chargpt.terminal import escape_controls, log, number, one_line, plural, shown, whole_number
 
+if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    from chargpt.analysis.copies import Novelty
+    from chargpt.sampling.loaded_model import LoadedModel
+    from chargpt.text.corpus import Corpus
+    from chargpt.text.tokenizer import Tokenizer
+
 SHOWN_SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # of n-grams, in the table
 MAX_SHOWN = 200  # characters of a passage
 PLACE = 28  # columns
-COUNTED = 2**22  # ids at a time: memory does not depend on the size of the text
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,48 +59,54 @@ def print_copies(options: Namespace) -> None:
         index = open_or_make_index(corpus)
         log(f"indexed {len(corpus.train):,} characters in {time.monotonic() - started:.1f} s; the index is kept in the cache")
     labels, texts = texts_of(options, loaded, corpus)
-    novelty = Novelty(texts, index)
-    size = min(sum(map(len, texts)), len(corpus.val))
-    unseen = Novelty([np.asarray(corpus.val[:size])], index)
-    found = novelty.passages(options.passages)
-    places = find_places([p.place for p in found], corpus, loaded.config.data, texts=loaded.texts, root=project_root())
-    if len(places) < len({p.place for p in found}):
-        reason = "files of the training text have changed or are gone"
-        if loaded.config.data.items:
-            reason = "the items of the training text are shuffled"
-        elif loaded.config.data.shuffle != "none":  # no file has the order of the training text
-            reason = f"the lines of the training text are shuffled (data.shuffle={loaded.config.data.shuffle})"
+    ids = [loaded.tokenizer.ids_of(text) for text in texts]  # -1 for an unknown character
+    size = sum(map(len, ids))
+    novelty, unseen = Novelty(ids, index), Novelty([np.asarray(corpus.val[:size])], index)
+    rows = passages_of(novelty, labels, ids, corpus.tokenizer, most=options.passages)
+    found = [row["training_character"] - 1 for row in rows]
+    places = find_places(found, corpus, loaded.config.data, texts=loaded.texts, root=project_root())
+    if len(places) < len(set(found)):
+        reason = "the training text is shuffled, or its files have changed or are gone"
         log(f"{reason}, so line numbers are those of the encoded text")
-    result = report_of(labels, texts, novelty, unseen, corpus, found=found, places=places)
-    result["start"] = copied_from_start(loaded, labels, texts, most=options.passages)
+    newline = corpus.tokenizer.ids_of("\n")[0]
+    for row, start in zip(rows, found):
+        place, line = places.get(start), int(np.count_nonzero(corpus.train[:start] == newline)) + 1
+        row |= {"file": place and place.file, "line": place and place.line, "training_line": line}
+    result = {
+        "characters": size,
+        "longest_copy": novelty.longest,
+        "passages": rows,
+        "novel": novelty.novel_shares(),
+        "validation": {"longest_copy": unseen.longest, "novel": unseen.novel_shares()},
+        "start": copied_from_start(loaded, labels, texts, most=options.passages),
+    }
     if options.json:
         print_json({"run": loaded.run, "step": loaded.step, **result})
     else:
         print(*table(result), sep="\n")
 
 
-def texts_of(options: Namespace, loaded: Any, corpus: Any) -> tuple[list[str], list[np.ndarray]]:
-    """The names and the ids of the texts that the options name, or of samples. An unknown character is -1."""
+def texts_of(options: Namespace, loaded: "LoadedModel", corpus: "Corpus") -> tuple[list[str], list[str]]:
+    """The names of the texts that the options name, or of samples, and the texts, normalised."""
     from chargpt.analysis.copies import write_samples
     from chargpt.sampling.prompt import read_prompt
 
-    tokenizer = loaded.tokenizer
     if options.texts:
         names = ["standard input" if text == "-" else shown(text) for text in options.texts]
-        texts = [tokenizer.ids_of(tokenizer.normalized(read_prompt("", text))) for text in options.texts]
-        for name, ids in zip(names, texts):
-            if len(ids) < 2:
-                raise UserError(f"{name}: {len(ids)} characters; give a text of at least two")
+        texts = [loaded.tokenizer.normalized(read_prompt("", text)) for text in options.texts]
+        for name, text in zip(names, texts):
+            if len(text) < 2:
+                raise UserError(f"{name}: {len(text)} characters; give a text of at least two")
         return names, texts
     seed = secrets.randbits(32) if options.seed is None else options.seed
     seeds = range(seed, seed + options.samples)
     counts = None if corpus.items is None else corpus.items.labels
     samples = write_samples(loaded, counts, seeds=seeds, length=options.length, temperature=options.temperature)
     log(f"{plural(len(seeds), 'sample')} of {options.length:,} characters, temperature {options.temperature:g}, seed {seed}")
-    return [f"sample {i + 1}" for i in range(len(seeds))], [tokenizer.ids_of(sample) for sample in samples]
+    return [f"sample {i + 1}" for i in range(len(seeds))], samples
 
 
-def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *, most: int) -> dict[str, Any] | None:
+def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str], *, most: int) -> dict[str, Any] | None:
     """What `texts` have copied from the training text of the run with whose weights this one began, as JSON types.
 
     None if it began with none, or, with a line that says so, if that run is not beside this one or its text is not in the
@@ -121,67 +131,28 @@ def copied_from_start(loaded: Any, labels: list[str], texts: list[np.ndarray], *
     if corpus is None:
         log(f"{problem}: that text is not in the cache")
         return None
-    if loaded.tokenizer.characters is not None:  # their ids in the start, -1 for a character that it does not know
-        ids = np.append(corpus.tokenizer.ids_of("".join(loaded.tokenizer.characters)), -1)
-        ids[np.isin(ids, corpus.tokenizer.never_sampled)] = -1  # a folded character
-        texts = [ids[text] for text in texts]
-    novelty = Novelty(texts, open_or_make_index(corpus))
-    passages = [
+    ids = [corpus.tokenizer.ids_of(text) for text in texts]
+    ids = [np.where(np.isin(text, corpus.tokenizer.never_sampled), -1, text) for text in ids]  # without a folded character
+    novelty = Novelty(ids, open_or_make_index(corpus))
+    passages = passages_of(novelty, labels, ids, corpus.tokenizer, most=most)
+    return {"name": start, "texts": state.texts, "longest_copy": novelty.longest, "passages": passages}
+
+
+def passages_of(
+    novelty: "Novelty", labels: list[str], texts: list[np.ndarray], tokenizer: "Tokenizer", *, most: int
+) -> list[dict[str, Any]]:
+    """The longest passages that `texts` have copied, at most `most`, as JSON types."""
+    return [
         {
             "length": found.length,
             "text": labels[found.text],
             "at": found.start + 1,
             "training_character": found.place + 1,
             "copies": found.copies,
-            "passage": corpus.tokenizer.decode(texts[found.text][found.start : found.start + found.length]),
+            "passage": tokenizer.decode(texts[found.text][found.start : found.start + found.length]),
         }
         for found in novelty.passages(most)
     ]
-    return {"name": start, "texts": state.texts, "longest_copy": novelty.longest, "passages": passages}
-
-
-def report_of(
-    labels: list[str],
-    texts: list[np.ndarray],
-    novelty: Any,
-    unseen: Any,
-    corpus: Any,
-    *,
-    found: Sequence[Any],
-    places: Mapping[int, Any],
-) -> dict[str, Any]:
-    """The result as JSON types: the passages `found`; some have a place in a file."""
-    passages = []
-    for passage in found:
-        content = texts[passage.text][passage.start : passage.start + passage.length]
-        place = places.get(passage.place)
-        passages.append(
-            {
-                "length": passage.length,
-                "text": labels[passage.text],
-                "at": passage.start + 1,
-                "file": place and place.file,
-                "line": place and place.line,
-                "training_line": newlines_before(passage.place, corpus) + 1,
-                "training_character": passage.place + 1,
-                "copies": passage.copies,
-                "passage": corpus.tokenizer.decode(content),
-            }
-        )
-    return {
-        "characters": sum(map(len, texts)),
-        "longest_copy": novelty.longest,
-        "passages": passages,
-        "novel": novelty.novel_shares(),
-        "validation": {"longest_copy": unseen.longest, "novel": unseen.novel_shares()},
-    }
-
-
-def newlines_before(place: int, corpus: Any) -> int:
-    """How many newlines the training split has before `place`."""
-    newline = corpus.tokenizer.ids_of("\n")[0]
-    parts = (corpus.train[start : min(start + COUNTED, place)] for start in range(0, place, COUNTED))
-    return sum(int(np.count_nonzero(part == newline)) for part in parts)
 
 
 def table(result: dict[str, Any]) -> list[str]:
@@ -222,8 +193,4 @@ def place_of(row: dict[str, Any]) -> str:
     if row["file"] is None:
         return f"line {row['training_line']:,}"
     label = f"{one_line(row['file'])}:{row['line']}"
-    if len(label) <= PLACE:
-        return label
-    end = label[1 - PLACE :]
-    folder = max(end.find(os.sep), 0)  # whole names are easier to read
-    return f"…{end[folder:]}"
+    return label if len(label) <= PLACE else f"…{label[1 - PLACE :]}"

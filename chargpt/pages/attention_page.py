@@ -2,7 +2,7 @@
 
 import base64
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from torch import Tensor
@@ -52,14 +52,8 @@ def attention_page(weights: Tensor, characters: Sequence[str], facts: HeadFacts,
 
 def pack(weights: Tensor) -> bytes:
     """The weights on and below the diagonal, row by row and head by head, as one byte each, compressed by zlib."""
-    compressor = zlib.compressobj(6)
-    return b"".join(map(compressor.compress, _levels(weights))) + compressor.flush()
-
-
-def _levels(weights: Tensor) -> Iterator[bytes]:
     rows, columns = np.tril_indices(weights.shape[-1])
-    for head in weights.flatten(0, 1):
-        yield np.rint(LEVELS * np.sqrt(head.numpy()[rows, columns])).astype(np.uint8).tobytes()
+    return zlib.compress(np.rint(LEVELS * weights.sqrt().numpy()[:, :, rows, columns]).astype(np.uint8).tobytes())
 
 
 def rounded(values: np.ndarray) -> list[list[float]]:

@@ -16,10 +16,6 @@ MANY_POINTS = 20
 COLOURS = 10
 # Margins, in units of the drawing: a pixel at its natural size.
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 30
-# The width of a letter of a label, on average, and the height of its line, in the same unit.
-LETTER, LABEL_HEIGHT = 6.6, 14
-# Where a logarithmic axis may have ticks, in each decade.
-ROUND = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,36 +52,33 @@ def line_chart(
     title: str,
     width: int = 440,
     height: int = 250,
-    from_zero: bool = False,
     is_log: bool = False,
-    marks: Sequence[tuple[str, float]] = (),
+    marks: Sequence[float] = (),
 ) -> Markup:
-    """A chart of lines over steps, as an <svg> element; empty if there is nothing to draw. `marks` are levels with a name.
+    """A chart of lines over steps, as an <svg> element; empty if there is nothing to draw. `marks` are levels.
 
     With `is_log`, the vertical axis is logarithmic and holds every value, if all are above 0. On a linear axis, values far
-    above the rest at the start lie above the chart, and their line enters it.
+    above the rest at the start are drawn at the upper edge.
     """
     lines = [line for line in lines if line.points]
     if not lines:
         return Markup("")
-    levels = [y for _, y in marks]
-    is_log = is_log and min([y for line in lines for _, y in line.points] + levels) > 0
-    axes = Axes(x=_steps(lines), y=_values(lines, levels, from_zero, is_log), width=width, height=height, is_log=is_log)
-    parts = [_grid(axes)]
-    for _, y in marks:
-        (x0, at), (x1, _) = axes.place(axes.x[0], y), axes.place(axes.x[1], y)
-        parts.append(f'<path class="mark" d="M{x0:.1f} {at:.1f}H{x1:.1f}"/>')
-    parts += [_line(line, axes) for line in sorted(lines, key=lambda line: not line.is_faint)]
-    parts += [_mark_name(name, y, lines, axes) for name, y in marks]
+    is_log = is_log and min([*marks, *(y for line in lines for _, y in line.points)]) > 0
+    first, last = min(line.points[0][0] for line in lines), max(line.points[-1][0] for line in lines)
+    steps = (0.0 if first < 0.1 * last else first), max(last, first + 1)
+    axes = Axes(x=steps, y=_values(lines, marks, is_log), width=width, height=height, is_log=is_log)
+    right = width - RIGHT
+    levels = [f'<path class="mark" d="M{LEFT} {axes.place(axes.x[0], y)[1]:.1f}H{right}"/>' for y in marks]
+    parts = [_grid(axes), *levels, *(_line(line, axes) for line in sorted(lines, key=lambda line: not line.is_faint))]
     return _svg("".join(parts), title=title, width=width, height=height)
 
 
-def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int = 0, width: int = 440) -> Markup:
+def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int = 0) -> Markup:
     """Horizontal bars from zero, one for each (name, value, words at its end), as an <svg> element; empty without rows."""
     if not rows:
         return Markup("")
     longest = max(max(value for _, value, _ in rows), 1e-9)
-    names, words, step = 136, 100, 24
+    width, names, words, step = 440, 136, 100, 24
     parts = []
     for i, (name, value, said) in enumerate(rows):
         length = (width - names - words) * max(value, 0) / longest
@@ -126,70 +119,30 @@ def thinned(points: Sequence[tuple[float, float]], most: int = MAX_POINTS) -> li
     return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups]
 
 
-def _steps(lines: Sequence[Line]) -> tuple[float, float]:
-    """The range of the horizontal axis."""
-    first = min(line.points[0][0] for line in lines)
-    last = max(line.points[-1][0] for line in lines)
-    return (0.0 if first < 0.1 * last else first), max(last, first + 1)
-
-
-def _values(lines: Sequence[Line], marks: Sequence[float], from_zero: bool, is_log: bool) -> tuple[float, float]:
-    """The range of the vertical axis: all values; of a long line on a linear axis, those after its first twentieth."""
-    values = list(marks)
+def _values(lines: Sequence[Line], marks: Sequence[float], is_log: bool) -> tuple[float, float]:
+    """The range of the vertical axis: all values; on a linear axis 0, and of a long line those after its first twentieth."""
+    values = [*marks, *(y for line in lines for _, y in line.points)]
+    low = min(values)
     if is_log:
-        values += [y for line in lines for _, y in line.points]
-        margin = 1.03 * (1.1 if min(values) == max(values) else 1)
-        return min(values) / margin, max(values) * margin
+        margin = 1.03 * (1.1 if low == max(values) else 1)
+        return low / margin, max(values) * margin
+    later = list(marks)
     for line in lines:
         begin = line.points[0][0] + (line.points[-1][0] - line.points[0][0]) / 20
-        values += [y for x, y in line.points if x >= begin or len(line.points) < MANY_POINTS]
-    lowest = min([*marks, *(y for line in lines for _, y in line.points)])  # also one at the start: nothing is cut off below
-    low, high = (0.0 if from_zero else lowest), max(values)
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    return (0.0 if from_zero else low - margin), high + margin
+        later += [y for x, y in line.points if x >= begin or len(line.points) < MANY_POINTS]
+    margin = 0.05 * (max(later) - min(low, 0.0)) or 1.0
+    return (low - margin if low < 0 else 0.0), max(later) + margin
 
 
 def _levels(axes: Axes) -> list[float]:
-    """The ticks of the vertical axis."""
-    most = max(2, min(6, axes.height // 40))
-    if not axes.is_log:
-        return ticks(*axes.y, most=most)
+    """The ticks of the vertical axis: on a logarithmic one, 1, 2 and 5 of each decade if there are enough of them."""
     low, high = axes.y
-    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
-    for steps in (ROUND, (1, 1.5, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
-        found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
-        if len(found) <= most + 2:
-            break
-    return found[:: 1 + len(found) // (most + 2)] if len(found) > 2 else ticks(low, high, most=most)
-
-
-def _mark_name(name: str, y: float, lines: Sequence[Line], axes: Axes) -> str:
-    """The name of a level, above or below it and at either end, wherever the lines are farthest away."""
-    width, middle_height = LETTER * len(name), LABEL_HEIGHT / 2
-    left, right, at = LEFT + 4.0, axes.width - RIGHT, axes.place(axes.x[0], y)[1]
-    drawn = [[axes.place(*point) for point in thinned(line.points)] for line in lines]
-    choices = []
-    for is_left in (False, True):
-        x0, x1 = (left, left + width) if is_left else (right - width, right)
-        for middle in (at - 4 - middle_height, at + 4 + middle_height):
-            inside = TOP <= middle - middle_height and middle + middle_height <= axes.height - BOTTOM
-            distance = min((_distance(places, x0, x1, middle) for places in drawn), default=math.inf)
-            choices.append((inside, min(distance, 2 * LABEL_HEIGHT), not is_left, middle < at, middle))
-    _, _, is_right, _, middle = max(choices)
-    kind, x = ("end", right) if is_right else ("start", left)
-    return f'<text class="{kind}" x="{x:.1f}" y="{middle + 4:.1f}">{escape(name)}</text>'
-
-
-def _distance(places: Sequence[tuple[float, float]], x0: float, x1: float, y: float) -> float:
-    """How far, up or down, a drawn line is from `y` between x0 and x1; infinite where it is not drawn."""
-    least = math.inf
-    for (ax, ay), (bx, by) in zip(places, places[1:] or places):
-        if max(ax, bx) < x0 or min(ax, bx) > x1:
-            continue
-        if min(ay, by) <= y <= max(ay, by):
-            return 0.0
-        least = min(least, abs(ay - y), abs(by - y))
-    return least
+    if axes.is_log:
+        decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+        found = [step * 10.0**decade for decade in decades for step in (1, 2, 5) if low <= step * 10.0**decade <= high]
+        if len(found) > 2:
+            return found[:: 1 + len(found) // 8]
+    return ticks(low, high, most=max(2, min(6, axes.height // 40)))
 
 
 def _grid(axes: Axes) -> str:
@@ -208,30 +161,15 @@ def _grid(axes: Axes) -> str:
 
 
 def _line(line: Line, axes: Axes) -> str:
-    """The line, cut off at the upper edge of the chart where its values lie above."""
-    points = _below(thinned(line.points), axes.y[1])
-    path = "L".join("{:.1f} {:.1f}".format(*axes.place(x, y)) for x, y in points)
-    drawn = f'<path class="series-{line.colour} {"faint" if line.is_faint else "line"}" d="M{path}"/>'
-    dots = [(x, y) for x, y in thinned(line.points, 100) if y <= axes.y[1]] if line.has_dots else []
-    for x, y in dots:
-        at = 'cx="{:.1f}" cy="{:.1f}"'.format(*axes.place(x, y))
+    """The line, at the upper edge of the chart where its values lie above."""
+    top, named = axes.y[1], f'class="series-{line.colour} '
+    path = "L".join("{:.1f} {:.1f}".format(*axes.place(x, min(y, top))) for x, y in thinned(line.points))
+    drawn = f'<path {named}{"faint" if line.is_faint else "line"}" d="M{path}"/>'
+    for x, y in thinned(line.points, 100) if line.has_dots else []:
+        at = 'cx="{:.1f}" cy="{:.1f}"'.format(*axes.place(x, min(y, top)))
         said = escape(f"{line.name}, step {x:,.0f}: {y:.4g}")
-        drawn += f'<circle class="series-{line.colour} dot" {at} r="3"><title>{said}</title></circle>'
+        drawn += f'<circle {named}dot" {at} r="3"><title>{said}</title></circle>'
     return drawn
-
-
-def _below(points: list[tuple[float, float]], top: float) -> list[tuple[float, float]]:
-    """The same line with its parts above `top` moved down to it, and the points where it crosses `top`."""
-    cut: list[tuple[float, float]] = []
-    for i, (x, y) in enumerate(points):
-        if i and (points[i - 1][1] > top) != (y > top):
-            x0, y0 = points[i - 1]
-            cut.append((x0 + (x - x0) * (top - y0) / (y - y0), top))
-        if y <= top or not i:
-            cut.append((x, min(y, top)))
-    while len(cut) > 1 and cut[0][1] == cut[1][1] == top:  # the line begins where it enters the chart
-        cut.pop(0)
-    return cut
 
 
 def _svg(content: str, *, title: str, width: int, height: int) -> Markup:

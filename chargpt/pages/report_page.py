@@ -11,8 +11,8 @@ import io
 import math
 import os
 import re
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,13 @@ from markupsafe import Markup
 from torch import Tensor
 
 from chargpt.analysis.copies import Copies, index_for_training
-from chargpt.analysis.heads import Heads, shrunk
+from chargpt.analysis.heads import shrunk
 from chargpt.analysis.losses import LossBreakdown
 from chargpt.analysis.run_report import RunReport, live_report, measure_run, quick
 from chargpt.analysis.scored_text import Line as TextLine
-from chargpt.config import Source, to_dict
-from chargpt.errors import UserError
+from chargpt.config import KEYS, Source, to_dict
 from chargpt.interrupt import ending_at_once
-from chargpt.pages.charts import COLOURS, Line, bar_chart, line_chart
+from chargpt.pages.charts import Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.sampling.loaded_model import load_model
@@ -39,8 +38,6 @@ from chargpt.text.sources import DEFAULT
 REPORT = "report.html"
 # Seconds between two looks of a browser at the report of a run in training.
 REFRESH = 5
-# Runs of a page: each has a colour of its own.
-MAX_RUNS = COLOURS
 # What decides what a run learns: all of some sections but for PACE, and some settings of section train.
 LEARNING = ("data", "model", "optim")
 PACE = ("data.cache", "optim.replanned")
@@ -55,11 +52,8 @@ CLOSE = 0.01
 WORSE = 0.02
 # Samples over time that are shown.
 SAMPLES = 6
-# Characters that are shown: of a sample, of a line or a passage, of the validation split, of the text of a head map, and of
-# the names of the training texts.
-SAMPLE_CHARACTERS, LINE_CHARACTERS, OPENING_CHARACTERS, MAP_CHARACTERS, NAME_CHARACTERS = 500, 120, 1000, 60, 400
-# Labels in the table of those that are confused.
-CONFUSED_LABELS = 12
+# Characters that are shown: of a sample, of a line or a passage, and of the names of the training texts.
+SAMPLE_CHARACTERS, LINE_CHARACTERS, NAME_CHARACTERS = 500, 120, 400
 # Bytes of the head maps of all runs of a page together.
 MAP_BYTES = 900_000
 # Pixels of a head map; the largest width that fits is taken.
@@ -85,7 +79,7 @@ def write_final_report(folder: Path, corpus: Corpus, *, device: str, if_stopped:
     try:
         with ending_at_once(notice=f"{if_stopped}\n"):
             loaded, _ = load_model(os.path.abspath(folder), folder, device=device)
-            effort, index = quick(loaded.model, corpus.judged), index_for_training(corpus)
+            effort, index = quick(loaded.parameters), index_for_training(corpus)
             run = measure_run(loaded, corpus, folder=folder, index=index, effort=effort)
             content = report_page([run])
         publish_page(path, content)
@@ -105,26 +99,29 @@ def write_live_report(folder: Path, state: SavedState, corpus: Corpus, *, is_tra
 
 
 def report_page(runs: Sequence[RunReport], *, refresh: int = 0) -> str:
-    """The page of one run, or of several whose curves share the charts. Raises UserError for more than MAX_RUNS.
+    """The page of one run, or of at most COLOURS, whose curves share the charts.
 
     A browser reads it again every `refresh` seconds; 0: never.
     """
-    if len(runs) > MAX_RUNS:
-        raise UserError(f"RUN: {len(runs)} given; a report compares at most {MAX_RUNS}")
     names = [run.name for run in runs]
     if len(set(names)) < len(names):  # runs of one name in several folders
         runs = [dataclasses.replace(run, name=f"{run.name} ({i})") for i, run in enumerate(runs, start=1)]
     runs = sorted(runs, key=lambda run: math.inf if run.val_loss is None else run.val_loss)
     title = "Training report" if len(runs) > 1 else f"Training report: {runs[0].name}"
+    most = MAP_BYTES // len(runs)
+    pictures = [[] if run.heads is None else head_pictures(run.heads.weights, most_bytes=most) for run in runs]
+    words = (headline, result, newest_sample, tiles, samples_over_time, names_of_texts, coloured, sample_text, one_line_of)
+    tables = (class_chart, position_chart, copies_chart, settings)
     body = render(
         "report.html.j2",
         title=title,
-        shown=[ShownRun.of(run, map_bytes=MAP_BYTES // len(runs)) for run in runs],
+        shown=[{"run": run, "maps": maps, "sections": sections(run, maps)} for run, maps in zip(runs, pictures)],
         compared=comparison(runs),
         same_text=same_text(runs),
         differences=differences(runs),
         curves=curves(runs),
         levels=[0, *LEVELS],
+        **{function.__name__: function for function in (*words, *tables)},
     )
     return page(title, body=body, style=source("report.css"), refresh=refresh)
 
@@ -137,102 +134,19 @@ def same_text(runs: Sequence[RunReport]) -> bool:
 # One run
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tile:
-    """One of the most important numbers of a run."""
-
-    name: str
-    value: str
-    note: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """A text that the model has written in training."""
-
-    step: int
-    loss: float | None  # nats per character, of the validation split at that step
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadMap:
-    """The map of a head, and what it says about the head."""
-
-    url: str
-    pattern: str  # empty if the head follows none
-    share: float  # of the attention that goes where the pattern points
-    width: float  # characters: 2 to the power of the entropy
-    back: float  # characters
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownRun:
-    """What the page shows of one run."""
-
-    run: RunReport
-    headline: str
-    result: str
-    newest_sample: str
-    tiles: list[Tile]
-    samples: list[Sample]
-    text_rows: list[tuple[str, str]]
-    excerpt: str
-    opening: list[tuple[int, str]]  # see `coloured`
-    lists: list[tuple[str, list[tuple[float, list[tuple[int, str]]]]]]  # heading, and for each line its bits and its stretches
-    class_chart: Markup
-    position_chart: Markup
-    copies_chart: Markup
-    passages: list[tuple[int, int, str]]  # length, copies, text
-    copied_samples: list[str]
-    map_text: str
-    maps: list[list[HeadMap]]  # by layer and head; empty if they do not fit
-    settings: list[tuple[str, list[tuple[str, str]]]]
-    confusion: list[tuple[str, list[str]]]  # a label, and how often it was given each of the labels
-
-    @classmethod
-    def of(cls, run: RunReport, *, map_bytes: int) -> "ShownRun":
-        """All of `run`; its head maps have at most `map_bytes` together."""
-        losses, copies, heads = run.losses, run.copies, run.heads
-        return cls(
-            run=run,
-            headline=headline(run),
-            result=result(run).replace("n-gram", "n\N{NON-BREAKING HYPHEN}gram"),
-            newest_sample=newest_sample(run),
-            tiles=tiles(run),
-            samples=samples_over_time(run),
-            text_rows=[("files", names_of_texts(run)), *((label, str(text)) for label, text, _ in run.corpus)],
-            excerpt=run.excerpt.strip("\n").rstrip(),
-            opening=coloured(run.opening, OPENING_CHARACTERS),
-            lists=[
-                (f"Lines that it predicts {how}", [(line.mean, coloured([line], LINE_CHARACTERS)) for line in lines])
-                for how, lines in (("worst", run.worst), ("best", run.best))
-            ],
-            class_chart=class_chart(losses) if losses is not None else Markup(""),
-            position_chart=position_chart(losses) if losses is not None else Markup(""),
-            copies_chart=copies_chart(copies) if copies is not None else Markup(""),
-            passages=passages(copies) if copies is not None else [],
-            copied_samples=[sample_text(sample) for sample in copies.samples] if copies is not None else [],
-            map_text=cut(heads.text.replace("\n", "↵"), MAP_CHARACTERS) if heads is not None else "",
-            maps=maps_of(heads, most_bytes=map_bytes) if heads is not None else [],
-            settings=settings(run),
-            confusion=confusion_rows(run),
-        )
-
-    @property
-    def sections(self) -> list[tuple[str, str]]:
-        """The sections that have content, each with the name of its macro in the template and its heading."""
-        sections = [
-            ("samples", "What it wrote", bool(self.samples)),
-            ("items", "What items it makes", self.run.items is not None),
-            ("text", "What it was trained on", True),
-            ("surprise", "What surprises it", self.run.losses is not None),
-            ("losses", "Which characters are hard to predict", self.run.losses is not None),
-            ("copies", "What it copies", self.run.copies is not None),
-            ("heads", "What its heads look at", bool(self.maps)),
-            ("settings", "Settings and machine", True),
-        ]
-        return [(name, heading) for name, heading, has_content in sections if has_content]
+def sections(run: RunReport, maps: list[list[str]]) -> list[tuple[str, str]]:
+    """The sections that have content, each with the name of its macro in the template and its heading."""
+    found = [
+        ("samples", "What it wrote", bool(run.log.samples)),
+        ("items", "What items it makes", run.items is not None),
+        ("text", "What it was trained on", True),
+        ("surprise", "What surprises it", run.losses is not None),
+        ("losses", "Which characters are hard to predict", run.losses is not None),
+        ("copies", "What it copies", run.copies is not None),
+        ("heads", "What its heads look at", bool(maps)),
+        ("settings", "Settings and machine", True),
+    ]
+    return [(name, heading) for name, heading, has_content in found if has_content]
 
 
 def headline(run: RunReport) -> str:
@@ -275,44 +189,30 @@ def newest_sample(run: RunReport) -> str:
     return sample_text(next((sample for sample in samples if sample.strip()), ""))
 
 
-def tiles(run: RunReport) -> list[Tile]:
-    """The most important numbers."""
-    found: list[Tile] = []
+def tiles(run: RunReport) -> list[tuple[str, str, str]]:
+    """The most important numbers: the name, the value and a note of each."""
+    found, first_loss, config = list[tuple[str, str, str]](), run.progress.first_loss, run.config
     if run.val_loss is not None:
-        note = f"nats per character ({run.val_loss / math.log(2):.3f} bits)"
-        found.append(Tile(name="validation loss", value=f"{run.val_loss:.4f}", note=note))
-    if run.ngram_loss is not None and run.val_loss is not None:
-        better = run.ngram_loss - run.val_loss
-        note = f"the model is {abs(better):.2f} {'lower' if better > 0 else 'higher'}"
-        found.append(Tile(name="n-gram model", value=f"{run.ngram_loss:.4f}", note=note))
-    first_loss = run.progress.first_loss
-    if run.config.train.start and run.val_loss is not None and first_loss is not None:
-        better = first_loss - run.val_loss
-        note = f"{run.config.train.start}; the model is {abs(better):.2f} {'lower' if better > 0 else 'higher'}"
-        found.append(Tile(name="start alone", value=f"{first_loss:.4f}", note=note))
+        found.append(("validation loss", f"{run.val_loss:.4f}", f"nats per character ({run.val_loss / math.log(2):.3f} bits)"))
+        others = [("n-gram model", run.ngram_loss, ""), ("start alone", first_loss, f"{config.train.start}; ")]
+        for name, loss, about in others[: 1 + bool(config.train.start)]:
+            if loss is not None:
+                how = "lower" if loss > run.val_loss else "higher"
+                found.append((name, f"{loss:.4f}", f"{about}the model is {abs(loss - run.val_loss):.2f} {how}"))
     steps = max(run.progress.step, run.step)
-    note = f"of {steps:,} taken; {run.config.train.max_steps:,} planned"
-    found.append(Tile(name="best step", value=f"{run.step:,}", note=note))
-    model = run.config.model
+    found.append(("best step", f"{run.step:,}", f"of {steps:,} taken; {config.train.max_steps:,} planned"))
+    model = config.model
     size = f"{model.n_layer} layers, {model.n_head} heads, width {model.n_embd}, context {model.block_size:,}"
-    found.append(Tile(name="parameters", value=f"{run.parameters:,}", note=size))
+    found.append(("parameters", f"{run.parameters:,}", size))
     if run.training_characters:
-        epochs = steps * run.config.chars_per_step / run.training_characters
-        note = f"characters; seen for {epochs:.1f} epochs" if epochs < 100 else f"characters; seen for {epochs:,.0f} epochs"
-        found.append(Tile(name="training text", value=f"{run.training_characters:,}", note=note))
+        epochs = steps * config.chars_per_step / run.training_characters
+        note = f"characters; seen for {epochs:,.{int(epochs < 100)}f} epochs"
+        found.append(("training text", f"{run.training_characters:,}", note))
     seconds = run.progress.seconds
     if seconds and first_loss is not None:  # without that, the run began in an older version, which did not count them
-        speed = run.progress.step * run.config.chars_per_step / seconds
-        found.append(Tile(name="time of the steps", value=duration(seconds), note=f"{speed:,.0f} characters per second"))
+        speed = run.progress.step * config.chars_per_step / seconds
+        found.append(("time of the steps", duration(seconds), f"{speed:,.0f} characters per second"))
     return found
-
-
-def confusion_rows(run: RunReport) -> list[tuple[str, list[str]]]:
-    """For each of the most frequent labels, how many of its items were given each of them."""
-    if run.items is None or run.items.guesses is None:
-        return []
-    labels, counts = run.items.guesses.labels[:CONFUSED_LABELS], run.items.guesses.confusion
-    return [(label, [f"{counts[label, other]:,}" for other in labels]) for label in labels]
 
 
 def duration(seconds: float) -> str:
@@ -324,16 +224,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def samples_over_time(run: RunReport) -> list[Sample]:
-    """Samples from the first evaluation to the last, closer together at the start, where more changes."""
+def samples_over_time(run: RunReport) -> list[tuple[int, float | None, str]]:
+    """Samples from the first evaluation to the last, closer together at the start: step, validation loss there, and text."""
     logged, losses = run.log.samples, dict(run.log.curve("val/loss"))
     wanted = set(range(len(logged)))
     if len(logged) > SAMPLES:
-        wanted = {0, *(round((len(logged) - 1) ** (i / (SAMPLES - 1))) for i in range(SAMPLES)), len(logged) - 1}
-    return [
-        Sample(step=step, loss=losses.get(step), text=sample_text(text))
-        for step, text in map(logged.__getitem__, sorted(wanted))
-    ]
+        wanted = {0, *(round((len(logged) - 1) ** (i / (SAMPLES - 1))) for i in range(SAMPLES))}
+    return [(step, losses.get(step), sample_text(text)) for step, text in map(logged.__getitem__, sorted(wanted))]
 
 
 def names_of_texts(run: RunReport) -> str:
@@ -341,7 +238,7 @@ def names_of_texts(run: RunReport) -> str:
     return cut(", ".join("standard input" if text == "-" else text for text in run.texts) or DEFAULT, NAME_CHARACTERS)
 
 
-def coloured(lines: Sequence[TextLine], most: int) -> list[tuple[int, str]]:
+def coloured(lines: Sequence[TextLine], most: int = LINE_CHARACTERS) -> list[tuple[int, str]]:
     """At most `most` characters of consecutive lines without the space around them: stretches with their levels of surprise."""
     text = "".join(line.text for line in lines)
     bits = np.concatenate([np.empty(0), *(line.bits for line in lines)])
@@ -370,26 +267,12 @@ def copies_chart(copies: Copies) -> Markup:
         Line(name="samples", points=[(n, 100 * share) for n, share in copies.novel.items()], colour=0),
         Line(name="unseen text", points=[(n, 100 * share) for n, share in copies.unseen_novel.items()], colour=1),
     ]
-    return line_chart(curves, title="share of n-grams that are new, in percent, by n", height=210, from_zero=True)
+    return line_chart(curves, title="share of n-grams that are new, in percent, by n", height=210)
 
 
-def passages(copies: Copies) -> list[tuple[int, int, str]]:
-    """The copied passages: length, how often each occurs in the training text, and its beginning on one line."""
-    return [(length, times, cut(text, LINE_CHARACTERS).replace("\n", "↵")) for length, times, text in copies.passages]
-
-
-def maps_of(heads: Heads, *, most_bytes: int) -> list[list[HeadMap]]:
-    """The map of each head, by layer; none if they exceed `most_bytes` together."""
-    facts = heads.facts
-
-    def head_map(url: str, layer: int, head: int) -> HeadMap:
-        pattern = facts.name(layer, head)
-        share = float(facts.scores[pattern][layer, head]) if pattern else 0.0
-        width, back = float(2 ** facts.entropy[layer, head]), float(facts.distance[layer, head])
-        return HeadMap(url=url, pattern=pattern, share=share, width=width, back=back)
-
-    urls = head_pictures(heads.weights, most_bytes=most_bytes)
-    return [[head_map(url, layer, head) for head, url in enumerate(row)] for layer, row in enumerate(urls)]
+def one_line_of(text: str, most: int = LINE_CHARACTERS) -> str:
+    """The beginning of a passage on one line."""
+    return cut(text, most).replace("\n", "↵")
 
 
 def head_pictures(weights: Tensor, *, most_bytes: int) -> list[list[str]]:
@@ -433,8 +316,7 @@ def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def given_in(run: RunReport) -> list[str]:
     """The settings that the user of the run gave, as section.key in the order of the sections."""
-    keys = [f"{section}.{key}" for section, values in to_dict(run.config).items() for key in values]
-    return [key for key in keys if run.settings.sources.get(key) is Source.USER]
+    return [key for key in KEYS if run.settings.sources.get(key) is Source.USER]
 
 
 def settings_of(run: RunReport) -> dict[str, dict[str, Any]]:
@@ -473,36 +355,20 @@ def up_to_a_word(sample: str) -> str:
 # All runs together
 
 
-@dataclass(frozen=True, kw_only=True)
-class Curves:
-    """The charts of everything that was logged."""
-
-    wide: Markup  # the losses, for wide screens
-    narrow: Markup  # the losses, for phones
-    ngram_loss: float | None  # the level that both show
-    small: list[tuple[str, Markup]]  # title and chart of each other metric
-
-
 def comparison(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
     """The table of the runs: for each its name and the cells of its row."""
     rows = []
     for run in runs:
-        speed = typical_speed(run)
+        speeds = [speed for _, speed in run.log.curve("chars_per_second")]
         cells = [
             "" if run.val_loss is None else f"{run.val_loss:.4f} ({run.val_loss / math.log(2):.3f})",
             "" if run.ngram_loss is None else f"{run.ngram_loss:.4f}",
             f"{run.parameters:,}",
             f"{run.step:,} of {run.config.train.max_steps:,}",
-            "" if speed is None else f"{speed:,.0f}",
+            f"{statistics.median_high(speeds):,.0f}" if speeds else "",
         ]
         rows.append((run.name, cells))
     return rows
-
-
-def typical_speed(run: RunReport) -> float | None:
-    """The median of the logged characters per second."""
-    speeds = sorted(speed for _, speed in run.log.curve("chars_per_second"))
-    return speeds[len(speeds) // 2] if speeds else None
 
 
 def differences(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
@@ -520,8 +386,11 @@ def differences(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
     return [(key, [cut(value, MAX_SETTING) for value in rows[key]]) for key in shown if len(set(rows[key])) > 1]
 
 
-def curves(runs: Sequence[RunReport]) -> Curves | None:
-    """The charts of everything that was logged, of all runs together; None if no loss was."""
+def curves(runs: Sequence[RunReport]) -> tuple[list[Markup], list[tuple[str, Markup]]] | None:
+    """The charts of everything that was logged, of all runs together; None if no loss was.
+
+    That of the losses comes for wide screens and for phones; those of other metrics have titles.
+    """
     losses = []
     for i, run in enumerate(runs):
         before = f"{run.name}, " if len(runs) > 1 else ""
@@ -532,16 +401,15 @@ def curves(runs: Sequence[RunReport]) -> Curves | None:
             losses.append(Line(name=f"{before}{model}validation", points=validation, colour=i, has_dots=True))
     if not any(line.points for line in losses):
         return None
-    ngram_loss = runs[0].ngram_loss if len(runs) == 1 else None
-    marks = [] if ngram_loss is None else [("n-gram model", ngram_loss)]
-    wide, narrow = (
-        line_chart(losses, title="loss over steps, nats per character", width=width, height=height, is_log=True, marks=marks)
+    marks = [run.ngram_loss for run in runs if len(runs) == 1 and run.ngram_loss is not None]
+    title = "loss over steps, nats per character"
+    charts = [
+        line_chart(losses, title=title, width=width, height=height, is_log=True, marks=marks)
         for width, height in ((1000, 360), (360, 260))
-    )
+    ]
     small = []
     for metric, title in CHARTS:
         lines = [Line(name=run.name, points=log.curve(metric), colour=i) for i, run in enumerate(runs) for log in run.logs]
-        chart = line_chart(lines, title=f"{title}, over steps", width=260, height=130, from_zero=True)
-        if chart:
+        if chart := line_chart(lines, title=f"{title}, over steps", width=260, height=130):
             small.append((title, chart))
-    return Curves(wide=wide, narrow=narrow, ngram_loss=ngram_loss, small=small)
+    return charts, small

@@ -1,16 +1,13 @@
 """The page that `score --html` writes: one file without a network, the text coloured by surprise above everything else."""
 
-import heapq
 import math
 import unicodedata
-from itertools import groupby
-from pathlib import Path
-
-from markupsafe import Markup
+from collections.abc import Sequence
+from itertools import accumulate, groupby, islice
 
 from chargpt.analysis.scored_text import Line, Summary
 from chargpt.markup import is_shown
-from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
+from chargpt.pages.page import LEVELS, page, render, source, stretches
 
 # Characters that the page shows: more would make a browser slow.
 MAX_CHARACTERS = 200_000
@@ -20,84 +17,38 @@ LISTED, SHORTEST = 10, 12
 STEPS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."
 
 
-class Page:
-    """Collects the lines of a text, as many as the page shows, and writes the page."""
+def score_page(texts: Sequence[tuple[str, Sequence[Line]]], summary: Summary) -> str:
+    """The page for texts, each a label and its lines, and for what the `summary` says of them all.
 
-    def __init__(self) -> None:
-        self._shown: list[Markup] = []  # headings and lines
-        self._characters = 0
-        self._left_out = 0
-        self._lines = 0
-        self._is_full = False
-        self._considered = 0  # lines that are long enough to be listed
-        self._worst: list[tuple[float, int, Markup]] = []  # a heap of the most surprising lines
-
-    def begin(self, label: str) -> None:
-        """Begin a text."""
-        self._shown.append(render("score_line.html.j2", heading=symbols(label)))
-
-    def add(self, line: Line) -> None:
-        """Show a line, unless the page is full. The most surprising lines are listed also from what is not shown."""
-        self._is_full = self._is_full or self._characters + len(line.text) > MAX_CHARACTERS
-        place = None
-        if self._is_full:
-            self._left_out += len(line.text)
-        else:
-            self._characters += len(line.text)
-            self._lines += 1
-            place = self._lines
-            self._shown.append(line_of(line, place, is_listed=False))
-        if len(line.text.strip()) < SHORTEST or math.isnan(line.mean):
-            return
-        self._considered += 1
-        if len(self._worst) < LISTED:
-            heapq.heappush(self._worst, (line.mean, self._considered, line_of(line, place, is_listed=True)))
-        elif line.mean > self._worst[0][0]:
-            heapq.heapreplace(self._worst, (line.mean, self._considered, line_of(line, place, is_listed=True)))
-
-    def write(self, target: Path, summary: Summary) -> None:
-        """Write the page as the file `target`. Raises OSError."""
-        publish_page(target, self.html(summary))
-
-    def html(self, summary: Summary) -> str:
-        """The page."""
-        title, total = f"How well {summary.facts['run']} predicts a text", summary.total
-        bars = [(f"model {summary.facts['run']}", total.bits_per_byte)]
-        if summary.ngram is not None:
-            order, bits = summary.ngram
-            bars.append((f"order-{order} n-gram model of its training text", bits * total.ids / max(1, total.bytes)))
-        bars += [(name, 8 * size / max(1, summary.bytes)) for name, size in summary.sizes.items()]
-        body = render(
-            "score.html.j2",
-            facts=summary.facts,
-            bars=bars,  # name and bits per byte, that of the model first
-            longest=max(value for _, value in bars) or 1.0,
-            texts=summary.texts if len(summary.texts) == 1 else [*summary.texts, ("all texts", total)],
-            worst=[line for _, _, line in sorted(self._worst, reverse=True)],
-            levels=[0, *LEVELS],
-            left_out=self._left_out,
-            characters=self._characters,
-            shown=self._shown,
-            symbols=symbols,
-        )
-        script = f'const steps = "{STEPS}";\n{source("score.js")}'
-        return page(title, body=body, style=source("score.css"), script=script)
-
-
-def line_of(line: Line, place: int | None, *, is_listed: bool) -> Markup:
-    """A line of a text: its number and its characters in stretches of one level.
-
-    `place` counts the lines that the page shows, None for one that it does not. A listed line links to its place.
+    It shows lines until they have MAX_CHARACTERS. The most surprising ones are listed also from what is not shown.
     """
-    return render(
-        "score_line.html.j2",
-        heading=None,
-        line=line,
-        place=place,
-        is_listed=is_listed,
-        codes="".join(map(code_of, line.bits.tolist())),
-        stretches=[(level, symbols(line.text[start:stop])) for level, start, stop in stretches(line.bits)],
+    every = [line for _, lines in texts for line in lines]
+    ends = list(accumulate(len(line.text) for line in every))
+    fitting = sum(end <= MAX_CHARACTERS for end in ends)
+    ranked = [i for i, line in enumerate(every) if len(line.text.strip()) >= SHORTEST and not math.isnan(line.mean)]
+    ranked.sort(key=lambda i: -every[i].mean)
+    numbered = enumerate(every[:fitting], 1)
+    bars = [(f"model {summary.facts['run']}", summary.total.bits_per_byte)]
+    if summary.ngram is not None:
+        bars.append((f"order-{summary.ngram[0]} n-gram model of its training text", summary.ngram_bits[1]))
+    bars += [(name, 8 * size / max(1, summary.bytes)) for name, size in summary.sizes.items()]
+    body = render(
+        "score.html.j2",
+        facts=summary.facts,
+        bars=bars,  # name and bits per byte, that of the model first
+        longest=max(value for _, value in bars) or 1.0,
+        texts=summary.rows,
+        worst=[(i + 1 if i < fitting else None, every[i]) for i in ranked[:LISTED]],  # the place that it links to
+        levels=[0, *LEVELS],
+        characters=ends[fitting - 1] if fitting else 0,
+        all_characters=ends[-1] if ends else 0,
+        shown=[(label, list(islice(numbered, len(lines)))) for label, lines in texts],
+        symbols=symbols,
+        stretches=stretches,
+        code_of=code_of,
     )
+    script = f'const steps = "{STEPS}";\n{source("score.js")}'
+    return page(f"How well {summary.facts['run']} predicts a text", body=body, style=source("score.css"), script=script)
 
 
 def code_of(bits: float) -> str:

@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
-from chargpt.config import COMMAND_LINE, RENAMED, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply
+from chargpt.config import COMMAND_LINE, RENAMED, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply, typed_values
 from chargpt.device import choose_device
 from chargpt.errors import Option, UserError
 from chargpt.planning.chosen_for_time import chooses
@@ -27,10 +27,11 @@ def load_settings(
     Returns the path of that file as well. `minutes` is the time limit. `model` replaces the file's model section, except a
     dropout; `model_from` names its origin. Raises UserError.
     """
-    device = choose_device(str(typed.get("runtime", {}).get("device", "auto")))
-    path = _find_preset(name, device.type, presets)
-    tree = {} if path is None else read_yaml(path)
-    source = Source.DEFAULT if name is None or path is None else Source.PRESET if path.parent == presets else Source.USER
+    device = apply(Config(), {"runtime": typed.get("runtime", {})}, where=COMMAND_LINE).runtime.device
+    path = _find_preset(name, choose_device(device).type, presets)
+    tree: Tree = {} if path is None else typed_values(read_yaml(path), where=shown(path))
+    is_preset = path is not None and path.parent == presets
+    source = Source.DEFAULT if name is None else Source.PRESET if is_preset else Source.USER
     shape: dict[str, object] = {}
     if model is not None:
         shape = {key: value for key, value in dataclasses.asdict(model).items() if key != "dropout"}

@@ -47,11 +47,6 @@ def test_planted_passages_are_listed_with_their_place_and_copies():
     assert found[0].place == 700 and found[1].place in (100, 1500) and found[2].place == 40
 
 
-def test_a_passage_inside_another_is_not_listed():
-    passages = Novelty([np.arange(8)], index_of([0, 1, 2, 3, 4, 5, 6, 7, 0, 0])).passages(10)
-    assert [(p.start, p.length) for p in passages] == [(0, 8)]
-
-
 def test_the_longest_copy_is_that_of_the_sample(corpus):
     copied = corpus.tokenizer.decode(corpus.train[200:260])
     unknown = "~" * 5

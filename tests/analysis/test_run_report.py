@@ -1,7 +1,5 @@
 """A report measures what the other verbs measure, and says what it could not."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -38,14 +36,10 @@ def test_samples_are_drawn_and_compared_with_as_much_text_that_was_not_read(run,
     assert (copies.unseen_longest, copies.unseen_novel) == (unseen.longest, unseen.novel_shares())
 
 
-def test_without_its_text_a_run_has_its_log_and_settings(run):
+def test_without_its_text_a_run_has_its_log_and_settings_and_no_path_is_told(run, corpus):
     report = measure_run(load_run(str(run), device="cpu"), None, folder=run, index=None, effort=EFFORT)
     assert report.losses is report.copies is report.heads is report.ngram_loss is None and len(report.missing) == 1
-
-
-def test_no_path_of_this_machine_is_told(run, corpus):
-    report = measure_run(load_run(str(run), device="cpu"), corpus, folder=run, index=None, effort=EFFORT)
-    assert report.texts == ["poems.txt"] and not any(Path(text).is_absolute() for text in report.texts)
+    assert report.texts == ["poems.txt"]
 
 
 def test_extreme_lines_are_long_and_listed_once():
@@ -57,8 +51,6 @@ def test_extreme_lines_are_long_and_listed_once():
     assert extreme_lines(lines[:2], worst=True) == []
 
 
-def test_a_quick_report_measures_what_fits_into_its_time(run, corpus):
-    model = load_run(str(run), device="cpu").model
-    efforts = [quick(model, corpus.val, seconds=seconds) for seconds in (0.0, 1e9)]
-    assert [effort.characters for effort in efforts] == [256, 20_000] and efforts[1].characters < WHOLE.characters
-    assert efforts[0].sample_seconds == 0.0
+def test_a_quick_report_measures_less_of_a_large_model():
+    efforts = [quick(parameters) for parameters in (10**9, 2_000_000, 1)]
+    assert [effort.characters for effort in efforts] == [256, 5000, 20_000] and efforts[2].characters < WHOLE.characters

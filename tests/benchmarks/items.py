@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from chargpt.analysis.item_labels import guess_labels
+from chargpt.analysis.items import guess_labels
 from chargpt.commands.frame import load_run
 from chargpt.sampling.items import ItemStats, write_items
 from chargpt.sampling.options import WantedItems

@@ -42,22 +42,6 @@ def test_an_earlier_export_is_replaced_only_by_force(run, tmp_path):
     assert (tmp_path / "out" / "README.md").read_text() != "edited"
 
 
-@pytest.mark.parametrize(
-    "arguments, problem",
-    [
-        (["absent", "--to", "hf"], "absent: no run of that name"),
-        (["my run"], "--to"),
-        (["my run", "--to", "pdf"], "invalid choice"),
-        (["my run", "--to", "hf", "nowhere/out"], "its folder does not exist"),
-        (["my run", "--to", "hf", "--weights", "int8"], "works only with --to html"),
-    ],
-)
-def test_a_mistake_is_one_line_and_writes_nothing(run, tmp_path, arguments, problem):
-    with pytest.raises(UserError, match=problem):
-        export.main(arguments)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
-
-
 def test_gguf_needs_its_package(run, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--to gguf: needs the package gguf; run .* -m pip install gguf$"):

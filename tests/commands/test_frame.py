@@ -4,22 +4,13 @@ import io
 import json
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from chargpt.commands.frame import (
-    json_line,
-    load_run,
-    page_file,
-    part_of_text,
-    print_json,
-    run_verb,
-)
+from chargpt.commands.frame import json_line, load_run, part_of_text, print_json
 from chargpt.commands.verbs import VERBS
 from chargpt.project import command
-from chargpt.terminal import Parser, UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,20 +27,6 @@ for verb in sys.argv[1:]:
 """
     done = subprocess.run([sys.executable, "-c", code, *VERBS], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert not done.stderr and all(f"usage: {command(verb)} " in done.stdout for verb in VERBS)
-
-
-def test_a_page_goes_into_a_folder_that_exists(tmp_path):
-    parser = Parser(prog="verb")
-    parser.add_argument("--out", type=page_file)
-    assert parser.parse_args(["--out", str(tmp_path / "a.html")]).out == tmp_path / "a.html"
-    mistakes = {
-        tmp_path: "--out: .* is a folder",
-        tmp_path / "no" / "a.html": "its folder does not exist",
-        tmp_path / "poems.txt": "poems.txt' given; the name of a page ends in .html",
-    }
-    for name, problem in mistakes.items():
-        with pytest.raises(UserError, match=problem):
-            parser.parse_args(["--out", str(name)])
 
 
 class Terminal(io.StringIO):
@@ -76,12 +53,3 @@ def test_a_part_of_a_text(run, corpus, tmp_path, capsys):
     ids, place = part_of_text(str(tmp_path / "a\x1b.txt"), loaded, start=0, length=50)
     assert corpus.tokenizer.decode(ids.tolist()) == "thesea" and "\x1b" not in place
     assert "left out 1 character that" in capsys.readouterr().err
-
-
-def test_mistakes_are_one_line(run, tmp_path):
-    with pytest.raises(UserError, match="--device: 'quantum' given"):
-        run_verb(lambda argv: Namespace(device="quantum"), [], lambda options: load_run(str(run), device=options.device))
-    loaded = load_run(str(run), device="cpu")
-    (tmp_path / "a.txt").write_text("~~~")
-    with pytest.raises(UserError, match="at least 1 are needed"):
-        part_of_text(str(tmp_path / "a.txt"), loaded, start=0, length=5)

@@ -9,7 +9,6 @@ import sample
 from chargpt import __main__ as verbs
 from chargpt.commands import import_run as importing
 from chargpt.sampling.loaded_model import load_model
-from chargpt.terminal import UserError
 
 
 @pytest.mark.parametrize("given", ["", "ckpt.pt"])
@@ -42,19 +41,3 @@ def test_once_installed_a_run_is_made_and_found_in_the_current_folder(installed,
         assert verbs.main([verb, *words]) == 0, verb
     assert sample.main(["new", "--length", "5"]) == 0
     assert chargpt.load("new").step == chargpt.load().step == 7
-
-
-@pytest.mark.parametrize(
-    "arguments, problem",
-    [
-        (["{empty}", "--run", "x"], "holds neither config.json nor ckpt.pt"),
-        (["{empty}/absent", "--run", "x"], "holds neither"),
-        (["{empty}", "--run", "x", "--meta", "y"], "holds no ckpt.pt of nanoGPT; leave it out"),
-        (["{empty}"], "--run"),
-        ([], "required"),
-        (["{empty}", "--run", "x", "--rum", "y"], "no such option"),
-    ],
-)
-def test_a_mistake_is_one_line(tmp_path, arguments, problem):
-    with pytest.raises(UserError, match=problem):
-        importing.main([argument.format(empty=tmp_path) for argument in arguments])

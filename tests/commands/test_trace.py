@@ -8,7 +8,6 @@ from helpers import SHAPE, publish_run
 
 from chargpt.commands import trace
 from chargpt.config import Config, DataConfig, TrainConfig
-from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 
 
@@ -47,14 +46,6 @@ def test_the_comparison_is_with_text_that_the_model_has_not_seen(run, corpus, tm
         assert result["validation"]["novel"]["5"] == pytest.approx(sum(new) / len(new), abs=1e-6)
 
 
-def test_line_ends_of_windows_are_read_as_in_training(run, corpus, tmp_path, capsys):
-    training = corpus.tokenizer.decode(corpus.train)[:2000]
-    assert "\n" in training and "\r" not in training
-    (tmp_path / "a.txt").write_bytes(training.replace("\n", "\r\n").encode())
-    assert trace.main([str(run), str(tmp_path / "a.txt"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["longest_copy"] == len(training)
-
-
 def test_samples_are_traced_without_a_text(run, capsys):
     arguments = [str(run), "--samples", "2", "--length", "50", "--seed", "3", "--json"]
     assert trace.main(arguments) == 0
@@ -62,19 +53,6 @@ def test_samples_are_traced_without_a_text(run, capsys):
     assert first["characters"] == 100 and {row["text"] for row in first["passages"]} <= {"sample 1", "sample 2"}
     assert trace.main(arguments) == 0
     assert json.loads(capsys.readouterr().out) == first
-
-
-def test_mistakes_are_one_line(run, corpus, tmp_path):
-    with pytest.raises(UserError, match="none.txt"):
-        trace.main([str(run), str(tmp_path / "none.txt")])
-    with pytest.raises(UserError, match="--temperature"):
-        trace.main([str(run), "--temperature", "-1"])
-    (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(UserError, match="empty.txt: 0 characters; give a text"):
-        trace.main([str(run), str(tmp_path / "empty.txt")])
-    (tmp_path / "cache" / corpus.fingerprint / "entry.json").unlink()
-    with pytest.raises(UserError, match="not in the cache"):
-        trace.main([str(run)])
 
 
 def test_a_copy_is_named_by_its_file_and_line(tmp_path, capsys):

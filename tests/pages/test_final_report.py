@@ -26,15 +26,6 @@ def test_a_failure_is_one_warning(run, corpus):
     assert label == "warning" and "the run is complete without it" in said
 
 
-def test_a_full_disk_is_one_warning(run, corpus, monkeypatch):
-    def full(file, data):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "write", full)
-    assert write_final_report(run, corpus, device="cpu", if_stopped="stopped")[0] == "warning"
-    assert not (run / "report.html").exists()
-
-
 @pytest.mark.skipif(os.name == "nt", reason="sends a signal")
 def test_a_signal_ends_it_at_once(programs, run):
     code = f"""

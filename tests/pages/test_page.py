@@ -57,6 +57,12 @@ def test_hostile_text_stays_text(text, tmp_path):
     (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+def test_marks_of_direction_are_shown_and_joiners_work():
+    assert html.unescape(escape('a < b & "c"')) == 'a < b & "c"'
+    assert escape("a\u200f\u061c\u202eb\ue000") == "a\\u200f\\u061c\\u202eb\\ue000"
+    assert escape("می\u200cخواهم 👩\u200d🚀") == "می\u200cخواهم 👩\u200d🚀"
+
+
 def test_the_policy_allows_the_page_and_nothing_else():
     content = page("t", body=Markup(""), style="p { color: red; }", script="document.title = 'é';")
     policy = html.unescape(re.search('http-equiv="Content-Security-Policy" content="(.*?)"', content)[1])

@@ -10,9 +10,8 @@ import pytest
 from chargpt.analysis.run_report import Effort, measure_run
 from chargpt.commands.frame import load_run
 from chargpt.config import CheckpointConfig, OptimConfig, Settings, Source
-from chargpt.pages.report_page import ShownRun, comparison, curves, differences, report_page
+from chargpt.pages.report_page import comparison, curves, differences, report_page, settings
 from chargpt.runs.metrics import MetricsLog
-from chargpt.terminal import UserError
 from chargpt.text.suffix_array import open_or_make_index
 
 HEADINGS = ["Loss", "What it wrote", "What it was trained on", "What surprises it", "Which characters are hard to predict"]
@@ -73,8 +72,6 @@ def test_several_runs_share_the_charts(report):
     assert [re.sub("<.*?>", "", cell) for cell in re.findall(r"<th><span.*?</th>", content)] in ([], best_first)
     assert all(f'id="{target}"' in content for target in re.findall(r'href="#(.*?)"', content))
     assert len(report_page([report] * 10).encode()) < 2e6
-    with pytest.raises(UserError, match="at most 10"):
-        report_page([report] * 11)
 
 
 def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
@@ -82,16 +79,13 @@ def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
     changed = dataclasses.replace(report, val_loss=1.5, ngram_loss=1.75, logs=[log], parameters=12345, step=200)
     (row,) = comparison([changed])
     assert row[1] == ["1.5000 (2.164)", "1.7500", "12,345", f"200 of {report.config.train.max_steps:,}", "2,000"]
-    content = report_page([changed, changed])
-    table = re.search('<table class="runs">(.*?)</table>', content, re.DOTALL)[1]
-    assert [re.findall('<td class="number">(.*?)</td>', row) for row in table.split("</tr>")][1] == row[1]
-    assert len(re.findall('<th class="number">', table)) == len(row[1])
+    table = re.search('<table class="runs">(.*?)</table>', report_page([changed, changed]), re.DOTALL)[1]
+    assert re.findall('<td class="number">(.*?)</td>', table) == 2 * row[1]
 
 
 def test_the_strong_line_is_the_validation_loss_and_the_pale_one_the_training_loss(report):
     for runs in ([report], [report, dataclasses.replace(report, name="other")]):
-        drawn = curves(runs)
-        for chart in (drawn.wide, drawn.narrow):
+        for chart in curves(runs)[0]:
             titles = re.findall("<title>(.*?)</title>", chart)
             expected = [f"validation, step {step}: {loss:g}" for step, loss in LOG.curve("val/loss")]
             assert [title.split(", ", len(runs) - 1)[-1] for title in titles] == expected * len(runs)
@@ -118,7 +112,7 @@ def test_all_that_was_measured_has_a_row(report):
     assert all(f">{html.escape(bar)}" in content for bar in bars)
     scored = re.findall(r'<span class="loss">([\d.]+)</span>', content)
     assert scored == [f"{line.mean:.2f}" for line in [*report.worst, *report.best]]
-    names = [key for _, rows in ShownRun.of(report, map_bytes=0).settings for key, _ in rows]
+    names = [key for _, rows in settings(report) for key, _ in rows]
     assert re.findall("<dt>(.*?)</dt>", content.split('<div class="settings">')[1]) == names
     assert len(re.findall("<img alt", content)) == report.heads.weights.shape[0] * report.heads.weights.shape[1]
 
@@ -146,16 +140,20 @@ def test_the_settings_that_differ_are_a_table(report):
 def test_hostile_text_stays_text(report):
     plain = Names(report_page([report]))
     log = MetricsLog(curves=LOG.curves, samples=[(0, HOSTILE), (200, HOSTILE)])
-    lines = [dataclasses.replace(line, text=HOSTILE.ljust(len(line.text))[: len(line.text)]) for line in report.worst]
     copies = dataclasses.replace(report.copies, samples=[HOSTILE], passages=[(5, 1, HOSTILE)])
     confused = [dataclasses.replace(row, character=HOSTILE, prediction=HOSTILE) for row in report.losses.confused]
-    changes = {"name": HOSTILE, "texts": [HOSTILE], "excerpt": HOSTILE, "logs": [log], "worst": lines, "best": lines}
-    changes |= {"opening": lines, "copies": copies, "environment": {HOSTILE: HOSTILE}, "missing": [HOSTILE], "engine": HOSTILE}
-    changes |= {
-        "losses": dataclasses.replace(report.losses, confused=confused),
-        "heads": dataclasses.replace(report.heads, text=HOSTILE),
-    }
-    hostile = dataclasses.replace(report, **changes)
+    lines = [dataclasses.replace(line, text=HOSTILE.ljust(len(line.text))[: len(line.text)]) for line in report.worst]
+    hostile = dataclasses.replace(
+        report,
+        **dict.fromkeys(("name", "excerpt", "engine"), HOSTILE),
+        **dict.fromkeys(("worst", "best", "opening"), lines),
+        **dict.fromkeys(("texts", "missing"), [HOSTILE]),
+        logs=[log],
+        copies=copies,
+        environment={HOSTILE: HOSTILE},
+        losses=dataclasses.replace(report.losses, confused=confused),
+        heads=dataclasses.replace(report.heads, text=HOSTILE),
+    )
     for content in (report_page([hostile]), report_page([hostile, hostile])):
         found = Names(content)
         assert found.tags <= plain.tags and all(OWN.match(value) for _, value in found.loads)

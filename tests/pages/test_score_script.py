@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from pages.test_score_page import summary_of
+from pages.test_score_page import page_of
 from scripts import needs_node, run_script
 
 from chargpt.analysis.scored_text import Line
-from chargpt.pages.score_page import Page
 
 # The pointer is in the text node of the line, before the character at `index`.
 POINT = """
@@ -25,11 +24,8 @@ const point = (text, bits, index) => {
 
 @needs_node
 def test_each_character_has_its_bits_and_its_probability():
-    page = Page()
-    page.begin("a")
     bits = np.array([np.nan, 0.0, 1.0, 2.25, 6.5, 15.5, 40.0])
-    page.add(Line(1, "abcdefg", bits))
-    content = page.html(summary_of("a"))
+    content = page_of(("a", [Line(1, "abcdefg", bits)]))
     codes = content.split('data-bits="')[1].split('"')[0]
     code = f'{POINT} return [..."abcdefg"].map((_, i) => point("abcdefg", "{codes}", i));'
     said = run_script(content, code)

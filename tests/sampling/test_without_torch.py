@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,8 @@ def test_the_random_numbers_are_those_of_torch(seed):
 
 def test_the_settings_of_a_model_are_the_fields_of_its_config():
     ours, theirs = (
-        [(field.name, field.type, field.default) for field in dataclasses.fields(shape)] for shape in (ModelConfig, GPTConfig)
+        [(field.name, typing.get_type_hints(shape)[field.name], field.default) for field in dataclasses.fields(shape)]
+        for shape in (ModelConfig, GPTConfig)
     )
     assert ours == theirs and config.POSITIONS == model_file.POSITIONS
 

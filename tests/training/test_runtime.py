@@ -9,7 +9,6 @@ import torch
 from chargpt import device
 from chargpt.config import Config, RuntimeConfig
 from chargpt.device import cpu_precision
-from chargpt.kernels.attention import fused_attention
 from chargpt.kernels.compiler import HOW_TO_INSTALL, Unavailable
 from chargpt.kernels.step import step_kernel
 from chargpt.model import GPTConfig

@@ -1,0 +1,149 @@
+"""What a model makes of items: which label makes one most likely, and what a report says of a run on them.
+
+A label is found by Bayes' rule, with the model's probability of the item and the labels' frequencies.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+
+from chargpt.sampling.items import ItemStats, known_items, write_items
+from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.sampling.options import WantedItems
+from chargpt.terminal import plural
+from chargpt.text.corpus import Corpus
+from chargpt.text.items import Item, items_in
+
+# Labels that the table of confusions shows, the most frequent, and the characters of a label in it.
+SHOWN, WIDTH = 12, 12
+# Labels with samples, and samples of each of them; without labels, all samples are in one list.
+LABELS, SAMPLES = 8, 5
+# Items that are written to see how many are unique and new.
+WRITTEN = 200
+# Characters of an item that is written at most.
+LONGEST = 400
+# Validation items that are looked at, and of them the most and the least likely ones that are listed.
+SCORED, LISTED = 1000, 8
+# Labels up to which they are guessed.
+MAX_GUESSED = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guesses:
+    """What a model makes of the labels of some items."""
+
+    items: list[Item]
+    labels: list[str]
+    probability: np.ndarray  # of each label, given the item, (items, labels), float64
+    losses: np.ndarray  # of each item, whatever its label, in nats, (items,): minus the logarithm of its probability
+
+    @cached_property
+    def best(self) -> list[str]:
+        """The most likely label of each item."""
+        return [self.labels[number] for number in self.probability.argmax(axis=1).tolist()]
+
+    @cached_property
+    def confusion(self) -> Counter[tuple[str, str]]:
+        """How often an item of the first label was given the second one; items whose label is not known are left out."""
+        known = set(self.labels)
+        return Counter((item.label, best) for item, best in zip(self.items, self.best) if item.label in known)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of the items with a known label whose label is the most likely one; None if there is no such item."""
+        total = self.confusion.total()
+        return sum(count for (label, best), count in self.confusion.items() if label == best) / total if total else None
+
+
+def guess_labels(loaded: LoadedModel, items: Sequence[Item], counts: Mapping[str, int]) -> Guesses:
+    """The labels of `items`, which may have some. `counts` are those of the labels in the list, both splits together."""
+    labels, total = list(counts), sum(counts.values())
+    joint = np.empty((len(items), len(labels)))  # the logarithm of the probability of an item and a label together
+    for number, label in enumerate(labels):
+        losses = loaded.item_losses([Item(label, item.text) for item in items])
+        joint[:, number] = math.log(counts[label] / total) - losses
+    together = np.logaddexp.reduce(joint, axis=1)
+    probability = np.exp(joint - together[:, None])
+    return Guesses(items=list(items), labels=labels, probability=probability, losses=-together)
+
+
+def describe_guesses(guesses: Guesses) -> list[str]:
+    """The accuracy, and a table of confusions: a row for each label of the items, a column for each label that was given."""
+    confusion, accuracy = guesses.confusion, guesses.accuracy
+    if accuracy is None:
+        return [f"{plural(len(guesses.items), 'item')}; their labels are not known, so there is no accuracy"]
+    items_of = {label: sum(confusion[label, other] for other in guesses.labels) for label in guesses.labels}
+    most = max(guesses.labels, key=items_of.__getitem__)
+    always = items_of[most] / confusion.total()
+    lines = [f"accuracy {accuracy:.1%} of {plural(confusion.total(), 'item')}; {most!r} for all would have {always:.1%}"]
+    shown = guesses.labels[:SHOWN]
+    lines.append(" " * (WIDTH + 8) + "".join(f"{_short(label):>{WIDTH + 1}}" for label in shown))
+    for label in shown:
+        cells = "".join(f"{confusion[label, other]:>{WIDTH + 1},}" for other in shown)
+        lines.append(f"{_short(label):<{WIDTH}} {confusion[label, label] / max(1, items_of[label]):>6.1%} {cells}")
+    if len(guesses.labels) > SHOWN:
+        lines.append(f"and {len(guesses.labels) - SHOWN:,} more labels")
+    return lines
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= WIDTH else f"{label[: WIDTH - 1]}…"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemReport:
+    """What was measured. Shares are of the items that were written at temperature 1."""
+
+    samples: list[tuple[str, list[str]]]  # a label, or "", and items
+    written: int
+    unique: float
+    new: float
+    scored: int  # validation items
+    bits: float  # the mean of an item
+    worst: list[tuple[float, Item]]  # the least likely ones, in bits
+    best: list[tuple[float, Item]]
+    guesses: Guesses | None  # of the labels; None without labels, or with many
+
+
+def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, seconds: float) -> ItemReport:
+    """A report on a run on items: on about `characters` of the validation items. Writing ends after about `seconds`."""
+    assert corpus.items is not None, "a run on items"
+    has_labels = bool(corpus.items.labels)
+    started, stats = time.monotonic(), ItemStats()
+    wanted = WantedItems(WRITTEN, max_length=LONGEST, temperature=1.0, seed=0)
+    for _ in write_items(loaded.text_generator(wanted.sampling()), wanted, labels=corpus.items.labels, stats=stats):
+        if time.monotonic() - started > seconds:
+            break
+    by_label: dict[str, list[str]] = {label: [] for label in [*corpus.items.labels][:LABELS] or [""]}
+    most = SAMPLES if has_labels else LABELS * SAMPLES
+    for item in stats.written:
+        if item.label in by_label and len(by_label[item.label]) < most:
+            by_label[item.label].append(item.text)
+    items = _first(items_in(corpus.val, corpus.tokenizer, has_labels=has_labels)[:SCORED], characters)
+    bits = loaded.item_losses(items) / math.log(2)
+    order, listed = bits.argsort(kind="stable").tolist(), min(LISTED, len(items) // 2)
+    guessed = has_labels and len(corpus.items.labels) <= MAX_GUESSED
+    return ItemReport(
+        samples=[(label, texts) for label, texts in by_label.items() if texts],
+        written=len(stats.written),
+        unique=stats.unique / max(1, len(stats.written)),
+        new=stats.new(known_items(corpus)) / max(1, len(stats.written)),
+        scored=len(items),
+        bits=float(bits.mean()),
+        worst=[(float(bits[i]), items[i]) for i in order[::-1][:listed]],
+        best=[(float(bits[i]), items[i]) for i in order[:listed]],
+        guesses=guess_labels(loaded, items, corpus.items.labels) if guessed else None,
+    )
+
+
+def _first(items: list[Item], characters: int) -> list[Item]:
+    """The first of the `items`, as many as have these `characters` together; of a long first one, its beginning."""
+    first = Item(items[0].label, items[0].text[:characters])
+    ends = accumulate(len(item.text) for item in items[1:])
+    return [first, *(item for item, end in zip(items[1:], ends) if len(first.text) + end <= characters)]
