@@ -99,12 +99,12 @@ def test_a_run_that_is_loaded_and_used_changes_nothing(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("words", [["--config", "tiny", "model.dropout=0.1"], ["--minutes", "0.1"]])
-def test_a_plan_that_times_steps_changes_nothing(text, tmp_path, words, capfd):
+def test_a_plan_that_times_steps_changes_nothing_but_the_random_numbers(text, tmp_path, words, capfd):
     place = ["--dry-run", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "runtime.threads=1"]
     with unusual():
-        before = state()
+        before = without_randomness()
         assert train.main([str(text), *words, *place]) == 0
-        assert state() == before and "estimate" in capfd.readouterr().out
+        assert without_randomness() == before and "estimate" in capfd.readouterr().out
 
 
 def test_a_runtime_is_applied_until_its_block_ends_or_fails():
@@ -124,4 +124,4 @@ def test_a_run_trains_in_its_own_runtime_and_changes_nothing_but_the_random_numb
     with unusual():
         before = without_randomness()
         assert train.main([str(text), *words, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]) == 0
-        assert without_randomness() == before and seen == [2, 2]
+        assert without_randomness() == before and set(seen) == {2}
