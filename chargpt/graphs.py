@@ -3,7 +3,6 @@
 A step of a small model is some 300 kernels. A GPU computes them faster than the host can launch them one by one.
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -48,8 +47,7 @@ class Graphs:
     def record(self, function: Callable[[], object]) -> Callable[[], object]:
         """What repeats the kernels of `function`, which does not run now."""
         graph = torch.cuda.CUDAGraph()
-        with warnings.catch_warnings(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # AdamW has no products to rehearse
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             function()
         self._pool = graph.pool()
         return graph.replay

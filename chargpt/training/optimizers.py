@@ -1,9 +1,9 @@
 """Optimizers: AdamW, and Muon for the matrices inside the blocks with AdamW for the rest.
 
-An optimizer updates the vector of a `FlatWeights` from its gradient. It has a method `step`, its state as `states`, and
-`rehearse()` if an update has large matrix products. A new one is a class with these, an entry in `OPTIMIZERS` of
-optimizer_kinds.py, and its name among the types of `OptimConfig.name`. planning/memory.py expects two vectors of state
-(BYTES_PER_PARAMETER), and one more for each of `optim.start_decay` and `optim.average_fraction`.
+An optimizer updates the vector of a `FlatWeights` from its gradient. It has a method `step` and its state as `states`. A new
+one is a class with these, an entry in `OPTIMIZERS` of optimizer_kinds.py, and its name among the types of `OptimConfig.name`.
+planning/memory.py expects two vectors of state (BYTES_PER_PARAMETER), and one more for each of `optim.start_decay` and
+`optim.average_fraction`.
 """
 
 import math
@@ -92,9 +92,6 @@ class Optimizer:
         doubles = (steps >= DOUBLED_AFTER).float()
         scale.mul_((1 + doubles) / (1 + overflows)).clamp_(1.0, FIRST_SCALE)
         steps.mul_(1 - doubles)
-
-    def rehearse(self) -> None:
-        """Compute the large matrix products of an update, if it has any, and discard them: to measure their time."""
 
     def vectors(self) -> list[Tensor]:
         """All of the state."""
@@ -206,10 +203,6 @@ class Muon(Optimizer):
                 matrices.addcmul_(update, -rate * scale * kept)
             else:
                 matrices.add_(update, alpha=-rate * scale)
-
-    @torch.no_grad()
-    def rehearse(self) -> None:
-        self._orthogonalised([self._weights.gradient[span].clone() for span, *_ in self._stacks])
 
     def _orthogonalised(self, vectors: list[Tensor]) -> list[Tensor]:
         """Each of the `vectors` as a stack of orthogonal matrices (n, rows, columns); the vectors may change."""

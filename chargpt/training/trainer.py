@@ -294,23 +294,6 @@ class Trainer:
         if self.runtime.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def rehearse(self, windows: int = 0) -> None:
-        """Compute the gradient of one micro-batch of the next step and discard it: to measure the time that this takes.
-
-        `windows` are those that are computed; 0 for all of this process.
-        """
-        rows = slice(self.rows.start, self.rows.start + windows) if windows else self.rows
-        self._in_memory(functools.partial(self._add_gradient, self.progress.step, 0, rows, seed=0))
-        self._wait_for_device()
-
-    def rehearse_update(self) -> None:
-        """Compute the products of an update and discard them: to measure the time that they take."""
-        self._graphs.run("products of an update", self.optimizer.rehearse)
-        self._wait_for_device()
-
-    def _wait_for_device(self) -> None:
-        self.weights.gradient_norm().item()
-
     def rate_of(self, step: int) -> float:
         """The learning rate of a step: the schedule's, halved for every rollback."""
         rate = learning_rate(step, self.config.optim, max_steps=self.config.train.max_steps)

@@ -63,7 +63,6 @@ def counts(
     with runtime.applied():
         before = [model().to(runtime.device).eval() for _ in range(teachers)]
         trainer = Trainer(model(), ids, config, runtime=runtime, teachers=before, marks=marks)
-        trainer.rehearse()
         for _ in range(3):
             trainer.advance()
         trainer.report()

@@ -137,13 +137,11 @@ OTHERS = [
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")  # it is copied there, without its numbers
 @pytest.mark.parametrize("positions, name, bias, is_resident, precision", [*CASES, *OTHERS])
 def test_training_keeps_every_tensor_on_its_device(positions, name, bias, is_resident, precision):
-    """Steps with dropout, accumulation and clipping, a rehearsal, an evaluation, and a state that is saved and loaded."""
+    """Steps with dropout, accumulation and clipping, an evaluation, and a state that is saved and loaded."""
     model = dataclasses.replace(SHAPE, positions=positions, bias=bias)
     config = with_optimizer(dataclasses.replace(CONFIG, model=model), name)
     with rehearsal():
         trainer = make_trainer(config, is_resident=is_resident, precision=precision)
-        trainer.rehearse()
-        trainer.rehearse_update()
         trainer.step()
         trainer.check_weights()
         assert np.isfinite(evaluate(trainer.weights.working, IDS[:300]))

@@ -11,7 +11,6 @@ import pytest
 import torch
 from helpers import batch_of
 from optimizer_reference import ReferenceOptimizer, clipped
-from torch.utils.flop_counter import FlopCounterMode
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
 from chargpt.kernels.compiler import Unavailable
@@ -127,7 +126,6 @@ def test_a_loaded_state_continues_to_the_same_bits(name, request):
         whole.step(), stopped.step()
     state, resumed = copy.deepcopy(stopped.state()), make_trainer(config)
     resumed.load(state)
-    resumed.rehearse()
     assert [whole.step() for _ in range(13)] == [resumed.step() for _ in range(13)]
     assert torch.equal(whole.weights.vector, resumed.weights.vector) and whole.progress == resumed.progress
 
@@ -253,18 +251,3 @@ def test_patience_counts_evaluations_after_the_rate_begins_to_fall(optim, last):
         trainer.progress.step = step
         trainer.record_evaluation(1.0 + step)
     assert trainer.is_finished
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_rehearsal_has_the_products_of_a_step_and_changes_nothing(optimizer):
-    config = dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, name=optimizer))
-    rehearsed, other = make_trainer(config), make_trainer(config)
-    counts = []
-    for compute in (rehearsed.rehearse, rehearsed.rehearse_update, rehearsed.step):
-        with FlopCounterMode(display=False) as counter:
-            compute()
-        counts.append(counter.get_total_flops())
-    gradient, update, step = counts
-    assert config.train.accumulate * gradient + update == step and gradient > 0 and (update > 0) == (optimizer == "muon")
-    other.step()
-    assert torch.equal(rehearsed.weights.vector, other.weights.vector) and rehearsed.progress == other.progress
