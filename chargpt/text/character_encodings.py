@@ -101,10 +101,9 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
     where = f"{source.label}: byte {offset:,} (line {lines:,}) is not {encoding}"
     if encoding == "utf-8" and (damage := _damage(before, rest)):
         return UserError(f"{where}, and all before it is: {damage}")
-    if 0 in before + rest:
-        around = (before + rest)[(len(before) - offset) % 4 :]  # where a character of two or four bytes begins
-    else:
-        around = before[before.rfind(b"\n") + 1 :] + rest  # the beginning of a line is not inside a character
+    around = before + rest
+    if 0 not in around:  # the beginning of a line is not inside a character
+        around = before[before.rfind(b"\n") + 1 :] + rest
     is_utf8 = 0 not in around and _decoded(around, "utf-8") is not None
     guess = "utf-8" if encoding != "utf-8" and is_utf8 else likely_encoding(around)
     if guess == codecs.lookup(encoding).name:

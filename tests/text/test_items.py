@@ -110,6 +110,13 @@ def test_a_list_of_two_items_is_split_so_that_the_frequent_one_is_learned(load, 
     assert corpus.tokenizer.decode(corpus.val) == "other\n" and any("same (1,000 times)" in note for note in corpus.notes)
 
 
+def test_what_ends_items_and_labels_is_never_a_rare_character(load, tmp_path):
+    items = [Item("elf", letter * 30) for letter in "abcdef"]
+    path = write(tmp_path / "a.csv", "race,name\n" + "".join(f"{label},{text}\n" for label, text in items))
+    corpus = load(path, items="name", label="race", min_count=20)
+    assert corpus.tokenizer.characters == "\t\nabcdef" and [item.text for item in both(corpus)] == [i.text for i in items]
+
+
 def test_validation_items_of_their_own_are_not_trained_on(load, tmp_path):
     train, val = write(tmp_path / "a.txt", "\n".join(NAMES)), write(tmp_path / "b.txt", "eve\nzoe\n")
     corpus = load(train, items="line", val_text=str(val))

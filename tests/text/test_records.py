@@ -54,6 +54,12 @@ def test_a_table_is_read_by_its_column(case, load, tmp_path):
     assert text_of(load(tmp_path / name, field="body", format="fields", vocabulary="bytes")) == TEXT
 
 
+def test_the_names_of_two_columns_are_no_column(load, tmp_path):
+    (tmp_path / "a.csv").write_text("date,name\n1,sea\n2,stone\n")
+    with pytest.raises(UserError, match="no field 'date,name', its fields are: date, name; "):
+        load(tmp_path / "a.csv", field="date,name", format="fields")
+
+
 def test_quotes_that_a_program_wrote_as_they_are_into_tsv_are_text(load, tmp_path):
     (tmp_path / "a.tsv").write_text("id\tbody\n" + '1\t"Hello," he said.\n' * 3)
     assert text_of(load(tmp_path / "a.tsv", field="body", format="fields")) == "\n".join(['"Hello," he said.'] * 3)

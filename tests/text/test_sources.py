@@ -218,7 +218,7 @@ def test_texts_of_one_size_and_empty_files_are_different_texts(load, folder):
         (folder / name).write_text("")
     (folder / "c.txt").write_text(SEA[::-1])
     assert not any("read once" in note for note in load(folder).notes)
-    start = "x" * 100_000
+    start = "x" * 2**20
     for name in "de":
         (folder / f"{name}.txt").write_text(start + name)
     assert not any("read once" in note for note in load(folder).notes)
