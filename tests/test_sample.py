@@ -215,7 +215,7 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--interactive", "--json"], "--interactive: --json given as well; leave out"),
         (["--unknown", "guess"], "--unknown: invalid choice: 'guess' (choose from"),
         (["--device", "gpu"], "--device: 'gpu' given; use auto, cpu"),
-        (["--device", "cuda:99"], "--device: cuda:99 given, "),
+        (["--device", "cuda:99"], "--device: 'cuda:99' given, "),
         (["--prompt", "-a"], "--prompt: expected one argument; if its value begins with a dash, write --prompt=VALUE"),
         (["--prompt", "a", "--prompt-file", "b"], "--prompt-file: --prompt given as well; leave out"),
         (["--prompt-file", "missing.txt"], "missing.txt: No such file"),
