@@ -198,7 +198,7 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--temperature", "0.5,,1"], "--temperature: '' given; use 0"),
         (["--unknown", "guess"], "--unknown: invalid choice: 'guess' (choose from"),
         (["--device", "gpu"], "--device: 'gpu' given; use auto, cpu"),
-        (["--device", "cuda:99"], "--device: cuda:99 given, "),
+        (["--device", "cuda:99"], "--device: 'cuda:99' given, "),
         (["--prompt", "-a"], "--prompt: expected one argument; if its value begins with a dash, write --prompt=VALUE"),
         (["--prompt-file", "missing.txt"], "missing.txt: No such file"),
         (["--lenght", "5"], "--lenght: no such option; did you mean --length?"),
