@@ -277,6 +277,10 @@ def _missing_package(module: str) -> str | None:
     package = module.partition(".")[0]
     if package in ("", "chargpt", "model", "train", "sample"):
         return None
+    root = Path(__file__).resolve().parents[1]
+    other = [path for path in (root / ".venv/bin/python", root / ".venv/Scripts/python.exe") if path.exists()]
+    if other and not os.path.samefile(sys.prefix, root / ".venv"):
+        return f"{package}: not installed for {sys.executable}; use {shown(other[0])} instead"
     wanted = "-r requirements.txt" if is_checkout() else "--upgrade chargpt"
     return f"{package}: not installed for {sys.executable}; run {sys.executable} -m pip install {wanted}"
 
