@@ -176,7 +176,7 @@ class _Containers(pickle._Unpickler):
 def _refused(path: Path, what: str, error: Exception, clean: str) -> UserError:
     """The error for a pickle with anything else in it, with the command that writes a clean one."""
     to_do = f"if you trust the file, make a clean one of it with {clean}{shell_word(shown(path))}"
-    return UserError(f"{shown(path)}: not {what} alone ({one_line(error)[:200]}); {to_do}")
+    return UserError(f"{shown(path)}: not {what} ({one_line(error)[:200]}), so it may run code; {to_do}")
 
 
 def _tensors(model: object, where: str) -> dict[str, Tensor]:
@@ -191,7 +191,8 @@ def _tensors(model: object, where: str) -> dict[str, Tensor]:
 def _shape(arguments: object, where: str, vocab_size: int) -> ModelConfig:
     """The shape in model_args."""
     if not isinstance(arguments, Mapping):
-        raise UserError(f"{where}: holds no model_args; give the folder that nanoGPT's train.py wrote")
+        what = "not a checkpoint of nanoGPT, since it has no model_args; give the folder that its train.py wrote"
+        raise UserError(f"{where}: {what}")
     arguments = _plain(arguments)
     if arguments.get("vocab_size") != vocab_size:
         found = f"vocab_size is {brief(arguments.get('vocab_size'))}, and meta.pkl has {vocab_size:,} characters"

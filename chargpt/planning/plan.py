@@ -306,7 +306,7 @@ def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:
     if corpus.items is None or corpus.marks is None:
         shortest = min(len(corpus.train), len(corpus.val))
         if corpus.is_validated and shortest <= context:
-            what = f"a split has {shortest:,} characters, less than the context of {context}: the loss is a rough estimate"
+            what = f"a split has only {shortest:,} characters and the context {context}: the loss is a rough estimate"
             notices.append(Notice("note", what))
         return notices
     label, lengths = corpus.items.longest_label, corpus.marks.lengths(corpus.train)

@@ -58,7 +58,7 @@ class Chat(NamedTuple):
 def chat_of(options: SampleOptions, loaded: LoadedModel, corpus: "Corpus | None") -> Chat:
     """The conversation that the options ask for. `corpus` is the training text, if it is known. Raises UserError."""
     if loaded.config.data.items:
-        raise UserError(f"--chat: the run {loaded.run} was trained on items, not on a conversation; leave it out")
+        raise UserError(f"--chat: the run {loaded.run} was trained on items, not on a conversation; leave out --chat")
     text = "" if corpus is None else corpus.tokenizer.decode(sample(corpus.train, TRAIN_SAMPLE))
     found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
     marks, counts = dict(found), Counter(name for name, _ in found)
@@ -152,7 +152,7 @@ class Session:
         if command not in COMMANDS:
             raise UserError(f"{command}: no such command; type /help for a list, or // for a text that begins with /")
         if rest.strip() and command in ("/undo", "/help", "/quit"):
-            raise UserError(f"{command}: {rest.strip()!r} given; this command has no value")
+            raise UserError(f"{command}: takes no value, but {rest.strip()!r} follows it; leave that out")
         if command == "/new":
             self._begin(rest)
         elif command == "/undo":

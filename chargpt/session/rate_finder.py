@@ -44,7 +44,7 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     run = folder_of(plan.corpus.name if options.run is None else options.run, root / "checkpoints")
     folder = run.with_name(f"{run.name}-find-lr")
     with choose_runtime(plan.config).applied(), Interrupt(STOPPING) as interrupt:
-        notice("sweep", f"{STEPS} steps at each rate, with its own schedule, until one is clearly too high")
+        notice("sweep", f"{STEPS} steps at each of several rising learning rates, until one is clearly too high")
         found: dict[float, float] = {}
         losses: dict[float, list[float]] = {}
         for rate, loss, losses[rate] in try_rates(plan, steps=STEPS, interrupt=interrupt):

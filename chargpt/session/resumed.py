@@ -155,7 +155,8 @@ def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Setting
     if _places(options):
         config = dataclasses.replace(config, data=absolute_paths(config.data))
     if config.train.max_steps < checkpoint.step:
-        raise UserError(f"train.max_steps: {config.train.max_steps:,} given, but {checkpoint.step:,} were taken; use more")
+        given = f"{config.train.max_steps:,} given, but the run has taken {checkpoint.step:,} steps already"
+        raise UserError(f"train.max_steps: {given}; give more")
     for change in difference(saved, config):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
         fixed = (*FIXED, "train.teachers") if checkpoint.state.stage > 1 else FIXED

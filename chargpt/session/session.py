@@ -145,7 +145,7 @@ class Session:
         journal.add(opening.choices)
         if follows:
             return
-        where = f"report: {shown(run.home / REPORT)}; every choice: {DETAILS} there"
+        where = f"report: {shown(run.home / REPORT)}; all settings: {DETAILS} there"
         curves = f"curves: python -m tensorboard.main --logdir {shown(run.home.parent)}"
         journal.notice("run", f"{shown(run.home)}   ({where}; {curves})")
         for problem in (run.write_config(trainer.config), None if self.saved else run.write_details(journal.lines)):

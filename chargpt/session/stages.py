@@ -65,7 +65,7 @@ def decided(training: float, validation: float, config: Config) -> tuple[Config,
     measured = f"the loss is {training:.2f} on training text and {validation:.2f} on validation text"
     train = dataclasses.replace(config.train, student_gap=0.0)
     if not validation - training < config.train.student_gap:
-        what = f"{measured}: this model begins to memorise the text, so the last one will learn from it too"
+        what = f"{measured}: this model begins to memorise the text, so the last model will learn from its predictions too"
         return dataclasses.replace(config, train=train), Notice(models_in_all(train.teachers), what)
     epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
     train = dataclasses.replace(train, teachers=0, teacher_minutes=0.0, max_epochs=epochs)

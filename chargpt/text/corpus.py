@@ -25,7 +25,7 @@ from chargpt.text.sources import absolute_text, run_name, select_sources
 from chargpt.text.tokenizer import Tokenizer
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not worth settings that make it fit
-MAKE_ROOM = "free some space there, or name another folder that can be written to in data.cache"
+MAKE_ROOM = "free some space there, or set data.cache to a folder that can be written to"
 FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; the setting data.newlines can keep them"
 BY_FILE = Message("whole files validate; ", Option("data.split", "position"), " takes the end of the text instead")
 MAX_VOCAB = 2**17  # ids of a new vocabulary without data.max_vocab
@@ -118,7 +118,7 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
 
     by_field = [name for name in ("where", "field", "separator") if name in asked or (name == "where" and config.where)]
     if config.items and {"field", "separator"} & asked.keys():
-        raise UserError(f"data.{by_field[-1]}: given with data.items, which names the field and ends each item; leave it out")
+        raise UserError(f"data.{by_field[-1]}: given with data.items, which says already what an item is; leave it out")
     if "pattern" in asked and not any(Path(text).is_dir() for text in filter(None, [*texts, config.val_text])):
         refuse("pattern", "no folder is read; leave it out, or give a folder")
     if "val_fraction" in asked and config.val_text:

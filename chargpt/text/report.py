@@ -39,13 +39,13 @@ def examine(corpus: Corpus) -> list[Notice]:
     unit = "byte" if corpus.tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(corpus.train) > COMPRESSED_SAMPLE else ""
     ngram = f"order-{facts.ngram_order} n-gram {facts.ngram_loss / math.log(2):z.2f} bits per {unit} of validation text"
-    bits = f"gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}, {ngram}, each after reading the training text{part}"
+    bits = f"{ngram}, gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}, each after reading the training text{part}"
     return [
         *characters,
         Notice("repeats", f"{facts.repeated:.1%} of the training split is repeated lines; {copies}{estimate}", "detail"),
         *(Notice("note", note) for note in about_repeats(corpus)),
         *(Notice("warning", warning) for warning in [*corpus.warnings, *split_problems(corpus), *_rare_labels(corpus)]),
-        Notice("to beat", f"{bits}; as a loss, the n-gram model has {facts.ngram_loss:z.2f}{estimate}", "detail"),
+        Notice("to beat", f"a loss of {facts.ngram_loss:z.2f}, that of an n-gram model{estimate}; in bits: {bits}", "detail"),
     ]
 
 

@@ -160,7 +160,7 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
     """A copy of `stream`. It may take half of the free space: the rest is for its ids, and a stream may never end."""
     if stream.isatty():
         log(f"reading {label}; end it with {'Ctrl-Z and Enter' if WINDOWS else 'Ctrl-D'}")
-    what_to_do = "free some space there, or name another folder in data.cache"
+    what_to_do = "free some space there, or set data.cache to a folder that can be written to"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         size, limit = 0, shutil.disk_usage(folder).free // 2

@@ -209,7 +209,7 @@ def test_the_text_command_prints_what_it_found_and_has_no_options_of_a_run(tmp_p
     arguments = [f"data.cache={tmp_path}", "--config", "tiny"]
     assert main(arguments) == 0
     output = capsys.readouterr().out
-    assert output.startswith("text        python-docs: ") and "\nto beat     gzip " in output
+    assert output.startswith("text        python-docs: ") and "\nto beat     a loss of " in output
     with pytest.raises(UserError, match="nothing.txt: no such file"):
         main([*arguments, "nothing.txt"])
     for option in (["--run", "x"], ["--resume"], ["--find-lr"]):

@@ -140,7 +140,7 @@ def test_a_run_is_extended_to_a_number_of_epochs(text, tmp_path, capsys):
     assert train.main(["--resume", *place, "--epochs", "1"]) == 0
     steps = -(-10800 // 256)
     assert logged(tmp_path / "run")[-1]["step"] == steps and f"train.max_steps: 20 -> {steps}" in capsys.readouterr().out
-    with pytest.raises(UserError, match=f"train.max_steps: 1 given, but {steps} were taken; use more"):
+    with pytest.raises(UserError, match=f"train.max_steps: 1 given, but the run has taken {steps} steps already; give more"):
         train.main(["--resume", *place, "--epochs", "0.01"])
 
 

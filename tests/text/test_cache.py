@@ -91,7 +91,5 @@ def test_a_cache_that_cannot_be_written_to_says_so(load, tmp_path, monkeypatch, 
     monkeypatch.setattr("chargpt.text.source.RACY_NS", racy)
     (tmp_path / "text.txt").write_text("the sea and the stone")
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        UserError, match="file.*; free some space there, or name another folder that can be written to in data.cache"
-    ):
+    with pytest.raises(UserError, match="file.*; free some space there, or set data.cache to a folder that can be written to"):
         load(tmp_path / "text.txt", cache=str(tmp_path / "file" / ".cache"))
