@@ -92,9 +92,9 @@ MAX_EPOCHS = 60  # epochs after which more do not lower the loss
 STEPS, MIN_STEPS = 1200, 10
 LEAST_IN_STEP = 512  # characters in a step, at least: with fewer, the calls of a step take most of its time
 # Characters in a step, at most, on a CPU. A GPU gets more (`most_in_step`) while STEPS remain, at the same rate: a guess from
-# one model of 0.3M parameters with Muon and 8 million characters. 2,048 give 1.411 nats (Shakespeare) and 1.130 (Python), 8,192
-# in 976 steps 1.435 and 1.145, 16,384 in 488 steps 1.447 and 1.182; there, twice the rate gives 1.452 and 1.170. No large steps
-# were measured in a longer run, with another model, or on a third text.
+# one model of 0.3M parameters with Muon and 8 million characters of Shakespeare, Python and Chinese poems. 2,048 give 1.411,
+# 1.130 and 4.210 nats, 8,192 in 976 steps 1.435, 1.145 and 4.347, 16,384 in 488 steps 1.447, 1.182 and 4.428. With
+# twice the rate, 16,384 give 1.452 and 1.170, and 8,192 of the poems 4.292. No longer run and no other model was measured.
 MOST_IN_STEP = 2048
 GROWS = 4 / 3  # a GPU gets twice as many characters in a step while that takes less than this many times as long
 MOST_IN_STEP_MEDIUM, MEDIUM = 4096, 5e6  # the most for a model of this many parameters in the blocks
