@@ -99,7 +99,7 @@ def test_an_old_card_multiplies_in_float16_and_a_small_one_computes_fewer_window
     words = ["train.py", texts["text"], "--device", "cuda", *TINY]
     said = run(driver, *words, "--run", str(tmp_path / "old"), NULLGPU_MAJOR="7", NULLGPU_MINOR="5")
     assert "Null GPU, float16" in said
-    words += ["train.batch_size=1024", "model.block_size=64", "train.max_steps=3"]
+    words += ["train.batch_size=1024", "model.block_size=64", "train.max_steps=3", "train.log_interval=1"]
     said = run(driver, *words, "--run", str(tmp_path / "small"), NULLGPU_MB="100")
     assert "not enough for 1,024 windows at once, so 512 at a time are computed" in said and "done " in said
     said = run(driver, *words, "--run", str(tmp_path / "none"), NULLGPU_MB="10", fails=True)
