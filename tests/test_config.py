@@ -116,6 +116,7 @@ def test_a_bad_file_gets_one_line_that_names_it(tmp_path, text, words, monkeypat
     [
         ("train.max_steps", ["train.max_steps", "whole number"]),
         ("max_steps=5", ["did you mean train.max_steps?"]),
+        ("train._ranges=5", ["no such key"]),
         ("train.=5", ["section.key=value"]),
         ("train.max_step=5", ["did you mean train.max_steps?"]),
         ("train.max_steps=ten", ["train.max_steps", "'ten'", "whole number"]),

@@ -134,15 +134,23 @@ print(*found[0], *(sys.modules.keys() & {{"torch._dynamo", "torch._inductor", "s
 
 
 @pytest.mark.parametrize(
-    "given, spins", [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")]
+    "given, running, spins",
+    [
+        ({}, 1, "10000"),
+        ({}, 1 + os.cpu_count(), "1000"),
+        ({}, "not Linux", "10000"),
+        ({"GOMP_SPINCOUNT": "7"}, 1, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, 1, "None"),
+    ],
 )
-def test_threads_of_a_training_sleep_soon_unless_the_user_decides(given, spins, tmp_path):
+def test_threads_of_a_training_sleep_soon_unless_the_user_decides(given, running, spins, tmp_path):
     """OpenMP reads its variables when torch is imported, so they are set by then."""
     (tmp_path / "torch.py").write_text("import os\nspins = os.environ.get('GOMP_SPINCOUNT')\n")
     (tmp_path / "program.py").write_text("import torch\ndef main():\n    print(torch.spins)\n")
     unset = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     environment = {name: value for name, value in os.environ.items() if name not in unset} | given
-    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]; from chargpt.launch import launch; "
-    code += "launch('program', trains=True)"
+    (tmp_path / "loadavg").write_text(f"0.1 0.2 0.3 {running}/77 22875\n")
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]; from chargpt import launch; "
+    code += f"launch.RUNNING = {str(tmp_path / 'loadavg')!r}; launch.launch('program', trains=True)"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"{spins}\n"), done.stderr

@@ -25,7 +25,7 @@ from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.teachers import models_in_all
 from chargpt.planning.time_model import STEADY_SECONDS, TimeModel, time_model_of, training_speed
 from chargpt.runs.model_shape import check_size, parameter_count
-from chargpt.terminal import Notice, clock, plural
+from chargpt.terminal import Notice, clock
 from chargpt.text.corpus import Corpus
 from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
 
@@ -230,7 +230,8 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> C
         "max_epochs": float(law.ENOUGH_EPOCHS),
     }
     settings = settings.choose(f"the time is shared by {models_in_all(teachers)}", train=students)
-    about = f"first {plural(teachers, 'model')} of at most {clock(first)}{' each' * (teachers > 1)}, then one that learns from "
+    earlier = f"{teachers} models of at most {clock(first)} each" if teachers > 1 else f"one model of at most {clock(first)}"
+    about = f"first {earlier}, then one that learns from "
     about += f"the text and its teachers, for at most {clock(last)}"
     about += "" if is_sure else "; if the first one does not begin to memorise the text, it trains alone"
     models = Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line")

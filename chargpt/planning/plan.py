@@ -275,6 +275,9 @@ def _about_choices(settings: Settings, loaded: Settings, options: TrainOptions, 
     notices += [Notice("chosen", f"{', '.join(values)} ({reason})", "detail") for reason, values in chosen.items()]
     changed = [change.key for change in difference(loaded.values, settings.values)]
     replaced = [key for key in changed if loaded.sources.get(key) is Source.PRESET]
+    if options.minutes is not None and options.gives("train.max_steps"):
+        what = " decides the number of steps; the train.max_steps given is not used"
+        notices.append(Notice("note", Message(Option("minutes"), what)))
     if options.minutes is not None and replaced:
         notices.append(Notice("note", f"chosen for the time in place of what {options.config} sets: {', '.join(replaced)}"))
     return notices

@@ -198,6 +198,8 @@ class Session:
 
     def _save(self, name: str) -> None:
         """Write the text so far to a file that does not exist yet."""
+        if not name:
+            raise UserError("/save: no file given; use /save FILE")
         if not self._text:
             raise UserError("/save: there is no text yet; type text first")
         text = self._generator.tokenizer.decode(self._text)

@@ -56,7 +56,7 @@ def whole(least: int, *, most: int = 10**18) -> Kind:
             raise ValueError
         return int(number)
 
-    return Kind(typed, checked, f"a whole number of {least} or more, of at most 18 digits")
+    return Kind(typed, checked, f"a whole number of {least} or more")
 
 
 def real(allowed: Callable[[float], bool], use: str, parse: Callable[[str], Any] = typed) -> Kind:
@@ -196,7 +196,7 @@ class TextOptions(SharedOptions, total=False):
     length: Annotated[int | None, option(
         None, "text", "write at most N characters; what --unseen and --unique remove also counts (default: 500, or 1000 for "
         "each of --lines; with --unique 100,000 more)", whole(0), "N")]
-    lines: Annotated[int, option(0, "text", "end a text after N lines", whole(0), "N")]
+    lines: Annotated[int, option(0, "text", "end a text after N lines (default: 0, no limit)", whole(0), "N")]
     stop: Annotated[str | Sequence[str], option(
         (), "text", "end a text before TEXT appears, in which \\n is a newline, \\t a tab and \\\\ a backslash; may be given "
         "several times", Kind(read_escapes, lambda given: tuple(listed("stop", given).values())), "TEXT", action="append")]
@@ -298,9 +298,9 @@ class SampleOptions:
         10, "items", "write N items, one for each line, and a table of how many are unique and new; --prompt is how each of "
         "them begins; with --json also the label and the log-probability (default: 10, unless an option for a text is given, "
         "such as --lines). The list ends after 1,000 items in a row that do not fit the options", whole(1), "N")
-    next: int = option(
-        0, "output", "write no text, but the N characters that are most likely to follow the prompt, and their probabilities "
-        "in the model", whole(1), "N")
+    next: int | None = option(
+        None, "output", "write no text, but the N characters that are most likely to follow the prompt, and their "
+        "probabilities in the model", whole(1), "N")
     json: bool = option(False, "output", "print each sample as a JSON object with the log-probability of each character")
     interactive: bool = option(
         False, "output", "type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, exit "
@@ -339,7 +339,7 @@ class SampleOptions:
             f"{of_item}: {self.of_text} given as well, which is not for items; {leave}": of_item and self.of_text,
             f"{mode}: {not_typed} given as well; {leave}": self.interactive and not_typed,
             f"--next: {no_text} given as well; {leave}": self.next and no_text,
-            "--keep-stop: keeps the text that ends it; add --stop TEXT": self.sampling.keep_stop and not self.sampling.stop,
+            "--keep-stop: keeps what ends a text; add --stop TEXT": self.sampling.keep_stop and not self.sampling.stop,
             f"--start: given together with the run {self.run}; leave one out": self.start is not None and self.run is not None,
             f"--prompt-file: --prompt given as well; {leave}": self.prompt and self.prompt_file is not None,
             f"--unique: removes repeated lines, {lines_needed}, or --items N": self.sampling.unique and not (lines or of_item),

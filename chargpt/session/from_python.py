@@ -206,4 +206,5 @@ def _plain(value: object, key: object) -> object:
         return Typed(os.fspath(value))
     if isinstance(value, numbers.Real):  # also a number of numpy
         return value if isinstance(value, bool) else int(value) if isinstance(value, numbers.Integral) else float(value)
-    raise UserError(f"settings: {key}={value!r} given; use a number, a str, a bool or a tuple")
+    what_to_do = "use section.key, for example {'train.max_steps': 500}, and a number, a str, a bool or a tuple"
+    raise UserError(f"settings: {key}={value!r} given; {what_to_do}")

@@ -128,12 +128,13 @@ _ON_IPHONE = rf"\[{_DATE}[^\d\n]{{1,14}}{_TIME}(?:[:.]\d\d)?{_HALF}\] "
 _IN_KOREAN = rf"(?=\d{{4}}(?:년|\.) ){_WHEN}, "
 WHATSAPP_STAMP = re.compile(rf"(?m)^\ufeff?[\u200e-\u2069]*(?:{_ON_IPHONE}|{_WHEN} [-–] |{_IN_KOREAN})")
 LOG_LEVEL = re.compile(r"(?i)\b(debug|info|notice|warn(ing)?|error|fatal|critical|trace)\b")  # in place of a name: a log
+_FIELDS = r'(?:"(?:\\.|[^"\\])*"|[^{}"]){0,500}?'  # of an object of JSON; a text may have braces
 WHATSAPP, TELEGRAM, DISCORD, MBOX = "WhatsApp chat", "Telegram chat", "Discord chat", "mailbox"
 CHATS = {
     WHATSAPP: WHATSAPP_STAMP,
     TELEGRAM: re.compile(  # one chat, or all of an account
         r'\{\s*("about":\s*"Here is the data you requested|'
-        r'[^{}]{0,500}?"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"[^{}]{0,500}?"messages":\s*\[)'
+        rf'{_FIELDS}"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"{_FIELDS}"messages":\s*\[)'
     ),
     DISCORD: re.compile(r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'),
     MBOX: re.compile(r"From \S+ [^\n]*\d\d:\d\d:\d\d[^\n]*\d{4}[^\n]*\r?\n>?[A-Za-z][\w-]*: "),

@@ -70,13 +70,12 @@ class ItemBatches:
     def _layout(self, order: np.ndarray, *, windows: int | None = None) -> "_Layout":
         """The items in this order, and this many windows on them; None for as many as they need."""
         lengths = self._lengths[order]
-        items = [slice(start, start + length) for start, length in zip(self._starts[order].tolist(), lengths.tolist())]
-        stream = np.concatenate([np.array([self._end], self._ids.dtype), *(self._ids[item] for item in items)])
-        counted = None
-        if self._counted is not None:
-            counted = np.concatenate([[False], *(self._counted[item] for item in items)])
+        stops = np.cumsum(lengths)
+        places = np.arange(stops[-1]) + np.repeat(self._starts[order] + lengths - stops, lengths)
+        stream = np.concatenate([np.array([self._end], self._ids.dtype), self._ids[places]])
+        counted = None if self._counted is None else np.concatenate([[False], self._counted[places]])
         # Where the end of each item is in this stream, which begins with an end.
-        starts, sizes, at, last, ends = list[int](), list[int](), 0, len(stream) - 1, [0, *np.cumsum(lengths).tolist()]
+        starts, sizes, at, last, ends = list[int](), list[int](), 0, len(stream) - 1, [0, *stops.tolist()]
         while at < last if windows is None else len(starts) < windows:
             at = 0 if at == last else at
             reached = ends[bisect.bisect_right(ends, at + self._block_size) - 1]

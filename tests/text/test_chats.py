@@ -45,7 +45,7 @@ TELEGRAM = [
     {"type": "message", "from": "Ben", "text": "fine\nand you"},
     {"type": "message", "from": "Oma", "text": [{"type": "link", "text": "bye"}]},
 ]
-CHAT = {"name": "Fam[ily", "type": "private_group", "id": 1, "messages": TELEGRAM}
+CHAT = {"name": 'Fam[i{l}y "x"', "type": "private_group", "id": 1, "messages": TELEGRAM}
 ACCOUNT = {"about": "Here is the data you requested.", "chats": {"about": "x", "list": [CHAT]}}
 DISCORD = """AuthorID,Author,Date,Content,Attachments,Reactions
 1,Ben#0,2024-01-01,Joined the server.,,
