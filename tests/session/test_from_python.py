@@ -89,7 +89,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"settings": {"tran.max_steps": 3}}, "settings: tran: no such section; did you mean train?"),
         (None, {"settings": {"device": "cpu"}}, "device=cpu: not a setting; did you mean runtime.device?"),
         (None, {"settings": {"dataset": "x"}}, "dataset=x: not a setting; did you mean text, the path of a text?"),
-        (None, {"settings": {"train": {"max_steps": 3}}}, "settings: train={'max_steps': 3} given; use a number"),
+        (None, {"settings": {"train": {"max_steps": 3}}}, "settings: train={'max_steps': 3} given; use section.key"),
         (
             None,
             {"settings": "train.max_steps=3"},
@@ -102,7 +102,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"run": 5}, "run=5: use a name or a path"),
         (None, {"teacher": 3}, "teacher=3: use a name or a path, or a list of them"),
         (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),
-        (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use a number"),
+        (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use section.key"),
         (None, {"run": "aux"}, "run='aux': not every system allows"),
         (None, {"resume": True, "run": "no/such"}, "no/such: no run of that name or path"),
     ],
