@@ -1,5 +1,6 @@
 """The batch of a step: windows of the training text, as a pure function of (seed, step)."""
 
+import functools
 import weakref
 
 import numpy as np
@@ -9,6 +10,9 @@ from torch import Tensor
 from chargpt.text.shuffle import splitmix64
 
 PART = 2**22  # ids copied to a device at once
+BLOCK = (
+    1024  # windows whose places are computed at once: for those of one batch, numpy's calls take a twentieth of a small step
+)
 _ON_DEVICE: dict[tuple[int, torch.device], Tensor] = {}  # copies of arrays that live, by their id
 
 
@@ -42,7 +46,7 @@ class Batches:
         self._rows = np.lib.stride_tricks.sliding_window_view(np.asarray(ids), block_size + 1)
         self._block_size, self._seed = block_size, seed
         self._batch_size, self._accumulate = batch_size, accumulate
-        self._resident = resident
+        self._resident, self._block = resident, functools.lru_cache(2)(self._starts_of)
         self._offsets = torch.arange(block_size + 1, device=None if resident is None else resident.device)
 
     def fetch(self, step: int, micro: int, rows: slice) -> Tensor:
@@ -61,7 +65,13 @@ class Batches:
     def starts(self, step: int, micro: int = 0) -> np.ndarray:
         """Where the windows of a micro-batch of `step` begin, (B,) int64."""
         first = (step * self._accumulate + micro) * self._batch_size
-        samples = np.arange(first, first + self._batch_size, dtype=np.uint64)
+        block, skipped = divmod(first, BLOCK)
+        last = (first + self._batch_size - 1) // BLOCK
+        return np.concatenate([self._block(number) for number in range(block, last + 1)])[skipped:][: self._batch_size]
+
+    def _starts_of(self, block: int) -> np.ndarray:
+        """Where the windows of BLOCK samples begin, (BLOCK,) int64."""
+        samples = np.arange(block * BLOCK, (block + 1) * BLOCK, dtype=np.uint64)
         epochs, positions = np.divmod(samples, np.uint64(self.per_epoch))
         key = keys_of(epochs, self._seed)
         positions = permuted(positions, self.per_epoch, key[1:])
