@@ -209,7 +209,7 @@ def item_lines(predictions: Predictions, marks: ItemMarks, tokenizer: Tokenizer)
 
 
 def extreme_lines(lines: list[Line], *, worst: bool) -> list[Line]:
-    """The lines with the most, or the fewest, bits per character. Of a line that repeats, the first one counts."""
+    """The lines with the most, or the fewest, bits per character. A line that repeats is listed once."""
     distinct: dict[str, Line] = {}
     for line in lines:
         text = line.text.strip()

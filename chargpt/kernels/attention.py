@@ -1,7 +1,7 @@
-"""The library of training on the CPU, in float32 or bfloat16; of it, causal self-attention, and the models that it supports.
+"""Loads the C library of training on the CPU, for float32 or bfloat16, and computes causal self-attention with it.
 
-It reads queries, keys and values from the projection's output without copying them into heads, and skips the keys after each
-query. Where there is no library of it, the attention of model.py is used.
+The attention reads queries, keys and values from the projection's output without copying them into heads, and skips the keys
+after each query. Where there is no library, or for models that it does not support, the attention of model.py is used.
 """
 
 import ctypes

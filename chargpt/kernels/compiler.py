@@ -98,7 +98,7 @@ def _source(name: str, *flags: str, **given: tuple[str, ...]) -> Source:
 
 
 PROCESSOR = _source("processor", instructions=("baseline",))
-# Each of these two has attention, too.
+# Both contain the attention, too.
 STEP_FLOAT32 = _source("step_float32", includes=("attention_float32.c", "attention.h", "step.h"))
 STEP_BFLOAT16 = _source(
     "step_bfloat16", instructions=("avx512bf16",), includes=("attention_bfloat16.c", "attention.h", "step.h")

@@ -13,7 +13,7 @@ from chargpt.training.parallel import Group
 
 @dataclass(frozen=True)
 class Due:
-    """What is due at a moment between two steps. Of each property, what forbids comes first; then one of its rows is enough."""
+    """What is due at a moment between two steps: each property first returns what forbids it, then what asks for it."""
 
     progress: Progress
     config: Config

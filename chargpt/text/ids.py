@@ -39,7 +39,7 @@ class TextCounts:
     stretches: Stretches  # of the text that is not for validation alone
     digest: str  # of the content, as TextReader.digest
     notes: list[str]
-    # Of a list of items: the text of each split, what is in it, and the characters that end items and labels.
+    # For a list of items: the text of each split, what is in it, and the characters that end items and labels.
     pieces: list[tuple[int, str]] | None = None
     items: ItemCounts | None = None
     marks: str = ""

@@ -5,7 +5,7 @@ import hashlib
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +80,9 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     if removed := len(items) - len(train) - len(val):
         notes.append(f"items removed from the training text because they are validation items: {removed:,}")
     if passed_over:
-        names = [f"{one_line(item)[:MAX_NAME]} ({texts[item]:,} times)" for item in passed_over[:MAX_NAMED]]
-        names += ["..."] * (len(passed_over) > MAX_NAMED)
-        notes.append(f"too frequent to validate, so for training alone: {', '.join(names)}")
-    end = "\n"
-    if any("\n" in text for text in texts) or SEPARATOR in known:
-        end = SEPARATOR
+        notes.append(_about_frequent(passed_over, texts))
+    end = SEPARATOR if any("\n" in text for text in texts) or SEPARATOR in known else "\n"
+    if end == SEPARATOR:
         notes.append(f"items may hold newlines, so {character_name(SEPARATOR)} ends each of them for the model")
     pieces = [(split, _mixed(some, end)) for split, some in ((TRAIN, train), (VAL, val))]
     return TextCounts(
@@ -99,6 +96,13 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
         items=counts,
         marks=end + TAB * has_labels,
     )
+
+
+def _about_frequent(items: Sequence[str], times: Mapping[str, int]) -> str:
+    """The note on items that occur so many times that none of them validates."""
+    names = [f"{one_line(item)[:MAX_NAME]} ({times[item]:,} times)" for item in items[:MAX_NAMED]]
+    names += ["..."] * (len(items) > MAX_NAMED)
+    return f"too frequent to validate, so for training alone: {', '.join(names)}"
 
 
 def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[Item]:
