@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chargpt.config import ModelConfig
 from chargpt.kernels import positions
-from chargpt.kernels.compiler import DECODE, check_sizes, declare, load
+from chargpt.kernels.compiler import DECODE, declare, load
 
 if TYPE_CHECKING:  # writing with this kernel needs no torch
     from chargpt.model import GPTConfig
@@ -57,7 +57,6 @@ def supports(config: "ModelConfig | GPTConfig") -> bool:
 def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
     """decode.c, as `load` of compiler.py finds it. Raises Unavailable."""
     kernel = load(DECODE, cache=cache)
-    check_sizes(kernel, decoder_shape_size=Shape, decoder_share_size=Share, decoder_rules_size=Rules)
     given = (c_void_p, POINTER(Rules), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p)
     new = (c_void_p, POINTER(Shape), POINTER(Share))
     declare(kernel, decoder_new=new, decoder_free=(None, c_void_p), decoder_run=(c_int, *given))

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from chargpt.config import ModelConfig
 from chargpt.kernels import attention
-from chargpt.kernels.attention import PANEL, build_of, load_kernel, openmp
-from chargpt.kernels.compiler import check_sizes, declare
+from chargpt.kernels.attention import PANEL, SOURCES, build_of, load_kernel, openmp
+from chargpt.kernels.compiler import declare
 from chargpt.kernels.positions import KINDS
 from chargpt.model import GPT, GPTConfig
 
@@ -34,11 +34,7 @@ OF_MODEL = ("token_embedding.weight", "position_embedding.weight", "norm.weight"
 class _Step(Structure):
     _fields_ = [
         *((name, c_int) for name in ("B", "T", "h", "C", "V", "layers", "threads", "add")),
-        ("seed", c_uint64),
-        ("threshold", c_uint32),
-        ("scale", c_float),
-        ("count", c_int64),
-        ("matrices", c_int64),
+        *(("seed", c_uint64), ("threshold", c_uint32), ("scale", c_float), ("count", c_int64), ("matrices", c_int64)),
         *((name, c_void_p) for name in ("places", "weights", "positions", "cosine", "sine")),
         *((name, c_void_p) for name in ("idx", "targets", "expected", "gradient", "logits", "scratch")),
         ("openmp", attention._OpenMP),
@@ -75,7 +71,6 @@ class StepKernel:
 
     def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
         self.library, self.dtype, self.build = kernel, dtype, build_of(kernel)
-        check_sizes(kernel, step_size=_Step, orthogonal_size=_Orthogonal)
         step, muon = POINTER(_Step), POINTER(_Orthogonal)
         declare(kernel, step_scratch_size=(c_size_t, step), step_gradient=(c_double, step), step_logits=(c_int, step))
         declare(kernel, orthogonal_scratch_size=(c_size_t, muon), step_orthogonalise=(None, muon))
@@ -98,7 +93,7 @@ class StepKernel:
 
 def step_kernel(dtype: torch.dtype) -> StepKernel:
     """The fastest kernel for `dtype` on this CPU. Raises Unavailable where it does not compile or load."""
-    return StepKernel(load_kernel(dtype), dtype)
+    return StepKernel(load_kernel(SOURCES[dtype]), dtype)
 
 
 class KernelModel:
