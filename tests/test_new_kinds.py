@@ -1,9 +1,9 @@
 """A new optimizer, schedule, kind of positions or sampling rule works everywhere, or is refused in one line."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.sampling import rules
 from chargpt.sampling.c_texts import c_writer
-from chargpt.sampling.options import SamplingOptions, TextOptions, option
+from chargpt.sampling.options import SamplingOptions, option
 from chargpt.sampling.rules import NEVER
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.terminal import UserError
@@ -168,11 +168,14 @@ def test_a_new_sampling_rule_is_its_function_and_its_option(compiled, monkeypatc
         return logits
 
     monkeypatch.setattr(rules, "without_best", without_best, raising=False)
-    stated = Annotated[bool, option(False, "rules", "", off=False)]
-    monkeypatch.setitem(TextOptions.__annotations__, "without_best", stated)
+
+    @dataclass(frozen=True, kw_only=True)
+    class WithAnother(SamplingOptions):
+        without_best: bool = option("rules", False, off=False)("")
+
     torch.manual_seed(0)
     gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True), 9).eval()
     in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(decode.load_kernel))
-    options = SamplingOptions(temperature=1, top_k=2, without_best=True)
+    options = WithAnother(temperature=1, top_k=2, without_best=True)
     found = [written(writer, [[1, 2, 3]], 10, options, 0).tolist() for writer in (in_c, torch_writer(gpt))]
-    assert found[0] == found[1] != written(in_c, [[1, 2, 3]], 10, options.changed(without_best=False), 0).tolist()
+    assert found[0] == found[1] != written(in_c, [[1, 2, 3]], 10, replace(options, without_best=False), 0).tolist()

@@ -3,14 +3,9 @@
 Weights are stored in float32, bfloat16, or int8 with a scale for each row. Only the matrices are: those of the linear layers
 and the token embedding. Norms, biases and positions stay in float32, and so does all arithmetic. A stored matrix stands for a
 rounded one, which every engine computes with.
-
-Tried and left out because the gain was below a third: speculative decoding from the text so far (at temperature 0.8 a step of
-four characters accepts 1.5 and costs 1.3 to 1.6 steps of one), prefetching, also while a thread waits for another.
 """
 
-import contextlib
 import ctypes
-import mmap
 import sys
 import time
 import weakref
@@ -77,19 +72,9 @@ class CTexts(Texts):
         self._logits = _aligned(np.zeros((texts, _padded(len(tokens), layout.panel)), np.float32))
         self._steps = 4  # ids in the next piece
         self._used_by_kernel = (layout, tokens, table)
-        shape = Shape(
-            config.n_layer,
-            config.n_head,
-            config.n_embd,
-            config.block_size,
-            len(tokens),
-            texts,
-            ranks,
-            PRECISIONS.index(precision),
-            tokens=tokens.ctypes.data,
-            logits=self._logits.ctypes.data,
-            **{"rotary" if positions.rotates else "positions": table.ctypes.data},
-        )
+        sizes = (config.n_layer, config.n_head, config.n_embd, config.block_size, len(tokens), texts, ranks)
+        shape = Shape(*sizes, PRECISIONS.index(precision), tokens=tokens.ctypes.data, logits=self._logits.ctypes.data)
+        setattr(shape, "rotary" if positions.rotates else "positions", table.ctypes.data)
         self._decoder = kernel.decoder_new(byref(shape), layout.shares)
         if not self._decoder:
             raise MemoryError(f"{texts} texts at once: no memory, or no more threads allowed; ask for fewer")
@@ -116,10 +101,8 @@ class CTexts(Texts):
         drawn = choice.uniform(steps) if rules.temperature > 0 else None
         new = NewIds(np.empty((steps, B), np.int64), np.empty((steps, B), np.float32))
         self._run(rules, start, texts[:, -count:], drawn, new)
-        if time.perf_counter() - started < SMOOTH / 2:
-            self._steps = min(2 * self._steps, MAX_PIECE)
-        else:
-            self._steps = max(1, self._steps // 2)
+        is_quick = time.perf_counter() - started < SMOOTH / 2
+        self._steps = min(2 * self._steps, MAX_PIECE) if is_quick else max(1, self._steps // 2)
         return new
 
     def _run(
@@ -127,18 +110,9 @@ class CTexts(Texts):
     ) -> None:
         ids = np.ascontiguousarray(ids)
         chosen, log_probabilities = (array.ctypes.data for array in new) if new else (None, None)
-        failed = self._kernel.decoder_run(
-            self._decoder,
-            byref(rules),
-            start,
-            ids.shape[1],
-            ids.ctypes.data,
-            len(new.ids) if new else 0,
-            None if uniform is None else uniform.ctypes.data,
-            chosen,
-            log_probabilities,
-        )
-        if failed:
+        numbers = None if uniform is None else uniform.ctypes.data
+        read = (start, ids.shape[1], ids.ctypes.data, len(new.ids) if new else 0)
+        if self._kernel.decoder_run(self._decoder, byref(rules), *read, numbers, chosen, log_probabilities):
             raise MemoryError(f"{len(ids)} texts at once: not enough memory for their keys and values; ask for fewer")
 
 
@@ -184,31 +158,26 @@ class _Layout:
     def __init__(
         self, weights: Weights, config: "ModelConfig | GPTConfig", ranks: int, *, kernel: ctypes.CDLL, precision: str
     ) -> None:
-        self._weights, self._config, self._precision = weights, config, precision
+        self._weights, self._precision = weights, precision
         sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
         self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
-        hidden = _split(4 * config.n_embd, ranks, self.panel)
-        ids = _split(len(weights["token_embedding.weight"]), ranks, self.panel)
-        self._vectors = list[np.ndarray]()  # into which the shares point
-        self.shares = (Share * ranks)(*map(self._share, _split(config.n_head, ranks), hidden, ids))
-
-    def _share(self, heads: slice, hidden: slice, ids: slice) -> Share:
-        """The part of a rank."""
-        C, d, first = self._config.n_embd, self._config.n_embd // self._config.n_head, heads.start == 0
-        own = slice(heads.start * d, heads.stop * d)
-        qkv = np.arange(3 * C).reshape(3, C)[:, own].ravel()
-        parts = []
-        for i in range(self._config.n_layer):
-            block = f"blocks.{i}"
-            parts += [self._norm(f"{block}.norm_1"), self._matrix(f"{block}.attn.qkv", outputs=qkv)]
-            # The ranks' outputs are summed, so only the first one adds the bias.
-            parts += [self._matrix(f"{block}.attn.proj", inputs=own, with_bias=first)]
-            parts += [self._norm(f"{block}.norm_2"), self._matrix(f"{block}.mlp.up", outputs=hidden)]
-            parts += [self._matrix(f"{block}.mlp.down", inputs=hidden, with_bias=first)]
-        parts += [self._norm("norm"), self._matrix("token_embedding", outputs=ids)]
-        self._vectors.append(np.concatenate(parts, out=in_large_pages(sum(map(len, parts)))))
-        sizes = (heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start)
-        return Share(*sizes, self._vectors[-1].ctypes.data)
+        C, d, V = config.n_embd, config.n_embd // config.n_head, len(weights["token_embedding.weight"])
+        shares, self._vectors = list[Share](), list[np.ndarray]()  # into which the shares point
+        parts = (_split(config.n_head, ranks), _split(4 * C, ranks, self.panel), _split(V, ranks, self.panel))
+        for heads, hidden, ids in zip(*parts):
+            own, is_first = slice(heads.start * d, heads.stop * d), heads.start == 0
+            qkv, read = np.arange(3 * C).reshape(3, C)[:, own].ravel(), list[np.ndarray]()
+            for block in (f"blocks.{i}" for i in range(config.n_layer)):
+                read += [self._norm(f"{block}.norm_1"), self._matrix(f"{block}.attn.qkv", outputs=qkv)]
+                # The ranks' outputs are summed, so only the first one adds the bias.
+                read += [self._matrix(f"{block}.attn.proj", inputs=own, with_bias=is_first)]
+                read += [self._norm(f"{block}.norm_2"), self._matrix(f"{block}.mlp.up", outputs=hidden)]
+                read += [self._matrix(f"{block}.mlp.down", inputs=hidden, with_bias=is_first)]
+            read += [self._norm("norm"), self._matrix("token_embedding", outputs=ids)]
+            self._vectors.append(np.concatenate(read, out=in_large_pages(sum(map(len, read)))))
+            lengths = (heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start)
+            shares.append(Share(*lengths, self._vectors[-1].ctypes.data))
+        self.shares = (Share * ranks)(*shares)
 
     def _norm(self, name: str) -> np.ndarray:
         weight = self._weights[f"{name}.weight"]
@@ -246,17 +215,11 @@ def _rows(width: int, *vectors: np.ndarray | None) -> np.ndarray:
 
 
 def in_large_pages(size: int) -> np.ndarray:
-    """Memory for `size` bytes at an address for whole vectors, in large pages where Linux has them.
+    """Memory for `size` bytes at an address for whole vectors. NumPy asks Linux for large pages if it is 4 MB or more.
 
     Reading 42 MB was a third faster in them. A CPU stops reading ahead at the end of a page, and knows the addresses of few.
     """
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return _aligned_bytes(size)
-    memory = mmap.mmap(-1, _padded(size, LARGE_PAGE) + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a system without large pages
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    vector = np.frombuffer(memory, np.uint8)
-    return vector[-vector.ctypes.data % LARGE_PAGE :][:size]
+    return _aligned_bytes(max(size, 2 * LARGE_PAGE), LARGE_PAGE)[:size]
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
@@ -268,9 +231,9 @@ def _aligned(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def _aligned_bytes(size: int) -> np.ndarray:
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    return memory[-memory.ctypes.data % ALIGNMENT :][:size]
+def _aligned_bytes(size: int, alignment: int = ALIGNMENT) -> np.ndarray:
+    memory = np.empty(size + alignment, np.uint8)
+    return memory[-memory.ctypes.data % alignment :][:size]
 
 
 def _padded(n: int, to: int) -> int:

@@ -1,7 +1,7 @@
 """Sampling rules: from the logits of a model to the next character. On arrays, without torch.
 
 A rule is a function of logits (B, V), its value, and the texts so far (B, T), which returns new logits, float32. It has the
-name of its option in `SharedOptions`, whose order is theirs. A rule needs nothing else, and works with every engine. decode.c
+name of its field in `SamplingOptions`, whose order is theirs. A rule needs nothing else, and works with every engine. decode.c
 writes many characters in one call if its `Rules` have a field for each rule in use; otherwise it computes the logits, and the
 next character is chosen here.
 
@@ -93,3 +93,23 @@ def draw(probs: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     cumulative = probs.astype(np.float64).cumsum(axis=-1)
     # 1 - u is above 0 and at most 1, so the sum reaches it at an id whose own probability is not 0.
     return (cumulative < (1 - uniform)[:, None] * cumulative[:, -1:]).sum(axis=-1)
+
+
+class RandomNumbers:
+    """The numbers of `torch.Generator().manual_seed(seed)` on a CPU: the Mersenne Twister, which NumPy seeds alike."""
+
+    def __init__(self, seed: int) -> None:
+        self._words = np.random.RandomState(seed % 2**32)
+
+    def uniform(self, count: int) -> np.ndarray:
+        """As `torch.rand(count, dtype=torch.float64)`: uniform in [0, 1), float64, (count,)."""
+        return (self._numbers(count) & np.uint64(2**53 - 1)) * 2.0**-53
+
+    def below(self, limit: int, count: int) -> list[int]:
+        """As `torch.randint(limit, (count,))`, for a limit of 2^32 or more."""
+        return (self._numbers(count) % np.uint64(limit)).tolist()
+
+    def _numbers(self, count: int) -> np.ndarray:
+        """Whole numbers of 64 bits, each from two words of the twister, the higher one first, (count,)."""
+        high, low = self._words.randint(2**32, size=(count, 2), dtype=np.uint32).astype(np.uint64).T
+        return high << np.uint64(32) | low

@@ -8,8 +8,7 @@ import numpy as np
 
 from chargpt.sampling import rules
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.random_numbers import RandomNumbers
-from chargpt.sampling.rules import NEVER, WINDOW, draw, log_probabilities, probabilities
+from chargpt.sampling.rules import NEVER, WINDOW, RandomNumbers, draw, log_probabilities, probabilities
 
 
 def distribution(logits: np.ndarray, in_use: Mapping[str, float], texts: np.ndarray) -> np.ndarray:
