@@ -49,8 +49,8 @@ class Unavailable(Exception):
 
 @functools.cache
 def _all_sources() -> bytes:
-    """The C code of this folder, any of which another file may include."""
-    return b"\0".join(path.read_bytes() for path in sorted(HERE.glob("*.[ch]")))
+    """The SHA-256 of the C code of this folder, any of which another file may include."""
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(HERE.glob("*.[ch]")))).digest()
 
 
 @dataclass(frozen=True)
