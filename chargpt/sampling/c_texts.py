@@ -10,17 +10,17 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping
-from ctypes import byref, c_int
+from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_void_p
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chargpt.config import ModelConfig
 from chargpt.errors import Given, UserError
-from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.decode import KNOWN_RULES, Rules, Shape, Share, load_kernel, supports
-from chargpt.kernels.positions import KINDS
+from chargpt.kernels import positions
+from chargpt.kernels.compiler import DECODE, Unavailable, declare, load
 from chargpt.processor import core_count
 from chargpt.sampling.rules import WINDOW
 from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
@@ -33,6 +33,7 @@ Weights = Mapping[str, np.ndarray]  # of a model, float32, by the names of model
 # Parameters below which this engine writes one text faster than a GPU, an estimate: two cores write 1,000 to 3,000 characters
 # a second with 10.65 million (README), and a graph of 130 kernels of 2 microseconds each would write 4,000 at any size.
 FASTER_THAN_GPU = 10e6
+MAX_POSITIONS = 2**24  # numbers in a table of fixed positions, which decode.c needs in full; PyTorch makes it as it is used
 PRECISIONS = ("float32", "bfloat16", "int8")
 LARGEST = 127  # of the whole numbers of int8; -128 is not used
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
@@ -40,6 +41,51 @@ MAX_PIECE = 64  # ids in a piece
 LARGE_PAGE = 2**21  # bytes
 ALL = slice(None)
 ALIGNMENT = 64  # bytes of the longest vectors of a processor, which decode.c reads at once
+
+
+class Shape(Structure):
+    """The model's shape and tables, and the number of texts and threads. See `Shape` in decode.c."""
+
+    _fields_ = [
+        *((name, c_int) for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "texts", "ranks", "precision")),
+        *((name, c_void_p) for name in ("tokens", "positions", "rotary", "logits")),
+    ]
+
+
+class Share(Structure):
+    """A thread's part of the model. See `Share` in decode.c."""
+
+    _fields_ = [*((name, c_int) for name in ("heads", "hidden", "first_id", "ids")), ("weights", c_void_p)]
+
+
+class Rules(Structure):
+    """The sampling rules, by the names of their options, and what they need. See `Rules` in decode.c."""
+
+    _fields_ = [
+        ("repetition_penalty", c_double),
+        *((name, c_float) for name in ("temperature", "top_p", "min_p")),
+        *((name, c_int) for name in ("top_k", "known", "window")),
+        *((name, c_void_p) for name in ("forbidden", "history")),
+    ]
+
+
+KNOWN_RULES = {each[0] for each in Rules._fields_}
+
+
+def supports(config: "ModelConfig | GPTConfig") -> bool:
+    """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
+    if config.positions != "learned" and config.block_size * config.n_embd > MAX_POSITIONS:
+        return False
+    return positions.supports(config) and max(config.n_layer, 4 * config.n_embd, config.block_size) < 2**31
+
+
+def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
+    """decode.c, as `load` of compiler.py finds it. Raises Unavailable."""
+    kernel = load(DECODE, cache=cache)
+    given = (c_void_p, POINTER(Rules), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p)
+    new = (c_void_p, POINTER(Shape), POINTER(Share))
+    declare(kernel, decoder_new=new, decoder_free=(None, c_void_p), decoder_run=(c_int, *given))
+    return kernel
 
 
 def c_engine(config: "ModelConfig | GPTConfig") -> tuple[ctypes.CDLL | None, str]:
@@ -64,9 +110,9 @@ class CTexts(Texts):
         self, weights: Weights, config: "ModelConfig | GPTConfig", texts: int, *, kernel: ctypes.CDLL, precision: str
     ) -> None:
         """It uses as many threads as torch, if that is in use. Raises MemoryError."""
-        torch, positions = sys.modules.get("torch"), KINDS[config.positions]
+        torch, kind = sys.modules.get("torch"), positions.KINDS[config.positions]
         ranks = min(torch.get_num_threads() if torch else core_count(), config.n_head)
-        tokens, table = _aligned(weights["token_embedding.weight"]), _aligned(positions.table(weights, config))
+        tokens, table = _aligned(weights["token_embedding.weight"]), _aligned(kind.table(weights, config))
         layout = _Layout(weights, config, ranks, kernel=kernel, precision=precision)
         self._kernel, self._vocab_size, self._texts = kernel, len(tokens), texts
         self._logits = _aligned(np.zeros((texts, _padded(len(tokens), layout.panel)), np.float32))
@@ -74,7 +120,7 @@ class CTexts(Texts):
         self._used_by_kernel = (layout, tokens, table)
         sizes = (config.n_layer, config.n_head, config.n_embd, config.block_size, len(tokens), texts, ranks)
         shape = Shape(*sizes, PRECISIONS.index(precision), tokens=tokens.ctypes.data, logits=self._logits.ctypes.data)
-        setattr(shape, "rotary" if positions.rotates else "positions", table.ctypes.data)
+        setattr(shape, "rotary" if kind.rotates else "positions", table.ctypes.data)
         self._decoder = kernel.decoder_new(byref(shape), layout.shares)
         if not self._decoder:
             raise MemoryError(f"{texts} texts at once: no memory, or no more threads allowed; ask for fewer")

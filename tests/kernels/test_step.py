@@ -131,24 +131,21 @@ def test_targets_may_not_count_and_probabilities_can_take_their_place(kernel, so
     assert max(errors(gradient.double(), right, weights).values()) < ERROR[kernel.dtype]
 
 
-def mixed(x: int) -> int:
+def mixed(x: np.ndarray) -> np.ndarray:
     """step.h's `mixed`."""
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
-    return x ^ x >> 31
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
 
 
 def mask(seed: int, site: int, rows: int, C: int, p: float) -> np.ndarray:
-    """What dropout multiplies with at a site of the model, (rows, C): step.h's `row_key` and `dropped`, a number at a time."""
-    step, result = 0x9E3779B97F4A7C15, np.zeros((rows, C))
-    for row in range(rows):
-        key = mixed((mixed((seed + step * (site + 1)) % 2**64) + step * (row + 1)) % 2**64) % 2**32
-        for c in range(C):
-            x = (c * 0x9E3779B9 + key) % 2**32
-            x = (x ^ x >> 16) * 0x7FEB352D % 2**32
-            x = (x ^ x >> 15) * 0x846CA68B % 2**32
-            result[row, c] = (x ^ x >> 16) >> 1 >= int(p * 2**31)
-    return result / (1 - p)
+    """What dropout multiplies with at a site of the model, (rows, C): step.h's `row_key` and `dropped`."""
+    sites, places = (np.uint64(0x9E3779B97F4A7C15) * np.arange(1, n + 1, dtype=np.uint64) for n in (site + 1, rows))
+    keys = mixed(mixed(np.uint64(seed) + sites[site:]) + places).astype(np.uint32)
+    x = np.arange(C, dtype=np.uint32) * np.uint32(0x9E3779B9) + keys[:, None]
+    x = (x ^ x >> 16) * np.uint32(0x7FEB352D)
+    x = (x ^ x >> 15) * np.uint32(0x846CA68B)
+    return ((x ^ x >> 16) >> 1 >= int(p * 2**31)) / (1 - p)
 
 
 def test_dropout_is_a_function_of_the_seed_and_of_the_place(kernel, monkeypatch):

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from programs import Programs
 
 from chargpt.kernels.compiler import PACKAGED
-from chargpt.kernels.decode import load_kernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling import c_texts, rules
 from chargpt.sampling.c_texts import (
@@ -29,6 +28,7 @@ from chargpt.sampling.c_texts import (
     c_engine,
     c_writer,
     in_large_pages,
+    load_kernel,
     pack,
     rounded,
     unpack,
@@ -214,8 +214,7 @@ def in_a_process(programs: Programs, code: str) -> str:
     start = """
 import os, resource, torch
 from helpers import weights_of, written
-from chargpt.kernels.decode import load_kernel
-from chargpt.sampling.c_texts import c_writer
+from chargpt.sampling.c_texts import c_writer, load_kernel
 from chargpt.sampling.options import SamplingOptions
 from chargpt.model import GPT, GPTConfig
 def in_c(model): return c_writer(weights_of(model), model.config, kernel=load_kernel())

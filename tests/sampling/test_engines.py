@@ -12,10 +12,9 @@ import pytest
 import torch
 from helpers import clear_model, weights_of, written
 
-from chargpt.kernels.decode import load_kernel
 from chargpt.model import GPT, POSITIONS
 from chargpt.sampling import c_texts, rules
-from chargpt.sampling.c_texts import c_writer
+from chargpt.sampling.c_texts import c_writer, load_kernel
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.torch_texts import TorchTexts, torch_writer

@@ -78,11 +78,10 @@ def test_a_turn_ends_with_a_line_if_one_ends_near_the_length(talk, generator):
 
 
 def test_settings_change_the_next_turns_and_are_shown(talk, generator):
-    cold = generator.changed(temperature=0)
-    out, err = talk("/temperature 0\nab\n")
-    assert out == shown(f"ab{continued(cold, 'ab', 5)}") and "temperature 0\n" in err
-    assert talk("/length 25\nab\n")[0] == shown(f"ab{continued(generator.changed(length=25), 'ab', 5)}")
-    assert talk("/seed 9\nab\n")[0] == shown(f"ab{continued(generator, 'ab', 9)}")
+    for name, value, prompt_seed in (("temperature", 0, 5), ("length", 25, 5), ("seed", 9, 9)):
+        out, err = talk(f"/{name} {value}\nab\n")
+        changed = generator.changed(**{name: value})
+        assert out == shown(f"ab{continued(changed, 'ab', prompt_seed)}") and f"{name} {value}\n" in err
     assert talk("/temperature\n/length\n/seed\n")[1].split("> ")[1:4] == ["temperature 0.8\n", "length 10\n", "seed 5\n"]
 
 

@@ -1,9 +1,13 @@
 import pytest
+from helpers import clear_model
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import StopRules
+from chargpt.sampling.text_generator import TextGenerator
+from chargpt.sampling.torch_texts import torch_writer
+from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer("\nabcdxy")
@@ -107,3 +111,13 @@ def test_unique_lines_are_compared_whole_with_the_prompt_that_begins_them(ends, 
     written = begun + "".join(pieces(rules, "".join(f"{end}\n" for end in ends)))
     expected = dict.fromkeys(begun + end for end in ends if (begun + end) not in ("", *excluded))
     assert written == ("\n".join(expected) if expected else begun)
+
+
+def test_a_stop_text_is_normalised_as_the_training_text_was():
+    tokenizer = Tokenizer("\nab", normalizer=TextNormalizer(lowercase=True))
+    writer = torch_writer(clear_model(tokenizer.vocab_size, scale=1.0))
+    upper, lower = (
+        TextGenerator(writer=writer, tokenizer=tokenizer, options=SamplingOptions(stop=stop)).continuations([[1]], [1])
+        for stop in ("A", "a")
+    )
+    assert upper == lower

@@ -16,11 +16,11 @@ import model as model_file
 import sample
 from chargpt import config, processor
 from chargpt.config import ModelConfig
-from chargpt.kernels.decode import load_kernel
 from chargpt.kernels.positions import KINDS, SINUSOID_SCALE
 from chargpt.model import GPT, GPTConfig
 from chargpt.processor import core_count
 from chargpt.runs.load import find_checkpoint
+from chargpt.sampling.c_texts import load_kernel
 from chargpt.sampling.rules import RandomNumbers
 from chargpt.terminal import UserError
 
