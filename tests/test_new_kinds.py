@@ -19,7 +19,7 @@ from chargpt import config
 from chargpt.config import OptimConfig
 from chargpt.exchange.export import TARGETS
 from chargpt.kernels import attention, positions
-from chargpt.kernels.step import KernelModel, step_kernel
+from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -146,7 +146,7 @@ def test_new_positions_are_an_entry_for_the_kernels(ramp, compiled, monkeypatch)
     found = [written(writer, [[1, 2, 3]], 30, SamplingOptions(), 0).tolist() for writer in (in_c, torch_writer(gpt))]
     assert found[0] == found[1]
     idx = torch.randint(9, (2, 16))
-    torch.testing.assert_close(KernelModel.of(compiled(lambda cache: step_kernel(torch.float32)), gpt).logits(idx), gpt(idx))
+    torch.testing.assert_close(KernelModel.of(compiled(lambda cache: StepKernel(torch.float32)), gpt).logits(idx), gpt(idx))
 
 
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.positions])

@@ -78,10 +78,12 @@ def build_of(kernel: ctypes.CDLL) -> str:
 
 
 class FusedAttention:
-    """The attention of a kernel that was loaded for `dtype`, float32 or bfloat16. It is for models that `supports` accepts."""
+    """The fastest attention for `dtype`, float32 or bfloat16, on this CPU. It is for models that `supports` accepts."""
 
-    def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
-        self._kernel, self._dtype, self._openmp, self.build = kernel, dtype, openmp(), build_of(kernel)
+    def __init__(self, dtype: torch.dtype, library: ctypes.CDLL | None = None) -> None:
+        """Without a `library`, the one for this CPU. Raises Unavailable where it does not compile or load."""
+        self._kernel, self._dtype, self._openmp = library or load_kernel(SOURCES[dtype]), dtype, openmp()
+        self.build = build_of(self._kernel)
 
     def __call__(self, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
         """The outputs of the heads side by side, (B, T, C), from the projection's output `qkv` (B, T, 3 C).
@@ -90,11 +92,6 @@ class FusedAttention:
         """
         assert qkv.is_cpu and qkv.dtype == self._dtype, (qkv.device, qkv.dtype)
         return _Attend.apply(qkv.contiguous(), n_head, rotary, self._kernel, self._openmp)
-
-
-def fused_attention(dtype: torch.dtype) -> FusedAttention:
-    """The fastest attention for `dtype` on this CPU. Raises Unavailable where it does not compile or load."""
-    return FusedAttention(load_kernel(SOURCES[dtype]), dtype)
 
 
 class _Attend(torch.autograd.Function):

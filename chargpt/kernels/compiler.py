@@ -73,9 +73,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler: the command that calls it, which may name a target, and what identifies its version."""
+    """A C compiler."""
 
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # which may name a target
     version: str = ""
     is_zig: bool = False
 

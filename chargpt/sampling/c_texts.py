@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_void_p
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +23,6 @@ from chargpt.kernels.compiler import DECODE, Unavailable, declare, load
 from chargpt.processor import core_count
 from chargpt.sampling.rules import WINDOW
 from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
-
-if TYPE_CHECKING:
-    from chargpt.model import GPTConfig
 
 Weights = Mapping[str, np.ndarray]  # of a model, float32, by the names of model.py
 
@@ -72,7 +68,7 @@ class Rules(Structure):
 KNOWN_RULES = {each[0] for each in Rules._fields_}
 
 
-def supports(config: "ModelConfig | GPTConfig") -> bool:
+def supports(config: ModelConfig) -> bool:
     """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
     if config.positions != "learned" and config.block_size * config.n_embd > MAX_POSITIONS:
         return False
@@ -88,7 +84,7 @@ def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
     return kernel
 
 
-def c_engine(config: "ModelConfig | GPTConfig") -> tuple[ctypes.CDLL | None, str]:
+def c_engine(config: ModelConfig) -> tuple[ctypes.CDLL | None, str]:
     """decode.c for a model of this shape, compiled when it is first used on a machine, or None; and what a person is told."""
     if not supports(config):
         return None, "cpu"
@@ -98,7 +94,7 @@ def c_engine(config: "ModelConfig | GPTConfig") -> tuple[ctypes.CDLL | None, str
         return None, f"cpu (not compiled: {reason})"
 
 
-def c_writer(weights: Weights, config: "ModelConfig | GPTConfig", *, kernel: ctypes.CDLL, precision: str = "float32") -> Writer:
+def c_writer(weights: Weights, config: ModelConfig, *, kernel: ctypes.CDLL, precision: str = "float32") -> Writer:
     """What writes with these weights, which are rounded to `precision`. It reads them when it begins a text."""
     return Writer(partial(CTexts, weights, config, kernel=kernel, precision=precision), config.block_size)
 
@@ -106,9 +102,7 @@ def c_writer(weights: Weights, config: "ModelConfig | GPTConfig", *, kernel: cty
 class CTexts(Texts):
     """B texts in the memory of decode.c. Its weights, if they are rounded to `precision`, are read in as few bytes."""
 
-    def __init__(
-        self, weights: Weights, config: "ModelConfig | GPTConfig", texts: int, *, kernel: ctypes.CDLL, precision: str
-    ) -> None:
+    def __init__(self, weights: Weights, config: ModelConfig, texts: int, *, kernel: ctypes.CDLL, precision: str) -> None:
         """It uses as many threads as torch, if that is in use. Raises MemoryError."""
         torch, kind = sys.modules.get("torch"), positions.KINDS[config.positions]
         ranks = min(torch.get_num_threads() if torch else core_count(), config.n_head)
@@ -201,9 +195,7 @@ def rounded(weights: Weights, precision: str) -> Weights:
 class _Layout:
     """The weights of a model as decode.c reads them: a vector of bytes for each rank (thread), in the order of use."""
 
-    def __init__(
-        self, weights: Weights, config: "ModelConfig | GPTConfig", ranks: int, *, kernel: ctypes.CDLL, precision: str
-    ) -> None:
+    def __init__(self, weights: Weights, config: ModelConfig, ranks: int, *, kernel: ctypes.CDLL, precision: str) -> None:
         self._weights, self._precision = weights, precision
         sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
         self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
@@ -269,9 +261,7 @@ def in_large_pages(size: int) -> np.ndarray:
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
-    """`array`, row by row, at an address for whole vectors; a copy if it is at another one."""
-    if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
-        return array
+    """A copy of `array`, row by row, at an address for whole vectors."""
     copy = _aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
@@ -29,9 +29,9 @@ from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
 from chargpt.sampling.items import LONGEST, ItemStats, drawn, known_items, too_few_items, write_items
-from chargpt.sampling.options import ItemKeywords, SamplingOptions, TextKeywords, check, listed, one_of, whole
+from chargpt.sampling.options import UNKNOWN, ItemKeywords, SamplingOptions, TextKeywords, Unknown, check, listed, whole
 from chargpt.sampling.prompt import first_id
-from chargpt.sampling.rules import RandomNumbers
+from chargpt.sampling.rules import RandomNumbers, probabilities
 from chargpt.sampling.stop_rules import text_of, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from chargpt.model import GPT
     from chargpt.text.corpus import Corpus
 
-UNKNOWN = one_of("error", "skip")  # what to do with characters that the model does not know
 LISTED = 12  # labels that an error lists
 
 
@@ -204,7 +203,7 @@ class LoadedModel:
         if there are fewer than `lines`.
 
         The same `seed` and options give the same text; None is a random seed. The prompt with index i of a list draws from
-        `seed` + i, so its text is the one that this prompt gives alone with that seed, up to the rounding of float32.
+        `seed` + i, so its text is the one that this prompt gives alone with that seed.
 
         `temperature` 0 always takes the most likely character; 1 is the model as trained. `top_k` keeps the k most likely
         characters (0: all), `top_p` the fewest whose probabilities sum to p (1: all), and `min_p` those at least p times as
@@ -275,9 +274,7 @@ class LoadedModel:
         return stats.written
 
     @named
-    def next(
-        self, prompt: str = "", count: int = 10, *, unknown: Literal["error", "skip"] = "error"
-    ) -> list[tuple[str, float]]:
+    def next(self, prompt: str = "", count: int = 10, *, unknown: Unknown = "error") -> list[tuple[str, float]]:
         """The `count` characters that are most likely to follow `prompt`, with their probabilities, the likeliest first.
 
         The probabilities are those of the model, without any sampling rule. A model of bytes predicts a byte; those beyond
@@ -288,28 +285,24 @@ class LoadedModel:
 
     def next_after(self, ids: Sequence[int], count: int) -> list[tuple[str, float]]:
         """The same after `ids`; without any, at the beginning of a text."""
-        chances = np.exp(self.writer.log_probabilities(list(ids) or [first_id(self.tokenizer)]))
+        read = [*ids][-self.writer.block_size :] or [first_id(self.tokenizer)]
+        chances = probabilities(self.writer.new_texts(1).read(0, np.array([read])))[0]
         best = np.argsort(-chances, kind="stable")[:count].tolist()
         is_bytes = self.tokenizer.characters is None
         return [(f"\\x{i:02x}" if is_bytes and i > 127 else self.tokenizer.decode([i]), float(chances[i])) for i in best]
 
     @overload
-    def score(self, text: str, *, stride: int = 0, unknown: Literal["error", "skip"] = "error") -> float: ...
+    def score(self, text: str, *, stride: int = 0, unknown: Unknown = "error") -> float: ...
 
     @overload
-    def score(
-        self, text: list[str] | tuple[str, ...], *, stride: int = 0, unknown: Literal["error", "skip"] = "error"
-    ) -> list[float]: ...
+    def score(self, text: list[str] | tuple[str, ...], *, stride: int = 0, unknown: Unknown = "error") -> list[float]: ...
 
     @named
-    def score(
-        self, text: str | Sequence[str], *, stride: int = 0, unknown: Literal["error", "skip"] = "error"
-    ) -> float | list[float]:
+    def score(self, text: str | Sequence[str], *, stride: int = 0, unknown: Unknown = "error") -> float | list[float]:
         """The mean loss of the model on `text` in nats per character (lower is better); divide by math.log(2) for bits.
 
-        For a list of texts, a list of losses. Short texts are computed together, many times faster than one at a time, and
-        their losses differ by less than 0.00001 from those of the same texts alone. A text of the list with less than two
-        characters has no loss: it is nan, and a warning counts them.
+        For a list of texts, a list of losses, computed together; they differ by less than 0.00001 from those of each alone.
+        A text of the list with less than two characters has no loss: it is nan, and a warning counts them.
 
         The loss of a character is its negative log-likelihood given the characters before it. A window of block_size
         characters begins every `stride` characters; see `windows_of`. The default, 0, is block_size: a window does not see the
@@ -417,17 +410,12 @@ def load_model(
 
         device = str(choose_device(device))
     checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
-    state = checkpoint.state
+    state, same = checkpoint.state, ("texts", "fingerprint", "tokenizer", "config", "environment", "parameters")
     loaded = LoadedModel(
         path=checkpoint.path,
         step=checkpoint.step,
         val_loss=state.progress.val_loss if state.progress.evaluated == checkpoint.step else None,
-        texts=state.texts,
-        fingerprint=state.fingerprint,
-        tokenizer=state.tokenizer,
-        config=state.config,
-        environment=state.environment,
-        parameters=state.parameters,
+        **{name: getattr(state, name) for name in same},
         weights=rounded(checkpoint.stored_weights, precision),
         precision=precision,
         device=device,

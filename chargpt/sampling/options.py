@@ -19,6 +19,7 @@ from chargpt.project import command, shell_word
 from chargpt.terminal import NUMBER, WHOLE_NUMBER, Parser
 
 SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
+Unknown = Literal["error", "skip"]  # what to do with characters that the model has never seen
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 # The groups of --help, in its order.
 GROUPS = {
@@ -74,21 +75,15 @@ def one_of(*choices: str) -> Kind:
     return Kind(lambda value: choices[choices.index(value)], use, metavar=f"{{{','.join(choices)}}}")
 
 
-def pattern(text: Any) -> re.Pattern[str]:
-    """A regular expression, in which ^ and $ are the ends of a line; a compiled one stays as it is. Raises UserError."""
-    try:
-        return re.compile(text, re.MULTILINE if isinstance(text, str) else 0)
-    except re.error as error:
-        raise UserError(Given("match", text), f"no regular expression, {error}; correct it") from None
-
-
 def read_escapes(text: str) -> str:
     """An argparse type: text in which \\n is a newline, \\t a tab and \\\\ a backslash. Other backslashes stay."""
     return re.sub(r"\\[nt\\]", lambda found: {r"\n": "\n", r"\t": "\t"}.get(found[0], "\\"), text)
 
 
+UNKNOWN = one_of("error", "skip")
 TEXT = Kind(lambda value: "" + value, "a str", metavar="TEXT")  # TypeError for what is no str
 TEXTS = Kind(lambda given: tuple(listed("stop", given).values()), parse=read_escapes, metavar="TEXT")
+REGEX = Kind(lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0), "a regular expression")
 TEMPERATURE = number(0, LARGEST, "0 (always the most likely character) or a number above 0", typed_list)
 
 
@@ -98,8 +93,9 @@ def check(name: str, value: Any, kind: Kind) -> Any:
         return kind.checked(value)
     except UserError:
         raise
-    except (TypeError, ValueError, OverflowError):
-        raise UserError(Given(name, value), f"use {kind.use}") from None
+    except (TypeError, ValueError, OverflowError, re.error) as error:
+        why = f": {error}" if isinstance(error, re.error) else ""
+        raise UserError(Given(name, value), f"use {kind.use}{why}") from None
 
 
 def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> dict[str, str]:
@@ -163,15 +159,13 @@ class SamplingOptions:
         "--lines). The list ends after 1,000 items in a row that do not fit the options"
     )
     new: bool = option("items", False)("no item of the training text; --unique writes no item twice")
-    match: str | re.Pattern[str] | None = option("items", None, Kind(pattern, "a regular expression"), "REGEX")(
+    match: str | re.Pattern[str] | None = option("items", None, REGEX, "REGEX")(
         "only items in which this regular expression matches; ^ begins a line"
     )
     min_length: int = option("items", 0, whole(0))("only items of N characters or more")
     max_length: int | None = option("items", None, whole(1))("only items of up to N characters (default: --length, or 1000)")
-    label: str | None = option("items", None, TEXT, "L")(
-        "the label of each item (default: each label as often as in the training text)"
-    )
-    unknown: Literal["error", "skip"] = option("prompt", "error", one_of("error", "skip"))(
+    label: str | None = option("items", None, TEXT, "L")("the label of each item (default: as often as in the training text)")
+    unknown: Unknown = option("prompt", "error", UNKNOWN)(
         "what to do with characters of the prompt that the model has never seen: skip leaves them out and names them "
         "(default: error; with --interactive and --chat: skip)"
     )
@@ -222,7 +216,7 @@ class SamplingOptions:
 class SharedKeywords(TypedDict, total=False):
     """The same options as keywords of the library, for editors and type checkers. A test compares names and types."""
 
-    unknown: Literal["error", "skip"]
+    unknown: Unknown
     unique: bool
     seed: int | None
     overflow: Literal["refill", "exact"]
@@ -337,13 +331,9 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
         description="Write text with a trained model: the prompt, then its continuation. A terminal gets control characters "
         "other than newline and tab as escapes such as \\x1b; a file or pipe gets the exact text.",
     )
-    parser.add_argument(
-        "run",
-        nargs="?",
-        metavar="RUN",
-        help="the name of a run in checkpoints/, the path of a run, or the path of one of its checkpoints "
-        "(default: the best checkpoint of the newest run)",
-    )
+    run = "the name of a run in checkpoints/, the path of a run, or the path of one of its checkpoints "
+    run += "(default: the best checkpoint of the newest run)"
+    parser.add_argument("run", nargs="?", metavar="RUN", help=run)
     groups = {name: parser.add_argument_group(title) if name else parser for name, title in GROUPS.items()}
     records = (SampleOptions, SamplingOptions)
     of_run, of_text = ({one.name: one.metadata for one in fields(record) if one.metadata} for record in records)

@@ -27,12 +27,11 @@ class TextPrinter:
     """Prints the prompt and the continuation of each sample, and a line of dashes between samples.
 
     A terminal gets control characters as escapes, so that a text cannot command it. A file or pipe gets the exact text.
+    With `coloured`, what the model writes has another colour than the prompt.
     """
 
     def __init__(self, file: TextIO, *, coloured: bool = False) -> None:
-        """With `coloured`, what the model writes has another colour than the prompt."""
-        self._file, self._is_terminal, self._made = file, file.isatty(), MAGENTA if coloured else "{}"
-        self._divider = ""
+        self._file, self._is_terminal, self._made, self._divider = file, file.isatty(), MAGENTA if coloured else "{}", ""
 
     def begin(self, prompt: str, *, heading: str = "") -> None:
         """Begin a sample. `heading`, unless empty, is printed after the dashes."""

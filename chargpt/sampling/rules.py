@@ -11,7 +11,7 @@ a text does not depend on the others of its batch, and that a character depends 
 on how its logits were computed. `GPT.generate` draws in the same way.
 
 Three copies exist: decode.c, torch_texts.py without the first rule, and temperature and top-k in chargpt/exchange/engine.js.
-tests/sampling/test_c_engine.py, test_writer.py and tests/exchange/test_page_check.py compare them with this file.
+Tests compare them with this file.
 """
 
 import math

@@ -13,7 +13,7 @@ from torch import Tensor
 from chargpt.device import one_thread
 from chargpt.kernels.attention import SOURCES
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.step import KernelModel, is_faster, step_kernel
+from chargpt.kernels.step import KernelModel, StepKernel, is_faster
 from chargpt.model import GPT
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import ids_at_once
@@ -28,7 +28,7 @@ def fastest_logits(model: GPT, ids: int) -> Callable[[Tensor], Tensor]:
     weight = model.token_embedding.weight
     if ids >= WORTH_A_KERNEL and weight.is_cpu and weight.dtype in SOURCES and is_faster(model.config):
         with contextlib.suppress(Unavailable):
-            return KernelModel.of(step_kernel(weight.dtype), model).logits
+            return KernelModel.of(StepKernel(weight.dtype), model).logits
     return lambda idx: model(idx).float()
 
 

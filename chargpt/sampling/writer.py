@@ -70,11 +70,6 @@ class Writer:
     new_texts: Callable[[int], Texts]  # for this many texts
     block_size: int
 
-    def log_probabilities(self, prompt: Sequence[int]) -> np.ndarray:
-        """Those of the next id after the last block_size ids of `prompt`, in nats, (V,), float32."""
-        logits = self.new_texts(1).read(0, np.array([prompt[-self.block_size :]], np.int64))
-        return log_probabilities(logits)[0]
-
     def pieces(
         self,
         prompts: Sequence[Sequence[int]],

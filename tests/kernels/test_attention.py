@@ -22,7 +22,7 @@ def dtype(library):
 
 @pytest.fixture
 def fused(library):
-    return FusedAttention(library[1], library[0])
+    return FusedAttention(*library)
 
 
 def unfused(attend, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:

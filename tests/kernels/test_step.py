@@ -21,7 +21,7 @@ AS_TORCH = {torch.float32: 3, torch.bfloat16: 1.5}
 
 @pytest.fixture
 def kernel(library) -> StepKernel:
-    return StepKernel(library[1], library[0])
+    return StepKernel(*library)
 
 
 def model_of(kernel: StepKernel, vocab_size: int, B: int, **shape: object) -> tuple[FlatWeights, tuple[Tensor, Tensor]]:
