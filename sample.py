@@ -77,7 +77,7 @@ def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[i
         from chargpt.sampling.interactive import beginning_of_items, chat_of
 
         if options.chat:
-            more["chat"] = chat_of(options, loaded, loaded.find_corpus())
+            more["chat"] = chat_of(options, loaded)
             changes["stop"] = [*more["chat"].ends, *options.sampling.stop]
         elif is_items:
             more["before"], changes["stop"] = beginning_of_items(options, loaded)

@@ -86,10 +86,8 @@ def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
 
 def c_engine(config: ModelConfig) -> tuple[ctypes.CDLL | None, str]:
     """decode.c for a model of this shape, compiled when it is first used on a machine, or None; and what a person is told."""
-    if not supports(config):
-        return None, "cpu"
     try:
-        return load_kernel(), "cpu (compiled)"
+        return (load_kernel(), "cpu (compiled)") if supports(config) else (None, "cpu")
     except Unavailable as reason:
         return None, f"cpu (not compiled: {reason})"
 

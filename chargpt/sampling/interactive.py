@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from chargpt.errors import UserError
 from chargpt.files import write_synced
@@ -23,9 +23,6 @@ from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import log, plural, shown
 from chargpt.text.facts import TRAIN_SAMPLE, sample
 from chargpt.text.items import end_in, item_prompt
-
-if TYPE_CHECKING:
-    from chargpt.text.corpus import Corpus
 
 HINT = "type text for the model to continue, and press Enter; /help lists the commands, exit leaves"
 CHAT_HINT = "you are {0!r}, the model is {1!r}; type a message and press Enter; /help lists the commands, exit leaves"
@@ -56,10 +53,11 @@ class Chat(NamedTuple):
     ends: list[str]  # each of them ends an answer: a newline, and what is before the message of another
 
 
-def chat_of(options: SampleOptions, loaded: LoadedModel, corpus: "Corpus | None") -> Chat:
-    """The conversation that the options ask for. `corpus` is the training text, if it is known. Raises UserError."""
+def chat_of(options: SampleOptions, loaded: LoadedModel) -> Chat:
+    """The conversation that the options ask for, with the names of the training text if it is known. Raises UserError."""
     if loaded.config.data.items:
         raise UserError(f"--chat: the run {loaded.run} was trained on items, not on a conversation; leave out --chat")
+    corpus = loaded.find_corpus()
     text = "" if corpus is None else corpus.tokenizer.decode(sample(corpus.train, TRAIN_SAMPLE))
     found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
     marks, counts = dict(found), Counter(name for name, _ in found)
@@ -179,10 +177,8 @@ class Session:
 
     def _save(self, name: str) -> None:
         """Write the text so far to a file that does not exist yet."""
-        if not name:
-            raise UserError("/save: no file given; use /save FILE")
-        if not self._text:
-            raise UserError("/save: there is no text yet; type text first")
+        if not name or not self._text:
+            raise UserError("/save: no file given, or no text yet; type text first, then /save FILE")
         text = self._generator.tokenizer.decode(self._text)
         try:
             path = Path(name).expanduser()

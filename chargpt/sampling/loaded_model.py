@@ -160,10 +160,7 @@ class LoadedModel:
         return bool(self.config.data.items) and not of_text
 
     def labels(self, label: str | None = None) -> Mapping[str, int]:
-        """How often each label is to be written: as in the training text, or `label` alone. Empty for a run without labels.
-
-        Raises UserError.
-        """
+        """How often each label is written: as in the training text, or `label` alone; empty without any. Raises UserError."""
         if not self.config.data.label_fields:
             if label is not None:
                 raise UserError(Given("label", label, ", but "), f"the run {self.run} has no labels; leave it out")
@@ -400,8 +397,7 @@ def load_model(
 ) -> tuple[LoadedModel, list[Words]]:
     """The best checkpoint of `run` (see `find_checkpoint`) for `device`, its weights rounded to `precision`, and warnings.
 
-    `start` is the name of a start that comes with the program, in place of a run.
-    Raises UserError.
+    `start` is the name of a start that comes with the program, in place of a run. Raises UserError.
     """
     if device == "auto" and not may_have_gpu():
         device = "cpu"

@@ -89,14 +89,15 @@ def _predicted(
     """Each window of the `texts`, the longest first: the number of its text, how many ids after the first one of the text are
     known before it, and of those that it predicts the losses and the most likely ids.
 
-    Windows of all texts are computed together, those of similar length in one batch. Each is filled up at its end, which a
-    causal model does not see before.
+    These are the windows of `windows_of`. Those of all texts are computed together, those of similar length in one batch. Each
+    is filled up at its end, which a causal model does not see before.
     """
     size, most = model.config.block_size, ids_at_once(model.vocab_size)
-    windows = [
-        (i, *bounds)
+    windows = [  # (text, start, end, known): the ids from start up to end are read, and those after `known` of them predicted
+        (i, start, min(start + size, len(ids) - 1), known)
         for i, (ids, first) in enumerate(zip(texts, given or itertools.repeat(0)))
-        for bounds in _bounds(len(ids), size, stride, first)
+        for start in range(0, len(ids) - 1, stride)
+        if (known := max(first, start + size - stride if start else 0)) < len(ids) - 1
     ]
     windows.sort(key=lambda window: window[1] - window[2])
     done, logits_of = 0, fastest_logits(model, sum(map(len, texts)))
@@ -114,15 +115,3 @@ def _predicted(
             numbers, best = losses.cpu().numpy(), logits.argmax(dim=-1).cpu().numpy()
         for (i, start, end, known), found, likeliest in zip(batch, numbers, best):
             yield i, known, found[known - start : end - start], likeliest[known - start : end - start]
-
-
-def _bounds(n: int, size: int, stride: int, known: int) -> Iterator[tuple[int, int, int]]:
-    """The windows of a text of n ids: each reads the ids from `start` up to `end` and predicts those after `known` of them.
-
-    These are the windows of `windows_of`.
-    """
-    start = 0
-    while known < n - 1:
-        end = min(start + size, n - 1)
-        yield start, end, known
-        start, known = start + stride, max(known, end)

@@ -13,7 +13,6 @@ from chargpt.sampling.writer import Writer
 from chargpt.text.tokenizer import Tokenizer
 
 Ids = Sequence[int]
-Batches = Generator[list[list[Character]], None, None]  # the next characters of each sample, again and again
 
 BATCH = 32  # samples made at a time: most of the gain of batching, with bounded memory
 
@@ -42,7 +41,7 @@ class TextGenerator:
         """The same model with other options."""
         return replace(self, options=replace(self.options, **options))
 
-    def write(self, prompts: Sequence[Ids], seeds: Ids) -> Batches:
+    def write(self, prompts: Sequence[Ids], seeds: Ids) -> Generator[list[list[Character]], None, None]:
         """Continue the ids of `prompts` of one length, each with its own seed, together, until every sample has ended.
 
         An empty prompt starts a text: the model continues a newline (see `first_id`) that is not part of the text. Each item is

@@ -21,18 +21,7 @@ from programs import Programs
 from chargpt.kernels.compiler import PACKAGED
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling import c_texts, rules
-from chargpt.sampling.c_texts import (
-    LARGE_PAGE,
-    PRECISIONS,
-    CTexts,
-    c_engine,
-    c_writer,
-    in_large_pages,
-    load_kernel,
-    pack,
-    rounded,
-    unpack,
-)
+from chargpt.sampling.c_texts import PRECISIONS, CTexts, c_engine, c_writer, in_large_pages, load_kernel, pack, rounded, unpack
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.torch_texts import torch_writer
 
@@ -153,12 +142,12 @@ def test_of_logits_that_are_not_finite_some_id_of_the_vocabulary_is_chosen(in_c,
             assert 0 <= ids.min() and ids.max() < vocab_size
 
 
-@pytest.mark.parametrize("size", [1, LARGE_PAGE, 3 * LARGE_PAGE + 5])
+@pytest.mark.parametrize("size", [1, c_texts.LARGE_PAGE, 3 * c_texts.LARGE_PAGE + 5])
 def test_memory_in_large_pages_is_aligned_and_stays_as_long_as_it_is_used(size):
     vectors = [in_large_pages(size) for _ in range(2)]
     for value, vector in enumerate(vectors, 1):
         vector.fill(value)
-    assert all(len(vector) == size and vector.ctypes.data % LARGE_PAGE == 0 for vector in vectors)
+    assert all(len(vector) == size and vector.ctypes.data % c_texts.LARGE_PAGE == 0 for vector in vectors)
     ends = [vector[-1:] for vector in vectors]
     del vectors
     assert [end.item() for end in ends] == [1, 2]

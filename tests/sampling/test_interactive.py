@@ -189,13 +189,13 @@ TWO = "Ben: hi\nOma: hello\n"
     ],
 )
 def test_names_come_from_the_text(text, given, expected):
-    loaded, corpus = SimpleNamespace(config=Config(), run="x"), None
-    options = parse_options(["--chat", *given.split()])
+    corpus, options = None, parse_options(["--chat", *given.split()])
     if text:
-        train = Tokenizer("".join(sorted(set(text))))
-        corpus = SimpleNamespace(tokenizer=train, train=train.encode(text * 2))
+        tokenizer = Tokenizer("".join(sorted(set(text))))
+        corpus = SimpleNamespace(tokenizer=tokenizer, train=tokenizer.encode(text * 2))
+    loaded = SimpleNamespace(config=Config(), run="x", find_corpus=lambda: corpus)
     if isinstance(expected, Chat):
-        assert chat_of(options, loaded, corpus) == expected
+        assert chat_of(options, loaded) == expected
     else:
         with pytest.raises(UserError, match=expected):
-            chat_of(options, loaded, corpus)
+            chat_of(options, loaded)
