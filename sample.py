@@ -9,6 +9,7 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 
     launch("sample")
 
+import dataclasses
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -53,8 +54,7 @@ def write(options: SampleOptions) -> int:
 
     if coloured := wants_colours(sys.stdout):
         enable_colours()
-    printer, seed = TextPrinter(sys.stdout, coloured=coloured), options.sampling.seed or 0
-    return Session(generator, printer=printer, unknown=options.sampling.unknown, seed=seed, **more).run(prompt)
+    return Session(generator, printer=TextPrinter(sys.stdout, coloured=coloured), **more).run(prompt)
 
 
 def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[int], bool, dict[str, Any]]":
@@ -77,7 +77,7 @@ def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[i
         from chargpt.sampling.interactive import beginning_of_items, chat_of
 
         if options.chat:
-            more["chat"] = chat_of(options, loaded, loaded.find_corpus())
+            more["chat"] = chat_of(options, loaded)
             changes["stop"] = [*more["chat"].ends, *options.sampling.stop]
         elif is_items:
             more["before"], changes["stop"] = beginning_of_items(options, loaded)
@@ -88,7 +88,7 @@ def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[i
     if options.unseen:
         corpus = loaded.corpus(Option("unseen"))
         excluded = frozenset(corpus.tokenizer.decode(corpus.train).split("\n"))
-    generator = loaded.text_generator(options.sampling.changed(**changes), excluded=excluded)
+    generator = loaded.text_generator(dataclasses.replace(options.sampling, **changes), excluded=excluded)
     return loaded, generator, prompt, is_items, more
 
 

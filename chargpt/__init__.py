@@ -49,15 +49,14 @@ def load(
     """
     import warnings
 
-    from chargpt.errors import UserError, in_python, python_errors
+    from chargpt.errors import UserError, in_python
     from chargpt.project import project_root
     from chargpt.sampling.loaded_model import load_model  # imports torch, which takes seconds
 
     name = None if run is None else str(run)
-    with python_errors():
-        if start is not None and name is not None:
-            raise UserError(f"start={start!r}: given together with run={name!r}; leave one out")
-        loaded, problems = load_model(name, project_root() / "checkpoints", start=start, device=device, precision=precision)
+    if start is not None and name is not None:
+        raise UserError(f"start={start!r}: given together with run={name!r}; leave one out")
+    loaded, problems = load_model(name, project_root() / "checkpoints", start=start, device=device, precision=precision)
     for problem in problems:
         warnings.warn(in_python(problem), stacklevel=3)
     return loaded
@@ -95,25 +94,23 @@ def train(
     notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
     Raises ValueError for a mistake in the arguments, and RuntimeError if the training failed.
     """
-    from chargpt.errors import python_errors
     from chargpt.session.from_python import train_run
 
-    with python_errors():
-        folder = train_run(
-            text,
-            settings=settings,
-            resume=resume,
-            overwrite=overwrite,
-            run=run,
-            minutes=minutes,
-            epochs=epochs,
-            config=config,
-            start=start,
-            init_from=init_from,
-            vocab_from=vocab_from,
-            teacher=teacher,
-            device=device,
-        )
+    folder = train_run(
+        text,
+        settings=settings,
+        resume=resume,
+        overwrite=overwrite,
+        run=run,
+        minutes=minutes,
+        epochs=epochs,
+        config=config,
+        start=start,
+        init_from=init_from,
+        vocab_from=vocab_from,
+        teacher=teacher,
+        device=device,
+    )
     return load(folder, device=device or "auto")
 
 

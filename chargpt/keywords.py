@@ -1,4 +1,4 @@
-"""A wrong keyword of a function of the library is a TypeError that names the right one."""
+"""Functions of the library: a wrong keyword is a TypeError that names the right one, and a UserError speaks of arguments."""
 
 import functools
 
@@ -22,7 +22,10 @@ def named(function: "F") -> "F":
             if name not in known:
                 what = f"{function.__name__}() got an unexpected keyword argument {name!r}"
                 raise TypeError(f"{what}; {right_name(name, [name for name in known if name != 'self'])}")
-        return function(*given, **keywords)
+        from chargpt.errors import python_errors
+
+        with python_errors():
+            return function(*given, **keywords)
 
     return call  # type: ignore[return-value]
 

@@ -1,9 +1,9 @@
 """A new optimizer, schedule, kind of positions or sampling rule works everywhere, or is refused in one line."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -18,14 +18,14 @@ from chargpt import __main__ as verbs
 from chargpt import config
 from chargpt.config import OptimConfig
 from chargpt.exchange.export import TARGETS
-from chargpt.kernels import attention, decode, positions
-from chargpt.kernels.step import KernelModel, step_kernel
+from chargpt.kernels import attention, positions
+from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
-from chargpt.sampling import rules
-from chargpt.sampling.c_texts import c_writer
-from chargpt.sampling.options import SamplingOptions, TextOptions, option
+from chargpt.sampling import c_texts, rules
+from chargpt.sampling.c_texts import c_writer, load_kernel
+from chargpt.sampling.options import SamplingOptions, option
 from chargpt.sampling.rules import NEVER
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.terminal import UserError
@@ -129,7 +129,7 @@ def test_new_positions_train_and_write_in_torch(ramp, text, tmp_path):
     run = trained(text, tmp_path, f"model.positions={ramp}")
     loaded = chargpt.load(run)
     config = loaded.model.config
-    assert config.positions == ramp and not attention.supports(config) and not decode.supports(config)
+    assert config.positions == ramp and not attention.supports(config) and not c_texts.supports(config)
     assert len(loaded.generate(length=40, seed=1)) == 40
     assert sample.main([str(run), "--length", "5"]) == 0
 
@@ -141,12 +141,12 @@ def test_new_positions_are_an_entry_for_the_kernels(ramp, compiled, monkeypatch)
     monkeypatch.setitem(positions.KINDS, ramp, positions.Positions(table))
     torch.manual_seed(0)
     gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, positions=ramp), 9).eval()
-    assert attention.supports(gpt.config) and decode.supports(gpt.config)
-    in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(decode.load_kernel))
+    assert attention.supports(gpt.config) and c_texts.supports(gpt.config)
+    in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(load_kernel))
     found = [written(writer, [[1, 2, 3]], 30, SamplingOptions(), 0).tolist() for writer in (in_c, torch_writer(gpt))]
     assert found[0] == found[1]
     idx = torch.randint(9, (2, 16))
-    torch.testing.assert_close(KernelModel.of(compiled(lambda cache: step_kernel(torch.float32)), gpt).logits(idx), gpt(idx))
+    torch.testing.assert_close(KernelModel.of(compiled(lambda cache: StepKernel(torch.float32)), gpt).logits(idx), gpt(idx))
 
 
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.positions])
@@ -168,11 +168,14 @@ def test_a_new_sampling_rule_is_its_function_and_its_option(compiled, monkeypatc
         return logits
 
     monkeypatch.setattr(rules, "without_best", without_best, raising=False)
-    stated = Annotated[bool, option(False, "rules", "", off=False)]
-    monkeypatch.setitem(TextOptions.__annotations__, "without_best", stated)
+
+    @dataclass(frozen=True, kw_only=True)
+    class WithAnother(SamplingOptions):
+        without_best: bool = option("rules", False, off=False)("")
+
     torch.manual_seed(0)
     gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True), 9).eval()
-    in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(decode.load_kernel))
-    options = SamplingOptions(temperature=1, top_k=2, without_best=True)
+    in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(load_kernel))
+    options = WithAnother(temperature=1, top_k=2, without_best=True)
     found = [written(writer, [[1, 2, 3]], 10, options, 0).tolist() for writer in (in_c, torch_writer(gpt))]
-    assert found[0] == found[1] != written(in_c, [[1, 2, 3]], 10, options.changed(without_best=False), 0).tolist()
+    assert found[0] == found[1] != written(in_c, [[1, 2, 3]], 10, replace(options, without_best=False), 0).tolist()

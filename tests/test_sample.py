@@ -196,7 +196,7 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--seed", "-1"], "--seed: -1 given; use"),
         (["--stop", "aÉ"], "--stop: 'aÉ' given; use characters that this model can write"),
         (["--temperature", "0.5,,1"], "--temperature: '' given; use 0"),
-        (["--unknown", "guess"], "--unknown: invalid choice: 'guess' (choose from"),
+        (["--unknown", "guess"], "--unknown: 'guess' given; use one of error, skip"),
         (["--device", "gpu"], "--device: 'gpu' given; use auto, cpu"),
         (["--device", "cuda:99"], "--device: 'cuda:99' given, "),
         (["--prompt", "-a"], "--prompt: expected one argument; if its value begins with a dash, write --prompt=VALUE"),

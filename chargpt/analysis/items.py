@@ -15,7 +15,7 @@ import numpy as np
 
 from chargpt.sampling.items import ItemStats, known_items, write_items
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.sampling.options import WantedItems
+from chargpt.sampling.options import SamplingOptions
 from chargpt.terminal import plural
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import Item, items_in
@@ -116,8 +116,8 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, secon
     assert corpus.items is not None, "a run on items"
     has_labels = bool(corpus.items.labels)
     started, stats = time.monotonic(), ItemStats()
-    wanted = WantedItems(WRITTEN, max_length=LONGEST, temperature=1.0, seed=0)
-    for _ in write_items(loaded.text_generator(wanted.sampling()), wanted, labels=corpus.items.labels, stats=stats):
+    wanted = SamplingOptions(items=WRITTEN, max_length=LONGEST, temperature=1.0, seed=0)
+    for _ in write_items(loaded.text_generator(wanted), wanted, labels=corpus.items.labels, stats=stats):
         if time.monotonic() - started > seconds:
             break
     by_label: dict[str, list[str]] = {label: [] for label in [*corpus.items.labels][:LABELS] or [""]}

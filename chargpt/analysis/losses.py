@@ -103,7 +103,7 @@ def predict(model: GPT, ids: np.ndarray, marks: ItemMarks | None = None) -> Pred
         return Predictions(
             ids=ids, places=places, losses=losses.astype(np.float64), best=best, positions=positions, are_windows=False
         )
-    found = list(predictions_of(model, [ids], stride=model.config.block_size))
+    found = list(predictions_of(model, ids, stride=model.config.block_size))
     positions = np.arange(len(ids) - 1) % model.config.block_size + 1
     losses, best = (np.concatenate(values) for values in zip(*found))
     places = np.arange(1, len(ids))

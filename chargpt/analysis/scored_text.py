@@ -84,7 +84,7 @@ def score_text(
     """
     ids, points = tokenizer.ids_of(text), code_points(text)
     losses = [np.full(1, np.nan)]  # the first one of the text is not predicted
-    for found, _ in predictions_of(model, [ids[ids >= 0].astype(np.int64)], stride=stride):
+    for found, _ in predictions_of(model, ids[ids >= 0].astype(np.int64), stride=stride):
         losses.append(found)
         progress(len(found))
     bits = np.full(len(ids), UNKNOWN_BITS)

@@ -8,7 +8,6 @@ import ctypes
 import hashlib
 import sys
 from ctypes import POINTER, Structure, byref, c_int, c_size_t, c_void_p
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from chargpt.config import ModelConfig
 from chargpt.kernels import positions
-from chargpt.kernels.compiler import STEP_BFLOAT16, STEP_FLOAT32, check_sizes, declare, load
+from chargpt.kernels.compiler import STEP_BFLOAT16, STEP_FLOAT32, Source, declare, load
 from chargpt.model import GPTConfig
 
 SOURCES = {torch.float32: STEP_FLOAT32, torch.bfloat16: STEP_BFLOAT16}
@@ -30,18 +29,15 @@ class _OpenMP(Structure):
     """Functions of the OpenMP library that torch has loaded. See `OpenMP` in parallel.h."""
 
     _fields_ = [
-        ("GOMP_parallel", c_void_p),
-        ("__kmpc_global_thread_num", c_void_p),
-        ("__kmpc_push_num_threads", c_void_p),
-        ("__kmpc_fork_call", c_void_p),
+        (name, c_void_p)
+        for name in ("GOMP_parallel", "__kmpc_global_thread_num", "__kmpc_push_num_threads", "__kmpc_fork_call")
     ]
 
 
 class _Shape(Structure):
     _fields_ = [
         *((name, c_int) for name in ("B", "T", "h", "d", "threads")),
-        ("cosine", c_void_p),
-        ("sine", c_void_p),
+        *((name, c_void_p) for name in ("cosine", "sine")),
         ("openmp", _OpenMP),
     ]
 
@@ -67,13 +63,9 @@ def openmp() -> _OpenMP:
     return found
 
 
-def load_kernel(
-    dtype: torch.dtype, cache: Path | None = None, *, instructions: str | None = None, extra: tuple[str, ...] = ()
-) -> ctypes.CDLL:
-    """The library for a dtype: as `load` of compiler.py finds it, compiled with `extra` flags. Raises Unavailable."""
-    source = replace(SOURCES[dtype], flags=(*SOURCES[dtype].flags, *extra))
-    kernel = load(source, instructions=instructions, cache=cache)
-    check_sizes(kernel, attention_shape_size=_Shape)
+def load_kernel(source: Source, cache: Path | None = None) -> ctypes.CDLL:
+    """The library of one of SOURCES, as `load` of compiler.py finds it. Raises Unavailable."""
+    kernel = load(source, cache=cache)
     shape, tensors = POINTER(_Shape), [c_void_p] * 4
     declare(kernel, attention_scratch_size=(c_size_t, shape), attention_forward=(None, shape, *tensors))
     declare(kernel, attention_backward=(None, shape, *tensors, c_void_p, c_void_p))
@@ -86,10 +78,12 @@ def build_of(kernel: ctypes.CDLL) -> str:
 
 
 class FusedAttention:
-    """The attention of a kernel that was loaded for `dtype`, float32 or bfloat16. It is for models that `supports` accepts."""
+    """The fastest attention for `dtype`, float32 or bfloat16, on this CPU. It is for models that `supports` accepts."""
 
-    def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
-        self._kernel, self._dtype, self._openmp, self.build = kernel, dtype, openmp(), build_of(kernel)
+    def __init__(self, dtype: torch.dtype, library: ctypes.CDLL | None = None) -> None:
+        """Without a `library`, the one for this CPU. Raises Unavailable where it does not compile or load."""
+        self._kernel, self._dtype, self._openmp = library or load_kernel(SOURCES[dtype]), dtype, openmp()
+        self.build = build_of(self._kernel)
 
     def __call__(self, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
         """The outputs of the heads side by side, (B, T, C), from the projection's output `qkv` (B, T, 3 C).
@@ -98,11 +92,6 @@ class FusedAttention:
         """
         assert qkv.is_cpu and qkv.dtype == self._dtype, (qkv.device, qkv.dtype)
         return _Attend.apply(qkv.contiguous(), n_head, rotary, self._kernel, self._openmp)
-
-
-def fused_attention(dtype: torch.dtype) -> FusedAttention:
-    """The fastest attention for `dtype` on this CPU. Raises Unavailable where it does not compile or load."""
-    return FusedAttention(load_kernel(dtype), dtype)
 
 
 class _Attend(torch.autograd.Function):

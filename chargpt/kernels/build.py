@@ -14,16 +14,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from chargpt.kernels.compiler import (
-    HOW_TO_INSTALL,
-    OPTIONS,
-    SOURCES,
-    Compiler,
-    Unavailable,
-    compilers,
-    is_x86_64,
-    library_suffix,
-)
+from chargpt.kernels import compiler
+from chargpt.kernels.compiler import Compiler, Unavailable, compilers, is_x86_64, library_suffix
 
 
 def build(folder: Path, target: str | None = None) -> list[Path]:
@@ -33,13 +25,20 @@ def build(folder: Path, target: str | None = None) -> list[Path]:
     """
     found = compilers()
     if target:
-        found = [Compiler((*compiler.command, "-target", target), is_zig=True) for compiler in found if compiler.is_zig]
+        found = [Compiler((*one.command, "-target", target), is_zig=True) for one in found if one.is_zig]
     if not found:
-        raise Unavailable(f"{'a target needs the package ziglang' if target else 'no C compiler found'}; {HOW_TO_INSTALL}")
+        raise Unavailable(
+            f"{'a target needs the package ziglang' if target else 'no C compiler found'}; {compiler.HOW_TO_INSTALL}"
+        )
     machine = target.partition("-")[0] if target else platform.machine()
-    sets = [(source, name) for source in SOURCES for name in source.instructions if name == "baseline" or is_x86_64(machine)]
+    sets = [
+        (source, name)
+        for source in compiler.SOURCES
+        for name in source.instructions
+        if name == "baseline" or is_x86_64(machine)
+    ]
     libraries = [folder / (source.name(name) + library_suffix(target)) for source, name in sets]
-    options = () if target and "windows" in target else OPTIONS
+    options = () if target and "windows" in target else compiler.OPTIONS
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor() as pool:
         for made in [pool.submit(found[0].compile, *what, library, options=options) for what, library in zip(sets, libraries)]:
@@ -57,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         libraries = build(arguments.folder, arguments.target)
     except (Unavailable, subprocess.SubprocessError) as error:
-        said = error.stderr.decode("utf-8", "replace") if isinstance(error, subprocess.CalledProcessError) else ""
-        print(f"error: build: {error}\n{said}".rstrip(), file=sys.stderr)
+        said = getattr(error, "stderr", None) or b""
+        print(f"error: build: {error}\n{said.decode('utf-8', 'replace')}".rstrip(), file=sys.stderr)
         return 2 if isinstance(error, Unavailable) else 1
     print(*libraries, sep="\n")
     return 0

@@ -5,6 +5,7 @@ of the machine is used, or the one of the Python package ziglang.
 """
 
 import ctypes
+import functools
 import hashlib
 import importlib.util
 import os
@@ -24,7 +25,6 @@ from chargpt.terminal import one_line, shown
 
 HERE = Path(__file__).parent
 PACKAGED = HERE / "lib"  # libraries of a wheel; a checkout has none
-HEADERS = ("threads.h", "parallel.h", "arithmetic.h")
 # The sets of instructions for which a source can be compiled on x86-64, in the order in which processors got them: each one
 # needs those before it. processor.c finds those of this processor. Others have "baseline" alone, which on ARM has NEON.
 INSTRUCTIONS: dict[str, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ INSTRUCTIONS: dict[str, tuple[str, ...]] = {
 COMPILERS = ("clang",) if os.name == "nt" else ("cc", "gcc", "clang")
 ZIGLANG = "ziglang"  # a Python package with a C compiler for every system, based on clang
 OPTIONS = () if os.name == "nt" else ("-fPIC", "-pthread", "-lm")
-SUFFIXES = {"windows": ".dll", "macos": ".dylib"}  # of libraries; ".so" elsewhere
+SUFFIXES = {"windows": ".dll", "darwin": ".dylib", "macos": ".dylib"}  # of libraries, by a part of a system's name; others: .so
 HOW_TO_INSTALL = f"to install one: pip install {ZIGLANG}"  # on any system, without administrator's rights
 SECONDS = 300  # time limit of one call of a compiler; the first call of ziglang takes a minute
 SET_CACHE = "; set XDG_CACHE_HOME to a folder that can be written" if sys.platform == "linux" else ""
@@ -47,6 +47,12 @@ class Unavailable(Exception):
     """A kernel cannot be compiled or loaded on this machine. The message is the reason, on one line."""
 
 
+@functools.cache
+def _all_sources() -> bytes:
+    """The SHA-256 of the C code of this folder, any of which another file may include."""
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(HERE.glob("*.[ch]")))).digest()
+
+
 @dataclass(frozen=True)
 class Source:
     """A C source, the flags of its compiler, and the names of the instruction sets that it is compiled for."""
@@ -54,24 +60,22 @@ class Source:
     path: Path
     flags: tuple[str, ...]
     instructions: tuple[str, ...] = ("baseline", "avx2", "avx512")
-    includes: tuple[str, ...] = ()  # files that it includes beside HEADERS
 
     def name(self, instructions: str, *compiler: str) -> str:
         """The name of a library of this source, without its suffix. It depends on all that decides what the library computes.
 
         `compiler` identifies the compiler; libraries in the package do without it.
         """
-        texts = [self.path.read_bytes(), *((HERE / header).read_bytes() for header in (*HEADERS, *self.includes))]
         words = (*self.flags, "", *_features(instructions), "", *compiler)
-        key = hashlib.sha256(b"\0".join((*texts, " ".join(words).encode())))
+        key = hashlib.sha256(b"\0".join((self.path.read_bytes(), _all_sources(), " ".join(words).encode())))
         return f"{self.path.stem}-{instructions}-{key.hexdigest()[:16]}"
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler: the command that calls it, which may name a target, and what identifies its version."""
+    """A C compiler."""
 
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # which may name a target
     version: str = ""
     is_zig: bool = False
 
@@ -99,30 +103,21 @@ def _source(name: str, *flags: str, **given: tuple[str, ...]) -> Source:
 
 PROCESSOR = _source("processor", instructions=("baseline",))
 # Both contain the attention, too.
-STEP_FLOAT32 = _source("step_float32", includes=("attention_float32.c", "attention.h", "step.h"))
-STEP_BFLOAT16 = _source(
-    "step_bfloat16", instructions=("avx512bf16",), includes=("attention_bfloat16.c", "attention.h", "step.h")
-)
-DECODE = _source(
-    "decode",
-    # The part of -ffast-math that lets the compiler reorder sums, without what makes single operations less exact.
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-signed-zeros",
-    "-fassociative-math",
-    "-ffinite-math-only",
-)
+STEP_FLOAT32, STEP_BFLOAT16 = _source("step_float32"), _source("step_bfloat16", instructions=("avx512bf16",))
+# The part of -ffast-math that lets the compiler reorder sums, without what makes single operations less exact.
+REORDER = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-ffinite-math-only")
+DECODE = _source("decode", *REORDER)
 SOURCES = (PROCESSOR, STEP_FLOAT32, STEP_BFLOAT16, DECODE)
 
 
-def load(source: Source, *, instructions: str | None = None, cache: Path | None = None) -> ctypes.CDLL:
-    """The library of `source` with the best instructions that this processor has, or with given ones.
+def load(source: Source, *, cache: Path | None = None) -> ctypes.CDLL:
+    """The library of `source` with the best of its instructions that this processor has.
 
     What is compiled is kept in `cache`, by default in the user's folder for caches. Raises Unavailable if the source is for
     other processors, there is no compiler, the folder cannot be written, or the source does not compile.
     """
-    sets = [instructions] if instructions else [*source.instructions]
-    if sets != ["baseline"] and not instructions:
+    sets = [*source.instructions]
+    if sets != ["baseline"]:
         sets = [name for name in reversed(available_instructions(cache)) if name in sets]
     if not sets:
         raise Unavailable(f"needs a processor with {' and '.join(_features(source.instructions[0])[-2:])} instructions")
@@ -150,17 +145,9 @@ def declare(kernel: ctypes.CDLL, **functions: tuple[Any, ...]) -> None:
         function.restype, function.argtypes = result, arguments
 
 
-def check_sizes(kernel: ctypes.CDLL, **structures: type[ctypes.Structure]) -> None:
-    """Assert that each structure has the size that the function of the given name in the library returns."""
-    for name, structure in structures.items():
-        declare(kernel, **{name: (ctypes.c_size_t,)})
-        size = getattr(kernel, name)()
-        assert size == ctypes.sizeof(structure), (name, size, ctypes.sizeof(structure))
-
-
 def library_suffix(target: str | None = None) -> str:
     """How names of libraries end on a target of ziglang, such as aarch64-macos, or on this system."""
-    system = target or {"Windows": "windows", "Darwin": "macos"}.get(platform.system(), "linux")
+    system = target or platform.system().lower()
     return next((suffix for name, suffix in SUFFIXES.items() if name in system), ".so")
 
 
@@ -203,39 +190,20 @@ def _library(source: Source, sets: Sequence[str], cache: Path | None) -> Path:
     folder = user_cache_folder() / "chargpt" if cache is None else cache
     for compiler, name in product(found, sets):  # an old compiler does not know the newest instructions
         library = folder / (source.name(name, compiler.version) + library_suffix())
-        try:
-            if not _is_intact(library):
-                _compile(compiler, source, name, library)
+        if library.is_file():
             return library
-        except subprocess.CalledProcessError as problem:
-            problems.append(problem)
+        with tempfile.TemporaryDirectory() as made:
+            try:
+                compiler.compile(source, name, path := Path(made) / f"code{library_suffix()}")
+            except subprocess.CalledProcessError as problem:
+                problems.append(problem)
+                continue
+            from chargpt.files import publish_file  # needs filelock, which writing and the build of a wheel do without
+
+            folder.mkdir(parents=True, exist_ok=True)
+            publish_file(library, path.read_bytes())
+            return library
     raise problems[0]
-
-
-def _record(library: Path) -> Path:
-    """The file with its SHA-256."""
-    return library.with_suffix(".sha256")
-
-
-def _is_intact(library: Path) -> bool:
-    """Whether the library has the SHA-256 of its record. To load a truncated one would end the process by SIGBUS."""
-    try:
-        return hashlib.sha256(library.read_bytes()).hexdigest().encode() == _record(library).read_bytes().strip()
-    except OSError:
-        return False
-
-
-def _compile(compiler: Compiler, source: Source, instructions: str, library: Path) -> None:
-    """Write the library and its record."""
-    from chargpt.files import publish_file  # needs filelock, which the build of a wheel does without
-
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / f"code{library_suffix()}"
-        compiler.compile(source, instructions, made)
-        data = made.read_bytes()
-    library.parent.mkdir(parents=True, exist_ok=True)
-    publish_file(_record(library), hashlib.sha256(data).hexdigest().encode() + b"\n")
-    publish_file(library, data)
 
 
 def _first_error(output: bytes) -> str:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from chargpt.config import ModelConfig
 from chargpt.kernels import attention
-from chargpt.kernels.attention import PANEL, build_of, load_kernel, openmp
-from chargpt.kernels.compiler import check_sizes, declare
+from chargpt.kernels.attention import PANEL, SOURCES, build_of, load_kernel, openmp
+from chargpt.kernels.compiler import declare
 from chargpt.kernels.positions import KINDS
 from chargpt.model import GPT, GPTConfig
 
@@ -34,11 +34,7 @@ OF_MODEL = ("token_embedding.weight", "position_embedding.weight", "norm.weight"
 class _Step(Structure):
     _fields_ = [
         *((name, c_int) for name in ("B", "T", "h", "C", "V", "layers", "threads", "add")),
-        ("seed", c_uint64),
-        ("threshold", c_uint32),
-        ("scale", c_float),
-        ("count", c_int64),
-        ("matrices", c_int64),
+        *(("seed", c_uint64), ("threshold", c_uint32), ("scale", c_float), ("count", c_int64), ("matrices", c_int64)),
         *((name, c_void_p) for name in ("places", "weights", "positions", "cosine", "sine")),
         *((name, c_void_p) for name in ("idx", "targets", "expected", "gradient", "logits", "scratch")),
         ("openmp", attention._OpenMP),
@@ -71,14 +67,15 @@ def is_faster(config: ModelConfig | GPTConfig, *, threads: int = 0) -> bool:
 
 
 class StepKernel:
-    """The library that was loaded for `dtype`, float32 or bfloat16. It is for models that `supports` accepts."""
+    """The fastest steps for `dtype`, float32 or bfloat16, on this CPU. They are for models that `supports` accepts."""
 
-    def __init__(self, kernel: ctypes.CDLL, dtype: torch.dtype) -> None:
-        self.library, self.dtype, self.build = kernel, dtype, build_of(kernel)
-        check_sizes(kernel, step_size=_Step, orthogonal_size=_Orthogonal)
+    def __init__(self, dtype: torch.dtype, library: ctypes.CDLL | None = None) -> None:
+        """Without a `library`, the one for this CPU. Raises Unavailable where it does not compile or load."""
+        self.library, self.dtype = library or load_kernel(SOURCES[dtype]), dtype
+        self.build = build_of(self.library)
         step, muon = POINTER(_Step), POINTER(_Orthogonal)
-        declare(kernel, step_scratch_size=(c_size_t, step), step_gradient=(c_double, step), step_logits=(c_int, step))
-        declare(kernel, orthogonal_scratch_size=(c_size_t, muon), step_orthogonalise=(None, muon))
+        declare(self.library, step_scratch_size=(c_size_t, step), step_gradient=(c_double, step), step_logits=(c_int, step))
+        declare(self.library, orthogonal_scratch_size=(c_size_t, muon), step_orthogonalise=(None, muon))
 
     def orthogonalise(self, stacks: Sequence[Tensor], coefficients: Sequence[tuple[float, float, float]]) -> None:
         """Replace each matrix of the stacks (n, rows, columns), float32, by what `orthogonalised` of optimizers.py gives.
@@ -96,11 +93,6 @@ class StepKernel:
         self.library.step_orthogonalise(byref(call))
 
 
-def step_kernel(dtype: torch.dtype) -> StepKernel:
-    """The fastest kernel for `dtype` on this CPU. Raises Unavailable where it does not compile or load."""
-    return StepKernel(load_kernel(dtype), dtype)
-
-
 class KernelModel:
     """A model as a kernel computes it: its logits, and the gradient of its loss.
 
@@ -112,8 +104,6 @@ class KernelModel:
     def __init__(
         self, kernel: StepKernel, model: GPT, *, weights: Tensor, spans: Mapping[str, slice], gradient: Tensor | None
     ) -> None:
-        assert weights.dtype == kernel.dtype, weights.dtype
-        assert gradient is None or gradient.dtype == torch.float32, gradient
         config = model.config
         names = [f"blocks.{layer}.{name}" for layer in range(config.n_layer) for name in OF_BLOCK] + [*OF_MODEL]
         places = torch.tensor([spans[name].start if name in spans else -1 for name in names])

@@ -3,41 +3,33 @@
 Weights are stored in float32, bfloat16, or int8 with a scale for each row. Only the matrices are: those of the linear layers
 and the token embedding. Norms, biases and positions stay in float32, and so does all arithmetic. A stored matrix stands for a
 rounded one, which every engine computes with.
-
-Tried and left out because the gain was below a third: speculative decoding from the text so far (at temperature 0.8 a step of
-four characters accepts 1.5 and costs 1.3 to 1.6 steps of one), prefetching, also while a thread waits for another.
 """
 
-import contextlib
 import ctypes
-import mmap
 import sys
 import time
 import weakref
 from collections.abc import Mapping
-from ctypes import byref, c_int
+from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_void_p
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from chargpt.config import ModelConfig
 from chargpt.errors import Given, UserError
-from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.decode import KNOWN_RULES, Rules, Shape, Share, load_kernel, supports
-from chargpt.kernels.positions import KINDS
+from chargpt.kernels import positions
+from chargpt.kernels.compiler import DECODE, Unavailable, declare, load
 from chargpt.processor import core_count
 from chargpt.sampling.rules import WINDOW
 from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
-
-if TYPE_CHECKING:
-    from chargpt.model import GPTConfig
 
 Weights = Mapping[str, np.ndarray]  # of a model, float32, by the names of model.py
 
 # Parameters below which this engine writes one text faster than a GPU, an estimate: two cores write 1,000 to 3,000 characters
 # a second with 10.65 million (README), and a graph of 130 kernels of 2 microseconds each would write 4,000 at any size.
 FASTER_THAN_GPU = 10e6
+MAX_POSITIONS = 2**24  # numbers in a table of fixed positions, which decode.c needs in full; PyTorch makes it as it is used
 PRECISIONS = ("float32", "bfloat16", "int8")
 LARGEST = 127  # of the whole numbers of int8; -128 is not used
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
@@ -47,17 +39,60 @@ ALL = slice(None)
 ALIGNMENT = 64  # bytes of the longest vectors of a processor, which decode.c reads at once
 
 
-def c_engine(config: "ModelConfig | GPTConfig") -> tuple[ctypes.CDLL | None, str]:
+class Shape(Structure):
+    """The model's shape and tables, and the number of texts and threads. See `Shape` in decode.c."""
+
+    _fields_ = [
+        *((name, c_int) for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "texts", "ranks", "precision")),
+        *((name, c_void_p) for name in ("tokens", "positions", "rotary", "logits")),
+    ]
+
+
+class Share(Structure):
+    """A thread's part of the model. See `Share` in decode.c."""
+
+    _fields_ = [*((name, c_int) for name in ("heads", "hidden", "first_id", "ids")), ("weights", c_void_p)]
+
+
+class Rules(Structure):
+    """The sampling rules, by the names of their options, and what they need. See `Rules` in decode.c."""
+
+    _fields_ = [
+        ("repetition_penalty", c_double),
+        *((name, c_float) for name in ("temperature", "top_p", "min_p")),
+        *((name, c_int) for name in ("top_k", "known", "window")),
+        *((name, c_void_p) for name in ("forbidden", "history")),
+    ]
+
+
+KNOWN_RULES = {each[0] for each in Rules._fields_}
+
+
+def supports(config: ModelConfig) -> bool:
+    """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
+    if config.positions != "learned" and config.block_size * config.n_embd > MAX_POSITIONS:
+        return False
+    return positions.supports(config) and max(config.n_layer, 4 * config.n_embd, config.block_size) < 2**31
+
+
+def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
+    """decode.c, as `load` of compiler.py finds it. Raises Unavailable."""
+    kernel = load(DECODE, cache=cache)
+    given = (c_void_p, POINTER(Rules), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p)
+    new = (c_void_p, POINTER(Shape), POINTER(Share))
+    declare(kernel, decoder_new=new, decoder_free=(None, c_void_p), decoder_run=(c_int, *given))
+    return kernel
+
+
+def c_engine(config: ModelConfig) -> tuple[ctypes.CDLL | None, str]:
     """decode.c for a model of this shape, compiled when it is first used on a machine, or None; and what a person is told."""
-    if not supports(config):
-        return None, "cpu"
     try:
-        return load_kernel(), "cpu (compiled)"
+        return (load_kernel(), "cpu (compiled)") if supports(config) else (None, "cpu")
     except Unavailable as reason:
         return None, f"cpu (not compiled: {reason})"
 
 
-def c_writer(weights: Weights, config: "ModelConfig | GPTConfig", *, kernel: ctypes.CDLL, precision: str = "float32") -> Writer:
+def c_writer(weights: Weights, config: ModelConfig, *, kernel: ctypes.CDLL, precision: str = "float32") -> Writer:
     """What writes with these weights, which are rounded to `precision`. It reads them when it begins a text."""
     return Writer(partial(CTexts, weights, config, kernel=kernel, precision=precision), config.block_size)
 
@@ -65,31 +100,19 @@ def c_writer(weights: Weights, config: "ModelConfig | GPTConfig", *, kernel: cty
 class CTexts(Texts):
     """B texts in the memory of decode.c. Its weights, if they are rounded to `precision`, are read in as few bytes."""
 
-    def __init__(
-        self, weights: Weights, config: "ModelConfig | GPTConfig", texts: int, *, kernel: ctypes.CDLL, precision: str
-    ) -> None:
+    def __init__(self, weights: Weights, config: ModelConfig, texts: int, *, kernel: ctypes.CDLL, precision: str) -> None:
         """It uses as many threads as torch, if that is in use. Raises MemoryError."""
-        torch, positions = sys.modules.get("torch"), KINDS[config.positions]
+        torch, kind = sys.modules.get("torch"), positions.KINDS[config.positions]
         ranks = min(torch.get_num_threads() if torch else core_count(), config.n_head)
-        tokens, table = _aligned(weights["token_embedding.weight"]), _aligned(positions.table(weights, config))
+        tokens, table = _aligned(weights["token_embedding.weight"]), _aligned(kind.table(weights, config))
         layout = _Layout(weights, config, ranks, kernel=kernel, precision=precision)
         self._kernel, self._vocab_size, self._texts = kernel, len(tokens), texts
         self._logits = _aligned(np.zeros((texts, _padded(len(tokens), layout.panel)), np.float32))
         self._steps = 4  # ids in the next piece
         self._used_by_kernel = (layout, tokens, table)
-        shape = Shape(
-            config.n_layer,
-            config.n_head,
-            config.n_embd,
-            config.block_size,
-            len(tokens),
-            texts,
-            ranks,
-            PRECISIONS.index(precision),
-            tokens=tokens.ctypes.data,
-            logits=self._logits.ctypes.data,
-            **{"rotary" if positions.rotates else "positions": table.ctypes.data},
-        )
+        sizes = (config.n_layer, config.n_head, config.n_embd, config.block_size, len(tokens), texts, ranks)
+        shape = Shape(*sizes, PRECISIONS.index(precision), tokens=tokens.ctypes.data, logits=self._logits.ctypes.data)
+        setattr(shape, "rotary" if kind.rotates else "positions", table.ctypes.data)
         self._decoder = kernel.decoder_new(byref(shape), layout.shares)
         if not self._decoder:
             raise MemoryError(f"{texts} texts at once: no memory, or no more threads allowed; ask for fewer")
@@ -116,10 +139,8 @@ class CTexts(Texts):
         drawn = choice.uniform(steps) if rules.temperature > 0 else None
         new = NewIds(np.empty((steps, B), np.int64), np.empty((steps, B), np.float32))
         self._run(rules, start, texts[:, -count:], drawn, new)
-        if time.perf_counter() - started < SMOOTH / 2:
-            self._steps = min(2 * self._steps, MAX_PIECE)
-        else:
-            self._steps = max(1, self._steps // 2)
+        is_quick = time.perf_counter() - started < SMOOTH / 2
+        self._steps = min(2 * self._steps, MAX_PIECE) if is_quick else max(1, self._steps // 2)
         return new
 
     def _run(
@@ -127,18 +148,9 @@ class CTexts(Texts):
     ) -> None:
         ids = np.ascontiguousarray(ids)
         chosen, log_probabilities = (array.ctypes.data for array in new) if new else (None, None)
-        failed = self._kernel.decoder_run(
-            self._decoder,
-            byref(rules),
-            start,
-            ids.shape[1],
-            ids.ctypes.data,
-            len(new.ids) if new else 0,
-            None if uniform is None else uniform.ctypes.data,
-            chosen,
-            log_probabilities,
-        )
-        if failed:
+        numbers = None if uniform is None else uniform.ctypes.data
+        read = (start, ids.shape[1], ids.ctypes.data, len(new.ids) if new else 0)
+        if self._kernel.decoder_run(self._decoder, byref(rules), *read, numbers, chosen, log_probabilities):
             raise MemoryError(f"{len(ids)} texts at once: not enough memory for their keys and values; ask for fewer")
 
 
@@ -181,34 +193,27 @@ def rounded(weights: Weights, precision: str) -> Weights:
 class _Layout:
     """The weights of a model as decode.c reads them: a vector of bytes for each rank (thread), in the order of use."""
 
-    def __init__(
-        self, weights: Weights, config: "ModelConfig | GPTConfig", ranks: int, *, kernel: ctypes.CDLL, precision: str
-    ) -> None:
-        self._weights, self._config, self._precision = weights, config, precision
+    def __init__(self, weights: Weights, config: ModelConfig, ranks: int, *, kernel: ctypes.CDLL, precision: str) -> None:
+        self._weights, self._precision = weights, precision
         sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
         self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
-        hidden = _split(4 * config.n_embd, ranks, self.panel)
-        ids = _split(len(weights["token_embedding.weight"]), ranks, self.panel)
-        self._vectors = list[np.ndarray]()  # into which the shares point
-        self.shares = (Share * ranks)(*map(self._share, _split(config.n_head, ranks), hidden, ids))
-
-    def _share(self, heads: slice, hidden: slice, ids: slice) -> Share:
-        """The part of a rank."""
-        C, d, first = self._config.n_embd, self._config.n_embd // self._config.n_head, heads.start == 0
-        own = slice(heads.start * d, heads.stop * d)
-        qkv = np.arange(3 * C).reshape(3, C)[:, own].ravel()
-        parts = []
-        for i in range(self._config.n_layer):
-            block = f"blocks.{i}"
-            parts += [self._norm(f"{block}.norm_1"), self._matrix(f"{block}.attn.qkv", outputs=qkv)]
-            # The ranks' outputs are summed, so only the first one adds the bias.
-            parts += [self._matrix(f"{block}.attn.proj", inputs=own, with_bias=first)]
-            parts += [self._norm(f"{block}.norm_2"), self._matrix(f"{block}.mlp.up", outputs=hidden)]
-            parts += [self._matrix(f"{block}.mlp.down", inputs=hidden, with_bias=first)]
-        parts += [self._norm("norm"), self._matrix("token_embedding", outputs=ids)]
-        self._vectors.append(np.concatenate(parts, out=in_large_pages(sum(map(len, parts)))))
-        sizes = (heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start)
-        return Share(*sizes, self._vectors[-1].ctypes.data)
+        C, d, V = config.n_embd, config.n_embd // config.n_head, len(weights["token_embedding.weight"])
+        shares, self._vectors = list[Share](), list[np.ndarray]()  # into which the shares point
+        parts = (_split(config.n_head, ranks), _split(4 * C, ranks, self.panel), _split(V, ranks, self.panel))
+        for heads, hidden, ids in zip(*parts):
+            own, is_first = slice(heads.start * d, heads.stop * d), heads.start == 0
+            qkv, read = np.arange(3 * C).reshape(3, C)[:, own].ravel(), list[np.ndarray]()
+            for block in (f"blocks.{i}" for i in range(config.n_layer)):
+                read += [self._norm(f"{block}.norm_1"), self._matrix(f"{block}.attn.qkv", outputs=qkv)]
+                # The ranks' outputs are summed, so only the first one adds the bias.
+                read += [self._matrix(f"{block}.attn.proj", inputs=own, with_bias=is_first)]
+                read += [self._norm(f"{block}.norm_2"), self._matrix(f"{block}.mlp.up", outputs=hidden)]
+                read += [self._matrix(f"{block}.mlp.down", inputs=hidden, with_bias=is_first)]
+            read += [self._norm("norm"), self._matrix("token_embedding", outputs=ids)]
+            self._vectors.append(np.concatenate(read, out=in_large_pages(sum(map(len, read)))))
+            lengths = (heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start)
+            shares.append(Share(*lengths, self._vectors[-1].ctypes.data))
+        self.shares = (Share * ranks)(*shares)
 
     def _norm(self, name: str) -> np.ndarray:
         weight = self._weights[f"{name}.weight"]
@@ -246,31 +251,23 @@ def _rows(width: int, *vectors: np.ndarray | None) -> np.ndarray:
 
 
 def in_large_pages(size: int) -> np.ndarray:
-    """Memory for `size` bytes at an address for whole vectors, in large pages where Linux has them.
+    """Memory for `size` bytes at an address for whole vectors. NumPy asks Linux for large pages if it is 4 MB or more.
 
     Reading 42 MB was a third faster in them. A CPU stops reading ahead at the end of a page, and knows the addresses of few.
     """
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return _aligned_bytes(size)
-    memory = mmap.mmap(-1, _padded(size, LARGE_PAGE) + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a system without large pages
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    vector = np.frombuffer(memory, np.uint8)
-    return vector[-vector.ctypes.data % LARGE_PAGE :][:size]
+    return _aligned_bytes(max(size, 2 * LARGE_PAGE), LARGE_PAGE)[:size]
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
-    """`array`, row by row, at an address for whole vectors; a copy if it is at another one."""
-    if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
-        return array
+    """A copy of `array`, row by row, at an address for whole vectors."""
     copy = _aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
 
 
-def _aligned_bytes(size: int) -> np.ndarray:
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    return memory[-memory.ctypes.data % ALIGNMENT :][:size]
+def _aligned_bytes(size: int, alignment: int = ALIGNMENT) -> np.ndarray:
+    memory = np.empty(size + alignment, np.uint8)
+    return memory[-memory.ctypes.data % alignment :][:size]
 
 
 def _padded(n: int, to: int) -> int:

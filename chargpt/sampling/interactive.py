@@ -1,20 +1,21 @@
 """The interactive mode: the user types text, and the model continues it; or types messages, and it answers."""
 
 import difflib
+import math
 import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from chargpt.errors import UserError
 from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.project import shell_word
 from chargpt.sampling.loaded_model import LoadedModel, listed_labels
-from chargpt.sampling.options import SampleOptions, check, read_escapes, typed, whole
+from chargpt.sampling.options import SampleOptions, read_escapes, typed
 from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character, text_of
@@ -22,9 +23,6 @@ from chargpt.sampling.text_generator import TextGenerator
 from chargpt.terminal import log, plural, shown
 from chargpt.text.facts import TRAIN_SAMPLE, sample
 from chargpt.text.items import end_in, item_prompt
-
-if TYPE_CHECKING:
-    from chargpt.text.corpus import Corpus
 
 HINT = "type text for the model to continue, and press Enter; /help lists the commands, exit leaves"
 CHAT_HINT = "you are {0!r}, the model is {1!r}; type a message and press Enter; /help lists the commands, exit leaves"
@@ -55,10 +53,11 @@ class Chat(NamedTuple):
     ends: list[str]  # each of them ends an answer: a newline, and what is before the message of another
 
 
-def chat_of(options: SampleOptions, loaded: LoadedModel, corpus: "Corpus | None") -> Chat:
-    """The conversation that the options ask for. `corpus` is the training text, if it is known. Raises UserError."""
+def chat_of(options: SampleOptions, loaded: LoadedModel) -> Chat:
+    """The conversation that the options ask for, with the names of the training text if it is known. Raises UserError."""
     if loaded.config.data.items:
         raise UserError(f"--chat: the run {loaded.run} was trained on items, not on a conversation; leave out --chat")
+    corpus = loaded.find_corpus()
     text = "" if corpus is None else corpus.tokenizer.decode(sample(corpus.train, TRAIN_SAMPLE))
     found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
     marks, counts = dict(found), Counter(name for name, _ in found)
@@ -82,35 +81,26 @@ def chat_of(options: SampleOptions, loaded: LoadedModel, corpus: "Corpus | None"
 
 def beginning_of_items(options: SampleOptions, loaded: LoadedModel) -> tuple[list[int], list[str]]:
     """The ids before an item, and what ends it. Raises UserError without a label where there are some."""
-    labels, tokenizer = loaded.labels(options.wanted.label), loaded.tokenizer
+    labels, tokenizer = loaded.labels(options.sampling.label), loaded.tokenizer
     if len(labels) > 1:
         raise UserError(f"--interactive: completes items of one label; give --label, one of {listed_labels(labels)}")
     return tokenizer.encode(item_prompt(tokenizer, next(iter(labels), ""))).tolist(), [end_in(tokenizer)]
 
 
 class Session:
-    """The text so far, which the user and the model extend in turns. Turn N draws from seed `seed` + N - 1.
+    """The text so far, which the user and the model extend in turns. The seed of each turn is one more than that of the last.
 
     A turn has at most the length of the generator. It ends with a line if one ends in the last quarter of that length.
     """
 
     def __init__(
-        self,
-        generator: TextGenerator,
-        *,
-        printer: TextPrinter,
-        unknown: str,
-        seed: int,
-        before: Sequence[int] = (),
-        chat: Chat | None = None,
+        self, generator: TextGenerator, *, printer: TextPrinter, before: Sequence[int] = (), chat: Chat | None = None
     ) -> None:
-        """`unknown` is that of `encode_prompt`. With ids `before`, each line typed begins a new text, after them.
+        """With ids `before`, each line typed begins a new text, after them.
 
         With a `chat`, each line typed is a message, and the model answers; `generator` then stops at its ends.
         """
-        self._generator, self._printer = generator, printer
-        self._unknown, self._before = unknown, list(before)
-        self._seed, self._chat = seed, chat
+        self._generator, self._printer, self._before, self._chat = generator, printer, list(before), chat
         self._text: list[int] = []  # ids
         self._earlier: list[list[int]] = []  # the text before each turn
 
@@ -125,19 +115,20 @@ class Session:
         interrupted = False
         while True:
             try:
-                line = _read_line()
-                if line is None or not self._take(line):
+                print("> ", end="", file=sys.stderr, flush=True)
+                if not (line := sys.stdin.readline()):
+                    log("")
+                if not line or not self._take(line.removesuffix("\n")):
                     return 0
                 interrupted = False
             except UserError as error:
                 log(f"error: {error}")
             except KeyboardInterrupt:
+                log("")
                 if interrupted:
-                    log("")
                     log("stopped")
                     return 130
                 interrupted = True
-                log("")
                 log(INTERRUPTED)
 
     def _take(self, line: str) -> bool:
@@ -154,9 +145,17 @@ class Session:
         if rest.strip() and command in ("/undo", "/help", "/quit"):
             raise UserError(f"{command}: takes no value, but {rest.strip()!r} follows it; leave that out")
         if command == "/new":
-            self._begin(rest)
+            ids = self._encode(rest, after=self._before) if rest else []
+            self._earlier += [self._text] if self._text else []
+            self._text = self._before
+            if ids:
+                self._continue(ids)
         elif command == "/undo":
-            self._undo()
+            if not self._earlier:
+                raise UserError("/undo: there is no turn to take back; type text first")
+            self._text = self._earlier.pop()
+            end = "…" * (len(self._text) > TAIL) + self._generator.tokenizer.decode(self._text[-TAIL:])
+            log(f"the text now ends with: {end}" if self._text else "the text is now empty")
         elif command == "/save":
             self._save(rest.strip())
         elif command == "/help":
@@ -166,42 +165,20 @@ class Session:
             self._set(command.removeprefix("/"), rest.strip())
         return command != "/quit"
 
-    def _begin(self, line: str) -> None:
-        """Begin a new text with what was typed."""
-        ids = self._encode(line, after=self._before) if line else []
-        if self._text:
-            self._earlier.append(self._text)
-        self._text = self._before
-        if ids:
-            self._continue(ids)
-
-    def _undo(self) -> None:
-        """Return to the text before the last turn."""
-        if not self._earlier:
-            raise UserError("/undo: there is no turn to take back; type text first")
-        self._text = self._earlier.pop()
-        end = "…" * (len(self._text) > TAIL) + self._generator.tokenizer.decode(self._text[-TAIL:])
-        log(f"the text now ends with: {end}" if self._text else "the text is now empty")
-
     def _set(self, name: str, value: str) -> None:
-        """Change a setting of the next turns, and print it; without a value, only print it."""
+        """Change an option of the next turns, and print it; without a value, only print it."""
+        given: dict[str, Any] = {name: typed(value)} if value else {}
         try:
-            if value and name == "seed":
-                self._seed = check("seed", typed(value), whole(0))
-            elif value:
-                given: dict[str, Any] = {name: typed(value)}
-                self._generator = self._generator.changed(**given)
+            self._generator = self._generator.changed(**given)
         except UserError as error:
             raise UserError("/" + str(error).removeprefix("--")) from None
         options = self._generator.options
-        log(f"{name} {dict(temperature=f'{options.temperature:g}', length=f'{options.limit:,}', seed=self._seed)[name]}")
+        log(f"{name} {dict(temperature=f'{options.temperature:g}', length=f'{options.limit:,}', seed=options.seed)[name]}")
 
     def _save(self, name: str) -> None:
         """Write the text so far to a file that does not exist yet."""
-        if not name:
-            raise UserError("/save: no file given; use /save FILE")
-        if not self._text:
-            raise UserError("/save: there is no text yet; type text first")
+        if not name or not self._text:
+            raise UserError("/save: no file given, or no text yet; type text first, then /save FILE")
         text = self._generator.tokenizer.decode(self._text)
         try:
             path = Path(name).expanduser()
@@ -218,40 +195,25 @@ class Session:
         if self._chat is not None:
             begins = self._generator.tokenizer.decode(after[-1:]) in ("", "\n")
             line = "\n" * (not begins) + (f"{self._chat.you}{line}\n" if line else "") + self._chat.model
-        return encode_prompt(read_escapes(line), self._generator.tokenizer, unknown=self._unknown)
+        return encode_prompt(read_escapes(line), self._generator.tokenizer, unknown=self._generator.options.unknown)
 
     def _continue(self, ids: list[int]) -> None:
         """Add the `ids` that were typed to the text, and let the model continue it until it ends or Ctrl-C."""
-        tokenizer, made = self._generator.tokenizer, list[Character]()
+        tokenizer, options, made = self._generator.tokenizer, self._generator.options, list[Character]()
+        nearest, seed = math.inf if options.lines else options.limit - options.limit // 4, options.seed or 0
         self._earlier.append(self._text)
         self._text = self._text + ids
         with Interrupt(notice="") as interrupt:
             self._printer.prompt(tokenizer.decode(ids) if self._chat is None else self._chat.model)
-            with closing(self._generator.write([self._text], [self._seed])) as writing:
+            with closing(self._generator.write([self._text], [seed])) as writing:
                 for (characters,) in writing:
-                    end = self._line_end(characters, before=len(made))
+                    ends = (i for i, one in enumerate(characters, 1) if one.text == "\n" and len(made) + i >= nearest)
+                    end = next(ends, None)  # of the turn
                     self._printer.add(characters[:end])
                     made += characters[:end]
                     if end is not None or interrupt.came_here:
                         break
             if not (made and made[-1].text == "\n"):
                 self._printer.end()
-        self._seed += 1
+        self._generator = self._generator.changed(seed=seed + 1)
         self._text = self._text + tokenizer.encode_known(text_of(made))[0].tolist()
-
-    def _line_end(self, characters: list[Character], *, before: int) -> int | None:
-        """The index in `characters`, which follow `before` others, after the newline that ends the turn; None if it goes on."""
-        options = self._generator.options
-        nearest = options.limit - options.limit // 4
-        ends = (i for i, character in enumerate(characters, 1) if character.text == "\n" and before + i >= nearest)
-        return None if options.lines else next(ends, None)
-
-
-def _read_line() -> str | None:
-    """The next line of standard input without its newline; None at the end."""
-    print("> ", end="", file=sys.stderr, flush=True)
-    line = sys.stdin.readline()
-    if not line:
-        log("")
-        return None
-    return line.removesuffix("\n")

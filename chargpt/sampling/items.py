@@ -1,5 +1,6 @@
 """Items from a model: whole ones, of the label that is asked for, until there are as many as wanted."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chargpt.errors import Message, Option
-from chargpt.sampling.options import WantedItems
-from chargpt.sampling.random_numbers import RandomNumbers
+from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.rules import RandomNumbers
 from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.text.items import TAB, Item, end_in, item_prompt, items_in
@@ -42,14 +43,14 @@ class ItemStats:
 
 def drawn(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple[list[str], list[int]]:
     """Labels, drawn by the numbers in `labels` (without any, items have none), and a seed for the item of each."""
-    names, shares = list(labels) or [""], np.cumsum(list(labels.values()) or [1]) / max(1, sum(labels.values()))
+    shares = np.cumsum(list(labels.values()) or [1]) / max(1, sum(labels.values()))
     chosen = np.searchsorted(shares, random.uniform(count)).tolist()
-    return [names[number] for number in chosen], random.below(2**62, count)
+    return [(list(labels) or [""])[number] for number in chosen], random.below(2**62, count)
 
 
 def write_items(
     generator: TextGenerator,
-    wanted: WantedItems,
+    wanted: SamplingOptions,
     *,
     labels: Mapping[str, int],
     known: frozenset[str] = frozenset(),
@@ -59,26 +60,26 @@ def write_items(
     """The wanted items, counted in `stats`; fewer of them after ATTEMPTS items in a row that were refused.
 
     The label of each item is drawn by the numbers in `labels`. `known` are the items of the training text, if none of those is
-    wanted. The `generator` has the options `wanted.sampling()`, and gets the length and the end of an item from here.
+    wanted. The `generator` has the wanted options, but is not `unique`, and gets the length and the end of an item from here.
     """
-    longest = LONGEST if wanted.max_length is None else wanted.max_length
+    longest = wanted.max_length or wanted.length or LONGEST
     generator = generator.changed(length=longest + 1)
     random, written, in_a_row = RandomNumbers(wanted.seed or 0), set[str](), 0
-    while len(stats.written) < wanted.count and in_a_row < ATTEMPTS:
-        names, seeds = drawn(labels, random, min(BATCH, wanted.count - len(stats.written) + in_a_row))
+    while len(stats.written) < wanted.items and in_a_row < ATTEMPTS:
+        names, seeds = drawn(labels, random, min(BATCH, wanted.items - len(stats.written) + in_a_row))
         for label, added in zip(names, _continued(generator, names, seeds, beginning)):
             item = Item(label, beginning + added)
             fits = (
                 len(added) <= longest and len(item.text) <= longest,  # the model may not have ended it
                 len(item.text) >= max(1, wanted.min_length),
-                wanted.match is None or wanted.match.search(item.text) is not None,
+                wanted.match is None or re.search(wanted.match, item.text) is not None,
                 not wanted.unique or item.text not in written,
                 item.text not in known,
             )
             if not all(fits):
                 stats.refused[[*REASONS][fits.index(False)]] += 1
                 in_a_row += 1
-            elif len(stats.written) < wanted.count:
+            elif len(stats.written) < wanted.items:
                 in_a_row = 0
                 written.add(item.text)
                 stats.written.append(item)
@@ -104,9 +105,9 @@ def known_items(corpus: "Corpus") -> frozenset[str]:
     return frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=has_labels))
 
 
-def too_few_items(stats: ItemStats, wanted: WantedItems) -> Message | None:
+def too_few_items(stats: ItemStats, wanted: SamplingOptions) -> Message | None:
     """A line for the user if there are fewer items than wanted; None otherwise."""
-    if len(stats.written) >= wanted.count or not stats.refused:
+    if len(stats.written) >= wanted.items or not stats.refused:
         return None
     asked_by = REASONS[stats.refused.most_common(1)[0][0]]
     change = ("change ", Option(asked_by), ", ") if asked_by else ()

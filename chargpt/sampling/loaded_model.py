@@ -11,15 +11,16 @@ import math
 import random
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
 from chargpt.config import Config
-from chargpt.errors import Given, Option, UserError, Words, in_python, python_errors, resuming
+from chargpt.errors import Given, Option, UserError, Words, in_python, resuming
 from chargpt.keywords import named
 from chargpt.processor import may_have_gpu
 from chargpt.project import project_root, shell_word
@@ -28,19 +29,9 @@ from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
 from chargpt.sampling.items import LONGEST, ItemStats, drawn, known_items, too_few_items, write_items
-from chargpt.sampling.options import (
-    ItemOptions,
-    SamplingOptions,
-    TextOptions,
-    WantedItems,
-    check,
-    listed,
-    one_of,
-    short,
-    whole,
-)
+from chargpt.sampling.options import UNKNOWN, ItemKeywords, SamplingOptions, TextKeywords, Unknown, check, listed, whole
 from chargpt.sampling.prompt import first_id
-from chargpt.sampling.random_numbers import RandomNumbers
+from chargpt.sampling.rules import RandomNumbers, probabilities
 from chargpt.sampling.stop_rules import text_of, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
@@ -54,7 +45,6 @@ if TYPE_CHECKING:
     from chargpt.model import GPT
     from chargpt.text.corpus import Corpus
 
-UNKNOWN = one_of("error", "skip")  # what to do with characters that the model does not know
 LISTED = 12  # labels that an error lists
 
 
@@ -170,10 +160,7 @@ class LoadedModel:
         return bool(self.config.data.items) and not of_text
 
     def labels(self, label: str | None = None) -> Mapping[str, int]:
-        """How often each label is to be written: as in the training text, or `label` alone. Empty for a run without labels.
-
-        Raises UserError.
-        """
+        """How often each label is written: as in the training text, or `label` alone; empty without any. Raises UserError."""
         if not self.config.data.label_fields:
             if label is not None:
                 raise UserError(Given("label", label, ", but "), f"the run {self.run} has no labels; leave it out")
@@ -190,21 +177,21 @@ class LoadedModel:
             raise UserError(Given("label", label), what_to_do)
         return {label: 1}
 
-    def write_items(self, wanted: WantedItems, *, beginning: str, stats: ItemStats) -> Iterator[Item]:
+    def write_items(self, wanted: SamplingOptions, *, beginning: str, stats: ItemStats) -> Iterator[Item]:
         """The `wanted` items with this `beginning` as they are made, counted in `stats`. Raises UserError."""
         self.writes_items("items", of_text=False)
-        labels, generator = self.labels(wanted.label), self.text_generator(wanted.sampling())
+        labels, generator = self.labels(wanted.label), self.text_generator(replace(wanted, unique=False))
         known = known_items(self.corpus(Option("new"))) if wanted.new else frozenset[str]()
         return write_items(generator, wanted, labels=labels, known=known, beginning=beginning, stats=stats)
 
     @overload
-    def generate(self, prompt: str = "", **options: Unpack[TextOptions]) -> str: ...
+    def generate(self, prompt: str = "", **options: Unpack[TextKeywords]) -> str: ...
 
     @overload
-    def generate(self, prompt: list[str] | tuple[str, ...], **options: Unpack[TextOptions]) -> list[str]: ...
+    def generate(self, prompt: list[str] | tuple[str, ...], **options: Unpack[TextKeywords]) -> list[str]: ...
 
     @named
-    def generate(self, prompt: str | Sequence[str] = "", **options: Unpack[TextOptions]) -> str | list[str]:
+    def generate(self, prompt: str | Sequence[str] = "", **options: Unpack[TextKeywords]) -> str | list[str]:
         """The text `prompt` and its continuation, as sample.py prints them; for a list of prompts, a list of texts.
 
         A text has at most `length` characters after the prompt (None: 500, or 1000 for each of `lines`). It ends with `lines`
@@ -213,7 +200,7 @@ class LoadedModel:
         if there are fewer than `lines`.
 
         The same `seed` and options give the same text; None is a random seed. The prompt with index i of a list draws from
-        `seed` + i, so its text is the one that this prompt gives alone with that seed, up to the rounding of float32.
+        `seed` + i, so its text is the one that this prompt gives alone with that seed.
 
         `temperature` 0 always takes the most likely character; 1 is the model as trained. `top_k` keeps the k most likely
         characters (0: all), `top_p` the fewest whose probabilities sum to p (1: all), and `min_p` those at least p times as
@@ -228,13 +215,13 @@ class LoadedModel:
         generator, begun, ids, seeds = self._begin(prompt, **options)
         written = generator.continuations(ids, seeds)
         used = generator.options
-        if used.unique and (problem := too_few_lines(written, lines=used.lines, length=used.limit)):
+        if used.unique and (problem := too_few_lines(written, used)):
             warnings.warn(in_python(problem), stacklevel=3)
         texts = [beginning + text_of(added) for beginning, added in zip(begun, written)]
         return texts[0] if isinstance(prompt, str) else texts
 
     @named
-    def stream(self, prompt: str = "", **options: Unpack[TextOptions]) -> Iterator[str]:
+    def stream(self, prompt: str = "", **options: Unpack[TextKeywords]) -> Iterator[str]:
         """The text that `generate` gives with the same options, in pieces as it is written: the prompt, then its continuation.
 
         Raises ValueError as `generate` does.
@@ -244,28 +231,27 @@ class LoadedModel:
         return filter(None, itertools.chain(beginning, added))
 
     def _begin(
-        self, prompt: str | Sequence[str], **options: Unpack[TextOptions]
+        self, prompt: str | Sequence[str], **options: Unpack[TextKeywords]
     ) -> tuple[TextGenerator, list[str], list[list[int]], list[int]]:
         """What writes, how each text begins, the ids that are continued, and their seeds. Raises UserError."""
-        with python_errors():
-            chosen = SamplingOptions(**options)
-            asks, of_text = "" if chosen.label is None else "label", chosen.lines or chosen.stop
-            if asks and of_text:
-                raise UserError(Option(asks), ": is for items, and lines and stop are for running text; leave out either")
-            is_items = self.writes_items(asks, of_text=of_text)
-            ids = self._encoded(listed("prompt", prompt), chosen.unknown)
-            begun, first = [self.tokenizer.decode(one) for one in ids], _seed(chosen.seed)
-            seeds = list(range(first, first + len(ids)))
-            if is_items:
-                labels, length = self.labels(chosen.label), LONGEST if chosen.length is None else chosen.length
-                chosen = chosen.changed(length=length, stop=end_in(self.tokenizer))
-                for i, beginning in enumerate(begun):
-                    (name,), (seeds[i],) = drawn(labels, RandomNumbers(seeds[i]), 1)
-                    ids[i] = self.tokenizer.encode(item_prompt(self.tokenizer, name, beginning)).tolist()
-            return self.text_generator(chosen), begun, ids, seeds
+        chosen = SamplingOptions(**options)
+        asks, of_text = "" if chosen.label is None else "label", chosen.lines or chosen.stop
+        if asks and of_text:
+            raise UserError(Option(asks), ": is for items, and lines and stop are for running text; leave out either")
+        is_items = self.writes_items(asks, of_text=of_text)
+        ids = self._encoded(listed("prompt", prompt), chosen.unknown)
+        begun, first = [self.tokenizer.decode(one) for one in ids], _seed(chosen.seed)
+        seeds = list(range(first, first + len(ids)))
+        if is_items:
+            labels, length = self.labels(chosen.label), LONGEST if chosen.length is None else chosen.length
+            chosen = replace(chosen, length=length, stop=end_in(self.tokenizer))
+            for i, beginning in enumerate(begun):
+                (name,), (seeds[i],) = drawn(labels, RandomNumbers(seeds[i]), 1)
+                ids[i] = self.tokenizer.encode(item_prompt(self.tokenizer, name, beginning)).tolist()
+        return self.text_generator(chosen), begun, ids, seeds
 
     @named
-    def items(self, count: int = 10, *, prompt: str = "", **options: Unpack[ItemOptions]) -> list[Item]:
+    def items(self, count: int = 10, *, prompt: str = "", **options: Unpack[ItemKeywords]) -> list[Item]:
         """`count` items of a run on items, as sample.py writes them: each with its `label` and its `text`.
 
         Without a `label`, each label occurs as often as in the training text; it is "" for a run without labels. Each item
@@ -276,55 +262,44 @@ class LoadedModel:
         There are fewer items, and a warning says so, if 1,000 in a row do not fit the options. Raises ValueError as `generate`
         does, and for a run that was not trained on items.
         """
-        stats = ItemStats()
-        with python_errors():
-            wanted = WantedItems(check("count", count, whole(1)), **options)
-            wanted.seed = _seed(wanted.seed)
-            (ids,) = self._encoded(listed("prompt", prompt, several=False), wanted.unknown)
-            list(self.write_items(wanted, beginning=self.tokenizer.decode(ids), stats=stats))
+        stats, wanted = ItemStats(), SamplingOptions(items=check("count", count, whole(1)), **options)
+        wanted = replace(wanted, seed=_seed(wanted.seed))
+        (ids,) = self._encoded(listed("prompt", prompt, several=False), wanted.unknown)
+        list(self.write_items(wanted, beginning=self.tokenizer.decode(ids), stats=stats))
         if problem := too_few_items(stats, wanted):
             warnings.warn(in_python(problem), stacklevel=3)
         return stats.written
 
     @named
-    def next(
-        self, prompt: str = "", count: int = 10, *, unknown: Literal["error", "skip"] = "error"
-    ) -> list[tuple[str, float]]:
+    def next(self, prompt: str = "", count: int = 10, *, unknown: Unknown = "error") -> list[tuple[str, float]]:
         """The `count` characters that are most likely to follow `prompt`, with their probabilities, the likeliest first.
 
         The probabilities are those of the model, without any sampling rule. A model of bytes predicts a byte; those beyond
         ASCII are shown as escapes such as \\xe4. Raises ValueError as `generate` does.
         """
-        with python_errors():
-            check("unknown", unknown, UNKNOWN)
-            count = check("count", count, whole(1))
         (ids,) = self._encoded(listed("prompt", prompt, several=False), unknown)
-        return self.next_after(ids, count)
+        return self.next_after(ids, check("count", count, whole(1)))
 
     def next_after(self, ids: Sequence[int], count: int) -> list[tuple[str, float]]:
         """The same after `ids`; without any, at the beginning of a text."""
-        chances = np.exp(self.writer.log_probabilities(list(ids) or [first_id(self.tokenizer)]))
+        read = [*ids][-self.writer.block_size :] or [first_id(self.tokenizer)]
+        chances = probabilities(self.writer.new_texts(1).read(0, np.array([read])))[0]
         best = np.argsort(-chances, kind="stable")[:count].tolist()
         is_bytes = self.tokenizer.characters is None
         return [(f"\\x{i:02x}" if is_bytes and i > 127 else self.tokenizer.decode([i]), float(chances[i])) for i in best]
 
     @overload
-    def score(self, text: str, *, stride: int = 0, unknown: Literal["error", "skip"] = "error") -> float: ...
+    def score(self, text: str, *, stride: int = 0, unknown: Unknown = "error") -> float: ...
 
     @overload
-    def score(
-        self, text: list[str] | tuple[str, ...], *, stride: int = 0, unknown: Literal["error", "skip"] = "error"
-    ) -> list[float]: ...
+    def score(self, text: list[str] | tuple[str, ...], *, stride: int = 0, unknown: Unknown = "error") -> list[float]: ...
 
     @named
-    def score(
-        self, text: str | Sequence[str], *, stride: int = 0, unknown: Literal["error", "skip"] = "error"
-    ) -> float | list[float]:
+    def score(self, text: str | Sequence[str], *, stride: int = 0, unknown: Unknown = "error") -> float | list[float]:
         """The mean loss of the model on `text` in nats per character (lower is better); divide by math.log(2) for bits.
 
-        For a list of texts, a list of losses. Short texts are computed together, many times faster than one at a time, and
-        their losses differ by less than 0.00001 from those of the same texts alone. A text of the list with less than two
-        characters has no loss: it is nan, and a warning counts them.
+        For a list of texts, a list of losses, computed together; they differ by less than 0.00001 from those of each alone.
+        A text of the list with less than two characters has no loss: it is nan, and a warning counts them.
 
         The loss of a character is its negative log-likelihood given the characters before it. A window of block_size
         characters begins every `stride` characters; see `windows_of`. The default, 0, is block_size: a window does not see the
@@ -334,24 +309,18 @@ class LoadedModel:
         """
         from chargpt.sampling.surprisal import total_losses
 
-        size = self.config.model.block_size
-        with python_errors():
-            check("unknown", unknown, UNKNOWN)
-            stride = check("stride", stride, whole(0))
-        if stride > size:
-            raise UserError(f"stride={stride}: use at most the context, {size}")
-        given = listed("text", text)
+        size, given = self.config.model.block_size, listed("text", text)
         texts = [np.array(ids, np.int64) for ids in self._encoded(given, unknown)]
-        long = [i for i, ids in enumerate(texts) if len(ids) > 1]
-        if first := next((f"{name}={short(one)}" for (name, one), ids in zip(given.items(), texts) if len(ids) < 2), ""):
-            if isinstance(text, str):
-                raise UserError(f"{first}: use at least two characters that the model knows")
-            what = f"{len(given) - len(long):,} of {len(given):,} texts have less than two characters that the model knows"
-            warnings.warn(f"{what}, the first is {first}; their losses are nan", stacklevel=3)
-        losses = [math.nan] * len(texts)
-        totals = total_losses(self.model, [texts[i] for i in long], stride=stride or size)
-        for i, total in zip(long, totals.tolist()):
-            losses[i] = total / (len(texts[i]) - 1)
+        if check("stride", stride, whole(0)) > size:
+            raise UserError(Given("stride", stride), f"use at most the context, {size}")
+        short = [name for name, ids in zip(given, texts) if len(ids) < 2]
+        if short and isinstance(text, str):
+            raise UserError(Given("text", text), "use at least two characters that the model knows")
+        if short:
+            what = f"{len(short):,} of {len(texts):,} texts have less than two characters that the model knows"
+            warnings.warn(f"{what}, the first is {short[0]}; their losses are nan", stacklevel=3)
+        totals = total_losses(self.model, texts, stride=stride or size)
+        losses = [total / (len(ids) - 1) if len(ids) > 1 else math.nan for total, ids in zip(totals.tolist(), texts)]
         return losses[0] if isinstance(text, str) else losses
 
     def item_losses(self, items: Sequence[Item]) -> np.ndarray:
@@ -368,53 +337,48 @@ class LoadedModel:
             texts.append(np.concatenate((before[item.label], self.tokenizer.encode_known(item.text + end)[0])))
         return total_losses(self.model, texts, stride=self.config.model.block_size, given=given)
 
+    @named
     def logits(self, text: str) -> "Tensor":
         """The logits (T, V) of a text of T characters, float32, on the CPU: row t scores the character that follows text[t].
 
         Raises ValueError for an empty text, for more than block_size characters, and for unknown characters.
         """
-        import torch
+        with self._reading(text) as ids:
+            return self.model(ids)[0].float().cpu()
 
-        from chargpt.sampling.surprisal import threads_for
-
-        ids = self._ids(text)
-        with threads_for(self.model, len(ids)), torch.inference_mode():
-            return self.model(ids[None])[0].float().cpu()
-
+    @named
     def attention(self, text: str) -> "Tensor":
         """The attention weights (n_layer, n_head, T, T) on a text of T characters, float32, on the CPU.
 
         Entry [layer, head, t, s] is how much text[t] attends to text[s]. Raises ValueError as `logits` does.
         """
+        with self._reading(text) as ids:
+            return self.model.attention(ids)[:, 0].float().cpu()
+
+    @contextmanager
+    def _reading(self, text: str) -> Iterator["Tensor"]:
+        """The ids of `text` on the model's device, (1, T), and inside, how torch reads them."""
         import torch
 
         from chargpt.sampling.surprisal import threads_for
 
-        ids = self._ids(text)
-        with threads_for(self.model, len(ids)), torch.inference_mode():
-            return self.model.attention(ids[None])[:, 0].float().cpu()
-
-    def _ids(self, text: str) -> "Tensor":
-        """The ids of `text` on the model's device, (T,)."""
-        ids, unknown = self.tokenizer.encode_known(listed("text", text, several=False)["text"])
-        if unknown:  # without them, a row would belong to another character
-            named = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
-            what = f"text: characters that the model has never seen: {named}; remove them"
-            raise UnknownCharacters(what, characters=unknown)
         size = self.config.model.block_size
+        ids, unknown = self.tokenizer.encode_known(*listed("text", text, several=False).values())
+        if unknown:  # without them, a row would belong to another character
+            names = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
+            what = f"text: characters that the model has never seen: {names}; remove them"
+            raise UnknownCharacters(what, characters=unknown)
         if not 1 <= len(ids) <= size:
             what = f"{len(ids):,} characters" if len(ids) else "empty"
             raise UserError(f"text: {what}; use 1 to {size:,} characters, the model's block_size")
-        import torch
-
-        return torch.tensor(ids, dtype=torch.long, device=self.model.token_embedding.weight.device)
+        with threads_for(self.model, len(ids)), torch.inference_mode():
+            yield torch.tensor(ids, dtype=torch.long, device=self.model.token_embedding.weight.device)[None]
 
     def _encoded(self, texts: Mapping[str, str], unknown: str) -> list[list[int]]:
         """The ids of each of the `texts`, by their names in messages. Raises UserError."""
-        with python_errors():
-            if unknown == "skip":
-                return [self.tokenizer.encode_known(text)[0].tolist() for text in texts.values()]
-            return [self.tokenizer.encode(text, name=name).tolist() for name, text in texts.items()]
+        if check("unknown", unknown, UNKNOWN) == "skip":
+            return [self.tokenizer.encode_known(text)[0].tolist() for text in texts.values()]
+        return [self.tokenizer.encode(text, name=name).tolist() for name, text in texts.items()]
 
 
 def _seed(given: int | None) -> int:
@@ -433,8 +397,7 @@ def load_model(
 ) -> tuple[LoadedModel, list[Words]]:
     """The best checkpoint of `run` (see `find_checkpoint`) for `device`, its weights rounded to `precision`, and warnings.
 
-    `start` is the name of a start that comes with the program, in place of a run.
-    Raises UserError.
+    `start` is the name of a start that comes with the program, in place of a run. Raises UserError.
     """
     if device == "auto" and not may_have_gpu():
         device = "cpu"
@@ -443,17 +406,12 @@ def load_model(
 
         device = str(choose_device(device))
     checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
-    state = checkpoint.state
+    state, same = checkpoint.state, ("texts", "fingerprint", "tokenizer", "config", "environment", "parameters")
     loaded = LoadedModel(
         path=checkpoint.path,
         step=checkpoint.step,
         val_loss=state.progress.val_loss if state.progress.evaluated == checkpoint.step else None,
-        texts=state.texts,
-        fingerprint=state.fingerprint,
-        tokenizer=state.tokenizer,
-        config=state.config,
-        environment=state.environment,
-        parameters=state.parameters,
+        **{name: getattr(state, name) for name in same},
         weights=rounded(checkpoint.stored_weights, precision),
         precision=precision,
         device=device,

@@ -1,25 +1,25 @@
-"""How text is written. Each option is stated once, and what is beside it in `Annotated` makes all the rest.
+"""How text is written. Each option is a field of a frozen record, and what is beside it makes all the rest.
 
-That is the option of sample.py, its line of --help, and its check. The library takes TextOptions and ItemOptions as keywords,
-so that editors and type checkers see their types. This file imports neither torch nor numpy: --help and a mistyped option are
+That is the option of sample.py, its line of --help, and its check. The library takes the same names as keywords, which are
+listed once more for editors and type checkers. This file imports neither torch nor numpy: --help and a mistyped option are
 answered at once.
 """
 
 import argparse
-import math
 import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from numbers import Real
-from types import SimpleNamespace
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, Unpack, get_type_hints
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from chargpt.errors import Given, Option, UserError
 from chargpt.project import command, shell_word
 from chargpt.terminal import NUMBER, WHOLE_NUMBER, Parser
 
+SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
+Unknown = Literal["error", "skip"]  # what to do with characters that the model has never seen
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 # The groups of --help, in its order.
 GROUPS = {
@@ -35,9 +35,10 @@ GROUPS = {
 class Kind(NamedTuple):
     """The values that an option takes."""
 
-    parse: Callable[[str], Any] | None = None  # a word of the command line, as an argparse type does
     checked: Callable[[Any], Any] = lambda value: value  # a value as it is kept. Raises ValueError or TypeError
     use: str = ""  # what a message asks for
+    parse: Callable[[str], Any] = str  # a word of the command line, as an argparse type does
+    metavar: str = ""  # in --help
 
 
 def typed(text: str) -> float | str:
@@ -47,45 +48,31 @@ def typed(text: str) -> float | str:
     return float(text) if NUMBER.fullmatch(text) else text
 
 
+def typed_list(text: str) -> list[float | str]:
+    """An argparse type: one number, or several separated by commas."""
+    return [typed(part) for part in text.split(",")]
+
+
+def number(least: float, most: float, use: str, parse: Callable[[str], Any] = typed, kind: type = float) -> Kind:
+    """Numbers of this `kind` from `least` to `most`."""
+
+    def checked(value: Any) -> Any:
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number or kind(value) != value or not least <= value <= most:
+            raise ValueError
+        return kind(value)
+
+    return Kind(checked, use, parse, "N")
+
+
 def whole(least: int, *, most: int = 10**18) -> Kind:
-    """Whole numbers from `least` up to below `most`."""
-
-    def checked(value: Any) -> int:
-        number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else math.nan  # which is no whole number
-        if int(number) != number or not least <= number < most:
-            raise ValueError
-        return int(number)
-
-    return Kind(typed, checked, f"a whole number of {least} or more")
-
-
-def real(allowed: Callable[[float], bool], use: str, parse: Callable[[str], Any] = typed) -> Kind:
-    """Numbers that are `allowed`."""
-
-    def checked(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, Real) or not allowed(float(value)):
-            raise ValueError
-        return float(value)
-
-    return Kind(parse, checked, use)
+    """Whole numbers from `least` to `most`."""
+    return number(least, most, f"a whole number of {least} or more", kind=int)
 
 
 def one_of(*choices: str) -> Kind:
-    return Kind(None, lambda value: choices[choices.index(value)], f"one of {', '.join(choices)}")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def pattern(text: Any) -> re.Pattern[str]:
-    """A regular expression, in which ^ and $ are the ends of a line; a compiled one stays as it is. An argparse type."""
-    try:
-        return re.compile(text, re.MULTILINE if isinstance(text, str) else 0)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} given, which is no regular expression: {error}; correct it") from None
+    use = f"one of {', '.join(choices)}"
+    return Kind(lambda value: choices[choices.index(value)], use, metavar=f"{{{','.join(choices)}}}")
 
 
 def read_escapes(text: str) -> str:
@@ -93,12 +80,11 @@ def read_escapes(text: str) -> str:
     return re.sub(r"\\[nt\\]", lambda found: {r"\n": "\n", r"\t": "\t"}.get(found[0], "\\"), text)
 
 
-def typed_list(text: str) -> list[float | str]:
-    """An argparse type: one number, or several separated by commas."""
-    return [typed(part) for part in text.split(",")]
-
-
-TEXT = Kind(str, _text, "a str")
+UNKNOWN = one_of("error", "skip")
+TEXT = Kind(lambda value: "" + value, "a str", metavar="TEXT")  # TypeError for what is no str
+TEXTS = Kind(lambda given: tuple(listed("stop", given).values()), parse=read_escapes, metavar="TEXT")
+REGEX = Kind(lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0), "a regular expression")
+TEMPERATURE = number(0, LARGEST, "0 (always the most likely character) or a number above 0", typed_list)
 
 
 def check(name: str, value: Any, kind: Kind) -> Any:
@@ -107,12 +93,9 @@ def check(name: str, value: Any, kind: Kind) -> Any:
         return kind.checked(value)
     except UserError:
         raise
-    except (TypeError, ValueError, OverflowError, argparse.ArgumentTypeError):
-        raise UserError(Given(name, value), f"use {kind.use}") from None
-
-
-def _value(name: str, value: Any, one: Field[Any]) -> Any:
-    return value if value is one.default else check(name, value, one.metadata["kind"])
+    except (TypeError, ValueError, OverflowError, re.error) as error:
+        why = f": {error}" if isinstance(error, re.error) else ""
+        raise UserError(Given(name, value), f"use {kind.use}{why}") from None
 
 
 def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> dict[str, str]:
@@ -120,120 +103,95 @@ def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> di
     if isinstance(given, str):
         return {name: given}
     if not several or isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
-        raise UserError(f"{name}={short(given)}: use {'a str, or a list of str' if several else 'one str'}")
-    texts = {f"{name}[{i}]": text for i, text in enumerate(given)}
-    for where, text in texts.items():
-        if not isinstance(text, str):
-            raise UserError(f"{where}={short(text)}: use a str")
-    return texts
+        raise UserError(Given(name, given), f"use {'a str, or a list of str' if several else 'one str'}")
+    return {f"{name}[{i}]": check(f"{name}[{i}]", text, TEXT) for i, text in enumerate(given)}
 
 
-def short(value: object) -> str:
-    """`value` in a message."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def option(
+    group: str, default: Any, kind: Kind = Kind(), metavar: str = "", *, off: Any = None, **add: Any
+) -> Callable[[str], Any]:
+    """What takes the help of an option and makes its field. Without a `kind`, it is a switch.
+
+    `off` is the value with which a sampling rule does nothing; `add` is for argparse's add_argument.
+    """
+    metavar = metavar or kind.metavar
+    add |= {"metavar": metavar, "type": kind.parse} if metavar else {"action": "store_true"}
+    return lambda says: field(default=default, metadata={"group": group, "kind": kind, "off": off, "add": add | {"help": says}})
 
 
-def option(default: Any, group: str, says: str, kind: Kind = Kind(), metavar: str = "", *, off: Any = None, **add: Any) -> Any:
-    """What is beside an option. `off` is the value with which a rule does nothing; `add` is for argparse's add_argument."""
-    if isinstance(default, bool):
-        add["action"] = "store_true"
-    elif metavar:
-        add |= {"metavar": metavar, "type": kind.parse}
-    else:
-        add["choices"] = kind.use.removeprefix("one of ").split(", ")
-    return field(default=default, metadata={"group": group, "kind": kind, "off": off, "add": {"help": says} | add})
+def _check_fields(record: Any) -> None:
+    for one in fields(record):
+        if one.metadata and (value := getattr(record, one.name)) is not one.default:
+            object.__setattr__(record, one.name, check(one.name, value, one.metadata["kind"]))
 
 
-def options_of(record: type) -> dict[str, Field[Any]]:
-    """What is beside each option of a record, in their order."""
-    if is_dataclass(record):
-        return {each.name: each for each in fields(record) if each.metadata}
-    return {name: hint.__metadata__[0] for name, hint in get_type_hints(record, include_extras=True).items()}
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How a text is written, or how items are. Raises UserError for a value that an option does not take.
 
+    The sampling rules apply in the order of their fields, each to the result of the one before.
+    """
 
-# fmt: off
-class SharedOptions(TypedDict, total=False):
-    """What holds for texts and for items. The rules apply in the order of their keys, each to the result of the one before."""
+    length: int | None = option("text", None, whole(0))(
+        "write at most N characters; what --unseen and --unique remove also counts (default: 500, or 1000 for each of --lines; "
+        "with --unique 100,000 more)"
+    )
+    lines: int = option("text", 0, whole(0))("end a text after N lines (default: 0, no limit)")
+    stop: str | Sequence[str] = option("text", (), TEXTS, action="append")(
+        "end a text before TEXT appears, in which \\n is a newline, \\t a tab and \\\\ a backslash; may be given several times"
+    )
+    keep_stop: bool = option("text", False)("with --stop: TEXT is part of the text that it ends")
+    unique: bool = option("text", False)(
+        "with --lines: whole lines, none of them blank and none twice in a text; each begins with the last line of the "
+        "prompt; the text ends early after 1,000 rejected lines in a row"
+    )
+    seed: int | None = option("text", None, whole(0, most=2**63 - 1), "S")(
+        "with the same seed and options, the model writes the same text; the Nth sample of seed S is the first sample of "
+        "seed S + N - 1 (default: a random seed, which is printed)"
+    )
+    overflow: Literal["refill", "exact"] = option("text", "refill", one_of("refill", "exact"))(
+        "how to continue beyond the model's block_size: refill forgets half of the context whenever the block is full; "
+        "exact reads the last block_size characters again for each new character, many times slower (default: refill)"
+    )
+    items: int = option("items", 10, whole(1))(
+        "write N items, one for each line, and a table of how many are unique and new; --prompt is how each of them begins; "
+        "with --json also the label and the log-probability (default: 10, unless an option for a text is given, such as "
+        "--lines). The list ends after 1,000 items in a row that do not fit the options"
+    )
+    new: bool = option("items", False)("no item of the training text; --unique writes no item twice")
+    match: str | re.Pattern[str] | None = option("items", None, REGEX, "REGEX")(
+        "only items in which this regular expression matches; ^ begins a line"
+    )
+    min_length: int = option("items", 0, whole(0))("only items of N characters or more")
+    max_length: int | None = option("items", None, whole(1))("only items of up to N characters (default: --length, or 1000)")
+    label: str | None = option("items", None, TEXT, "L")("the label of each item (default: as often as in the training text)")
+    unknown: Unknown = option("prompt", "error", UNKNOWN)(
+        "what to do with characters of the prompt that the model has never seen: skip leaves them out and names them "
+        "(default: error; with --interactive and --chat: skip)"
+    )
+    allow: str | None = option("rules", None, TEXT, "CHARACTERS")("write only these characters")
+    ban: str | None = option("rules", None, TEXT, "CHARACTERS")("never write these characters")
+    repetition_penalty: float = option("rules", 1.0, number(1, LARGEST, "a number of 1 (off) or more"), "R", off=1)(
+        "if more than 10 characters repeat a passage of the last 1024, make each further character R times less likely "
+        "(default: 1, off)"
+    )
+    temperature: float = option("rules", 0.8, TEMPERATURE, "T", off=1)(
+        "0 always takes the most likely character, 1 is the model as trained, more is more random; 0.5,0.8,1.1 writes samples "
+        "at each of these temperatures (default: 0.8)"
+    )
+    top_k: int = option("rules", 0, whole(0), "K", off=0)("only the K most likely characters (default: 0, all)")
+    top_p: float = option("rules", 1.0, number(SMALLEST, 1, "a number above 0 and up to 1 (off)"), "P", off=1)(
+        "only the fewest characters whose probabilities sum to P (default: 1, all)"
+    )
+    min_p: float = option("rules", 0.0, number(0, 1, "a number from 0 (off) to 1"), "P", off=0)(
+        "only characters at least P times as likely as the most likely one (default: 0, all)"
+    )
 
-    unknown: Annotated[Literal["error", "skip"], option(
-        "error", "prompt", "what to do with characters of the prompt that the model has never seen: skip leaves them out and "
-        "names them (default: error; with --interactive and --chat: skip)", one_of("error", "skip"))]
-    unique: Annotated[bool, option(
-        False, "text", "with --lines: whole lines, none of them blank and none twice in a text; each begins with the last line "
-        "of the prompt; the text ends early after 1,000 rejected lines in a row")]
-    seed: Annotated[int | None, option(
-        None, "text", "with the same seed and options, the model writes the same text; the Nth sample of seed S is the first "
-        "sample of seed S + N - 1 (default: a random seed, which is printed)", whole(0, most=2**63), "S")]
-    overflow: Annotated[Literal["refill", "exact"], option(
-        "refill", "text", "how to continue beyond the model's block_size: refill forgets half of the context whenever the "
-        "block is full; exact reads the last block_size characters again for each new character, many times slower (default: "
-        "refill)", one_of("refill", "exact"))]
-    label: Annotated[str | None, option(
-        None, "items", "the label of each item (default: each label as often as in the training text)", TEXT, "L")]
-    allow: Annotated[str | None, option(None, "rules", "write only these characters", TEXT, "CHARACTERS")]
-    ban: Annotated[str | None, option(None, "rules", "never write these characters", TEXT, "CHARACTERS")]
-    repetition_penalty: Annotated[float, option(
-        1.0, "rules", "if more than 10 characters repeat a passage of the last 1024, make each further character R times less "
-        "likely (default: 1, off)", real(lambda value: 1 <= value < math.inf, "a number of 1 (off) or more"), "R", off=1)]
-    temperature: Annotated[float, option(
-        0.8, "rules", "0 always takes the most likely character, 1 is the model as trained, more is more random; 0.5,0.8,1.1 "
-        "writes samples at each of these temperatures (default: 0.8)",
-        real(lambda value: 0 <= value < math.inf, "0 (always the most likely character) or a number above 0", typed_list),
-        "T", off=1)]
-    top_k: Annotated[int, option(0, "rules", "only the K most likely characters (default: 0, all)", whole(0), "K", off=0)]
-    top_p: Annotated[float, option(
-        1.0, "rules", "only the fewest characters whose probabilities sum to P (default: 1, all)",
-        real(lambda value: 0 < value <= 1, "a number above 0 and up to 1 (off)"), "P", off=1)]
-    min_p: Annotated[float, option(
-        0.0, "rules", "only characters at least P times as likely as the most likely one (default: 0, all)",
-        real(lambda value: 0 <= value <= 1, "a number from 0 (off) to 1"), "P", off=0)]
-
-
-class TextOptions(SharedOptions, total=False):
-    """How a text is written."""
-
-    length: Annotated[int | None, option(
-        None, "text", "write at most N characters; what --unseen and --unique remove also counts (default: 500, or 1000 for "
-        "each of --lines; with --unique 100,000 more)", whole(0), "N")]
-    lines: Annotated[int, option(0, "text", "end a text after N lines (default: 0, no limit)", whole(0), "N")]
-    stop: Annotated[str | Sequence[str], option(
-        (), "text", "end a text before TEXT appears, in which \\n is a newline, \\t a tab and \\\\ a backslash; may be given "
-        "several times", Kind(read_escapes, lambda given: tuple(listed("stop", given).values())), "TEXT", action="append")]
-    keep_stop: Annotated[bool, option(False, "text", "with --stop: TEXT is part of the text that it ends")]
-
-
-class ItemOptions(SharedOptions, total=False):
-    """Which items are written; the others that the model makes are refused."""
-
-    new: Annotated[bool, option(False, "items", "no item of the training text; --unique writes no item twice")]
-    match: Annotated[str | re.Pattern[str] | None, option(
-        None, "items", "only items in which this regular expression matches; ^ begins a line",
-        Kind(pattern, pattern, "a regular expression"), "REGEX")]
-    min_length: Annotated[int, option(0, "items", "only items of N characters or more", whole(0), "N")]
-    max_length: Annotated[int | None, option(
-        None, "items", "only items of up to N characters (default: --length, or 1000)", whole(1), "N")]
-# fmt: on
-
-
-class _Values(SimpleNamespace):
-    """An attribute for each option of a record: what is given, checked, or the default. Raises UserError."""
-
-    def __init__(self, record: type, given: Mapping[str, Any]) -> None:
-        known = options_of(record)
-        assert given.keys() <= known.keys(), given.keys() - known.keys()
-        super().__init__(**{name: _value(name, given.get(name, one.default), one) for name, one in known.items()})
-
-
-class SamplingOptions(_Values):
-    """How a text is written: the values of TextOptions."""
-
-    def __init__(self, **given: Unpack[TextOptions]) -> None:
-        super().__init__(TextOptions, given)
-
-    def changed(self, **options: Unpack[TextOptions]) -> "SamplingOptions":
-        """The same with other values."""
-        return SamplingOptions(**{**vars(self), **options})
+    def __post_init__(self) -> None:
+        _check_fields(self)
+        if self.max_length is not None and self.max_length < self.min_length:
+            least = ("use at least ", Option("min_length"), f", which is {self.min_length}")
+            raise UserError(Given("max_length", self.max_length), *least)
 
     @property
     def limit(self) -> int:
@@ -242,73 +200,85 @@ class SamplingOptions(_Values):
 
     def rules(self) -> dict[str, float]:
         """The sampling rules and their values, in their order."""
-        known = options_of(TextOptions).items()
-        return {name: getattr(self, name) for name, one in known if one.metadata["off"] is not None}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.metadata["off"] is not None}
 
     def rules_in_use(self) -> dict[str, float]:
         """Those that are not off."""
-        known = options_of(TextOptions)
-        return {name: value for name, value in self.rules().items() if value != known[name].metadata["off"]}
+        off = {one.name: one.metadata["off"] for one in fields(self)}
+        return {name: value for name, value in self.rules().items() if value != off[name]}
 
     def describe(self) -> str:
         """The temperature, and every other rule that is on."""
-        shown = {"temperature", *self.rules_in_use()}
-        on = {name: value + 0 for name, value in self.rules().items() if name in shown}  # adding 0 turns -0.0 into 0.0
-        return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in on.items())
+        on = {"temperature": self.temperature} | self.rules_in_use()
+        return ", ".join(f"{name.replace('_', ' ')} {value + 0:g}" for name, value in on.items())  # not -0
 
 
-class WantedItems(_Values):
-    """Which items are written, and how many: the values of ItemOptions."""
+class SharedKeywords(TypedDict, total=False):
+    """The same options as keywords of the library, for editors and type checkers. A test compares names and types."""
 
-    def __init__(self, count: int, **given: Unpack[ItemOptions]) -> None:
-        super().__init__(ItemOptions, given)
-        self.count = count
-        if self.max_length is not None and self.max_length < self.min_length:
-            least = ("use at least ", Option("min_length"), f", which is {self.min_length}")
-            raise UserError(Given("max_length", self.max_length), *least)
+    unknown: Unknown
+    unique: bool
+    seed: int | None
+    overflow: Literal["refill", "exact"]
+    label: str | None
+    allow: str | None
+    ban: str | None
+    repetition_penalty: float
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
 
-    def sampling(self, **more: Unpack[TextOptions]) -> SamplingOptions:
-        """How each of them is written."""
-        shared = {name: vars(self)[name] for name in options_of(SharedOptions) if name != "unique"}  # which is for lines there
-        return SamplingOptions(**{**shared, **more})
+
+class TextKeywords(SharedKeywords, total=False):
+    """Those for a text."""
+
+    length: int | None
+    lines: int
+    stop: str | Sequence[str]
+    keep_stop: bool
 
 
-# fmt: off
+class ItemKeywords(SharedKeywords, total=False):
+    """Those for items."""
+
+    new: bool
+    match: str | re.Pattern[str] | None
+    min_length: int
+    max_length: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions:
     """What the user of sample.py asked for."""
 
     samplings: list[SamplingOptions]  # one for each temperature
-    wanted: WantedItems
-    of_items: Sequence[str] = ()  # the options of `wanted` that are given
+    of_items: Sequence[str] = ()  # the options for items that are given
     run: str | None = None
-    start: str | None = option(
-        None, "", f"a model that comes with the program, in place of a run; {command('starts')} lists them", TEXT, "NAME")
-    device: str = option("auto", "", "auto, cpu, cuda, cuda:N or mps (default: auto)", TEXT, "D")
-    precision: Literal["float32", "bfloat16", "int8"] = option(
-        "float32", "", "how the weights are stored: bfloat16 takes half of the bytes and int8 a quarter, so a CPU reads them "
-        "faster, but they are rounded; the arithmetic is float32 (default: float32)", one_of("float32", "bfloat16", "int8"))
-    prompt: str = option(
-        "", "prompt", "text to continue; \\n is a newline (default: none, the text begins on a new line)",
-        Kind(read_escapes), "TEXT")
-    prompt_file: str | None = option(None, "prompt", "text to continue, from a UTF-8 file; - is standard input", TEXT, "FILE")
-    unseen: bool = option(False, "text", "with --lines: remove lines that occur in the text that the model was trained on")
-    samples: int = option(1, "text", "write N texts, separated by a line of dashes (default: 1)", whole(1), "N")
-    items: int = option(
-        10, "items", "write N items, one for each line, and a table of how many are unique and new; --prompt is how each of "
-        "them begins; with --json also the label and the log-probability (default: 10, unless an option for a text is given, "
-        "such as --lines). The list ends after 1,000 items in a row that do not fit the options", whole(1), "N")
-    next: int | None = option(
-        None, "output", "write no text, but the N characters that are most likely to follow the prompt, and their "
-        "probabilities in the model", whole(1), "N")
-    json: bool = option(False, "output", "print each sample as a JSON object with the log-probability of each character")
-    interactive: bool = option(
-        False, "output", "type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, exit "
-        "leaves")
-    chat: bool = option(False, "output", "--interactive for conversations: you type messages, and the model answers")
-    as_: str | None = option(None, "output", "with --chat: your name in the conversation", TEXT, "NAME")
-    with_: str | None = option(None, "output", "with --chat: the name of the one who answers", TEXT, "NAME")
-    # fmt: on
+    start: str | None = option("", None, TEXT, "NAME")(
+        f"a model that comes with the program, in place of a run; {command('starts')} lists them"
+    )
+    device: str = option("", "auto", TEXT, "D")("auto, cpu, cuda, cuda:N or mps (default: auto)")
+    precision: Literal["float32", "bfloat16", "int8"] = option("", "float32", one_of("float32", "bfloat16", "int8"))(
+        "how the weights are stored: bfloat16 takes half of the bytes and int8 a quarter, so a CPU reads them faster, but they "
+        "are rounded; the arithmetic is float32 (default: float32)"
+    )
+    prompt: str = option("prompt", "", Kind(parse=read_escapes, metavar="TEXT"))(
+        "text to continue; \\n is a newline (default: none, the text begins on a new line)"
+    )
+    prompt_file: str | None = option("prompt", None, TEXT, "FILE")("text to continue, from a UTF-8 file; - is standard input")
+    samples: int = option("text", 1, whole(1))("write N texts, separated by a line of dashes (default: 1)")
+    unseen: bool = option("text", False)("with --lines: remove lines that occur in the text that the model was trained on")
+    next: int | None = option("output", None, whole(1))(
+        "write no text, but the N characters that are most likely to follow the prompt, and their probabilities in the model"
+    )
+    json: bool = option("output", False)("print each sample as a JSON object with the log-probability of each character")
+    interactive: bool = option("output", False)(
+        "type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, exit leaves"
+    )
+    chat: bool = option("output", False)("--interactive for conversations: you type messages, and the model answers")
+    as_: str | None = option("output", None, TEXT, "NAME")("with --chat: your name in the conversation")
+    with_: str | None = option("output", None, TEXT, "NAME")("with --chat: the name of the one who answers")
 
     @property
     def sampling(self) -> SamplingOptions:
@@ -326,8 +296,7 @@ class SampleOptions:
         return {"--samples": self.samples > 1, "several temperatures": len(self.samplings) > 1}
 
     def __post_init__(self) -> None:
-        for name, one in options_of(SampleOptions).items():
-            object.__setattr__(self, name, _value(name, getattr(self, name), one))
+        _check_fields(self)
         mode, several = "--chat" if self.chat else "--interactive", {"--prompt-file -": self.prompt_file == "-"} | self._several
         of_items, lines = [str(Option(name)) for name in self.of_items], self.sampling.lines
         of_item, names = next(iter(of_items), ""), _first({"--as": self.as_ is not None, "--with": self.with_ is not None})
@@ -362,19 +331,15 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
         description="Write text with a trained model: the prompt, then its continuation. A terminal gets control characters "
         "other than newline and tab as escapes such as \\x1b; a file or pipe gets the exact text.",
     )
-    parser.add_argument(
-        "run",
-        nargs="?",
-        metavar="RUN",
-        help="the name of a run in checkpoints/, the path of a run, or the path of one of its checkpoints "
-        "(default: the best checkpoint of the newest run)",
-    )
+    run = "the name of a run in checkpoints/, the path of a run, or the path of one of its checkpoints "
+    run += "(default: the best checkpoint of the newest run)"
+    parser.add_argument("run", nargs="?", metavar="RUN", help=run)
     groups = {name: parser.add_argument_group(title) if name else parser for name, title in GROUPS.items()}
-    of_text, of_items, shared, own = map(options_of, (TextOptions, ItemOptions, SharedOptions, SampleOptions))
-    first = {name: one for name, one in of_text.items() if name not in shared}
-    for name, one in (first | own | shared | of_items).items():
+    records = (SampleOptions, SamplingOptions)
+    of_run, of_text = ({one.name: one.metadata for one in fields(record) if one.metadata} for record in records)
+    for name, beside in {**of_run, **of_text}.items():
         flag = f"--{name.rstrip('_').replace('_', '-')}"  # as_, since as is a word of Python
-        groups[one.metadata["group"]].add_argument(flag, default=argparse.SUPPRESS, dest=name, **one.metadata["add"])
+        groups[beside["group"]].add_argument(flag, default=argparse.SUPPRESS, dest=name, **beside["add"])
     known, more = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     if more and not more[0].startswith("-"):
         raise UserError(f"{more[0]}: given after RUN; a prompt is given with --prompt {shell_word(more[0])}")
@@ -386,14 +351,10 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     if given.get("interactive"):
         given.setdefault("unknown", "skip")
     given.setdefault("seed", random.SystemRandom().getrandbits(32))
-    temperatures = given.pop("temperature", [of_text["temperature"].default])
-    texts, items, rest = (
-        {name: given[name] for name in given if name in names} for names in (of_text, of_items, {"run", *own})
-    )
-    items = {"max_length": texts.get("length") or None, **items, "temperature": temperatures[0]}
+    temperatures = given.pop("temperature", [SamplingOptions.temperature])
+    texts = {name: given[name] for name in given if name in of_text}
     return SampleOptions(
         samplings=[SamplingOptions(**texts, temperature=one) for one in temperatures],
-        wanted=WantedItems(rest.get("items", SampleOptions.items), **items),
-        of_items=[name for name in given if name in {"items", "label", *of_items.keys() - of_text.keys()}],
-        **rest,
+        of_items=[name for name in texts if of_text[name]["group"] == "items"],
+        **{name: given[name] for name in given if name not in of_text},
     )

@@ -1,5 +1,6 @@
 """How samples, items and the next characters are printed: as text, or as JSON lines."""
 
+import io
 import itertools
 import math
 import time
@@ -15,7 +16,6 @@ from chargpt.sampling.options import SampleOptions, SamplingOptions
 from chargpt.sampling.stop_rules import Character, text_of, too_few_lines
 from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.terminal import escape_controls, json_line, log
-from chargpt.text.items import Item
 
 DIVIDER = "-" * 15
 QUICK_TO_READ = 2**24  # ids of a training text up to which its items are compared with new ones without being asked
@@ -27,12 +27,11 @@ class TextPrinter:
     """Prints the prompt and the continuation of each sample, and a line of dashes between samples.
 
     A terminal gets control characters as escapes, so that a text cannot command it. A file or pipe gets the exact text.
+    With `coloured`, what the model writes has another colour than the prompt.
     """
 
     def __init__(self, file: TextIO, *, coloured: bool = False) -> None:
-        """With `coloured`, what the model writes has another colour than the prompt."""
-        self._file, self._is_terminal, self._made = file, file.isatty(), MAGENTA if coloured else "{}"
-        self._divider = ""
+        self._file, self._is_terminal, self._made, self._divider = file, file.isatty(), MAGENTA if coloured else "{}", ""
 
     def begin(self, prompt: str, *, heading: str = "") -> None:
         """Begin a sample. `heading`, unless empty, is printed after the dashes."""
@@ -78,33 +77,30 @@ def print_samples(
     """Print the continuation of the ids `prompt` for each sampling and seed: as text, or with `facts` as JSON lines.
 
     A JSON object has the facts, the prompt, the text and the log-probability (nats) of each character of the text. Returns the
-    number of characters made, and a line for the user if there are too few lines; see `too_few_lines`.
+    number of characters made, and a line for the user if there are too few lines.
 
-    Samples are made in batches of BATCH. The first text of a batch is printed while the batch is made. When `stop()` becomes
-    true, what there is of the samples of the batch is printed, and no more are begun.
+    Samples are made in batches of BATCH, of which the first text is printed while they are made. When `stop()` becomes true,
+    what there is of the batch is printed, and no more are begun.
     """
-    echo, made, printer = generator.tokenizer.decode(prompt), 0, None if facts else TextPrinter(file)
+    echo, made, printer = generator.tokenizer.decode(prompt), 0, TextPrinter(io.StringIO() if facts else file)
     problem: Message | None = None
     for sampling, start in itertools.product(samplings, range(0, len(seeds), BATCH)):
         heading = f"temperature {sampling.temperature:g}" if len(samplings) > 1 else ""
         batch = seeds[start : start + BATCH]
         samples: list[list[Character]] = [[] for _ in batch]
-        if printer:
-            printer.begin(echo, heading=heading)
+        printer.begin(echo, heading=heading)
         with closing(replace(generator, options=sampling).write([prompt] * len(batch), batch)) as writing:
             for pieces in writing:
-                if printer:
-                    printer.add(pieces[0])
+                printer.add(pieces[0])
                 for sample, piece in zip(samples, pieces):
                     sample += piece
                 if stop():
                     break
-        if printer:
+        printer.end()
+        for sample in samples[1:]:
+            printer.begin(echo, heading=heading)
+            printer.add(sample)
             printer.end()
-            for sample in samples[1:]:
-                printer.begin(echo, heading=heading)
-                printer.add(sample)
-                printer.end()
         for seed, sample in zip(batch, samples) if facts else ():
             chances = [round(character.log_probability, 6) + 0.0 for character in sample]  # 0.0 instead of -0.0
             about = {**(facts or {}), **sampling.rules(), "seed": seed, "prompt": echo, "text": text_of(sample)}
@@ -114,7 +110,7 @@ def print_samples(
         if stop():
             break
         if generator.options.unique:
-            problem = problem or too_few_lines(samples, lines=generator.options.lines, length=generator.options.limit)
+            problem = problem or too_few_lines(samples, generator.options)
     return made, problem
 
 
@@ -123,7 +119,7 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
 
     When `stop()` becomes true, no more items are made.
     """
-    wanted, corpus = options.wanted, loaded.find_corpus()
+    wanted, corpus = options.sampling, loaded.find_corpus()
     if corpus is None and wanted.label is not None:
         log(f"--label: {NOT_IN_CACHE}")
     started, stats = time.perf_counter(), ItemStats()
@@ -137,10 +133,14 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
     seconds, written = time.perf_counter() - started, len(stats.written)
     is_compared = corpus is not None and (wanted.new or len(corpus.train) <= QUICK_TO_READ)
     known = known_items(corpus) if corpus is not None and is_compared else None
-    if options.json:
-        _print_json(loaded, stats.written, known, file)
+    for item, loss in zip(stats.written, loaded.item_losses(stats.written).tolist()) if options.json else ():
+        value: dict[str, object] = {"label": item.label} if item.label else {}
+        value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
+        value |= {} if known is None else {"new": item.text not in known}
+        file.write(json_line(value, file) + "\n")
+    file.flush()
     why = ", ".join(f"{what} {count:,}" for what, count in stats.refused.most_common())
-    log(f"written   {written:>7,}  of {wanted.count:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
+    log(f"written   {written:>7,}  of {wanted.items:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
     log(f"unique    {stats.unique:>7,}  {stats.unique / max(1, written):6.1%}")
     if known is not None:
         log(f"new       {stats.new(known):>7,}  {stats.new(known) / max(1, written):6.1%}")
@@ -148,13 +148,3 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
         log(f"new       {NOT_IN_CACHE}")
     if not stop() and (problem := too_few_items(stats, wanted)):
         log(problem)
-
-
-def _print_json(loaded: LoadedModel, items: Sequence[Item], known: frozenset[str] | None, file: TextIO) -> None:
-    """A JSON object for each item, with its log-probability given the label, in nats, before any sampling rule."""
-    for item, loss in zip(items, loaded.item_losses(items).tolist()):
-        value: dict[str, object] = {"label": item.label} if item.label else {}
-        value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
-        value |= {} if known is None else {"new": item.text not in known}
-        file.write(json_line(value, file) + "\n")
-    file.flush()

@@ -32,12 +32,9 @@ def encode_prompt(text: str, tokenizer: Tokenizer, *, unknown: str) -> list[int]
 
     A message on standard error lists those that are left out, and those that are read as the folded character.
     """
-    if unknown == "error":
-        ids = tokenizer.encode(text)
-    else:
-        ids, skipped = tokenizer.encode_known(text)
-        if skipped:
-            log(f"left out {plural(len(skipped), 'character')} that the model has never seen: {_distinct(skipped)}")
+    ids, skipped = (tokenizer.encode(text), "") if unknown == "error" else tokenizer.encode_known(text)
+    if skipped:
+        log(f"left out {plural(len(skipped), 'character')} that the model has never seen: {_distinct(skipped)}")
     if folded := tokenizer.folded_in(text):
         log(f"read as one unknown character, since they were rare or absent in the training text: {_distinct(folded)}")
     return ids.tolist()

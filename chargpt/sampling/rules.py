@@ -1,7 +1,7 @@
 """Sampling rules: from the logits of a model to the next character. On arrays, without torch.
 
 A rule is a function of logits (B, V), its value, and the texts so far (B, T), which returns new logits, float32. It has the
-name of its option in `SharedOptions`, whose order is theirs. A rule needs nothing else, and works with every engine. decode.c
+name of its field in `SamplingOptions`, whose order is theirs. A rule needs nothing else, and works with every engine. decode.c
 writes many characters in one call if its `Rules` have a field for each rule in use; otherwise it computes the logits, and the
 next character is chosen here.
 
@@ -11,10 +11,11 @@ a text does not depend on the others of its batch, and that a character depends 
 on how its logits were computed. `GPT.generate` draws in the same way.
 
 Three copies exist: decode.c, torch_texts.py without the first rule, and temperature and top-k in chargpt/exchange/engine.js.
-tests/sampling/test_c_engine.py, test_writer.py and tests/exchange/test_page_check.py compare them with this file.
+Tests compare them with this file.
 """
 
 import math
+import random
 
 import numpy as np
 
@@ -93,3 +94,30 @@ def draw(probs: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     cumulative = probs.astype(np.float64).cumsum(axis=-1)
     # 1 - u is above 0 and at most 1, so the sum reaches it at an id whose own probability is not 0.
     return (cumulative < (1 - uniform)[:, None] * cumulative[:, -1:]).sum(axis=-1)
+
+
+class RandomNumbers:
+    """The numbers of `torch.Generator().manual_seed(seed)` on a CPU: the Mersenne Twister, seeded as torch seeds it.
+
+    NumPy has it too, but to import numpy.random takes a tenth of the time to the first character.
+    """
+
+    def __init__(self, seed: int) -> None:
+        state = [seed % 2**32]  # 624 words of 32 bits (init_genrand, Matsumoto and Nishimura 1998)
+        for i in range(1, 624):
+            state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) % 2**32)
+        self._twister = random.Random()
+        self._twister.setstate((3, (*state, 624), None))
+
+    def uniform(self, count: int) -> np.ndarray:
+        """As `torch.rand(count, dtype=torch.float64)`: uniform in [0, 1), float64, (count,)."""
+        return np.array([(number & (2**53 - 1)) * 2.0**-53 for number in self._numbers(count)])
+
+    def below(self, limit: int, count: int) -> list[int]:
+        """As `torch.randint(limit, (count,))`, for a limit of 2^32 or more."""
+        return [number % limit for number in self._numbers(count)]
+
+    def _numbers(self, count: int) -> list[int]:
+        """Whole numbers of 64 bits, each from two words, the higher one first."""
+        draw = self._twister.getrandbits
+        return [draw(32) << 32 | draw(32) for _ in range(count)]

@@ -1,7 +1,9 @@
 """The samples of a model in training: the same start and the same random numbers each time, so that they can be compared."""
 
 import itertools
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -19,8 +21,7 @@ from chargpt.sampling.writer import Writer
 from chargpt.text.items import end_in
 from chargpt.text.tokenizer import Tokenizer
 
-# Items of a sample at most.
-MAX_ITEMS = 8
+MAX_ITEMS = 8  # of a sample at most
 
 
 class SampleWriter:
@@ -37,19 +38,18 @@ class SampleWriter:
         labels: Sequence[str] = (),
     ) -> None:
         """With `labels`, the sample is items of these labels in turn; a label "" is an item without one."""
-        self._labels, self._tokenizer, self._config, self._seed = labels, tokenizer, config, seed
-        self._options = SamplingOptions(length=length)
+        self._labels, self._tokenizer, self._config = labels, tokenizer, config
+        self._options = SamplingOptions(length=length, seed=seed)
         is_in_c = device.type == "cpu" or parameter_count(config, tokenizer.vocab_size) < FASTER_THAN_GPU
         self._kernel = c_engine(config)[0] if length and is_in_c else None
 
-    def write(self, model: GPT, interrupt: Interrupt, *, most: int | None = None) -> str:
+    def write(self, model: GPT, interrupt: Interrupt, *, most: int = sys.maxsize) -> str:
         """A sample by `model`, whose weights are float32; empty if the length is 0. A signal cuts it short.
 
-        It has `most` characters, if that is less than its length: the beginning of a whole one.
-
-        decode.c copies the weights. Where there is no memory for a copy, torch writes the sample.
+        It has at most `most` characters: the beginning of a whole one. decode.c copies the weights. Where there is no memory
+        for a copy, torch writes the sample.
         """
-        options = self._options if most is None else self._options.changed(length=min(most, self._options.limit))
+        options = replace(self._options, length=min(most, self._options.limit))
         if not options.limit:
             return ""
         was_training = model.training
@@ -66,10 +66,10 @@ class SampleWriter:
             model.train(was_training)
 
     def _text(self, writer: Writer, options: SamplingOptions, interrupt: Interrupt) -> str:
-        generator = TextGenerator(writer=writer, tokenizer=self._tokenizer, options=options)
+        generator, seed = TextGenerator(writer=writer, tokenizer=self._tokenizer, options=options), options.seed or 0
         if not self._labels:
-            pieces = itertools.takewhile(lambda _: not interrupt.came_here, generator.write([[]], [self._seed]))
+            pieces = itertools.takewhile(lambda _: not interrupt.came_here, generator.write([[]], [seed]))
             return "".join(text_of(characters) for (characters,) in pieces)
         labels = list(itertools.islice(itertools.cycle(self._labels), MAX_ITEMS))
-        lines = sampled_items(generator, labels, range(self._seed, self._seed + MAX_ITEMS))
+        lines = sampled_items(generator, labels, range(seed, seed + MAX_ITEMS))
         return ("\n" if end_in(self._tokenizer) == "\n" else "\n\n").join(lines)[: options.limit]

@@ -4,6 +4,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from chargpt.errors import Message, Option
+from chargpt.sampling.options import SamplingOptions
 from chargpt.text.tokenizer import Tokenizer
 
 ATTEMPTS = 1000  # lines in a row that are removed, after which a sample of different lines ends
@@ -21,21 +22,21 @@ def text_of(characters: Sequence[Character]) -> str:
     return "".join(character.text for character in characters)
 
 
-def too_few_lines(samples: Sequence[Sequence[Character]], *, lines: int, length: int) -> Message | None:
-    """A line for the user if one of the `samples`, of different lines, has less than `lines`; None if none has."""
-    fewest = min((text_of(sample).count("\n") + bool(sample) for sample in samples), default=lines)
-    if fewest >= lines:
+def too_few_lines(samples: Sequence[Sequence[Character]], options: SamplingOptions) -> Message | None:
+    """A line for the user if one of the `samples`, of different lines, has too few of them; None if none has."""
+    fewest = min((text_of(sample).count("\n") + bool(sample) for sample in samples), default=options.lines)
+    if fewest >= options.lines:
         return None
-    limit = f"{ATTEMPTS:,} lines in a row that were not new, or {length:,} characters"
-    what = f"{fewest:,} of {lines:,} lines: the model had no more new ones ({limit}); raise "
+    limit = f"{ATTEMPTS:,} lines in a row that were not new, or {options.limit:,} characters"
+    what = f"{fewest:,} of {options.lines:,} lines: the model had no more new ones ({limit}); raise "
     return Message(what, Option("temperature"), " or ", Option("length"))
 
 
 class StopRules:
     """The rules that end one sample. `push` takes ids and returns the characters that certainly belong to the sample.
 
-    The first of the `stops` to appear ends the sample, and is part of it only with `keep_stop`; characters that may begin one
-    are held back until the next ones decide. The sample also ends before the newline of the last of `lines` (0: no limit).
+    The first of the texts `stop` to appear ends the sample, and is part of it only with `keep_stop`; characters that may begin
+    one are held back until the next ones decide. The sample also ends before the newline of the last of `lines` (0: no limit).
 
     `begun` is the last line of the prompt, which the sample continues. Lines in `excluded`, except empty ones and the rest of
     that line, are removed and not counted; each line is held back until it is complete. With `unique`, all lines are whole and
@@ -44,23 +45,14 @@ class StopRules:
     """
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        *,
-        stops: Sequence[str] = (),
-        keep_stop: bool = False,
-        lines: int = 0,
-        excluded: Container[str] | None = None,
-        unique: bool = False,
-        begun: str = "",
+        self, tokenizer: Tokenizer, options: SamplingOptions, *, excluded: Container[str] | None = None, begun: str = ""
     ) -> None:
-        assert all(stops), "an empty stop text would end every sample at once"
         self.stopped = False
         self._decoder, self._log_probability = tokenizer.stream(), 0.0  # of ids that do not yet form a character
-        self._stops, self._keep_stop, self._unique, self._begun = stops, keep_stop, unique, begun
+        self._stops, self._keep_stop, self._unique, self._begun = options.stop, options.keep_stop, options.unique, begun
         self._excluded: Container[str] = () if excluded is None else excluded
-        self._in_lines, self._continues_line = unique or excluded is not None, begun != ""
-        self._lines_left, self._attempts_left = lines, ATTEMPTS
+        self._in_lines, self._continues_line = options.unique or excluded is not None, begun != ""
+        self._lines_left, self._attempts_left = options.lines, ATTEMPTS
         self._held, self._line = list[Character](), list[Character]()  # what may begin a stop text; the line that has begun
         self._written, self._newline = set[str](), list[Character]()  # with `unique`: the lines, and what ends the last one
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -13,10 +13,10 @@ from torch import Tensor
 from chargpt.device import one_thread
 from chargpt.kernels.attention import SOURCES
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.step import KernelModel, is_faster, step_kernel
+from chargpt.kernels.step import KernelModel, StepKernel, is_faster
 from chargpt.model import GPT
 from chargpt.text.items import ItemMarks
-from chargpt.text.windows import ids_at_once, windows_of
+from chargpt.text.windows import ids_at_once
 
 # For this many ids or more, it is worth loading a kernel, which packs all weights first.
 WORTH_A_KERNEL = 10_000
@@ -28,7 +28,7 @@ def fastest_logits(model: GPT, ids: int) -> Callable[[Tensor], Tensor]:
     weight = model.token_embedding.weight
     if ids >= WORTH_A_KERNEL and weight.is_cpu and weight.dtype in SOURCES and is_faster(model.config):
         with contextlib.suppress(Unavailable):
-            return KernelModel.of(step_kernel(weight.dtype), model).logits
+            return KernelModel.of(StepKernel(weight.dtype), model).logits
     return lambda idx: model(idx).float()
 
 
@@ -37,26 +37,14 @@ def threads_for(model: GPT, ids: int) -> AbstractContextManager[None]:
     return one_thread() if 2 * model.parameter_count() * ids < SMALL_WORK else contextlib.nullcontext()
 
 
-@torch.inference_mode()
-def predictions_of(model: GPT, pieces: Iterable[np.ndarray], *, stride: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The loss of each id of a text but the first: its negative log-likelihood given the ids before it, in nats, float32; and
-    for each of them the id that the model expected most, int64.
+def predictions_of(model: GPT, ids: np.ndarray, *, stride: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The loss of each of `ids` but the first: its negative log-likelihood given the ids before it, in nats, float32; and for
+    each of them the id that the model expected most, int64. They come in consecutive pieces, one for each window.
 
-    `pieces` are the ids of the text in consecutive pieces. The values come in consecutive pieces too, one for each batch of
-    `windows_of`. Use a model in evaluation mode.
+    A window of block_size ids begins every `stride` ids: see `windows_of`. Use a model in evaluation mode.
     """
-    device, logits_of = model.token_embedding.weight.device, None
-    for windows in windows_of(pieces, size=model.config.block_size, stride=stride, vocab_size=model.vocab_size):
-        inputs, targets = (torch.from_numpy(ids).to(device) for ids in (windows.inputs, windows.targets))
-        logits_of = logits_of or fastest_logits(model, inputs.numel())
-        logits = logits_of(inputs)
-        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
-        yield _new(losses, windows.known, stride), _new(logits.argmax(dim=-1), windows.known, stride)
-
-
-def _new(values: Tensor, known: int, stride: int) -> np.ndarray:
-    """Those of the values (B, T) that are not known yet, in the order of the text. See `windows_of`."""
-    return torch.cat((values[0, known:], values[1:, -stride:].flatten())).cpu().numpy()
+    for _, _, losses, best in _predicted(model, [ids], stride=stride):
+        yield losses, best
 
 
 def total_losses(model: GPT, texts: Sequence[np.ndarray], *, stride: int, given: Sequence[int] = ()) -> np.ndarray:
@@ -65,7 +53,7 @@ def total_losses(model: GPT, texts: Sequence[np.ndarray], *, stride: int, given:
     In each text, this many ids after the first one are `given`, and not predicted (default: none).
     """
     totals = np.zeros(len(texts))
-    for text, _, _, losses, _ in _predicted_texts(model, texts, stride=stride, given=given):
+    for text, _, losses, _ in _predicted(model, texts, stride=stride, given=given):
         totals[text] += losses.astype(np.float64).sum()
     return totals
 
@@ -85,58 +73,45 @@ def predictions_of_items(
     counted = marks.counted(ids)
     given = [int((~counted[start : stop + 1]).sum()) for start, stop in zip(starts, stops)]
     texts = [np.concatenate(([marks.end], ids[start : stop + 1])) for start, stop in zip(starts, stops)]
-    found = [(np.zeros(0, np.int64),) * 4]
     size = model.config.block_size
-    for text, start, known, losses, best in _predicted_texts(model, texts, stride=size, given=given):
-        places = starts[text] + np.arange(known, known + len(losses))
-        found.append((places, losses, best, places - starts[text] - start + 1))
-    places, losses, best, positions = (np.concatenate(values) for values in zip(*found))
-    order = places.argsort()
-    return places[order], losses[order], best[order], positions[order]
+    losses, best, positions = (np.zeros(len(ids), dtype) for dtype in (np.float32, np.int64, np.int64))
+    for text, known, found, likeliest in _predicted(model, texts, stride=size, given=given):
+        place = slice(starts[text] + known, starts[text] + known + len(found))
+        losses[place], best[place], positions[place] = found, likeliest, (known + np.arange(len(found))) % size + 1
+    places = np.flatnonzero(positions)
+    return places, losses[places], best[places], positions[places]
 
 
 @torch.inference_mode()
-def _predicted_texts(
-    model: GPT, texts: Sequence[np.ndarray], *, stride: int, given: Sequence[int]
-) -> Iterator[tuple[int, int, int, np.ndarray, np.ndarray]]:
-    """Each window of the `texts`: the number of its text, where the window starts, how many ids after the first one of the text
-    are known before it, and of those that it predicts the losses and the most likely ids.
+def _predicted(
+    model: GPT, texts: Sequence[np.ndarray], *, stride: int, given: Sequence[int] = ()
+) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
+    """Each window of the `texts`, the longest first: the number of its text, how many ids after the first one of the text are
+    known before it, and of those that it predicts the losses and the most likely ids.
 
-    Windows of all texts are computed together, those of similar length in one batch. Each is filled up at its end, which a
-    causal model does not see before.
+    These are the windows of `windows_of`. Those of all texts are computed together, those of similar length in one batch. Each
+    is filled up at its end, which a causal model does not see before.
     """
-    size = model.config.block_size
-    windows = [
-        (i, *bounds)
+    size, most = model.config.block_size, ids_at_once(model.vocab_size)
+    windows = [  # (text, start, end, known): the ids from start up to end are read, and those after `known` of them predicted
+        (i, start, min(start + size, len(ids) - 1), known)
         for i, (ids, first) in enumerate(zip(texts, given or itertools.repeat(0)))
-        for bounds in _bounds(len(ids), size, stride, first)
+        for start in range(0, len(ids) - 1, stride)
+        if (known := max(first, start + size - stride if start else 0)) < len(ids) - 1
     ]
-    windows.sort(key=lambda window: window[2] - window[1])
-    most, logits_of = ids_at_once(model.vocab_size), fastest_logits(model, sum(map(len, texts)))
-    while windows:
-        longest = windows[-1][2] - windows[-1][1]
-        batch = windows[-max(1, most // longest) :]
-        del windows[-len(batch) :]
+    windows.sort(key=lambda window: window[1] - window[2])
+    done, logits_of = 0, fastest_logits(model, sum(map(len, texts)))
+    while done < len(windows):
+        longest = windows[done][2] - windows[done][1]
+        batch = windows[done : done + max(1, most // longest)]
+        done += len(batch)
         padded = np.zeros((len(batch), longest + 1), np.int64)
-        for row, (i, start, end, _) in enumerate(batch):
-            padded[row, : end - start + 1] = texts[i][start : end + 1]
+        for row, (i, start, end, _) in zip(padded, batch):
+            row[: end - start + 1] = texts[i][start : end + 1]
         with threads_for(model, padded.size):
             ids = torch.from_numpy(padded).to(model.token_embedding.weight.device)
             logits = logits_of(ids[:, :-1])
             losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(batch), -1)
             numbers, best = losses.cpu().numpy(), logits.argmax(dim=-1).cpu().numpy()
-        for row, (i, start, end, known) in enumerate(batch):
-            predicted = slice(known - start, end - start)
-            yield i, start, known, numbers[row, predicted], best[row, predicted]
-
-
-def _bounds(n: int, size: int, stride: int, known: int) -> Iterator[tuple[int, int, int]]:
-    """The windows of a text of n ids: each reads the ids from `start` up to `end` and predicts those after `known` of them.
-
-    These are the windows of `windows_of`.
-    """
-    start = 0
-    while known < n - 1:
-        end = min(start + size, n - 1)
-        yield start, end, known
-        start, known = start + stride, max(known, end)
+        for (i, start, end, known), found, likeliest in zip(batch, numbers, best):
+            yield i, known, found[known - start : end - start], likeliest[known - start : end - start]

@@ -5,24 +5,21 @@ from dataclasses import dataclass, replace
 from typing import Unpack
 
 from chargpt.errors import Given, Option, UserError
-from chargpt.sampling.options import SamplingOptions, TextOptions
+from chargpt.sampling.options import SamplingOptions, TextKeywords
 from chargpt.sampling.prompt import first_id
-from chargpt.sampling.random_numbers import RandomNumbers
+from chargpt.sampling.rules import RandomNumbers
 from chargpt.sampling.stop_rules import Character, StopRules
 from chargpt.sampling.writer import Writer
 from chargpt.text.tokenizer import Tokenizer
 
-Batches = Generator[list[list[Character]], None, None]  # the next characters of each sample, again and again
+Ids = Sequence[int]
 
 BATCH = 32  # samples made at a time: most of the gain of batching, with bounded memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextGenerator:
-    """A model with all the settings of the text that it writes.
-
-    Raises ValueError, beginning with the field's name, for settings that this model's vocabulary cannot satisfy.
-    """
+    """A model with all the settings of its text. Raises UserError for a setting that its vocabulary cannot satisfy."""
 
     writer: Writer
     tokenizer: Tokenizer
@@ -30,23 +27,21 @@ class TextGenerator:
     excluded: Container[str] | None = None  # lines that are removed from a sample
 
     def __post_init__(self) -> None:
-        self._stop_texts()
+        self._stop_rules([])  # checks the stop texts
         forbidden = self._forbidden()
         if len(forbidden) == self.tokenizer.vocab_size:
             raise UserError(Option("ban"), ": no character is left to write; ban less, or allow more")
-        newline, _ = self.tokenizer.encode_known("\n")
-        if self.options.lines and not set(newline.tolist()) - forbidden:
-            raise UserError(
-                Given("lines", self.options.lines, ", but "), "this model writes no newlines; use ", Option("length")
-            )
+        if self.options.lines and self._newline <= forbidden:
+            what = "this model writes no newlines; use "
+            raise UserError(Given("lines", self.options.lines, ", but "), what, Option("length"))
         if self.options.unique and not self.options.lines:
             raise UserError(Option("unique"), ": removes lines, so it needs a number of lines to write; add ", Option("lines"))
 
-    def changed(self, **options: Unpack[TextOptions]) -> "TextGenerator":
+    def changed(self, **options: Unpack[TextKeywords]) -> "TextGenerator":
         """The same model with other options."""
-        return replace(self, options=self.options.changed(**options))
+        return replace(self, options=replace(self.options, **options))
 
-    def write(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> Batches:
+    def write(self, prompts: Sequence[Ids], seeds: Ids) -> Generator[list[list[Character]], None, None]:
         """Continue the ids of `prompts` of one length, each with its own seed, together, until every sample has ended.
 
         An empty prompt starts a text: the model continues a newline (see `first_id`) that is not part of the text. Each item is
@@ -64,18 +59,16 @@ class TextGenerator:
                 return
         yield [sample.finish() for sample in samples]
 
-    def _write_lines(self, prompt: Sequence[int], seed: int) -> Iterator[list[Character]]:
+    def _write_lines(self, prompt: Ids, seed: int) -> Iterator[list[Character]]:
         """The different lines of one sample, each of which continues the ids `prompt`, as the first line does.
 
         Lines are made BATCH at a time, the first of them by `seed`, the others by seeds that are drawn from it.
         """
-        newline = set(self.tokenizer.encode_known("\n")[0].tolist())
+        newline, random, first = self._newline, RandomNumbers(seed), [seed]
         sample, left = self._stop_rules(prompt), self.options.limit
-        random, first = RandomNumbers(seed), [seed]
         while left > 0 and not sample.stopped:
-            drawn = random.below(2**62, min(BATCH, self.options.lines) - len(first))
-            batch, first = first + drawn, []
-            lines: list[list[tuple[int, float]]] = [[] for _ in batch]
+            batch = first + random.below(2**62, min(BATCH, self.options.lines) - len(first))
+            first, lines = [], [list[tuple[int, float]]() for _ in batch]
             for made in self._steps([prompt] * len(batch), batch, left):
                 yield []
                 for line, steps in zip(lines, made):
@@ -90,16 +83,14 @@ class TextGenerator:
                 left = max(0, left - len(line))
             yield released
 
-    def _steps(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], length: int
-    ) -> Iterator[list[list[tuple[int, float]]]]:
+    def _steps(self, prompts: Sequence[Ids], seeds: Ids, length: int) -> Iterator[list[list[tuple[int, float]]]]:
         """For each of the `prompts` of one length, the next ids with their log-probabilities, up to `length` in all."""
         ids = [list(prompt) or [first_id(self.tokenizer)] for prompt in prompts]
         never = sorted(self._forbidden())
         for piece in self.writer.pieces(ids, length, self.options, seeds=seeds, never_sampled=never):
             yield [list(zip(new, values)) for new, values in zip(piece.ids.T.tolist(), piece.log_probabilities.T.tolist())]
 
-    def continuations(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[list[Character]]:
+    def continuations(self, prompts: Sequence[Ids], seeds: Ids) -> list[list[Character]]:
         """The whole samples that continue the ids `prompts`, of any lengths, each with its own seed.
 
         Prompts of one length are continued together, at most BATCH of them at a time.
@@ -109,50 +100,46 @@ class TextGenerator:
         for i, prompt in enumerate(prompts):
             by_length.setdefault(len(prompt), []).append(i)
         for same in by_length.values():
-            for start in range(0, len(same), BATCH):
-                batch = same[start : start + BATCH]
+            for batch in (same[start : start + BATCH] for start in range(0, len(same), BATCH)):
                 for added in self.write([prompts[i] for i in batch], [seeds[i] for i in batch]):
                     for i, characters in zip(batch, added):
                         samples[i] += characters
         return samples
 
-    def _stop_rules(self, prompt: Sequence[int]) -> StopRules:
-        """What ends a sample that continues the ids `prompt`."""
-        return StopRules(
-            self.tokenizer,
-            stops=self._stop_texts(),
-            keep_stop=self.options.keep_stop,
-            lines=self.options.lines,
-            excluded=self.excluded,
-            unique=self.options.unique,
-            begun=self._last_line(prompt),
-        )
+    def _stop_rules(self, prompt: Ids) -> StopRules:
+        """What ends a sample that continues the ids `prompt`.
 
-    def _last_line(self, prompt: Sequence[int]) -> str:
+        A stop text has the form that the model writes: for example, it is in lower case if its training text was.
+        """
+        options = replace(
+            self.options, stop=[self.tokenizer.decode(self._writable("stop", text)) for text in self.options.stop]
+        )
+        return StopRules(self.tokenizer, options, excluded=self.excluded, begun=self._last_line(prompt))
+
+    def _last_line(self, prompt: Ids) -> str:
         """The line of the ids `prompt` that a sample continues; empty if the sample begins a line."""
         return self.tokenizer.decode(list(prompt)).rpartition("\n")[2]
 
-    def _stop_texts(self) -> list[str]:
-        """The stop texts in the form that the model writes: for example in lower case if its training text was."""
-        return [self.tokenizer.decode(self._writable("stop", text)) for text in self.options.stop]
+    @property
+    def _newline(self) -> set[int]:
+        return set(self.tokenizer.encode_known("\n")[0].tolist())
 
     def _forbidden(self) -> set[int]:
         """The ids that are never written."""
-        for field, characters in (("allow", self.options.allow), ("ban", self.options.ban)):
+        allow, ban = self.options.allow, self.options.ban
+        for name, characters in (("allow", allow), ("ban", ban)):
             if characters and self.tokenizer.characters is None and not characters.isascii():
-                raise UserError(Given(field, characters, ", but "), "this model writes bytes; use ASCII characters")
-        if self.options.ban == "":
+                raise UserError(Given(name, characters, ", but "), "this model writes bytes; use ASCII characters")
+        if ban == "":
             raise UserError(Given("ban", ""), "use the characters that must not be written")
-        forbidden = set(self.tokenizer.never_sampled)
-        if self.options.ban is not None:
-            forbidden.update(self.tokenizer.encode_known(self.options.ban)[0].tolist())  # unknown ones are never written
-        if self.options.allow is not None:
-            forbidden.update(set(range(self.tokenizer.vocab_size)) - set(self._writable("allow", self.options.allow)))
-        return forbidden
+        forbidden = {*self.tokenizer.never_sampled, *self.tokenizer.encode_known(ban or "")[0].tolist()}
+        return (
+            forbidden if allow is None else forbidden | {*range(self.tokenizer.vocab_size)} - {*self._writable("allow", allow)}
+        )
 
-    def _writable(self, field: str, text: str) -> list[int]:
+    def _writable(self, name: str, text: str) -> list[int]:
         """The ids of `text`. Raises UserError if the model cannot write it."""
         ids, unknown = self.tokenizer.encode_known(text)
         if not text or unknown or set(ids.tolist()) & set(self.tokenizer.never_sampled):
-            raise UserError(Given(field, text), "use characters that this model can write")
+            raise UserError(Given(name, text), "use characters that this model can write")
         return ids.tolist()

@@ -8,8 +8,7 @@ import numpy as np
 
 from chargpt.sampling import rules
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.random_numbers import RandomNumbers
-from chargpt.sampling.rules import NEVER, WINDOW, draw, log_probabilities, probabilities
+from chargpt.sampling.rules import NEVER, WINDOW, RandomNumbers, draw, log_probabilities, probabilities
 
 
 def distribution(logits: np.ndarray, in_use: Mapping[str, float], texts: np.ndarray) -> np.ndarray:
@@ -70,11 +69,6 @@ class Writer:
 
     new_texts: Callable[[int], Texts]  # for this many texts
     block_size: int
-
-    def log_probabilities(self, prompt: Sequence[int]) -> np.ndarray:
-        """Those of the next id after the last block_size ids of `prompt`, in nats, (V,), float32."""
-        logits = self.new_texts(1).read(0, np.array([prompt[-self.block_size :]], np.int64))
-        return log_probabilities(logits)[0]
 
     def pieces(
         self,

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from chargpt.config import Config
 from chargpt.device import choose_device, choose_precision, memory_free, why_not_cuda
 from chargpt.errors import Option, UserError
-from chargpt.kernels.attention import PANEL, FusedAttention, fused_attention, supports
+from chargpt.kernels.attention import PANEL, FusedAttention, supports
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.step import StepKernel, is_faster, step_kernel
+from chargpt.kernels.step import StepKernel, is_faster
 from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
 from chargpt.terminal import one_line
@@ -153,7 +153,7 @@ def choose_runtime(
     attention, slower = None, f"torch cannot compile here, so steps take longer: {trouble}" if trouble else ""
     if asked.attention == "auto" and device.type == "cpu" and supports(config.model) and not compiled:
         try:
-            attention = fused_attention(precision)
+            attention = FusedAttention(precision)
         except Unavailable as reason:
             slower = f"attention is not compiled, so steps take longer: {reason}"
     if asked.device == "auto" and device.type == "cpu" and torch.cuda.is_available():
@@ -167,7 +167,7 @@ def choose_runtime(
     step: StepKernel | None = None
     if is_native or attention is not None and may_be_in_c(config) and not is_torchs:
         try:
-            step = step_kernel(precision)
+            step = StepKernel(precision)
         except Unavailable as reason:
             if is_native:
                 what = f"runtime.step: native given, but it cannot be compiled here ({reason}); use "

@@ -8,6 +8,7 @@ with its settings: batches of 32 items, AdamW with a constant rate. Prints a JSO
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import sys
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from chargpt.analysis.items import guess_labels
 from chargpt.commands.frame import load_run
 from chargpt.sampling.items import ItemStats, write_items
-from chargpt.sampling.options import WantedItems
+from chargpt.sampling.options import SamplingOptions
 from chargpt.text.items import Item, items_in
 
 SAMPLES = 250  # for each label
@@ -113,8 +114,8 @@ def measure_labels(run: str) -> None:
     print(json.dumps({"run": run, "items": len(val), "classifier": what, "accuracy": accuracy(independent, val)}), flush=True)
     known = frozenset(item.text for item in train)
     for label in corpus.items.labels:
-        wanted, stats = WantedItems(SAMPLES, unique=True, new=True, seed=1), ItemStats()
-        generator = loaded.text_generator(wanted.sampling())
+        wanted, stats = SamplingOptions(items=SAMPLES, unique=True, new=True, seed=1), ItemStats()
+        generator = loaded.text_generator(dataclasses.replace(wanted, unique=False))
         samples = list(write_items(generator, wanted, labels={label: 1}, known=known, stats=stats))
         print(json.dumps({"run": run, "label": label, "samples": len(samples), "accuracy": accuracy(independent, samples)}))
 

@@ -91,7 +91,7 @@ def main() -> None:
         for precision in PRECISIONS:
             loaded, _ = load_model(run, ROOT / "checkpoints", device="cpu", precision=precision)
             ids = np.array(loaded.tokenizer.encode_known(text[len(text) * 9 // 10 :])[0], np.int64)
-            parts = predictions_of(loaded.model, [ids], stride=loaded.model.config.block_size)
+            parts = predictions_of(loaded.model, ids, stride=loaded.model.config.block_size)
             values.append(sum(part.sum(dtype=np.float64) for part, _ in parts) / (len(ids) - 1))
             if precision == "float32":
                 found = compare(loaded.model, torch.from_numpy(ids), arguments.cycles)

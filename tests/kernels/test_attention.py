@@ -22,7 +22,7 @@ def dtype(library):
 
 @pytest.fixture
 def fused(library):
-    return FusedAttention(library[1], library[0])
+    return FusedAttention(*library)
 
 
 def unfused(attend, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
@@ -33,13 +33,12 @@ def unfused(attend, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> T
     return attend(q, k, v).transpose(1, 2).reshape(B, T, width // 3)
 
 
-def plain(qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
-    return unfused(causal_attention, qkv, n_head, rotary)
+def plain(*given: object) -> Tensor:
+    return unfused(causal_attention, *given)
 
 
-def exact(qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
-    mask = causal_mask(qkv.size(1))[None, None]
-    return unfused(lambda q, k, v: reference_attention(q, k, v, mask=mask)[0], qkv, n_head, rotary)
+def exact(*given: object) -> Tensor:
+    return unfused(lambda q, k, v: reference_attention(q, k, v, mask=causal_mask(q.size(2))[None, None])[0], *given)
 
 
 def inputs(B: int, T: int, n_head: int, d: int, *, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -49,12 +48,6 @@ def inputs(B: int, T: int, n_head: int, d: int, *, dtype: torch.dtype) -> tuple[
     return tuple(torch.randn(size, generator=generator).to(dtype) for size in sizes)
 
 
-def table(positions: str, T: int, d: int, dtype: torch.dtype) -> Tensor | None:
-    if positions == "rotary" and d % 2:
-        pytest.skip("rotary positions turn pairs")
-    return rotary_table(T, d).to(dtype) if positions == "rotary" else None
-
-
 def results(attend, qkv: Tensor, dy: Tensor, n_head: int, rotary: Tensor | None = None) -> tuple[Tensor, ...]:
     """The output and the gradients of queries, keys and values."""
     qkv = qkv.clone().requires_grad_()
@@ -62,28 +55,26 @@ def results(attend, qkv: Tensor, dy: Tensor, n_head: int, rotary: Tensor | None 
     return y.detach(), *torch.autograd.grad(y, qkv, dy)[0].chunk(3, dim=-1)
 
 
-SHAPES = [
-    (2, 3, 1, 2),
-    (2, 3, 15, 20),
-    (1, 4, 16, 32),
-    (2, 1, 17, 64),
-    (2, 4, 64, 32),
-    (1, 2, 65, 7),
-    (1, 3, 100, 96),
-    (1, 2, 256, 64),
-    (1, 1, 1024, 32),
-]
-
-
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
-@pytest.mark.parametrize("B, n_head, T, d", SHAPES)
+@pytest.mark.parametrize(
+    "B, n_head, T, d, positions",
+    [
+        (2, 3, 1, 2, "rotary"),
+        (2, 3, 15, 20, "learned"),
+        (1, 4, 16, 32, "rotary"),
+        (2, 1, 17, 64, "learned"),
+        (2, 4, 64, 32, "rotary"),
+        (1, 2, 65, 7, "learned"),
+        (1, 3, 100, 96, "rotary"),
+        (1, 2, 256, 64, "rotary"),
+        (1, 1, 1024, 32, "learned"),
+    ],
+)
 def test_it_is_as_exact_as_model_py(fused, dtype, B, n_head, T, d, positions):
-    rotary = table(positions, T, d, dtype)
+    rotary = rotary_table(T, d).to(dtype) if positions == "rotary" else None
     qkv, dy = inputs(B, T, n_head, d, dtype=dtype)
     right = results(exact, qkv.double(), dy.double(), n_head, None if rotary is None else rotary.double())
-    for name, truth, expected, found in zip(
-        ("y", "dq", "dk", "dv"), right, results(plain, qkv, dy, n_head, rotary), results(fused, qkv, dy, n_head, rotary)
-    ):
+    torchs, ours = (results(attend, qkv, dy, n_head, rotary) for attend in (plain, fused))
+    for name, truth, expected, found in zip(("y", "dq", "dk", "dv"), right, torchs, ours):
         # A gradient may vanish, as that of scores does at T = 1, so both errors are given a rounding of the inputs' size.
         rounding = ROUNDING[dtype] * math.sqrt(truth.numel())
         assert (found - truth).norm() <= AS_TORCH[dtype] * (expected - truth).norm() + rounding * (T < 3), name
@@ -125,18 +116,14 @@ def test_large_logits_stay_finite(fused, dtype, size):
             assert (ours - right).norm() <= 2 * (expected - right).norm()
 
 
-@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF], ids=["of a CPU", "of a GPU"])
-@pytest.mark.parametrize("part", [0, 1, 2])
+@pytest.mark.parametrize(("part", "bits"), [(0, 0x7FC00000), (1, 0x7FFFFFFF), (2, 0x7FC00000), (2, 0x7FFFFFFF)])
 def test_a_number_that_is_none_reaches_every_row_that_sees_it(fused, dtype, part, bits):
+    """As a CPU writes it, or a GPU."""
     qkv, dy = inputs(1, 70, 1, 32, dtype=dtype)
     qkv[0, 33, 32 * part] = torch.tensor(bits, dtype=torch.int32).view(torch.float32).to(dtype)
     y, dq, dk, dv = (tensor[0].isnan().any(dim=1) for tensor in results(fused, qkv, dy, 1))
-    sees = [33] if part == 0 else list(range(33, 70))
-    assert y[sees].all()
-    if part < 2:
-        assert dq[sees].all() and dk[:34].all() and dv[:34].all()
-    else:
-        assert dq[33:].all() and dk[:34].all()
+    sees = slice(33, 34) if part == 0 else slice(33, 70)
+    assert y[sees].all() and dq[sees].all() and dk[:34].all() and (part == 2 or dv[:34].all())
 
 
 def test_a_model_attends_by_it_where_nothing_else_is_needed(fused, dtype):

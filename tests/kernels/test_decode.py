@@ -1,4 +1,4 @@
-"""The models that the kernels support, and the structures of decode.c. Its results are tested in tests/sampling."""
+"""The models that the kernels support, and the structures of c_texts.c. Its results are tested in tests/sampling."""
 
 import ctypes
 from dataclasses import asdict
@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from chargpt.kernels import attention, decode, step
-from chargpt.kernels.compiler import check_sizes
+from chargpt.kernels import attention, step
+from chargpt.kernels.compiler import STEP_FLOAT32, declare
 from chargpt.model import POSITIONS, GPTConfig
+from chargpt.sampling import c_texts
 
-KERNELS = [attention, decode, step]
+KERNELS = [attention, c_texts, step]
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ KERNELS = [attention, decode, step]
         ({"positions": "fake"}, []),
         ({"positions": "rotary", "n_embd": 6}, []),
         ({"n_embd": 7}, []),
-        ({"n_embd": 48}, [attention, decode]),
+        ({"n_embd": 48}, [attention, c_texts]),
         ({"block_size": 2**31}, []),
         ({"n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 4096, "positions": "rotary"}, KERNELS),
         ({"n_head": 1, "n_embd": 1, "block_size": 2**27, "positions": "sinusoidal"}, []),  # its table would fill the memory
@@ -34,10 +35,14 @@ def test_each_kernel_says_which_models_it_supports(changes, supported):
 
 
 def test_the_structures_have_the_sizes_that_c_gives_them(compiled):
-    class Longer(ctypes.Structure):
-        _fields_ = [*decode.Share._fields_, ("more", ctypes.c_void_p)]
-
-    kernel = compiled(decode.load_kernel)
-    check_sizes(kernel, decoder_shape_size=decode.Shape, decoder_share_size=decode.Share, decoder_rules_size=decode.Rules)
-    with pytest.raises(AssertionError, match="decoder_share_size"):
-        check_sizes(kernel, decoder_share_size=Longer)
+    step_library = compiled(lambda cache: attention.load_kernel(STEP_FLOAT32, cache))
+    for library, name, structure in (
+        (compiled(c_texts.load_kernel), "decoder_shape_size", c_texts.Shape),
+        (compiled(c_texts.load_kernel), "decoder_share_size", c_texts.Share),
+        (compiled(c_texts.load_kernel), "decoder_rules_size", c_texts.Rules),
+        (step_library, "attention_shape_size", attention._Shape),
+        (step_library, "step_size", step._Step),
+        (step_library, "orthogonal_size", step._Orthogonal),
+    ):
+        declare(library, **{name: (ctypes.c_size_t,)})
+        assert getattr(library, name)() == ctypes.sizeof(structure), name

@@ -1,5 +1,6 @@
 """All C sources under the compiler's sanitizers, over odd shapes; attention_bfloat16.c with emulated instructions."""
 
+import itertools
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,7 +9,8 @@ import pytest
 
 HERE = Path(__file__).parent
 EMULATION = HERE / "emulation"
-SANITIZERS = ["address,undefined", pytest.param("thread", marks=pytest.mark.nightly)]
+# Each driver takes seconds to compile and to run.
+pytestmark = [pytest.mark.nightly, pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])]
 
 
 def compiler_with(sanitizer: str, folder: Path) -> list[str]:
@@ -26,13 +28,6 @@ def compiler_with(sanitizer: str, folder: Path) -> list[str]:
     return command
 
 
-def run(program: Path) -> None:
-    """Asserts that the program finds no fault and reports its shapes."""
-    done = subprocess.run([str(program)], capture_output=True, timeout=300, text=True)
-    assert done.returncode == 0 and not done.stderr, done.stderr[-4000:]
-    assert int(done.stdout.split()[0]) > 50
-
-
 FLAGS = {  # which instructions the kernel is compiled for decides how many numbers it computes at once
     "float32": ["-DFLOAT32"],
     "float32, native": ["-DFLOAT32", "-march=native"],
@@ -41,21 +36,14 @@ FLAGS = {  # which instructions the kernel is compiled for decides how many numb
 }
 
 
-@pytest.mark.parametrize(
-    "flags", [pytest.param(f, id=k, marks=[pytest.mark.nightly] * (k != "float32")) for k, f in FLAGS.items()]
-)
-@pytest.mark.parametrize("driver", ["drive_attention.c", "drive_step.c"])
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-def test_training_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer, driver, flags):
-    program = tmp_path / "drive"
-    source = ["-I", str(EMULATION), str(HERE / driver)]
-    subprocess.run([*compiler_with(sanitizer, tmp_path), *flags, *source, "-o", str(program), "-lm"], check=True, timeout=120)
-    run(program)
+CASES = [*itertools.product(["drive_attention.c", "drive_step.c"], FLAGS), ("drive_decode.c", "")]
 
 
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-def test_decode_has_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer):
+@pytest.mark.parametrize(("driver", "flags"), CASES)
+def test_there_is_no_fault_in_memory_arithmetic_or_threads(tmp_path, sanitizer, driver, flags):
     program = tmp_path / "drive"
-    command = [*compiler_with(sanitizer, tmp_path), str(HERE / "drive_decode.c"), "-o", str(program), "-lm"]
-    subprocess.run(command, check=True, timeout=120)
-    run(program)
+    command = [*compiler_with(sanitizer, tmp_path), *FLAGS.get(flags, []), "-I", str(EMULATION), str(HERE / driver)]
+    subprocess.run([*command, "-o", str(program), "-lm"], check=True, timeout=120)
+    done = subprocess.run([str(program)], capture_output=True, timeout=300, text=True)
+    assert done.returncode == 0 and not done.stderr, done.stderr[-4000:]
+    assert int(done.stdout.split()[0]) > 50

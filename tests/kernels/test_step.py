@@ -21,22 +21,19 @@ AS_TORCH = {torch.float32: 3, torch.bfloat16: 1.5}
 
 @pytest.fixture
 def kernel(library) -> StepKernel:
-    return StepKernel(library[1], library[0])
+    return StepKernel(*library)
 
 
-def weights_of(kernel: StepKernel, config: GPTConfig, vocab_size: int) -> FlatWeights:
-    """Of a model whose biases and norms are not those of the beginning."""
+def model_of(kernel: StepKernel, vocab_size: int, B: int, **shape: object) -> tuple[FlatWeights, tuple[Tensor, Tensor]]:
+    """A model whose biases and norms are not those of the beginning, and B windows."""
     torch.manual_seed(0)
+    config = GPTConfig(**{"n_layer": 1, "n_head": 1, "n_embd": 32, **shape})
     model = GPT(config, vocab_size)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return FlatWeights(model, kernel.dtype, step=kernel)
-
-
-def windows(config: GPTConfig, vocab_size: int, B: int) -> tuple[Tensor, Tensor]:
     ids = torch.from_numpy(np.random.default_rng(1).integers(0, vocab_size, (B, config.block_size + 1)))
-    return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    return FlatWeights(model, kernel.dtype, step=kernel), (ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
 
 
 def by_kernel(weights: FlatWeights, *batch: Tensor, seed: int = 0, **given: object) -> tuple[float, Tensor]:
@@ -67,62 +64,58 @@ def logits_loss(model: GPT, idx: Tensor, targets: Tensor) -> Tensor:
 
 
 SHAPES = [
-    (1, 1, 32, 1, 5, 1, "learned", False),
-    (2, 2, 64, 50, 65, 5, "rotary", True),
-    (1, 4, 64, 100, 33, 5, "sinusoidal", False),
-    (2, 3, 96, 17, 150, 13, "learned", True),
-    (1, 2, 32, 256, 65, 2, "rotary", False),
+    (5, 1, dict(n_layer=1, n_head=1, n_embd=32, block_size=1)),
+    (65, 5, dict(n_layer=2, n_head=2, n_embd=64, block_size=50, positions="rotary", bias=True)),
+    (33, 5, dict(n_layer=1, n_head=4, n_embd=64, block_size=100, positions="sinusoidal")),
+    (150, 13, dict(n_layer=2, n_head=3, n_embd=96, block_size=17, bias=True)),
+    (65, 2, dict(n_layer=1, n_head=2, n_embd=32, block_size=256, positions="rotary")),
 ]
 
 
-@pytest.mark.parametrize("n_layer, n_head, n_embd, T, V, B, positions, bias", SHAPES)
-def test_it_is_as_exact_as_torch(kernel, n_layer, n_head, n_embd, T, V, B, positions, bias):
-    config = GPTConfig(n_layer=n_layer, n_head=n_head, n_embd=n_embd, block_size=T, positions=positions, bias=bias)
-    weights, batch = weights_of(kernel, config, V), windows(config, V, B)
+@pytest.mark.parametrize("V, B, shape", SHAPES)
+def test_the_gradient_is_as_exact_as_torchs(kernel, V, B, shape):
+    weights, batch = model_of(kernel, V, B, **shape)
     right_loss, right = in_double(weights, lambda model: logits_loss(model, *batch))
-    torchs_loss = weights.working(*batch)
-    torchs = errors(gradient_of(torchs_loss, weights.working, weights), right, weights)
+    torchs = errors(gradient_of(weights.working(*batch), weights.working, weights), right, weights)
     loss, gradient = by_kernel(weights, *batch)
     assert abs(loss - right_loss) < ERROR[kernel.dtype] / 10 * right_loss
     for name, error in errors(gradient.double(), right, weights).items():
-        if T > 1 or "qkv" not in name:  # with one character, the gradients of queries and keys are 0
+        if shape["block_size"] > 1 or "qkv" not in name:  # with one character, the gradients of queries and keys are 0
             assert error <= AS_TORCH[kernel.dtype] * torchs[name] + ERROR[torch.float32], name
             assert error <= ERROR[kernel.dtype], name
 
 
-@pytest.mark.parametrize("n_layer, n_head, n_embd, T, V, B, positions, bias", SHAPES)
-def test_logits_are_as_exact_as_torchs(kernel, n_layer, n_head, n_embd, T, V, B, positions, bias):
+@pytest.mark.parametrize("V, B, shape", SHAPES)
+def test_logits_are_as_exact_as_torchs(kernel, V, B, shape):
     """Also of fewer characters than the context has, and of a model whose parameters lie anywhere."""
-    shape = {"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, "block_size": T}
-    weights = weights_of(kernel, GPTConfig(**shape, positions=positions, bias=bias, dropout=0.5), V)
+    weights, (whole, _) = model_of(kernel, V, B, dropout=0.5, **shape)
     model = weights.working.eval()
-    for idx in (windows(model.config, V, B)[0], windows(model.config, V, B)[0][:, : T // 2 + 1]):
-        right = copy.deepcopy(model).double()(idx)
+    exact, copied = copy.deepcopy(model).double(), KernelModel.of(kernel, copy.deepcopy(model))
+    for idx in (whole, whole[:, : shape["block_size"] // 2 + 1]):
+        right = exact(idx)
         torchs = (model(idx).double() - right).norm()
-        for by_kernel in (weights.by_kernel(), KernelModel.of(kernel, copy.deepcopy(model))):
-            logits = by_kernel.logits(idx)
+        for computing in (weights.by_kernel(), copied):
+            logits = computing.logits(idx)
             assert logits.dtype == torch.float32
             assert (logits - right).norm() <= AS_TORCH[kernel.dtype] * torchs + ERROR[torch.float32] * right.norm()
 
 
-def test_logits_do_not_depend_on_what_is_computed_beside_them(kernel):
-    """Nor on the number of threads; and a gradient before and after them is the same."""
-    config = GPTConfig(n_layer=3, n_head=1, n_embd=32, block_size=48, positions="rotary", bias=True, dropout=0.1)
-    weights, batch = weights_of(kernel, config, 37), windows(config, 37, 23)
-    computing = weights.by_kernel()
-    before = by_kernel(weights, *batch)
+def test_bits_depend_neither_on_threads_nor_on_what_is_computed_beside_them(kernel):
+    """A gradient before and after logits is the same, too."""
+    shape = dict(n_layer=2, block_size=48, positions="rotary", bias=True, dropout=0.1)
+    weights, batch = model_of(kernel, 37, 13, **shape)
+    computing, (loss, gradient) = weights.by_kernel(), by_kernel(weights, *batch)
     whole = computing.logits(batch[0])
-    after = by_kernel(weights, *batch)
-    assert before[0] == after[0] and torch.equal(before[1], after[1])
-    for threads, rows in ((1, slice(0, 23)), (3, slice(4, 5)), (8, slice(7, 20))):
+    for threads, rows in ((1, slice(0, 13)), (2, slice(3, 9)), (3, slice(4, 5)), (8, slice(7, 10))):
         torch.set_num_threads(threads)
         assert torch.equal(computing.logits(batch[0][rows]), whole[rows])
+        again = by_kernel(weights, *batch)
+        assert again[0] == loss and torch.equal(again[1], gradient)
 
 
 @pytest.mark.parametrize("soft", [False, True])
 def test_targets_may_not_count_and_probabilities_can_take_their_place(kernel, soft):
-    config = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=20, bias=True)
-    weights, (idx, targets) = weights_of(kernel, config, 37), windows(config, 37, 6)
+    weights, (idx, targets) = model_of(kernel, 37, 6, n_head=2, block_size=20, bias=True)
     expected = torch.randn(6, 20, 37).softmax(dim=-1) if soft else None
     targets[:, 7:9] = targets[2] = -100
     counts = (targets != -100).flatten()
@@ -138,30 +131,26 @@ def test_targets_may_not_count_and_probabilities_can_take_their_place(kernel, so
     assert max(errors(gradient.double(), right, weights).values()) < ERROR[kernel.dtype]
 
 
-def mixed(x: int) -> int:
+def mixed(x: np.ndarray) -> np.ndarray:
     """step.h's `mixed`."""
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
-    return x ^ x >> 31
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
 
 
 def mask(seed: int, site: int, rows: int, C: int, p: float) -> np.ndarray:
-    """What dropout multiplies with at a site of the model, (rows, C): step.h's `row_key` and `dropped`, a number at a time."""
-    step, result = 0x9E3779B97F4A7C15, np.zeros((rows, C))
-    for row in range(rows):
-        key = mixed((mixed((seed + step * (site + 1)) % 2**64) + step * (row + 1)) % 2**64) % 2**32
-        for c in range(C):
-            x = (c * 0x9E3779B9 + key) % 2**32
-            x = (x ^ x >> 16) * 0x7FEB352D % 2**32
-            x = (x ^ x >> 15) * 0x846CA68B % 2**32
-            result[row, c] = (x ^ x >> 16) >> 1 >= int(p * 2**31)
-    return result / (1 - p)
+    """What dropout multiplies with at a site of the model, (rows, C): step.h's `row_key` and `dropped`."""
+    sites, places = (np.uint64(0x9E3779B97F4A7C15) * np.arange(1, n + 1, dtype=np.uint64) for n in (site + 1, rows))
+    keys = mixed(mixed(np.uint64(seed) + sites[site:]) + places).astype(np.uint32)
+    x = np.arange(C, dtype=np.uint32) * np.uint32(0x9E3779B9) + keys[:, None]
+    x = (x ^ x >> 16) * np.uint32(0x7FEB352D)
+    x = (x ^ x >> 15) * np.uint32(0x846CA68B)
+    return ((x ^ x >> 16) >> 1 >= int(p * 2**31)) / (1 - p)
 
 
 def test_dropout_is_a_function_of_the_seed_and_of_the_place(kernel, monkeypatch):
     """torch's dropout with the same masks gives the same gradient; half of the numbers are 0, others with another seed."""
-    config = GPTConfig(n_layer=2, n_head=2, n_embd=32, block_size=17, dropout=0.25, bias=True)
-    weights, batch = weights_of(kernel, config, 11), windows(config, 11, 3)
+    weights, batch = model_of(kernel, 11, 3, n_layer=2, n_head=2, block_size=17, dropout=0.25, bias=True)
     masks = [torch.from_numpy(mask(77, site, 3 * 17, 32, 0.25)).view(3, 17, 32) for site in range(5)]
     assert all(0.2 < float((values == 0).float().mean()) < 0.3 for values in masks)
     sites = iter(masks)
@@ -173,19 +162,8 @@ def test_dropout_is_a_function_of_the_seed_and_of_the_place(kernel, monkeypatch)
     assert by_kernel(weights, *batch, seed=77)[0] == loss != by_kernel(weights, *batch, seed=78)[0]
 
 
-def test_any_number_of_threads_gives_the_same_bits(kernel):
-    config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=64, positions="rotary", bias=True, dropout=0.1)
-    weights, batch = weights_of(kernel, config, 5), windows(config, 5, 13)
-    results = []
-    for threads in (1, 2, 3, 8):
-        torch.set_num_threads(threads)
-        results.append(by_kernel(weights, *batch))
-    assert all(loss == results[0][0] and torch.equal(gradient, results[0][1]) for loss, gradient in results)
-
-
 def test_gradients_add_up_and_scale(kernel):
-    config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=24)
-    weights, batch = weights_of(kernel, config, 11), windows(config, 11, 8)
+    weights, batch = model_of(kernel, 11, 8, block_size=24)
     loss, whole = by_kernel(weights, *batch)
     assert by_kernel(weights, *batch, scale=0.5) == (loss, pytest.approx(whole / 2, rel=1e-6, abs=1e-9))
     for first, begins in ((0, True), (4, False)):
@@ -196,16 +174,14 @@ def test_gradients_add_up_and_scale(kernel):
 
 @pytest.mark.parametrize("name, value", [("blocks.0.mlp.up.weight", float("nan")), ("token_embedding.weight", 1e25)])
 def test_a_number_that_is_not_finite_shows_in_the_loss(kernel, name, value):
-    config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=8)
-    weights, batch = weights_of(kernel, config, 11), windows(config, 11, 2)
+    weights, batch = model_of(kernel, 11, 2, block_size=8)
     weights.vector[weights.spans[name]] *= value  # the square of the latter is too large for float32
     weights.refresh()
     assert np.isnan(by_kernel(weights, *batch)[0])
 
 
 def test_an_id_beyond_the_vocabulary_is_no_fault_in_memory(kernel):
-    config = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=8)
-    weights, batch = weights_of(kernel, config, 11), windows(config, 11, 2)
+    weights, batch = model_of(kernel, 11, 2, block_size=8)
     for tensor in batch:
         tensor[1, 3] = 11
         with pytest.raises(AssertionError, match="vocabulary"):

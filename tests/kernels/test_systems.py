@@ -15,19 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chargpt.kernels import compiler
 from chargpt.kernels.build import build
-from chargpt.kernels.compiler import (
-    DECODE,
-    SOURCES,
-    STEP_BFLOAT16,
-    STEP_FLOAT32,
-    Compiler,
-    Source,
-    _features,
-    available_instructions,
-    compilers,
-    is_x86_64,
-)
+from chargpt.kernels.compiler import DECODE, STEP_BFLOAT16, STEP_FLOAT32, Compiler, Source
 
 pytestmark = pytest.mark.nightly
 
@@ -50,14 +40,14 @@ CASES = [
     pytest.param(target, driver, instructions, id=f"{target}, {driver}, {instructions}")
     for target in RUNNERS
     for driver, (source, *_) in DRIVERS.items()
-    for instructions in (source.instructions if is_x86_64(target.partition("-")[0]) else ("baseline",))
+    for instructions in (source.instructions if compiler.is_x86_64(target.partition("-")[0]) else ("baseline",))
     if instructions in source.instructions
 ]
 
 
 def zig() -> Compiler:
     """The compiler of the package ziglang; the test skips without it."""
-    found = [one for one in compilers() if one.is_zig]
+    found = [one for one in compiler.compilers() if one.is_zig]
     if not found:
         pytest.skip("needs the package ziglang")
     return found[0]
@@ -74,7 +64,7 @@ def program(by: Compiler, driver: str, instructions: str, path: Path, *options: 
 @functools.cache
 def expected(driver: str, instructions: str, folder: Path) -> tuple[str, np.ndarray]:
     """What a driver prints and writes here, by the compiler of this machine."""
-    return output([str(program(compilers()[0], driver, instructions, folder / "native", "-pthread", "-lm"))], folder)
+    return output([str(program(compiler.compilers()[0], driver, instructions, folder / "native", "-pthread", "-lm"))], folder)
 
 
 def output(command: list[str], folder: Path, **environment: str) -> tuple[str, np.ndarray]:
@@ -98,8 +88,8 @@ def test_another_system_gives_the_results_of_this_one(target, driver, instructio
     runner, tolerance, windows = shutil.which(RUNNERS[target]), DRIVERS[driver][-1], "windows" in target
     if runner is None:
         pytest.skip(f"needs {RUNNERS[target]} (Debian: qemu-user, wine)")
-    if instructions not in available_instructions():
-        pytest.skip(f"needs a processor with {' and '.join(_features(instructions))}")
+    if instructions not in compiler.available_instructions():
+        pytest.skip(f"needs a processor with {' and '.join(compiler._features(instructions))}")
     for_target = Compiler((*zig().command, "-target", target), is_zig=True)
     path = tmp_path / f"drive{'.exe' * windows}"
     program(for_target, driver, instructions, path, *() if windows else ("-static", "-lm"))
@@ -115,9 +105,9 @@ def test_the_libraries_of_a_wheel_are_compiled_for_its_system(target, tmp_path):
     libraries = build(tmp_path, target)
     at, start = FORMATS[target]
     assert all(library.read_bytes()[at : at + len(start)] == start for library in libraries)
-    assert len(libraries) == (8 if is_x86_64(target.partition("-")[0]) else 3)
+    assert len(libraries) == (8 if compiler.is_x86_64(target.partition("-")[0]) else 3)
     assert sorted(tmp_path.iterdir()) == sorted(libraries)
-    for source in SOURCES:
+    for source in compiler.SOURCES:
         names = re.findall(r"^EXPORT (?:const )?\w+ \*?(\w+)[ (]", source.path.read_text(), re.MULTILINE)
         for library in tmp_path.glob(f"{source.path.stem}-*"):
             assert names and all(name.encode() + b"\0" in library.read_bytes() for name in names), library.name
@@ -125,7 +115,7 @@ def test_the_libraries_of_a_wheel_are_compiled_for_its_system(target, tmp_path):
 
 def test_the_libraries_of_this_machines_wheel_are_those_that_it_compiles(tmp_path, monkeypatch):
     """So a machine without a compiler computes the same bits from the wheel as this one."""
-    if not compilers() or not is_x86_64(platform.machine()):
+    if not compiler.compilers() or not compiler.is_x86_64(platform.machine()):
         pytest.skip("needs a C compiler, and instructions that x86-64 may lack")
     first, again = build(tmp_path / "first"), build(tmp_path / "again")
     assert [one.read_bytes() for one in first] == [one.read_bytes() for one in again]

@@ -15,7 +15,7 @@ import train
 from chargpt.config import Config, TrainConfig
 from chargpt.device import choose_device
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.step import step_kernel
+from chargpt.kernels.step import StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.teachers import keep_teachers, models_of, teachers_of_stage
 from chargpt.runs.checkpoint import newest
@@ -75,7 +75,7 @@ def test_teachers_compute_without_dropout_and_do_not_change(batch):
 def runtime(request) -> Runtime:
     """For models of width 32."""
     try:
-        return dataclasses.replace(RUNTIME, step=step_kernel(torch.float32) if request.param else None)
+        return dataclasses.replace(RUNTIME, step=StepKernel(torch.float32) if request.param else None)
     except Unavailable as reason:
         pytest.skip(f"needs a C compiler: {reason}")
 

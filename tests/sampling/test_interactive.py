@@ -26,19 +26,16 @@ TOKENIZER = Tokenizer("\n /abcdefgh")
 @pytest.fixture
 def generator() -> TextGenerator:
     writer = torch_writer(clear_model(TOKENIZER.vocab_size, n_layer=1, scale=1.0, block_size=16))
-    return TextGenerator(writer=writer, tokenizer=TOKENIZER, options=SamplingOptions(length=10))
+    return TextGenerator(writer=writer, tokenizer=TOKENIZER, options=SamplingOptions(length=10, seed=5))
 
 
 @pytest.fixture
 def talk(generator, monkeypatch, capsys):
     """Run the interactive mode with these lines typed: standard output and standard error."""
 
-    def talk(
-        typed: str, *, prompt: str = "", printer: type = TextPrinter, seed: int = 5, chat: Chat | None = None, **settings
-    ) -> tuple[str, str]:
+    def talk(typed: str, *, printer: type = TextPrinter, chat: Chat | None = None, **settings) -> tuple[str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        session = Session(generator.changed(**settings), printer=printer(sys.stdout), unknown="error", seed=seed, chat=chat)
-        assert session.run(TOKENIZER.encode(prompt).tolist()) == 0
+        assert Session(generator.changed(**settings), printer=printer(sys.stdout), chat=chat).run([]) == 0
         return capsys.readouterr()
 
     return talk
@@ -58,16 +55,14 @@ def shown(*turns: str) -> str:
     return "".join(turn if turn.endswith("\n") else f"{turn}\n" for turn in turns)
 
 
-def test_a_typed_line_continues_the_text_and_an_empty_one_goes_on(talk, generator):
+def test_a_typed_line_continues_the_text_an_empty_one_goes_on_and_new_begins_another(talk, generator):
     first = "ab" + continued(generator, "ab", 5)
     second = continued(generator, first, 6)
     third = "cd\n" + continued(generator, first + second + "cd\n", 7)
     assert talk("ab\n\ncd\\n\n")[0] == shown(first, second, third)
-
-
-def test_new_begins_another_text(talk, generator):
-    first, other = "ab" + continued(generator, "ab", 5), "cd" + continued(generator, "cd", 6)
+    other = "cd" + continued(generator, "cd", 6)
     assert talk("ab\n/new cd\n")[0] == talk("ab\n/new\ncd\n")[0] == shown(first, other)
+    assert talk("//a\n")[0] == shown(f"/a{continued(generator, '/a', 5)}")  # a text that begins with a slash
 
 
 def test_a_turn_ends_with_a_line_if_one_ends_near_the_length(talk, generator):
@@ -83,11 +78,10 @@ def test_a_turn_ends_with_a_line_if_one_ends_near_the_length(talk, generator):
 
 
 def test_settings_change_the_next_turns_and_are_shown(talk, generator):
-    cold = generator.changed(temperature=0)
-    out, err = talk("/temperature 0\nab\n")
-    assert out == shown(f"ab{continued(cold, 'ab', 5)}") and "temperature 0\n" in err
-    assert talk("/length 25\nab\n")[0] == shown(f"ab{continued(generator.changed(length=25), 'ab', 5)}")
-    assert talk("/seed 9\nab\n")[0] == shown(f"ab{continued(generator, 'ab', 9)}")
+    for name, value, prompt_seed in (("temperature", 0, 5), ("length", 25, 5), ("seed", 9, 9)):
+        out, err = talk(f"/{name} {value}\nab\n")
+        changed = generator.changed(**{name: value})
+        assert out == shown(f"ab{continued(changed, 'ab', prompt_seed)}") and f"{name} {value}\n" in err
     assert talk("/temperature\n/length\n/seed\n")[1].split("> ")[1:4] == ["temperature 0.8\n", "length 10\n", "seed 5\n"]
 
 
@@ -112,16 +106,11 @@ def test_save_writes_the_exact_text_and_never_replaces_a_file(talk, generator, t
     assert err.count("error: /save: ") == 6
 
 
-def test_a_text_may_begin_with_a_slash(talk, generator):
-    assert talk("//a\n")[0] == shown(f"/a{continued(generator, '/a', 5)}")
-
-
 MISTAKES = ["xyz", "/nwe", "/new xyz", "/", "/temperature -1", "/temperature hot", "/temperature nan", "/length -1"]
+MISTAKES += ["/length x", "/seed -1", "/seed 1.5", "/undo 2", "/help me", "/quit now", "/save"]
 
 
-@pytest.mark.parametrize(
-    "mistake", [*MISTAKES, "/length x", "/seed -1", "/seed 1.5", "/undo 2", "/help me", "/quit now", "/save"]
-)
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_answered_and_changes_nothing(talk, generator, mistake):
     first = "ab" + continued(generator, "ab", 5)
     out, err = talk(f"ab\n{mistake}\n\n")
@@ -147,19 +136,16 @@ def test_ctrl_c_stops_the_text_and_what_was_written_stays(talk, generator):
 
 
 def test_ctrl_c_at_the_prompt_says_that_the_text_is_not_saved_and_the_second_leaves(generator, monkeypatch, capsys):
-    class Keyboard:
-        def __init__(self, *keys):
-            self.keys = iter(keys)
+    def code(*keys) -> int:
+        waiting = iter(keys)
 
-        def readline(self) -> str:
-            key = next(self.keys)
-            if key is KeyboardInterrupt:
+        def readline() -> str:
+            if (key := next(waiting)) is KeyboardInterrupt:
                 raise key
             return key
 
-    def code(*keys) -> int:
-        monkeypatch.setattr(sys, "stdin", Keyboard(*keys))
-        return Session(generator, printer=TextPrinter(sys.stdout), unknown="error", seed=5).run([])
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(readline=readline))
+        return Session(generator, printer=TextPrinter(sys.stdout)).run([])
 
     assert code(KeyboardInterrupt, "ab\n", KeyboardInterrupt, "") == 0
     out, err = capsys.readouterr()
@@ -185,31 +171,31 @@ def test_a_chat_puts_the_names_and_an_answer_ends_at_the_next_one(talk, generato
     assert talk("hg\n\nfe\n", chat=chat, stop=chat.ends, length=60)[0] == shown(*(f"b {answer}" for answer in answers))
 
 
-BOTH = {"as": "Ben", "with": "Oma"}
+TWO = "Ben: hi\nOma: hello\n"
 
 
 @pytest.mark.parametrize(
     "text, given, expected",
     [
-        ("Ben: hi\nOma: hello\n", {"as": "Ben"}, Chat("Ben: ", "Oma: ", ["\nBen: "])),
-        ("<u> hi\n<a> hello\n", {"with": "a"}, Chat("<u> ", "<a> ", ["\n<u> "])),
-        ("Ben: hi\nOma: hello\nAda L: a: b\n", BOTH, Chat("Ben: ", "Oma: ", ["\nBen: ", "\nAda L: "])),
-        ("", BOTH, Chat("Ben: ", "Oma: ", ["\nBen: "])),
-        ("Ben: hi\nOma: hello\nAda: a\n", {"as": "Ben"}, "--with is not given.*Ben .2 lines.*Ada .2 lines"),
-        ("Ben: hi\nOma: hello\n", {"as": "Bem", "with": "Oma"}, "--as: 'Bem' given, but did you mean Ben?"),
-        ("Ben: hi\nOma: hello\n", {"as": "xyz", "with": "Oma"}, "--as: 'xyz' given, but use one of Ben"),
-        ("Ben: hi\nOma: hello\n", {"as": "Ben", "with": "Ben"}, "--with: 'Ben' given, the same as --as"),
-        ("", {"as": "Ben"}, "--with is not given.*no names of speakers were found"),
+        (TWO, "--as=Ben", Chat("Ben: ", "Oma: ", ["\nBen: "])),
+        ("<u> hi\n<a> hello\n", "--with=a", Chat("<u> ", "<a> ", ["\n<u> "])),
+        (f"{TWO}Ada L: a: b\n", "--as=Ben --with=Oma", Chat("Ben: ", "Oma: ", ["\nBen: ", "\nAda L: "])),
+        ("", "--as=Ben --with=Oma", Chat("Ben: ", "Oma: ", ["\nBen: "])),
+        (f"{TWO}Ada: a\n", "--as=Ben", "--with is not given.*Ben .2 lines.*Ada .2 lines"),
+        (TWO, "--as=Bem --with=Oma", "--as: 'Bem' given, but did you mean Ben?"),
+        (TWO, "--as=xyz --with=Oma", "--as: 'xyz' given, but use one of Ben"),
+        (TWO, "--as=Ben --with=Ben", "--with: 'Ben' given, the same as --as"),
+        ("", "--as=Ben", "--with is not given.*no names of speakers were found"),
     ],
-)  # fmt: skip
+)
 def test_names_come_from_the_text(text, given, expected):
-    loaded, corpus = SimpleNamespace(config=Config(), run="x"), None
-    options = parse_options(["--chat", *(f"--{name}={value}" for name, value in given.items())])
+    corpus, options = None, parse_options(["--chat", *given.split()])
     if text:
-        train = Tokenizer("".join(sorted(set(text))))
-        corpus = SimpleNamespace(tokenizer=train, train=train.encode(text * 2))
+        tokenizer = Tokenizer("".join(sorted(set(text))))
+        corpus = SimpleNamespace(tokenizer=tokenizer, train=tokenizer.encode(text * 2))
+    loaded = SimpleNamespace(config=Config(), run="x", find_corpus=lambda: corpus)
     if isinstance(expected, Chat):
-        assert chat_of(options, loaded, corpus) == expected
+        assert chat_of(options, loaded) == expected
     else:
         with pytest.raises(UserError, match=expected):
-            chat_of(options, loaded, corpus)
+            chat_of(options, loaded)

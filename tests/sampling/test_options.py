@@ -1,11 +1,9 @@
-from pathlib import Path
-
 import pytest
 
 from chargpt.sampling.options import parse_options
+from chargpt.sampling.prompt import encode_prompt, read_prompt
 from chargpt.terminal import UserError
-
-ROOT = Path(__file__).parents[2]
+from chargpt.text.tokenizer import Tokenizer
 
 
 def test_a_seed_and_a_length_are_always_set():
@@ -16,7 +14,7 @@ def test_a_seed_and_a_length_are_always_set():
 
 
 def test_a_match_may_begin_at_any_line_of_an_item():
-    match = parse_options(["--match", "^M:6/8$"]).wanted.match
+    match = parse_options(["--match", "^M:6/8$"]).sampling.match
     assert match.search("X:1\nM:6/8\nK:G") and not match.search("X:1 M:6/8")
 
 
@@ -29,16 +27,31 @@ def test_a_prompt_and_a_stop_text_may_have_line_ends(typed, meant):
     assert (options.prompt, options.sampling.stop) == (meant, (meant,))
 
 
-@pytest.mark.parametrize("argv", ["--keep-stop", "--next 0", "--next 2 --lines 2", "--next 2 --new", "--as x"])
+MISTAKES = ["--keep-stop", "--next 0", "--next 2 --lines 2", "--next 2 --new", "--as x", "--unseen", "--unique", "--match ("]
+MODES = ["--json", "--samples 2", "--temperature 0,1", "--prompt-file -"]
+
+
+@pytest.mark.parametrize("argv", [*MISTAKES, *(f"--{mode} {other}" for mode in ("interactive", "chat") for other in MODES)])
 def test_what_cannot_be_meant_is_named(argv):
-    with pytest.raises(UserError, match=f"^{argv.split()[0]}: "):
+    with pytest.raises(UserError, match=f"^{argv.split()[0]}: .*; "):
         parse_options(argv.split())
 
 
-@pytest.mark.parametrize("other", [["--json"], ["--samples", "2"], ["--temperature", "0,1"], ["--prompt-file", "-"]])
-def test_what_does_not_go_together_is_named(other):
-    for mode in ("--interactive", "--chat"):
-        with pytest.raises(UserError, match=f"{mode}: .* given as well"):
-            parse_options([mode, *other])
-    with pytest.raises(UserError, match="--lines"):
-        parse_options(["--unseen"])
+def test_a_file_comes_without_its_byte_order_mark_and_with_every_other_character(tmp_path):
+    (tmp_path / "prompt.txt").write_bytes("\ufeffab\r\nc\n".encode())
+    assert read_prompt("", str(tmp_path / "prompt.txt")) == "ab\r\nc\n"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    with pytest.raises(UserError, match="latin: byte 3 is not UTF-8"):
+        read_prompt("", str(tmp_path / "latin"))
+
+
+def test_characters_that_are_read_as_the_folded_one_are_named(capsys):
+    tokenizer = Tokenizer("ab", folded=True)
+    for unknown in ("error", "skip"):
+        assert encode_prompt("aÉb’É", tokenizer, unknown=unknown) == [0, 2, 1, 2, 2]
+        err = capsys.readouterr().err
+        assert err.endswith(": É ’\n") and err.count("\n") == 1
+    assert encode_prompt("ab", tokenizer, unknown="error") == [0, 1] and not capsys.readouterr().err

@@ -7,16 +7,15 @@ import torch
 from helpers import after_each_piece, clear_model, written
 
 from chargpt.interrupt import Interrupt
-from chargpt.kernels.decode import load_kernel
 from chargpt.model import GPT, POSITIONS
 from chargpt.sampling import sample_writer
+from chargpt.sampling.c_texts import load_kernel
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.text.tokenizer import Tokenizer
 
-CPU = torch.device("cpu")
 TOKENIZER = Tokenizer("\nabcdefghij")
 
 
@@ -24,14 +23,13 @@ def random_model(**shape) -> GPT:
     return clear_model(len(TOKENIZER.characters), dropout=0.5, **shape).train()
 
 
-def writer_for(model: GPT, *, length: int = 60, seed: int = 5) -> SampleWriter:
-    return SampleWriter(TOKENIZER, model.config, device=CPU, length=length, seed=seed)
+def writer_for(model: GPT) -> SampleWriter:
+    return SampleWriter(TOKENIZER, model.config, device=torch.device("cpu"), length=60, seed=5)
 
 
 def expected_text(model: GPT) -> str:
-    was_training, writer = model.training, torch_writer(model.eval())
-    ids = written(writer, [[first_id(TOKENIZER)]], 60, SamplingOptions(), 5)[0]
-    model.train(was_training)
+    ids = written(torch_writer(model.eval()), [[first_id(TOKENIZER)]], 60, SamplingOptions(), 5)[0]
+    model.train()
     return TOKENIZER.decode(ids.tolist())
 
 

@@ -1,11 +1,20 @@
 import pytest
+from helpers import clear_model
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import StopRules
+from chargpt.sampling.text_generator import TextGenerator
+from chargpt.sampling.torch_texts import torch_writer
+from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer("\nabcdxy")
+
+
+def rules_of(*, tokenizer: Tokenizer = TOKENIZER, excluded=None, begun: str = "", **options) -> StopRules:
+    return StopRules(tokenizer, SamplingOptions(**options), excluded=excluded, begun=begun)
 
 
 def pieces(rules: StopRules, text: str) -> list[str]:
@@ -30,7 +39,7 @@ def pieces(rules: StopRules, text: str) -> list[str]:
     ],
 )
 def test_stop_texts_and_what_only_looks_like_one(stops, text, written):
-    rules = StopRules(TOKENIZER, stops=stops)
+    rules = rules_of(stop=stops)
     assert "".join(pieces(rules, text)) == written
     assert rules.stopped == (written != text)
 
@@ -39,38 +48,38 @@ def test_stop_texts_and_what_only_looks_like_one(stops, text, written):
 def test_a_stop_text_cuts_where_it_first_appears(text, stop):
     before, found, _ = text.partition(stop)
     for keep_stop in (False, True):
-        assert "".join(pieces(StopRules(TOKENIZER, stops=[stop], keep_stop=keep_stop), text)) == before + found * keep_stop
+        assert "".join(pieces(rules_of(stop=stop, keep_stop=keep_stop), text)) == before + found * keep_stop
 
 
 def test_text_is_given_out_as_soon_as_it_cannot_be_a_stop_text():
-    assert pieces(StopRules(TOKENIZER, stops=["aab"]), "xaaada") == ["x", "", "", "a", "aad", "", "a"]
-    assert pieces(StopRules(TOKENIZER), "xaa") == ["x", "a", "a", ""]
+    assert pieces(rules_of(stop="aab"), "xaaada") == ["x", "", "", "a", "aad", "", "a"]
+    assert pieces(rules_of(), "xaa") == ["x", "a", "a", ""]
 
 
 @pytest.mark.parametrize(
     ("lines", "written"), [(1, "ab"), (2, "ab\n"), (3, "ab\n\ncd"), (4, "ab\n\ncd\nx"), (0, "ab\n\ncd\nx")]
 )
 def test_a_number_of_lines_ends_with_the_last_one(lines, written):
-    rules = StopRules(TOKENIZER, lines=lines)
+    rules = rules_of(lines=lines)
     assert "".join(pieces(rules, "ab\n\ncd\nx")) == written
     assert rules.stopped == (0 < lines < 4)
 
 
 def test_bytes_become_text_when_a_character_is_complete():
-    rules = StopRules(Tokenizer(None), stops=["中b"])
+    rules = rules_of(tokenizer=Tokenizer(None), stop="中b")
     released = [rules.push(token_id, -1.0) for token_id in "a中中b".encode()]
     assert [[character.text for character in characters] for characters in released] == [["a"], [], [], [], [], [], ["中"], []]
     assert released[6][0].log_probability == -3.0 and rules.stopped
 
 
 def test_an_unfinished_character_is_not_lost():
-    rules = StopRules(Tokenizer(None))
+    rules = rules_of(tokenizer=Tokenizer(None))
     assert rules.push("中".encode()[0], -1.0) == []
     assert rules.finish() == [("\ufffd", -1.0)]
 
 
 def without(text: str, known: set[str], **options) -> str:
-    return "".join(pieces(StopRules(TOKENIZER, excluded=known, **options), text))
+    return "".join(pieces(rules_of(excluded=known, **options), text))
 
 
 @given(
@@ -89,8 +98,8 @@ def test_lines_left_out_are_neither_part_of_it_nor_counted(lines, known, wanted,
 
 
 def test_a_line_is_given_out_once_it_is_whole_and_a_stop_text_still_stops():
-    assert pieces(StopRules(TOKENIZER, excluded=()), "ab\nc") == ["", "", "ab\n", "", "c"]
-    assert without("ab\ncx\nd", {"ab"}, stops=("x",)) == "c"
+    assert pieces(rules_of(excluded=()), "ab\nc") == ["", "", "ab\n", "", "c"]
+    assert without("ab\ncx\nd", {"ab"}, stop="x") == "c"
 
 
 @given(
@@ -98,7 +107,17 @@ def test_a_line_is_given_out_once_it_is_whole_and_a_stop_text_still_stops():
 )
 def test_unique_lines_are_compared_whole_with_the_prompt_that_begins_them(ends, excluded, begun):
     """What the model writes is the end of each line; what the text has, and what was written before, are whole lines."""
-    rules = StopRules(TOKENIZER, lines=20, excluded=excluded, unique=True, begun=begun)
+    rules = rules_of(lines=20, excluded=excluded, unique=True, begun=begun)
     written = begun + "".join(pieces(rules, "".join(f"{end}\n" for end in ends)))
     expected = dict.fromkeys(begun + end for end in ends if (begun + end) not in ("", *excluded))
     assert written == ("\n".join(expected) if expected else begun)
+
+
+def test_a_stop_text_is_normalised_as_the_training_text_was():
+    tokenizer = Tokenizer("\nab", normalizer=TextNormalizer(lowercase=True))
+    writer = torch_writer(clear_model(tokenizer.vocab_size, scale=1.0))
+    upper, lower = (
+        TextGenerator(writer=writer, tokenizer=tokenizer, options=SamplingOptions(stop=stop)).continuations([[1]], [1])
+        for stop in ("A", "a")
+    )
+    assert upper == lower

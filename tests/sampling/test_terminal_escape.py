@@ -3,6 +3,7 @@
 This file tests sample.py and the printers on a real pseudo-terminal; the function itself is tested in tests/test_terminal.py.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -36,14 +37,9 @@ def on_a_terminal(
         writing.stdin.write(typed.encode())
         writing.stdin.close()
         written = b""
-        while True:
-            try:
-                piece = os.read(master, 2**16)
-            except OSError:  # Linux reports the end so
-                break
-            if not piece:
-                break
-            written += piece
+        with contextlib.suppress(OSError):  # Linux reports the end so
+            while piece := os.read(master, 2**16):
+                written += piece
         os.close(master)
         assert writing.wait() == 0, written
     return written.decode().replace("\r\n", "\n")  # the terminal's own line ends

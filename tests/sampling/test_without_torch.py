@@ -16,12 +16,12 @@ import model as model_file
 import sample
 from chargpt import config, processor
 from chargpt.config import ModelConfig
-from chargpt.kernels.decode import load_kernel
 from chargpt.kernels.positions import KINDS, SINUSOID_SCALE
 from chargpt.model import GPT, GPTConfig
 from chargpt.processor import core_count
 from chargpt.runs.load import find_checkpoint
-from chargpt.sampling.random_numbers import RandomNumbers
+from chargpt.sampling.c_texts import load_kernel
+from chargpt.sampling.rules import RandomNumbers
 from chargpt.terminal import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -69,28 +69,18 @@ def test_a_text_and_a_turn_need_no_torch_and_are_those_of_torch(compiled, tmp_pa
     torch.set_num_threads(core_count())  # of which the last digits depend
     run = publish_run(tmp_path / "run")
     options = [str(run), "--device", "cpu", "--seed", "1", "--length", "60"]
-    for more in (
-        [],
-        ["--samples", "3", "--top-p", "0.8", "--json"],
-        ["--lines", "2", "--unique"],
-        ["--repetition-penalty", "2"],
-        ["--precision", "int8"],
-    ):
-        done = run_without_torch(tmp_path, *options, *more)
+    for more in ("", "--samples 3 --top-p 0.8 --json", "--lines 2 --unique", "--repetition-penalty 2 --precision int8"):
+        done = run_without_torch(tmp_path, *options, *more.split())
         assert done.returncode == 0 and "cpu (compiled)" in done.stderr, done.stderr
-        assert sample.main([*options, *more]) == 0 and capsys.readouterr().out == done.stdout
+        assert sample.main([*options, *more.split()]) == 0 and capsys.readouterr().out == done.stdout
     done = run_without_torch(tmp_path, *options, "--interactive", keys="abc\n/temperature 0.5\n\n/quit\n")
     assert done.returncode == 0 and len(done.stdout) > 60
 
 
-def test_what_needs_torch_says_so_where_it_is_missing(tmp_path):
+def test_what_is_missing_or_damaged_is_one_line_without_torch(tmp_path):
     run = publish_run(tmp_path / "run")
     done = run_without_torch(tmp_path, str(run), "--device", "cuda", "--length", "5")
     assert done.returncode == 2 and done.stderr.startswith("error: torch: not installed") and done.stderr.count("\n") == 1
-
-
-def test_the_damaged_run_is_the_same_error_without_torch(tmp_path):
-    run = publish_run(tmp_path / "run")
     (path,) = run.glob("step-*/model.safetensors")
     path.write_bytes(path.read_bytes()[:-1] + b"\1")
     with pytest.raises(UserError) as error:

@@ -6,7 +6,7 @@ import torch
 
 from chargpt.interrupt import Interrupt
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.step import KernelModel, step_kernel
+from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.text.items import ItemMarks
 from chargpt.training.evaluation import evaluate, validation_split
@@ -58,7 +58,7 @@ def test_nothing_of_the_training_moves():
 def test_a_kernel_gives_the_loss_of_torch():
     """Also where targets do not count: of items, whose loss is that of each item alone."""
     try:
-        kernel = step_kernel(torch.float32)
+        kernel = StepKernel(torch.float32)
     except Unavailable as reason:
         pytest.skip(f"needs a C compiler: {reason}")
     torch.manual_seed(0)

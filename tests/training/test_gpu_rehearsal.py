@@ -207,4 +207,4 @@ def test_writing_and_scoring_keep_every_tensor_on_its_device(positions):
         for temperature in (0, 1.0):
             assert model.generate(idx, 2, temperature=temperature).shape == (2, 7)
         assert model.attention(idx).shape == (1, 2, 2, 5, 5)
-        assert sum(len(one) for one, _ in predictions_of(model, [IDS[:200].astype(np.int64)], stride=4)) == 199
+        assert sum(len(one) for one, _ in predictions_of(model, IDS[:200].astype(np.int64), stride=4)) == 199

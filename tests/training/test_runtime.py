@@ -10,7 +10,7 @@ from chargpt import device
 from chargpt.config import Config, RuntimeConfig
 from chargpt.device import cpu_precision
 from chargpt.kernels.compiler import HOW_TO_INSTALL, Unavailable
-from chargpt.kernels.step import step_kernel
+from chargpt.kernels.step import StepKernel
 from chargpt.model import GPTConfig
 from chargpt.terminal import UserError
 from chargpt.training.runtime import choose_runtime
@@ -25,7 +25,7 @@ def test_the_settings_of_the_kernels_decide_and_are_recorded(precision, pytestco
     if pytestconfig.getoption("step"):
         pytest.skip("auto means torch with --step torch")
     try:
-        step_kernel(getattr(torch, precision))
+        StepKernel(getattr(torch, precision))
     except Unavailable:
         pytest.skip("needs a C compiler, and for bfloat16 a CPU that multiplies such numbers")
     for step, attention, steps, pays, said in (

@@ -14,7 +14,7 @@ from optimizer_reference import ReferenceOptimizer, clipped
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.step import step_kernel
+from chargpt.kernels.step import StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.training.batches import Batches
 from chargpt.training.learning_rate import learning_rate
@@ -49,7 +49,7 @@ def make_trainer(config: Config = CONFIG, *, teachers: Sequence[GPT] = ()) -> Tr
 def native() -> Config:
     """NATIVE, where it can be compiled."""
     try:
-        step_kernel(torch.float32)
+        StepKernel(torch.float32)
     except Unavailable as reason:
         pytest.skip(str(reason))
     return NATIVE
