@@ -14,7 +14,7 @@ from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.project import shell_word
 from chargpt.sampling.loaded_model import LoadedModel, listed_labels
-from chargpt.sampling.options import SampleOptions, check, read_escapes, typed, whole
+from chargpt.sampling.options import Kind, SampleOptions, check, read_escapes, typed, whole
 from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character, text_of
@@ -63,13 +63,16 @@ def chat_of(options: SampleOptions, loaded: LoadedModel, corpus: "Corpus | None"
     found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
     marks, counts = dict(found), Counter(name for name, _ in found)
     names = [name for name, count in counts.most_common(MAX_NAMES) if count > 1]
+    if corpus is not None and len(names) < 2:
+        what = f"--chat: the training text of {loaded.run} is no conversation, with lines such as 'Ben: hello'; "
+        raise UserError(what, "to continue what you type, use --interactive")
     left = [name for name in names if name not in (options.as_, options.with_)]
     other = left[0] if len(names) == 2 and len(left) == 1 else None
     given = {"--as": options.as_ or other, "--with": options.with_ or other}
     listed = ", ".join(f"{shell_word(name)} ({counts[name]:,} lines)" for name in names[:MAX_NAMED])
     for option, name in given.items():
         if name is None:
-            what = f"the training text has {listed}" if names else "no names of speakers were found in the training text"
+            what = f"the training text has {listed}" if names else "the training text is not in the cache"
             raise UserError(f"--chat: {option} is not given, and {what}; add --as YOUR_NAME --with OTHER_NAME")
         if names and name not in counts:
             close = difflib.get_close_matches(name, names, n=1)
@@ -189,7 +192,8 @@ class Session:
             if value and name == "seed":
                 self._seed = check("seed", typed(value), whole(0))
             elif value:
-                given: dict[str, Any] = {name: typed(value)}
+                least = whole(1) if name == "length" else Kind()
+                given: dict[str, Any] = {name: check(name, typed(value), least)}
                 self._generator = self._generator.changed(**given)
         except UserError as error:
             raise UserError("/" + str(error).removeprefix("--")) from None

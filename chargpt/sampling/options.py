@@ -264,8 +264,8 @@ class WantedItems(_Values):
         super().__init__(ItemOptions, given)
         self.count = count
         if self.max_length is not None and self.max_length < self.min_length:
-            least = ("use at least ", Option("min_length"), f", which is {self.min_length}")
-            raise UserError(Given("max_length", self.max_length), *least)
+            most = f"use at most {self.max_length}, the most that an item may have"
+            raise UserError(Given("min_length", self.min_length), most)
 
     def sampling(self, **more: Unpack[TextOptions]) -> SamplingOptions:
         """How each of them is written."""

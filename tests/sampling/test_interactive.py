@@ -116,7 +116,7 @@ def test_a_text_may_begin_with_a_slash(talk, generator):
     assert talk("//a\n")[0] == shown(f"/a{continued(generator, '/a', 5)}")
 
 
-MISTAKES = ["xyz", "/nwe", "/new xyz", "/", "/temperature -1", "/temperature hot", "/temperature nan", "/length -1"]
+MISTAKES = ["xyz", "/nwe", "/new xyz", "/", "/temperature -1", "/temperature hot", "/temperature nan", "/length 0"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,8 @@ BOTH = {"as": "Ben", "with": "Oma"}
         ("Ben: hi\nOma: hello\n", {"as": "Bem", "with": "Oma"}, "--as: 'Bem' given, but did you mean Ben?"),
         ("Ben: hi\nOma: hello\n", {"as": "xyz", "with": "Oma"}, "--as: 'xyz' given, but use one of Ben"),
         ("Ben: hi\nOma: hello\n", {"as": "Ben", "with": "Ben"}, "--with: 'Ben' given, the same as --as"),
-        ("", {"as": "Ben"}, "--with is not given.*no names of speakers were found"),
+        ("", {"as": "Ben"}, "--with is not given.*is not in the cache"),
+        ("A novel.\nNote: it has no talk.\n", BOTH, "the training text of x is no conversation, .* use --interactive"),
     ],
 )  # fmt: skip
 def test_names_come_from_the_text(text, given, expected):
