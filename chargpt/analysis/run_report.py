@@ -143,12 +143,13 @@ def _on_validation(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[
     predictions, block_size = predict(loaded.model, ids, corpus.marks), loaded.model.config.block_size
     lines = score_lines(loaded, ids) if corpus.marks is None else item_lines(predictions, corpus.marks, corpus.tokenizer)
     whole = lines if corpus.marks else lines[1:]  # the first line of a text may begin in its middle
+    worst, best = extreme_lines(lines)
     return {
         "scored": len(predictions.losses),
         "losses": loss_breakdown(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),
         "opening": whole[:OPENING_LINES] or lines,
-        "worst": extreme_lines(lines, worst=True),
-        "best": extreme_lines(lines, worst=False),
+        "worst": worst,
+        "best": best,
         "heads": measure_attention(loaded, ids[: min(block_size, MAX_MAPPED)]),
     }
 
@@ -171,12 +172,13 @@ def item_lines(predictions: Predictions, marks: ItemMarks, tokenizer: Tokenizer)
     ]
 
 
-def extreme_lines(lines: list[Line], *, worst: bool) -> list[Line]:
-    """The lines with the most, or the fewest, bits per character. A line that repeats is listed once."""
+def extreme_lines(lines: list[Line]) -> tuple[list[Line], list[Line]]:
+    """The lines with the most, and with the fewest bits per character. A line that repeats is listed once."""
     distinct: dict[str, Line] = {}
     for line in lines:
         text = line.text.strip()
         if len(text) >= SHORTEST_LINE and len(set(text)) >= FEWEST_DISTINCT and not np.isnan(line.mean):
             distinct.setdefault(text, line)
     most = min(LISTED_LINES, len(distinct) // 2)  # so that no line is in both lists
-    return sorted(distinct.values(), key=lambda line: -line.mean if worst else line.mean)[:most]
+    ranked = sorted(distinct.values(), key=lambda line: line.mean)
+    return ranked[::-1][:most], ranked[:most]

@@ -53,8 +53,10 @@ def main(argv: Sequence[str]) -> int:
 
 def run_to_remove(name: str, checkpoints: Path) -> Path:
     """The folder of the run of this name or path, or of what is left of one without a checkpoint. Raises UserError."""
-    folder = checkpoints / name if Path(name).name == name else Path(os.path.abspath(name))
-    settle(folder)
+    places = [*[checkpoints / name] * (Path(name).name == name), Path(os.path.abspath(name))]
+    for place in places:
+        settle(place)
+    folder = next(filter(os.path.lexists, places), places[0])
     if folder.is_symlink():
         raise UserError(f"{name}: a link to the run {shown(folder.resolve())}; give that to remove it, and delete the link")
     if has_steps(folder) and run_of_stage(folder) == folder or is_left_behind(folder) and (folder / LOCK_NAME).exists():

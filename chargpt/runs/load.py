@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import fnmatch
 import glob
 import os
 from collections.abc import Sequence
@@ -103,10 +102,9 @@ def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
         if not glob.has_magic(name) or (checkpoints / name).is_dir():  # a name may hold brackets
             expanded[name] = None
             continue
-        if Path(name).name == name:
-            matches = [run.name for run in _runs(checkpoints) if fnmatch.fnmatchcase(run.name, name)]
-        else:
-            matches = [path for path in sorted(glob.glob(name)) if _is_run(Path(path))]
+        is_name = Path(name).name == name
+        pattern = f"{glob.escape(str(checkpoints))}/{name}" if is_name else name
+        matches = [Path(path).name if is_name else path for path in sorted(glob.glob(pattern)) if _is_run(Path(path))]
         if not matches:
             raise UserError(f"{name}: no run matches this pattern; ", _other_runs(name, checkpoints))
         expanded.update(dict.fromkeys(matches))

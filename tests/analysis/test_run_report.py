@@ -46,9 +46,8 @@ def test_extreme_lines_are_long_and_listed_once():
     texts = ["short\n", "a line that repeats\n", "a line that repeats\n", "another long line\n", "the third long line\n"]
     texts.append("the fourth line\n")
     lines = [Line(i, text, np.full(len(text), float(i))) for i, text in enumerate(texts)]
-    assert [line.number for line in extreme_lines(lines, worst=True)] == [5, 4]
-    assert [line.number for line in extreme_lines(lines, worst=False)] == [1, 3]
-    assert extreme_lines(lines[:2], worst=True) == []
+    assert [[line.number for line in found] for found in extreme_lines(lines)] == [[5, 4], [1, 3]]
+    assert extreme_lines(lines[:2]) == ([], [])
 
 
 def test_a_quick_report_measures_less_of_a_large_model():
