@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from helpers import SHAPE, publish_run
+from helpers import SHAPE, TOKENIZER, publish_run
 
 import chargpt
 from chargpt.__main__ import main
@@ -102,13 +102,6 @@ def test_a_hostile_text_is_escaped_in_the_terminal(run, file, monkeypatch, capsy
     assert out.isascii() and "\x1b" not in out and objects(out)[0]["content"] == HOSTILE
 
 
-def test_a_text_is_read_with_the_normaliser_of_the_run(tmp_path):
-    tokenizer = Tokenizer("\nab", normalizer=TextNormalizer(newlines="fold", lowercase=True))
-    loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer))
-    (tmp_path / "a.txt").write_bytes("\ufeffAB\r\nb\r".encode())
-    assert read_texts([str(tmp_path / "a.txt")], loaded) == [(str(tmp_path / "a.txt"), "ab\nb\n")]
-
-
 @pytest.mark.parametrize("tokenizer", [Tokenizer("\nab中"), Tokenizer(None)], ids=["characters", "bytes"])
 def test_a_long_text_is_complete(tmp_path, tokenizer):
     """It is read in pieces, some of which end inside a character of UTF-8."""
@@ -130,13 +123,20 @@ def test_without_a_name_the_text_is_the_validation_split_of_the_run(installed, t
         read_texts([], dataclasses.replace(loaded, fingerprint="1" * 64))
 
 
-@pytest.mark.parametrize("newlines, content", [("auto", "ab\nab\n"), ("keep", "ab\r\nab\r")])
-def test_line_ends_are_read_as_the_settings_of_the_run_say(tmp_path, newlines, content):
+FOLDS = TextNormalizer(newlines="fold", lowercase=True)
+
+
+@pytest.mark.parametrize(
+    "newlines, normalizer, content",
+    [("auto", None, "ab\nAb\n"), ("keep", None, "ab\r\nAb\r"), ("auto", FOLDS, "ab\nab\n")],
+)
+def test_a_text_is_read_as_the_settings_and_the_normaliser_of_the_run_say(tmp_path, newlines, normalizer, content):
     """Also if the text that the run was trained on has no \\r, so that nothing was folded there."""
     config = Config(model=SHAPE, data=DataConfig(newlines=newlines))
-    loaded = chargpt.load(publish_run(tmp_path / "run", config=config))
-    (tmp_path / "a.txt").write_bytes(b"ab\r\nab\r")
-    assert read_texts([str(tmp_path / "a.txt")], loaded)[0][1] == content
+    tokenizer = TOKENIZER if normalizer is None else Tokenizer("\nab", normalizer=normalizer)
+    loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer, config=config))
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfab\r\nAb\r")
+    assert read_texts([str(tmp_path / "a.txt")], loaded) == [(str(tmp_path / "a.txt"), content)]
 
 
 def test_a_text_is_read_with_the_settings_that_are_given(run, tmp_path, capsys):

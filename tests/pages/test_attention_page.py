@@ -47,19 +47,6 @@ def test_the_weights_are_those_of_the_reference_attention():
     assert zlib.decompress(packed) == levels.tobytes()
 
 
-def test_facts_are_those_of_the_heads():
-    weights = random_weights(40)
-    facts, measured = data_of(page_of(weights, "ab (c)\n." * 5), "facts"), measure_heads(weights, "ab (c)\n." * 5)
-    assert [facts["labels"][i] for i in facts["characters"]] == list("ab␣(c)↵." * 5)
-    for measure in ("entropy", "distance"):
-        assert np.abs(np.array(facts[measure]) - getattr(measured, measure)).max() <= 0.0005
-    for pattern in facts["patterns"]:
-        assert np.abs(np.array(pattern["scores"]) - measured.scores[pattern["name"]]).max() <= 0.0005
-        assert pattern["chance"] == pytest.approx(measured.chance[pattern["name"]], abs=0.0005)
-    assert {p["name"] for p in facts["patterns"]} == measured.scores.keys()
-    assert facts["names"] == [[measured.name(layer, head) for head in range(3)] for layer in range(2)]
-
-
 def test_hostile_text_is_escaped():
     content = page_of(random_weights(len(HOSTILE)), HOSTILE)
     assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f]", content)

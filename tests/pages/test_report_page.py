@@ -4,9 +4,7 @@ import base64
 import dataclasses
 import html
 import io
-import os
 import re
-import signal
 
 import numpy as np
 import pytest
@@ -221,23 +219,6 @@ def test_a_failure_is_one_warning(run, corpus):
     assert not list(run.glob(".*tmp*"))
     label, said = write_final_report(run / "nothing", corpus, device="cpu", if_stopped="stopped")
     assert label == "warning" and "the run is complete without it" in said
-
-
-@pytest.mark.skipif(os.name == "nt", reason="sends a signal")
-def test_a_signal_ends_it_at_once(programs, run):
-    code = f"""
-import os, signal
-from pathlib import Path
-from chargpt.pages import report_page
-from chargpt.interrupt import Interrupt
-report_page.load_model = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
-with Interrupt():
-    report_page.write_final_report(Path({str(run)!r}), None, device="cpu", if_stopped="stopped")
-print("went on")
-"""
-    done = programs.run(code=code)
-    assert b"stopped" in done.stdout + done.stderr
-    assert done.returncode == 128 + signal.SIGTERM and b"went on" not in done.stdout and b"Traceback" not in done.stderr
 
 
 # Pictures of heads

@@ -122,13 +122,11 @@ def damaged(data: bytes, kind: str, chance: random.Random) -> bytes:
     }[kind]
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize(("kind", "count"), [("one bit", 100), ("cut short", 30), ("page of zeros", 30), ("longer", 20)])
 @pytest.mark.parametrize("file", FILES)
-def test_no_damage_loads_silently(tmp_path: Path, file: str, kind: str, count: int, times: int) -> None:
-    path, chance = save(tmp_path, 1), random.Random(f"{file} {kind}")
+def test_no_damage_loads_silently(tmp_path: Path, file: str) -> None:
+    path, chance = save(tmp_path, 1), random.Random(file)
     intact = (path / file).read_bytes()
-    for _ in range(times * count):
+    for kind in ["one bit", "cut short", "page of zeros", "longer"] * 15:
         spoiled = damaged(intact, kind, chance)
         (path / file).write_bytes(spoiled)
         if spoiled != intact:

@@ -70,14 +70,6 @@ def test_a_missing_mark_of_the_best_is_made_when_the_run_is_loaded(tmp_path, ste
     assert (run.folder / "best.json").exists()
 
 
-def test_one_writer_for_as_long_as_the_run_object_lives(tmp_path):
-    first = Run(tmp_path / "run")
-    with pytest.raises(UserError, match="another process"):
-        Run(tmp_path / "run")
-    del first
-    Run(tmp_path / "run")
-
-
 def test_the_config_is_readable_and_replaces_a_link(tmp_path):
     config, run = Config(train=TrainConfig(max_steps=7)), Run(tmp_path / "run")
     (tmp_path / "canary").write_text("mine")
