@@ -72,11 +72,7 @@ def test_controls_reach_the_sampler(write):
         assert write(*options) != plain, options
     assert write("--temperature", "0", "--seed", "2") == write("--temperature", "0", "--seed", "3")
     assert write("--top-k", "99", "--top-p", "1", "--min-p", "0", "--repetition-penalty", "1") == plain
-
-
-def test_a_grid_of_temperatures_has_a_heading_each(write):
-    cold, warm = (write("--temperature", t) for t in ("0.1", "1.5"))
-    dashes = "---------------"
+    cold, warm, dashes = write("--temperature", "0.1"), write("--temperature", "1.5"), "---------------"
     assert write("--temperature", "0.1,1.5") == f"{dashes} temperature 0.1\n{cold}{dashes} temperature 1.5\n{warm}"
 
 

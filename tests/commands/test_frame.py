@@ -1,14 +1,10 @@
 """The frame of the verbs: options first, then torch; a run, its text in the cache, and a part of a text."""
 
-import io
-import json
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from chargpt.commands.frame import json_line, load_run, part_of_text, print_json
+from chargpt.commands.frame import load_run, part_of_text
 from chargpt.commands.verbs import VERBS
 from chargpt.project import command
 
@@ -27,20 +23,6 @@ for verb in sys.argv[1:]:
 """
     done = subprocess.run([sys.executable, "-c", code, *VERBS], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert not done.stderr and all(f"usage: {command(verb)} " in done.stdout for verb in VERBS)
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize("text", ["\x9b2J", "\u202eabc", "\x7f\u2028", "é中"])
-def test_json_commands_no_terminal(text, capsys):
-    assert json_line(text, io.StringIO()) == f'"{text}"'
-    shown = json_line([text], Terminal())
-    assert json.loads(shown) == [text] and (shown == '["é中"]' if text == "é中" else shown.isascii())
-    print_json({"a": text})
-    assert json.loads(capsys.readouterr().out) == {"a": text}
 
 
 def test_a_part_of_a_text(run, corpus, tmp_path):

@@ -100,6 +100,9 @@ def test_a_hostile_text_is_escaped_in_the_terminal(run, file, monkeypatch, capsy
     main(["score", str(run), str(file), "--json"])
     out = capsys.readouterr().out
     assert out.isascii() and "\x1b" not in out and objects(out)[0]["content"] == HOSTILE
+    file.write_text("é中", encoding="utf-8")
+    main(["score", str(run), str(file), "--json"])
+    assert "é中" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("tokenizer", [Tokenizer("\nab中"), Tokenizer(None)], ids=["characters", "bytes"])

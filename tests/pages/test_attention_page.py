@@ -73,23 +73,6 @@ def opened(browser, tmp_path):
     assert not problems
 
 
-def test_the_page_follows_the_mouse_and_the_keyboard(opened):
-    text = "He (ab) said\nso.\n" * 2
-    page = opened(random_weights(len(text)), text)
-    page.select_option("#chosen", label="layer 2, head 3")
-    page.locator("#text > span").nth(20).hover()
-    page.locator("#said", has_text="(character 21 of").wait_for()
-    assert page.evaluate("wash.getContext('2d').getImageData(0, 0, wash.width, wash.height).data.some(value => value)")
-    page.focus("#text")
-    page.keyboard.press("ArrowLeft")
-    page.locator("#said", has_text="(character 20 of").wait_for()
-    page.keyboard.press("PageDown")
-    assert page.locator("#chosen").input_value() == "0"  # after the last head, the mean of all
-    page.locator("#grid button").nth(3).click()
-    page.get_by_role("heading", name="Measures").click()
-    assert page.locator("tr.chosen").inner_text().startswith("1.2")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_a_phone(opened, scheme):
     page = opened(random_weights(60), "Lorem ipsum " * 5, viewport={"width": 360, "height": 740}, color_scheme=scheme)
@@ -100,9 +83,3 @@ def test_the_page_fits_a_phone(opened, scheme):
     table.evaluate("e => { e.scrollLeft = 100; }")
     name, box = page.locator("#measures td").first.bounding_box(), table.bounding_box()
     assert name["x"] == box["x"]  # the head's name stays where it is
-
-
-def test_hostile_text_runs_nothing_in_a_browser(opened):
-    page = opened(random_weights(len(HOSTILE)), HOSTILE)
-    assert page.locator("b").count() == page.locator("#to b").count() + page.locator("#from b").count()
-    assert "\u202e" not in page.locator("body").inner_text() and "\\u202e" in page.locator("#text").inner_text()

@@ -79,12 +79,6 @@ def test_the_config_is_readable_and_replaces_a_link(tmp_path):
     assert (tmp_path / "canary").read_text() == "mine"
 
 
-def test_a_run_is_called_by_its_name_or_its_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert Run(tmp_path / "my poems").name(tmp_path) == "my poems"
-    assert Run(tmp_path / "elsewhere" / "run").name(tmp_path / "checkpoints") == os.path.join("elsewhere", "run")
-
-
 def test_a_name_is_a_folder_and_a_path_is_a_path(tmp_path):
     assert folder_of("poems", tmp_path) == tmp_path / "poems"
     assert folder_of("/elsewhere/poems", tmp_path).parts[-2:] == ("elsewhere", "poems")
