@@ -44,6 +44,7 @@ COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help
 INTERRUPTED = "the text is not saved (/save FILE); Ctrl-C again, Ctrl-D or exit leaves"
 TAIL = 60  # characters of the text that are shown after /undo
 SPEAKER = re.compile(r"(?m)^(?:<([^<>\n]{1,40})>|([^\s:<>][^:\n]{0,39}):) ")  # before a message: `Ben: ` or `<ben> `
+SPOKEN = 10  # of so many lines of a conversation, more than one begins with a name
 MAX_NAMES, MAX_NAMED = 50, 8  # of the most frequent ones; those that a message lists
 
 
@@ -63,7 +64,7 @@ def chat_of(options: SampleOptions, loaded: LoadedModel, corpus: "Corpus | None"
     found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
     marks, counts = dict(found), Counter(name for name, _ in found)
     names = [name for name, count in counts.most_common(MAX_NAMES) if count > 1]
-    if corpus is not None and len(names) < 2:
+    if corpus is not None and SPOKEN * sum(counts[name] for name in names) <= text.count("\n"):
         what = f"--chat: the training text of {loaded.run} is no conversation, with lines such as 'Ben: hello'; "
         raise UserError(what, "to continue what you type, use --interactive")
     left = [name for name in names if name not in (options.as_, options.with_)]

@@ -200,7 +200,7 @@ BOTH = {"as": "Ben", "with": "Oma"}
         ("Ben: hi\nOma: hello\n", {"as": "xyz", "with": "Oma"}, "--as: 'xyz' given, but use one of Ben"),
         ("Ben: hi\nOma: hello\n", {"as": "Ben", "with": "Ben"}, "--with: 'Ben' given, the same as --as"),
         ("", {"as": "Ben"}, "--with is not given.*is not in the cache"),
-        ("A novel.\nNote: it has no talk.\n", BOTH, "the training text of x is no conversation, .* use --interactive"),
+        ("A novel.\n" * 40 + "Note: a\nAda: a\n", BOTH, "the training text of x is no conversation, .* use --interactive"),
     ],
 )  # fmt: skip
 def test_names_come_from_the_text(text, given, expected):
