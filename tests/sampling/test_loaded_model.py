@@ -146,6 +146,13 @@ def test_a_wrong_keyword_is_named_with_the_right_one(model, call, says):
         call(model)
 
 
+@pytest.mark.parametrize(("method", "own"), [("generate", "stop"), ("stream", "lines"), ("items", "match")])
+def test_a_notebook_shows_every_keyword(model, method, own):
+    shown = inspect.signature(getattr(model, method)).parameters
+    assert {"prompt", "temperature", own} <= shown.keys() and "options" not in shown and "self" not in shown
+    assert shown["temperature"].annotation is float
+
+
 @pytest.mark.parametrize("options", [{"length": 30}, {"lines": 2, "stop": "gh"}, {"length": 0}, {"lines": 3, "unique": True}])
 def test_a_text_comes_in_pieces_as_it_is_written(model, options):
     for prompt in ("", "ab"):
@@ -254,8 +261,8 @@ def test_a_copy_and_a_pickle_write_and_score_as_the_model(run, precision, copied
 def test_an_editor_and_a_type_checker_see_every_option():
     """mypy checks the types of TextOptions and ItemOptions; those of the functions are complete."""
     for method in (*typing.get_overloads(chargpt.LoadedModel.generate), chargpt.LoadedModel.stream):
-        assert inspect.signature(method).parameters["options"].annotation == typing.Unpack[TextOptions]
-    assert inspect.signature(chargpt.LoadedModel.items).parameters["options"].annotation == typing.Unpack[ItemOptions]
+        assert method.__annotations__["options"] == typing.Unpack[TextOptions]
+    assert chargpt.LoadedModel.items.__annotations__["options"] == typing.Unpack[ItemOptions]
     names = {**vars(typing), "os": os, "LoadedModel": chargpt.LoadedModel}  # chargpt imports typing for type checkers alone
     for function in (chargpt.load, chargpt.train):
         hints = typing.get_type_hints(function, names)
