@@ -80,11 +80,11 @@ def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int
     for i, (name, value, said) in enumerate(rows):
         length = (width - names - words) * max(value, 0) / longest
         middle = i * step + 16
-        parts.append(f'<text x="{names - 8}" y="{middle}" class="end">{escape(name)}</text>')
         parts.append(
+            f'<text x="{names - 8}" y="{middle}" class="end">{escape(name)}</text>'
             f'<rect class="series-{colour} bar" x="{names}" y="{middle - 11}" width="{length:.1f}" height="15" rx="2"/>'
+            f'<text x="{names + length + 6:.1f}" y="{middle}" class="value">{escape(said)}</text>'
         )
-        parts.append(f'<text x="{names + length + 6:.1f}" y="{middle}" class="value">{escape(said)}</text>')
     return _svg("".join(parts), title=title, width=width, height=len(rows) * step + 4)
 
 

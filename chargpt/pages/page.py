@@ -40,9 +40,8 @@ def page(
     """
     style = source("base.css") + style
     runs = allowed(script) if script else "'none'"
-    policy = (
-        f"default-src 'none'; style-src {allowed(style)}; script-src {runs}; img-src data:; base-uri 'none'; form-action 'none'"
-    )
+    only = f"style-src {allowed(style)}; script-src {runs}; img-src data:"
+    policy = f"default-src 'none'; {only}; base-uri 'none'; form-action 'none'"
     content = render(
         "base.html.j2",
         policy=Markup(policy),

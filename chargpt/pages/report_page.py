@@ -14,7 +14,6 @@ import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -99,7 +98,7 @@ def report_page(runs: Sequence[RunReport], *, refresh: int = 0) -> str:
     most = MAP_BYTES // len(runs)
     pictures = [[] if run.heads is None else head_pictures(run.heads.weights, most_bytes=most) for run in runs]
     words = (headline, result, newest_sample, tiles, samples_over_time, coloured, sample_text, usual_speed)
-    charts = (class_chart, position_chart, copies_chart, settings)
+    charts = (loss_charts, copies_chart, settings)
     body = render(
         "report.html.j2",
         title=title,
@@ -227,17 +226,13 @@ def coloured(lines: Sequence[TextLine], most: int = LINE_CHARACTERS) -> list[tup
     return [*found, (0, " …")] if stop < len(text.rstrip()) else found
 
 
-def class_chart(losses: LossBreakdown) -> Markup:
-    """The loss by class of character."""
-    rows = [(row.name, row.loss, f"{row.loss:.2f} · {row.share_of_loss:.0%}") for row in losses.classes]
-    return bar_chart(rows, title="loss by class of character")
-
-
-def position_chart(losses: LossBreakdown) -> Markup:
-    """The loss by position in the context."""
+def loss_charts(losses: LossBreakdown) -> list[Markup]:
+    """The loss by class of character, and by position in the context."""
+    by_class = [(row.name, row.loss, f"{row.loss:.2f} · {row.share_of_loss:.0%}") for row in losses.classes]
     names = [f"{row.first:,}" if row.first == row.last else f"{row.first:,}–{row.last:,}" for row in losses.positions]
-    rows = [(name, row.loss, f"{row.loss:.2f} ± {row.error:.2f}") for name, row in zip(names, losses.positions)]
-    return bar_chart(rows, title="loss by position in the context", colour=1)
+    by_position = [(name, row.loss, f"{row.loss:.2f} ± {row.error:.2f}") for name, row in zip(names, losses.positions)]
+    rows = {"loss by class of character": by_class, "loss by position in the context": by_position}
+    return [bar_chart(found, title=title, colour=colour) for colour, (title, found) in enumerate(rows.items())]
 
 
 def copies_chart(copies: Copies) -> Markup:
@@ -277,15 +272,16 @@ def _url(levels: np.ndarray, width: int) -> str:
 
 def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
     """What somebody gave, every setting of the run by section, and the machine that it was trained on."""
-    groups = {**settings_of(run), "trained on": dict(run.state.environment), "report made on": {"engine": run.engine}}
-    reasons, sources = run.state.settings.reasons, run.state.settings.sources
-    by = {key: f"   ({source}{f': {reasons[key]}' if key in reasons else ''})" for key, source in sources.items()}
-    rows = {
-        name: [(key, setting(value) + by.get(f"{name}.{key}", "")) for key, value in values.items()]
-        for name, values in groups.items()
-    }
-    given = [(key, setting(groups[section][name])) for key in given_in(run) for section, name in [key.split(".")]]
-    return [*[("given", given)] * bool(given), *rows.items()]
+    values, reasons, groups = settings_of(run), run.state.settings.reasons, dict[str, list[tuple[str, str]]]()
+    if given := given_in(run):
+        groups["given"] = [(key, values[key]) for key in given]
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        if source := run.state.settings.sources.get(key):
+            value += f"   ({source}{f': {reasons[key]}' if key in reasons else ''})"
+        groups.setdefault(section, []).append((name, value))
+    groups["trained on"] = [(name, setting(value)) for name, value in run.state.environment.items()]
+    return [*groups.items(), ("report made on", [("engine", run.engine)])]
 
 
 def given_in(run: RunReport) -> list[str]:
@@ -293,12 +289,12 @@ def given_in(run: RunReport) -> list[str]:
     return [key for key in KEYS if run.state.settings.sources.get(key) is Source.USER]
 
 
-def settings_of(run: RunReport) -> dict[str, dict[str, Any]]:
-    """The settings of a run by section, without folders of this machine."""
+def settings_of(run: RunReport) -> dict[str, str]:
+    """The settings of a run by section.key, without folders of this machine."""
     tree = to_dict(run.state.config)
     for key in ("val_text", "cache"):
         tree["data"][key] = Path(tree["data"][key]).name
-    return tree
+    return {f"{section}.{key}": setting(value) for section, values in tree.items() for key, value in values.items()}
 
 
 def setting(value: object) -> str:
@@ -350,8 +346,7 @@ def differences(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
     """
     given = {key for run in runs for key in given_in(run)}
     rows, trees = {"text": [", ".join(run.state.text_names) for run in runs]}, [settings_of(run) for run in runs]
-    for section, values in trees[0].items():
-        rows |= {f"{section}.{key}": [setting(tree[section][key]) for tree in trees] for key in values}
+    rows |= {key: [tree[key] for tree in trees] for key in trees[0]}
     learning = {key for key in rows if key.split(".")[0] in LEARNING and key not in PACE}
     shown = [key for key in rows if key in {"text", *TRAINED} | learning | given]
     shown.sort(key=lambda key: key != "text" and key not in given)
