@@ -84,8 +84,8 @@ def train(
     `text` is a file, a folder, several of them, or the name of a corpus; None is the language reference of Python. `minutes` is
     the time that the training may take, a number or as in "1h30", or `epochs` the passes over the text. `run` is a name in the
     folder checkpoints or a path; None is the name of the text. An existing run is replaced only with `overwrite=True`,
-    when the first checkpoint of the new one is there; `resume=True` continues it (None: the newest one), and then there is no
-    `text`. `config` is the name of a preset or a YAML file, and `settings` are
+    at the first evaluation of the new one after step 0, or at its end; `resume=True` continues it (None: the newest one), and
+    then there is no `text`. `config` is the name of a preset or a YAML file, and `settings` are
     single settings such as {"train.max_steps": 500}. `start` is the name of a model that comes with the program and knows a
     language; the new run begins with its weights. `init_from` and `vocab_from` are runs whose weights or vocabulary it begins
     with. It learns from the predictions of each `teacher`, a run or several, as well as from the text.

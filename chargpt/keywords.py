@@ -27,6 +27,14 @@ def named(function: "F") -> "F":
         with python_errors():
             return function(*given, **keywords)
 
+    if record:  # what a notebook shows in place of **options
+        import inspect
+        from typing import get_type_hints
+
+        shown = [each for each in inspect.signature(function).parameters.values() if each.name != "options"]
+        for name, hint in get_type_hints(record.__args__[0]).items():
+            shown.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=hint))
+        call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
 

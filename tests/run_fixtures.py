@@ -13,19 +13,20 @@ from chargpt.text.corpus import Corpus, load_corpus
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture
-def corpus(tmp_path: Path, text: Path) -> Corpus:
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Corpus:
     """The encoded text of the fixture `text` with another end, in a cache of its own: no other test puts it into data/cache."""
-    own, end = tmp_path / "own.txt", "This line is in no other text.\n"
-    own.write_text(text.read_text(encoding="utf-8")[: -len(end)] + end, encoding="utf-8")
-    return load_corpus([str(own)], DataConfig(cache=str(tmp_path / "cache")), root=tmp_path, block_size=8)
+    folder, end = tmp_path_factory.mktemp("corpus"), "This line is in no other text.\n"
+    (folder / "own.txt").write_text(text.read_text(encoding="utf-8")[: -len(end)] + end, encoding="utf-8")
+    return load_corpus([str(folder / "own.txt")], DataConfig(cache=str(folder / "cache")), root=folder, block_size=8)
 
 
-@pytest.fixture
-def run(tmp_path: Path, corpus: Corpus) -> Path:
-    """A run on that corpus."""
-    config = Config(model=SHAPE, train=TrainConfig(batch_size=1), data=DataConfig(cache=str(tmp_path / "cache")))
-    return publish_run(tmp_path / "run", corpus.tokenizer, config=config, fingerprint=corpus.fingerprint)
+@pytest.fixture(scope="module")
+def run(corpus: Corpus) -> Path:
+    """A run on that corpus, beside its cache."""
+    folder = Path(corpus.texts[0]).parent
+    config = Config(model=SHAPE, train=TrainConfig(batch_size=1), data=DataConfig(cache=str(folder / "cache")))
+    return publish_run(folder / "run", corpus.tokenizer, config=config, fingerprint=corpus.fingerprint)
 
 
 @pytest.fixture(scope="module")

@@ -170,7 +170,10 @@ MISTAKES = {
     "an option of items for a text": (["--match", "a", "--lines", "2"], ["--match: --lines given as well"]),
     "lines": (["--items", "3", "--lines", "2"], ["--items: --lines given as well"]),
     "a wrong expression": (["--match", "("], ["--match", "regular expression"]),
-    "lengths": (["--min-length", "5", "--max-length", "3"], ["--max-length: 3 given; use at least --min-length, which is 5"]),
+    "lengths": (
+        ["--min-length", "5", "--max-length", "3"],
+        ["--min-length: 5 given; use at most 3, the most"],
+    ),
     "a letter that the model does not know": (["--prompt", "Q"], ["'Q'"]),
     "interactive without a label": (["--interactive"], ["--interactive", "--label", "elf"]),
 }

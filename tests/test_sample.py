@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 from helpers import publish_run
-from programs import DEVNULL
 
 import chargpt
 import sample
 import train
-from chargpt.model import GPTConfig
 from chargpt.sampling import printing
 from chargpt.terminal import run_program
 from chargpt.text.tokenizer import Tokenizer
@@ -74,11 +72,7 @@ def test_controls_reach_the_sampler(write):
         assert write(*options) != plain, options
     assert write("--temperature", "0", "--seed", "2") == write("--temperature", "0", "--seed", "3")
     assert write("--top-k", "99", "--top-p", "1", "--min-p", "0", "--repetition-penalty", "1") == plain
-
-
-def test_a_grid_of_temperatures_has_a_heading_each(write):
-    cold, warm = (write("--temperature", t) for t in ("0.1", "1.5"))
-    dashes = "---------------"
+    cold, warm, dashes = write("--temperature", "0.1"), write("--temperature", "1.5"), "---------------"
     assert write("--temperature", "0.1,1.5") == f"{dashes} temperature 0.1\n{cold}{dashes} temperature 1.5\n{warm}"
 
 
@@ -90,42 +84,13 @@ def test_json_lines_hold_what_is_needed_to_repeat_them(write, run):
     assert len(first["log_probabilities"]) == len(first["text"]) == 60 and max(first["log_probabilities"]) < 0
 
 
-def test_log_probabilities_are_the_models_own_whatever_the_sampling(write, run):
-    sample, model = (
-        json.loads(write("--json", "--prompt", "ab", "--length", "10", "--temperature", "0.1", "--ban", "a")),
-        chargpt.load(run),
-    )
-    text = "ab" + sample["text"]
-    expected = model.logits(text[:-1]).log_softmax(-1)[range(1, 11), model.tokenizer.ids_of(text)[2:].tolist()]
-    assert sample["log_probabilities"] == pytest.approx(expected.tolist(), abs=1e-5)
-
-
-def test_unique_lines_are_whole_different_and_not_blank(write, call, run):
-    wild = ["--allow", "ab \n", "--temperature", "2", "--length", "3000"]  # short lines, of which many are equal
-    lines = write("--lines", "300", *wild).removesuffix("\n").split("\n")
-    expected = list(dict.fromkeys(line for line in lines if line.strip()))
-    count = len(expected) - 2
-    assert "" in lines and 10 < count < len(lines) / 2
-    assert write("--lines", str(count), "--unique", *wild) == "".join(f"{line}\n" for line in expected[:count])
-    samples = write("--lines", "5", "--unique", *wild, "--samples", "2").split("---------------\n")
-    assert samples == [write("--lines", "5", "--unique", *wild, "--seed", seed) for seed in ("1", "2")]
-    begun = write("--lines", "4", "--unique", *wild, "--prompt", "b").splitlines()
-    assert len(begun) == len(set(begun)) == 4 and all(line.startswith("b") for line in begun)
-    titled = write("--lines", "4", "--unique", *wild, "--prompt", "a b\nb").splitlines()
-    assert titled[0] == "a b" and len(set(titled[1:])) == 4 and all(line.startswith("b") for line in titled[1:])
-    assert write("--lines", "1", "--unique", *wild, "--prompt", "b") == write("--lines", "1", *wild, "--prompt", "b")
-
-
 def test_a_model_that_has_no_more_lines_says_so_in_one_line(call, run):
     given = [run, "--allow", "a\n", "--temperature", "1e30", "--seed", "1", "--unique"]  # a line of n letters once in 2^n lines
     code, out, err = call(*given, "--lines", "90")
     lines = out.splitlines()
-    assert code == 0 and len(set(lines)) == len(lines) > 5 and all(line and set(line) == {"a"} for line in lines)
+    assert code == 0 and len({*lines}) == len(lines) > 5 and all(line and {*line} == {"a"} for line in lines)  # --unique
     assert out.endswith("a\n") and f"\n{len(lines)} of 90 lines: the model had no more new ones (1,000 lines in a row" in err
     assert err.count("\n") == 3 and err.endswith("raise --temperature or --length\n")
-    code, out, err = call(*given, "--lines", "90", "--length", "30")
-    assert code == 0 and "no more new ones" in err and "or 30 characters" in err
-    assert "no more" not in call(*given, "--lines", "2")[2]
 
 
 def test_a_stop_text_or_the_last_line_ends_the_sample_and_is_not_printed(write):
@@ -135,7 +100,6 @@ def test_a_stop_text_or_the_last_line_ends_the_sample_and_is_not_printed(write):
     assert lines.count("\n") == 4 and plain.startswith(lines)
     assert write("--length", "200", "--stop", stop) == plain[: plain.index(stop)] + "\n"
     assert write("--length", "200", "--stop", stop, "--keep-stop") == plain[: plain.index(stop)] + stop + "\n"
-    assert write("--length", "200", "--stop", "abcdefgh" * 3) == plain + "\n"
 
 
 def test_the_likeliest_next_characters_are_those_of_the_library(write, run):
@@ -259,10 +223,8 @@ def test_unseen_writes_no_line_that_it_learned(call, tmp_path, capsys):
     assert code == 0 and set(seen.splitlines()) & set(lines)
     code, unseen, _ = call(*options, "--unseen")
     assert code == 0 and len(unseen.splitlines()) == 20 and not set(unseen.splitlines()) & set(lines)
-    for prompt in ("t", "se"):  # with the prompt that begins it, a line is one of the text or is not
-        begun = call(*options, "--unseen", "--unique", "--prompt", prompt)[1].splitlines()
-        assert len(begun) == len({*begun}) == 20 and not {*begun} & {*lines}
-        assert all(line.startswith(prompt) for line in begun)
+    begun = call(*options, "--unseen", "--unique", "--prompt", "se")[1].splitlines()
+    assert len(begun) == len({*begun}) == 20 and not {*begun} & {*lines}  # with the prompt that begins it
     text.write_text("tea\n" * 1000 + "pea\nsees\n")  # what counts is the text that was learned
     assert call(*options, "--unseen")[1] == unseen
     shutil.rmtree(tmp_path / "cache")
@@ -275,27 +237,3 @@ def test_unseen_neither_reads_nor_encodes_what_a_checkpoint_from_elsewhere_names
     folder = publish_run(tmp_path / "theirs", texts=[str(tmp_path / "private.txt")], fingerprint="0" * 64)
     code, _, err = call(str(folder), "--lines", "2", "--unseen")
     assert code == 2 and "not in the cache" in err and not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        {"n_layer": 300, "block_size": 2**18, "positions": "sinusoidal"},
-        {"n_layer": 1, "block_size": 2**27, "positions": "sinusoidal"},
-        {"n_layer": 1000, "block_size": 2**10, "positions": "learned"},
-    ],
-    ids=str,
-)
-def test_a_small_checkpoint_cannot_take_much_memory(programs, tmp_path, shape):
-    small = publish_run(tmp_path / "small")
-    run = publish_run(tmp_path / "theirs", shape=GPTConfig(n_head=1, n_embd=1, **shape))
-    code = f"""
-import resource, sys, sample
-sizes = []
-for run in ({str(small)!r}, {str(run)!r}):
-    assert sample.main([run, "--length", "1"]) == 0
-    sizes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10))
-print(sizes[1] - sizes[0], file=sys.stderr)
-"""
-    done = programs.run(code=code, stdout=DEVNULL, timeout=120)
-    assert done.returncode == 0 and int(done.stderr.split()[-1]) < 200  # MB

@@ -24,6 +24,7 @@ CLASSES = (
 FIRST, REST, DIGIT, PUNCTUATION, SPACE, NEWLINE, OTHER = range(len(CLASSES))  # their indices
 # By the first letter of the category in Unicode. A mark belongs to the letter before it.
 BY_CATEGORY = {"L": REST, "M": REST, "N": DIGIT, "P": PUNCTUATION, "Z": SPACE}
+SPECIAL = {"\n": NEWLINE, "\r": NEWLINE, "\t": SPACE}
 
 
 def characters_of(ids: Iterable[int] | np.ndarray, tokenizer: Tokenizer) -> list[str]:
@@ -51,18 +52,9 @@ def classes_of(characters: Sequence[str]) -> np.ndarray:
     A word is a run of letters and marks; its first letter is one that does not follow a letter. Scripts without spaces between
     words, such as Chinese, have runs of many words. In a vocabulary of bytes, those beyond ASCII count as letters.
     """
-    kinds = {character: _class_of(character) for character in set(characters)}
+    by_category = {c: BY_CATEGORY.get(unicodedata.category(c[0])[0], OTHER) for c in set(characters)}
+    kinds = {c: SPECIAL.get(c, REST if len(c) > 1 else kind) for c, kind in by_category.items()}  # longer: a byte such as \xe9
     found = np.array([kinds[character] for character in characters], np.int64)
     is_letter = found == REST
     found[is_letter & ~np.append(False, is_letter[:-1])[: len(found)]] = FIRST
     return found
-
-
-def _class_of(character: str) -> int:
-    if character in "\n\r":
-        return NEWLINE
-    if character == "\t":
-        return SPACE
-    if len(character) > 1:  # a byte of a character, such as \xe9
-        return REST
-    return BY_CATEGORY.get(unicodedata.category(character)[0], OTHER)

@@ -15,18 +15,13 @@ from chargpt.sampling.stop_rules import text_of
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import end_in
 from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index, open_or_make_index
+from chargpt.text.tokenizer import Tokenizer
 
-# The sizes n of the n-grams.
-SIZES = range(2, 33)
+SIZES = range(2, 33)  # the sizes n of the n-grams
 # Training makes the index of a text of up to this many characters, once, in about a second. For a longer one it uses the index
 # that `python -m chargpt trace` has made.
 MAX_INDEXED = 2**21
-# Samples of a report.
-SAMPLES = 3
-# Items that are written at a time for each sample, at most.
-ITEMS = 16
-# Passages that a report lists.
-PASSAGES = 5
+ITEMS = 16  # that are written at a time for each sample, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +33,7 @@ class Passage:
     length: int
     place: int  # where it begins in the training text: one place, if there are several
     copies: int  # how often it occurs there
+    content: str
 
 
 class Novelty:
@@ -65,7 +61,7 @@ class Novelty:
                 shares[n] = float(np.concatenate(novel).mean())
         return shares
 
-    def passages(self, most: int) -> list[Passage]:
+    def passages(self, most: int, tokenizer: Tokenizer) -> list[Passage]:
         """The longest passages, at most `most`, longest first. None overlaps another by more than half of its length."""
         candidates = []
         for text, (lengths, _) in enumerate(self._matches):
@@ -81,41 +77,34 @@ class Novelty:
                 continue
             covered[text][start : start + length] = True
             copies = self._index.count(self._texts[text][start : start + min(length, OVERLAP)])
-            place = int(self._matches[text][1][start])
-            chosen.append(Passage(text=text, start=start, length=length, place=place, copies=copies))
+            place, content = int(self._matches[text][1][start]), tokenizer.decode(self._texts[text][start : start + length])
+            chosen.append(Passage(text=text, start=start, length=length, place=place, copies=copies, content=content))
         return chosen
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """What the samples of a model have copied from its training text, compared with as much of the validation split."""
+    """What some texts have copied from a training text, compared with as much of its validation split."""
 
-    samples: list[str]
+    texts: list[str]
     longest: int
     unseen_longest: int
-    passages: list[tuple[int, int, str]]  # length, how often it occurs in the training text, the passage
+    passages: list[Passage]
     novel: dict[int, float]  # for each n, the share of n-grams that the training text does not have
     unseen_novel: dict[int, float]
 
 
-def measure_copies(
-    loaded: LoadedModel, corpus: Corpus, index: SuffixIndex, *, sample_length: int, sample_seconds: float
-) -> Copies:
-    """SAMPLES texts of the model, always the same ones, and what they have copied. See `write_samples`."""
-    labels = None if corpus.items is None else corpus.items.labels
-    samples = write_samples(loaded, labels, seeds=range(SAMPLES), length=sample_length, seconds=sample_seconds)
-    ids = [loaded.tokenizer.ids_of(sample) for sample in samples]
+def measure_copies(texts: list[str], corpus: Corpus, index: SuffixIndex, *, most: int) -> Copies:
+    """What `texts` have copied from the training text of `corpus`, which the `index` is of; at most `most` passages."""
+    ids = [corpus.tokenizer.ids_of(text) for text in texts]
+    ids = [np.where(np.isin(text, corpus.tokenizer.never_sampled), -1, text) for text in ids]  # without a folded character
     novelty = Novelty(ids, index)
     unseen = Novelty([np.asarray(corpus.val[: sum(map(len, ids))])], index)
-    passages = [
-        (p.length, p.copies, corpus.tokenizer.decode(ids[p.text][p.start : p.start + p.length].tolist()))
-        for p in novelty.passages(PASSAGES)
-    ]
     return Copies(
-        samples=samples,
+        texts=texts,
         longest=novelty.longest,
         unseen_longest=unseen.longest,
-        passages=passages,
+        passages=novelty.passages(most, corpus.tokenizer),
         novel=novelty.novel_shares(),
         unseen_novel=unseen.novel_shares(),
     )

@@ -26,26 +26,20 @@ PATTERNS = {  # name: what it points to
 }
 PAIRS = dict(zip(")]}>”’»」』》）】", "([{<“‘«「『《（【"))
 STRAIGHT = "\"'"  # quotes that open and close with the same character
-# A pattern is measured if it points to something for at least this many characters.
-MIN_CHARACTERS = 8
-# A head is named after a pattern with at least this score, ...
-MIN_SCORE = 0.3
-# ... and at least this many times the score of uniform attention.
-MIN_TIMES = 2.0
-# Characters of the picture of all heads that training logs.
-MAX_DRAWN = 256
-# The colour of a weight of 1 in that picture, the accent of base.css. A weight of 0 is white.
-COLOUR = np.array([31, 95, 191])
-# Pixels that a head takes in that picture at most.
-WIDTH = 128
-# Pixels between two heads.
-GAP = 4
+MIN_CHARACTERS = 8  # for which a pattern points to something; with fewer, it is not measured
+# A head is named after a pattern with at least this score, which is so many times that of uniform attention.
+MIN_SCORE, MIN_TIMES = 0.3, 2.0
+MAX_DRAWN = 256  # characters of the picture of all heads that training logs
+COLOUR = np.array([31, 95, 191])  # of a weight of 1 in that picture, the accent of base.css; a weight of 0 is white
+WIDTH, GAP = 128, 4  # pixels that a head takes in that picture at most, and between two heads
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadFacts:
-    """Measures of all heads on one text; arrays (n_layer, n_head), float64."""
+class Heads:
+    """The attention of all heads on one text of T characters, and measures of it: arrays (n_layer, n_head), float64."""
 
+    characters: Sequence[str]
+    weights: Tensor  # (n_layer, n_head, T, T), float32
     entropy: np.ndarray  # bits, averaged over the characters from the second on
     distance: np.ndarray  # characters back, the mean weighted by attention, averaged likewise
     scores: dict[str, np.ndarray]  # of each pattern that the text has
@@ -63,25 +57,32 @@ class HeadFacts:
         The character before counts only where no other pattern has MIN_TIMES the score of chance. On a text too short for any
         pattern, it is the first head, without one.
         """
-        for names in (self.scores.keys() - {"previous", "itself"}, {"previous"} & self.scores.keys()):
-            found = [(name, divmod(int(self.scores[name].argmax()), self.entropy.shape[1])) for name in names]
-            scores = {(*place, name): self.scores[name][place] - self.chance[name] for name, place in found}
-            clear = {place: gain for place, gain in scores.items() if gain >= (MIN_TIMES - 1) * self.chance[place[2]]}
-            if clear:
-                return max(sorted(clear), key=lambda place: clear[place])
-        return 0, 0, ""
+        gains = {
+            (*divmod(int(scores.argmax()), scores.shape[1]), name): float(scores.max()) - self.chance[name]
+            for name, scores in sorted(self.scores.items())
+            if name != "itself"
+        }
+        clear = {place: gain for place, gain in gains.items() if gain >= (MIN_TIMES - 1) * self.chance[place[2]]}
+        telling = {place: gain for place, gain in clear.items() if place[2] != "previous"} or clear
+        return max(telling, key=lambda place: telling[place], default=(0, 0, ""))
 
 
-def measure_heads(weights: Tensor, characters: Sequence[str]) -> HeadFacts:
-    """The measures of the heads with these attention weights (n_layer, n_head, T, T) on a text of T `characters`."""
+@torch.inference_mode()
+def measure_attention(loaded: LoadedModel, ids: np.ndarray) -> Heads:
+    """The attention of all heads on `ids` (T,), at most block_size."""
+    idx = torch.from_numpy(ids).to(loaded.model.token_embedding.weight.device)
+    return measure_heads(loaded.model.attention(idx[None])[:, 0].float().cpu(), characters_of(ids, loaded.tokenizer))
+
+
+def measure_heads(weights: Tensor, characters: Sequence[str]) -> Heads:
+    """The heads with these attention weights (n_layer, n_head, T, T) on a text of T `characters`."""
     T = len(characters)
-    rows = torch.arange(T, device=weights.device)
+    rows = torch.arange(T)
     back = (rows[:, None] - rows).clamp(min=0).to(weights.dtype)  # (T, T)
-    masks = {name: torch.from_numpy(mask).to(weights.device) for name, mask in pattern_masks(characters).items()}
+    masks = {name: torch.from_numpy(mask) for name, mask in pattern_masks(characters).items()}
     pointing = {name: mask.any(dim=1) for name, mask in masks.items()}
     masks = {name: mask for name, mask in masks.items() if pointing[name].sum() >= MIN_CHARACTERS}
-    readable = (rows + 1).double()
-    chance = {name: (mask.sum(dim=1) / readable)[pointing[name]].mean().item() for name, mask in masks.items()}
+    chance = {name: (mask.sum(dim=1) / (rows + 1).double())[pointing[name]].mean().item() for name, mask in masks.items()}
     entropy, distance = [], []
     scores: dict[str, list[Tensor]] = {name: [] for name in masks}
     for layer in weights:  # (h, T, T); one at a time bounds the memory
@@ -91,10 +92,12 @@ def measure_heads(weights: Tensor, characters: Sequence[str]) -> HeadFacts:
         for name, mask in masks.items():
             share = torch.where(mask, layer, 0).sum(dim=-1)
             scores[name].append(share[:, pointing[name]].double().mean(dim=1))
-    return HeadFacts(
-        entropy=torch.stack(entropy).cpu().numpy(),
-        distance=torch.stack(distance).cpu().numpy(),
-        scores={name: torch.stack(values).cpu().numpy() for name, values in scores.items()},
+    return Heads(
+        characters=characters,
+        weights=weights,
+        entropy=torch.stack(entropy).numpy(),
+        distance=torch.stack(distance).numpy(),
+        scores={name: torch.stack(values).numpy() for name, values in scores.items()},
         chance=chance,
     )
 
@@ -135,39 +138,16 @@ def open_brackets(characters: Sequence[str]) -> np.ndarray:
             stack = []
         opener = PAIRS.get(character, character if character in STRAIGHT else None)
         closes = opener is not None and any(opener == c for _, c in stack)
-        if character == "'" or character == "’":
-            closes = closes and not after.isalnum()
-        if closes:
+        if closes and not (character in "'’" and after.isalnum()):
             while stack[-1][1] != opener:
                 stack.pop()
             places.append(stack.pop()[0])
             continue
         places.append(stack[-1][0] if stack else -1)
-        if (
-            character in PAIRS.values()
-            or character == '"'
-            or (character == "'" and not before.isalnum() and not after.isspace())
-        ):
+        is_quote = character == '"' or character == "'" and not before.isalnum() and not after.isspace()
+        if is_quote or character in PAIRS.values():
             stack.append((place, character))
     return np.array(places, np.int64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Heads:
-    """The attention of all heads on a text."""
-
-    text: str
-    weights: Tensor  # (n_layer, n_head, T, T), float32
-    facts: HeadFacts
-
-
-@torch.inference_mode()
-def measure_attention(loaded: LoadedModel, ids: np.ndarray) -> Heads:
-    """The attention of all heads on `ids` (T,), at most block_size."""
-    idx = torch.from_numpy(ids).to(loaded.model.token_embedding.weight.device)
-    weights = loaded.model.attention(idx[None])[:, 0].float().cpu()
-    facts = measure_heads(weights, characters_of(ids, loaded.tokenizer))
-    return Heads(text=loaded.tokenizer.decode(ids.tolist()), weights=weights, facts=facts)
 
 
 def draw_attention(model: GPT, ids: np.ndarray) -> np.ndarray:

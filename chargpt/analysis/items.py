@@ -16,22 +16,14 @@ import numpy as np
 from chargpt.sampling.items import ItemStats, known_items, write_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SamplingOptions
-from chargpt.terminal import plural
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import Item, items_in
 
-# Labels that the table of confusions shows, the most frequent, and the characters of a label in it.
-SHOWN, WIDTH = 12, 12
-# Labels with samples, and samples of each of them; without labels, all samples are in one list.
-LABELS, SAMPLES = 8, 5
-# Items that are written to see how many are unique and new.
-WRITTEN = 200
-# Characters of an item that is written at most.
-LONGEST = 400
-# Validation items that are looked at, and of them the most and the least likely ones that are listed.
-SCORED, LISTED = 1000, 8
-# Labels up to which they are guessed.
-MAX_GUESSED = 24
+LABELS, SAMPLES = 8, 5  # labels with samples, and samples of each of them; without labels, all samples are in one list
+WRITTEN = 200  # items that are written to see how many are unique and new
+LONGEST = 400  # characters of an item that is written at most
+SCORED, LISTED = 1000, 8  # validation items that are looked at, and of them the most and the least likely that are listed
+MAX_GUESSED = 24  # labels up to which they are guessed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,29 +63,6 @@ def guess_labels(loaded: LoadedModel, items: Sequence[Item], counts: Mapping[str
     together = np.logaddexp.reduce(joint, axis=1)
     probability = np.exp(joint - together[:, None])
     return Guesses(items=list(items), labels=labels, probability=probability, losses=-together)
-
-
-def describe_guesses(guesses: Guesses) -> list[str]:
-    """The accuracy, and a table of confusions: a row for each label of the items, a column for each label that was given."""
-    confusion, accuracy = guesses.confusion, guesses.accuracy
-    if accuracy is None:
-        return [f"{plural(len(guesses.items), 'item')}; their labels are not known, so there is no accuracy"]
-    items_of = {label: sum(confusion[label, other] for other in guesses.labels) for label in guesses.labels}
-    most = max(guesses.labels, key=items_of.__getitem__)
-    always = items_of[most] / confusion.total()
-    lines = [f"accuracy {accuracy:.1%} of {plural(confusion.total(), 'item')}; {most!r} for all would have {always:.1%}"]
-    shown = guesses.labels[:SHOWN]
-    lines.append(" " * (WIDTH + 8) + "".join(f"{_short(label):>{WIDTH + 1}}" for label in shown))
-    for label in shown:
-        cells = "".join(f"{confusion[label, other]:>{WIDTH + 1},}" for other in shown)
-        lines.append(f"{_short(label):<{WIDTH}} {confusion[label, label] / max(1, items_of[label]):>6.1%} {cells}")
-    if len(guesses.labels) > SHOWN:
-        lines.append(f"and {len(guesses.labels) - SHOWN:,} more labels")
-    return lines
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= WIDTH else f"{label[: WIDTH - 1]}…"
 
 
 @dataclass(frozen=True, kw_only=True)

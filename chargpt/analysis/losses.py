@@ -100,14 +100,12 @@ def predict(model: GPT, ids: np.ndarray, marks: ItemMarks | None = None) -> Pred
         places, losses, best, positions = predictions_of_items(model, ids, marks)
         if not len(places):
             raise UserError("the measured part of the text holds only labels; measure more of it")
-        return Predictions(
-            ids=ids, places=places, losses=losses.astype(np.float64), best=best, positions=positions, are_windows=False
-        )
-    found = list(predictions_of(model, ids, stride=model.config.block_size))
-    positions = np.arange(len(ids) - 1) % model.config.block_size + 1
-    losses, best = (np.concatenate(values) for values in zip(*found))
-    places = np.arange(1, len(ids))
-    return Predictions(ids=ids, places=places, losses=losses.astype(np.float64), best=best, positions=positions)
+    else:
+        losses, best = map(np.concatenate, zip(*predictions_of(model, ids, stride=model.config.block_size)))
+        places = np.arange(1, len(ids))
+        positions = (places - 1) % model.config.block_size + 1
+    losses, are_windows = losses.astype(np.float64), marks is None
+    return Predictions(ids=ids, places=places, losses=losses, best=best, positions=positions, are_windows=are_windows)
 
 
 def loss_breakdown(predictions: Predictions, tokenizer: Tokenizer, *, block_size: int, most: int) -> LossBreakdown:

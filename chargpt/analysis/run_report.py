@@ -1,21 +1,19 @@
 """What a report shows of one run, as plain data: its log, its text, and how its model does on the validation split."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chargpt.analysis.copies import Copies, measure_copies
+from chargpt.analysis.copies import Copies, measure_copies, write_samples
 from chargpt.analysis.heads import Heads, measure_attention
 from chargpt.analysis.losses import LossBreakdown, Predictions, loss_breakdown, predict
 from chargpt.analysis.scored_text import Line, lines_of, score_text, text_of
-from chargpt.config import Config, Settings
 from chargpt.project import command
-from chargpt.runs.checkpoint import newest, newest_stage, stage_folder
-from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
+from chargpt.runs.checkpoint import newest_of, read_state, run_of
+from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
 from chargpt.runs.metrics import MetricsLog, read_metrics
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import Notice
@@ -28,16 +26,13 @@ from chargpt.text.tokenizer import Tokenizer
 if TYPE_CHECKING:  # imported for a list alone
     from chargpt.analysis.items import ItemReport
 
-# Characters of the training text that a report shows.
-EXCERPT = 250
+EXCERPT = 250  # characters of the training text that a report shows
 # Characters of a line that is listed (shorter ones are extreme by chance), and different ones (a rule of dashes says nothing).
 SHORTEST_LINE, FEWEST_DISTINCT = 12, 5
-# Lines that are listed: this many best ones, and as many worst ones.
-LISTED_LINES = 6
-# Lines from the beginning of the validation split.
-OPENING_LINES = 60
-# Pairs of confused characters that are listed, and characters of the map of a head.
-CONFUSED, MAX_MAPPED = 8, 128
+LISTED_LINES = 6  # best ones, and as many worst ones
+OPENING_LINES = 60  # from the beginning of the validation split
+CONFUSED, MAX_MAPPED = 8, 128  # pairs of confused characters that are listed, and characters of the map of a head
+SAMPLES, PASSAGES = 3, 5  # that are written, and that are listed of what they copied
 # Characters of the validation split that a quick report is measured on, at least and at most; and their number, times that of
 # parameters, in about a second: each is predicted three times, once for the breakdown of the loss and twice for the lines.
 PROBE, MAX_QUICK, QUICK_WORK = 256, 20_000, 10**10
@@ -66,21 +61,13 @@ class RunReport:
     """One run. What is None could not be measured; `missing` says why."""
 
     name: str
-    step: int  # of the checkpoint
+    state: SavedState  # of its newest checkpoint
+    step: int  # of the checkpoint that the report is about
     val_loss: float | None
-    parameters: int
-    vocab_size: int
     engine: str = ""
-    texts: list[str]
-    config: Config
-    environment: Mapping[str, str | int | bool]
-    progress: Progress  # what the run has reached, at its newest checkpoint
-    settings: Settings  # with who set each, and why it was chosen
-    stage: int = 1  # which of the models of the run it is about
-    logs: list[MetricsLog]  # of all of them, in their order
+    logs: list[MetricsLog]  # of all models of the run, in their order
     corpus: list[Notice] = field(default_factory=list)  # about the text
     training_characters: int | None = None
-    fingerprint: str = ""  # of the text and its split
     about_split: list[str] = field(default_factory=list)  # why its validation loss does not say how good it is
     excerpt: str = ""
     ngram_loss: float | None = None  # the loss of an n-gram model, nats per character
@@ -97,26 +84,20 @@ class RunReport:
     @property
     def log(self) -> MetricsLog:
         """That of the model, whose steps are counted from its own first one."""
-        first = self.progress.first_step
-        log = next((log for log in self.logs if log.stage == self.stage), MetricsLog(self.stage))
+        first, stage = self.state.progress.first_step, max(1, self.state.stage)
+        log = next((log for log in self.logs if log.stage == stage), MetricsLog(stage))
         curves = {name: [(step - first, value) for step, value in points] for name, points in log.curves.items()}
         return MetricsLog(log.stage, curves, [(step - first, sample) for step, sample in log.samples])
 
 
-def measure_run(
-    loaded: LoadedModel,
-    corpus: Corpus | None,
-    *,
-    folder: Path,
-    index: SuffixIndex | None,
-    effort: Effort,
-) -> RunReport:
-    """Everything about the run in `folder` and its model. What needs its `corpus` or its `index` is left out without it."""
-    state = newest(stage_folder(folder, newest_stage(folder, learned=True)), training=False)[0].state
-    facts = _known(loaded, state, folder) | {"name": loaded.run, "step": loaded.step, "val_loss": loaded.val_loss}
-    facts["engine"] = loaded.engine
+def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixIndex | None, effort: Effort) -> RunReport:
+    """Everything about a run and its model. What needs its `corpus` or its `index` is left out without it."""
+    path = loaded.path.resolve()
+    state = newest_of(path.parent, lambda one: read_state(one)[0])[0]
+    facts: dict[str, Any] = {"name": loaded.run, "state": state, "step": loaded.step, "val_loss": loaded.val_loss}
+    facts |= {"engine": loaded.engine, "logs": read_metrics(run_of(path))}
     if corpus is None:
-        is_imported = loaded.fingerprint == NO_TEXT and not loaded.texts
+        is_imported = state.fingerprint == NO_TEXT and not state.texts
         why = "it was imported without a text" if is_imported else "its training text is not in the cache"
         return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
     facts |= _about(corpus) | {"about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)]}
@@ -132,36 +113,18 @@ def measure_run(
     if index is None:
         missing.append(f"what it copies: there is no index of the training text; {command('trace')} makes it")
     else:
+        labels = None if corpus.items is None else corpus.items.labels
         length, seconds = effort.sample_length, effort.sample_seconds
-        facts["copies"] = measure_copies(loaded, corpus, index, sample_length=length, sample_seconds=seconds)
+        samples = write_samples(loaded, labels, seeds=range(SAMPLES), length=length, seconds=seconds)
+        facts["copies"] = measure_copies(samples, corpus, index, most=PASSAGES)
     return RunReport(**facts, missing=missing)
 
 
 def live_report(folder: Path, state: SavedState, corpus: Corpus) -> RunReport:
     """What is known of the run in `folder` while it trains, without its model: what it has reached, wrote and logged."""
-    facts = _known(state, state, folder) | _about(corpus)
-    facts |= {"step": state.progress.best_step or 0, "val_loss": state.progress.best_loss}
-    return RunReport(**facts, missing=["what is measured on the model at the end of the training"])
-
-
-def _known(about: LoadedModel | SavedState, newest: SavedState, folder: Path) -> dict[str, Any]:
-    """What the checkpoint that the report is `about`, and the `newest` one, say of the run."""
-    is_imported = about.fingerprint == NO_TEXT and not about.texts
-    # Without their folders: a report may be given to others.
-    texts = ["unknown (imported)"] if is_imported else [text if text == "-" else Path(text).name for text in about.texts]
-    return {
-        "name": folder.name,
-        "parameters": about.parameters,
-        "vocab_size": about.tokenizer.vocab_size,
-        "texts": texts,
-        "config": about.config,
-        "environment": about.environment,
-        "fingerprint": about.fingerprint,
-        "progress": newest.progress,
-        "settings": newest.settings,
-        "stage": newest.stage,
-        "logs": read_metrics(folder),
-    }
+    missing = ["what is measured on the model at the end of the training"]
+    facts = {"name": folder.name, "state": state, "logs": read_metrics(folder), "missing": missing, **_about(corpus)}
+    return RunReport(step=state.progress.best_step or 0, val_loss=state.progress.best_loss, **facts)
 
 
 def _about(corpus: Corpus) -> dict[str, Any]:
@@ -180,12 +143,13 @@ def _on_validation(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[
     predictions, block_size = predict(loaded.model, ids, corpus.marks), loaded.model.config.block_size
     lines = score_lines(loaded, ids) if corpus.marks is None else item_lines(predictions, corpus.marks, corpus.tokenizer)
     whole = lines if corpus.marks else lines[1:]  # the first line of a text may begin in its middle
+    worst, best = extreme_lines(lines)
     return {
         "scored": len(predictions.losses),
         "losses": loss_breakdown(predictions, corpus.tokenizer, block_size=block_size, most=CONFUSED),
         "opening": whole[:OPENING_LINES] or lines,
-        "worst": extreme_lines(lines, worst=True),
-        "best": extreme_lines(lines, worst=False),
+        "worst": worst,
+        "best": best,
         "heads": measure_attention(loaded, ids[: min(block_size, MAX_MAPPED)]),
     }
 
@@ -208,12 +172,13 @@ def item_lines(predictions: Predictions, marks: ItemMarks, tokenizer: Tokenizer)
     ]
 
 
-def extreme_lines(lines: list[Line], *, worst: bool) -> list[Line]:
-    """The lines with the most, or the fewest, bits per character. A line that repeats is listed once."""
+def extreme_lines(lines: list[Line]) -> tuple[list[Line], list[Line]]:
+    """The lines with the most, and with the fewest bits per character. A line that repeats is listed once."""
     distinct: dict[str, Line] = {}
     for line in lines:
         text = line.text.strip()
         if len(text) >= SHORTEST_LINE and len(set(text)) >= FEWEST_DISTINCT and not np.isnan(line.mean):
             distinct.setdefault(text, line)
     most = min(LISTED_LINES, len(distinct) // 2)  # so that no line is in both lists
-    return sorted(distinct.values(), key=lambda line: -line.mean if worst else line.mean)[:most]
+    ranked = sorted(distinct.values(), key=lambda line: line.mean)
+    return ranked[::-1][:most], ranked[:most]

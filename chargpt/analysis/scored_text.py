@@ -12,18 +12,11 @@ import numpy as np
 
 from chargpt.model import GPT
 from chargpt.sampling.surprisal import predictions_of
-from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer, character_name, code_points, utf8_lengths
 
-# The price of an unknown character: a choice among all code points of Unicode.
-UNKNOWN_BITS = float(np.log2(0x110000))
-# Unknown characters that are named.
-MOST_UNKNOWN = 8
-# Characters of a line; a page could not show a longer one.
-LONGEST = 2**16
-# Columns of the first column of the table.
-LABEL = 24
-HEAD = f"{'':<{LABEL}}{'characters':>12}{'bytes':>12}{'size':>12}{'bits/char':>11}{'bits/byte':>11}{'loss':>9}"
+UNKNOWN_BITS = float(np.log2(0x110000))  # the price of an unknown character: a choice among all code points of Unicode
+MOST_UNKNOWN = 8  # unknown characters that are named
+LONGEST = 2**16  # characters of a line; a page could not show a longer one
 
 
 @dataclass(frozen=True)
@@ -128,7 +121,7 @@ def describe_unknown(total: Total, tokenizer: Tokenizer) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What `score` says about its texts as a whole: losses and sizes, as a table and as plain JSON types."""
+    """What `score` says about its texts as a whole: losses and sizes."""
 
     facts: dict[str, Any]  # the run, its step, its context and the stride
     texts: list[tuple[str, Total]]
@@ -153,25 +146,8 @@ class Summary:
         total, bits = self.total, 0.0 if self.ngram is None else self.ngram[1]
         return bits * total.ids / max(1, total.characters), bits * total.ids / max(1, total.bytes)
 
-    def table(self) -> list[str]:
-        """The lines of the table."""
-        lines = [HEAD]
-        for label, one in self.rows:
-            label = one_line(label)
-            label = label if len(label) < LABEL else f"…{label[2 - LABEL :]}"
-            counts = f"{label:<{LABEL}}{one.characters:>12,}{one.bytes:>12,}{math.ceil(one.bits / 8):>12,}"
-            lines.append(f"{counts}{one.bits_per_character:>11.4f}{one.bits_per_byte:>11.4f}{one.loss:>9.4f}")
-        for name, size in self.sizes.items():
-            counts = f"{name:<{LABEL}}{self.characters:>12,}{self.bytes:>12,}{size:>12,}"
-            lines.append(f"{counts}{8 * size / max(1, self.characters):>11.4f}{8 * size / max(1, self.bytes):>11.4f}")
-        if self.ngram is not None:
-            label, (per_character, per_byte) = f"order-{self.ngram[0]} n-gram", self.ngram_bits
-            loss = self.ngram[1] * math.log(2)
-            lines.append(f"{label:<{LABEL + 36}}{per_character:>11.4f}{per_byte:>11.4f}{loss:>9.4f}")
-        return lines
-
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON types; bits are totals."""
+        """As plain JSON types; bits are totals."""
         texts = [{"text": label, **_numbers(total)} for label, total in self.texts]
         ngram = None if self.ngram is None else {"order": self.ngram[0], "bits_per_id": round(self.ngram[1], 6)}
         return {**self.facts, "texts": texts, "total": _numbers(self.total), "compressed_bytes": self.sizes, "ngram": ngram}

@@ -1,19 +1,22 @@
 """`python -m chargpt classify`: the label that makes each item most likely, for a run on items with labels."""
 
-from argparse import Namespace
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_run_options, items_for, load_run, print_json, run_verb, verb_parser
+from chargpt.commands.frame import add_run_options, aligned, items_for, load_run, print_json, verb_parser
 from chargpt.errors import UserError
 from chargpt.planning.cli import texts_and_settings
-from chargpt.terminal import escape_controls, log, one_line
+from chargpt.terminal import escape_controls, log, one_line, plural
 
-# Characters of an item that a note shows, at most.
-EXAMPLE = 60
+if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    from chargpt.analysis.items import Guesses
+
+EXAMPLE = 60  # characters of an item that a note shows, at most
+SHOWN, WIDTH = 12, 12  # labels that the table of confusions shows, the most frequent, and the characters of a label in it
 
 
 def main(argv: Sequence[str]) -> int:
-    """Classify the items that the options in `argv` name. Returns the exit code. Raises UserError."""
+    """Print the most likely label of each item that `argv` names, and the table. Returns the exit code. Raises UserError."""
     parser = verb_parser(
         "classify",
         "RUN [FILE ...] [section.key=value ...] [--json]",
@@ -30,17 +33,13 @@ def main(argv: Sequence[str]) -> int:
         "for another way of reading it",
     )
     parser.add_argument("--json", action="store_true", help="a JSON object for each item, with the probability of each label")
-    return run_verb(parser.parse_intermixed_args, argv, classify)
-
-
-def classify(options: Namespace) -> None:
-    """Print the most likely label of each item, and the table. Raises UserError."""
-    from chargpt.analysis.items import describe_guesses, guess_labels
+    options = parser.parse_intermixed_args(argv)
+    texts, settings = texts_and_settings(options.words)
+    from chargpt.analysis.items import guess_labels
 
     loaded = load_run(options.run, device=options.device)
     if not loaded.config.data.label_fields:
         raise UserError(f"{loaded.run}: a run without labels; train with --items and --label")
-    texts, settings = texts_and_settings(options.words)
     items = items_for(loaded, texts, settings)
     guesses = guess_labels(loaded, items, loaded.labels())
     for item, label, row in zip(items, guesses.best, guesses.probability.tolist()):
@@ -53,5 +52,23 @@ def classify(options: Namespace) -> None:
     if unknown:
         example = one_line(unknown[0][:EXAMPLE])
         log(f"note: {len(unknown):,} of {len(items):,} items have characters that the model has never seen, such as: {example}")
-    for line in describe_guesses(guesses):
+    for line in confusions(guesses):
         log(line) if texts or options.json else print(line)
+    return 0
+
+
+def confusions(guesses: "Guesses") -> list[str]:
+    """The accuracy, and a table: a row for each label of the items, a column for each label that was given."""
+    confusion, accuracy = guesses.confusion, guesses.accuracy
+    if accuracy is None:
+        return [f"{plural(len(guesses.items), 'item')}; their labels are not known, so there is no accuracy"]
+    items_of = {label: sum(confusion[label, other] for other in guesses.labels) for label in guesses.labels}
+    most = max(guesses.labels, key=items_of.__getitem__)
+    always, shown = items_of[most] / confusion.total(), guesses.labels[:SHOWN]
+    rows = [["", "right", *(label[:WIDTH] for label in shown)]]
+    for label in shown:
+        right = confusion[label, label] / max(1, items_of[label])
+        rows.append([label[:WIDTH], f"{right:.1%}", *(f"{confusion[label, other]:,}" for other in shown)])
+    said = f"accuracy {accuracy:.1%} of {plural(confusion.total(), 'item')}; {most!r} for all would have {always:.1%}"
+    more = [f"and {len(guesses.labels) - SHOWN:,} more labels"] * (len(guesses.labels) > SHOWN)
+    return [said, *aligned(rows, right=rows[0][1:]), *more]

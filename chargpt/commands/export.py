@@ -6,11 +6,10 @@ function on a path aside, and publishes the result whole or not at all.
 
 import importlib
 import re
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.commands.frame import load_run, run_verb, verb_parser
+from chargpt.commands.frame import load_run, verb_parser
 from chargpt.errors import UserError
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_target, publish
 from chargpt.project import shell_word
@@ -19,11 +18,7 @@ from chargpt.terminal import notice, shown
 
 def main(argv: Sequence[str]) -> int:
     """Export the run that the options in `argv` name. Returns the exit code. Raises UserError."""
-    parser = verb_parser(
-        "export",
-        "RUN --to TARGET [DIR] [--force]",
-        "Write a run in the format of another program.",
-    )
+    parser = verb_parser("export", "RUN --to TARGET [DIR] [--force]", "Write a run in the format of another program.")
     parser.add_argument("run", metavar="RUN", help="the name of a run, its path, or the path of one of its checkpoints")
     targets = "; ".join(f"{name}: {target.what}" for name, target in TARGETS.items())
     parser.add_argument("--to", required=True, choices=TARGETS, metavar="TARGET", help=targets)
@@ -36,23 +31,18 @@ def main(argv: Sequence[str]) -> int:
         help="html: how the page holds the weights; int8 halves its size and costs a little of the quality (default: float16)",
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
-    return run_verb(parser.parse_intermixed_args, argv, export)
-
-
-def export(options: Namespace) -> None:
-    """Export the run."""
+    options = parser.parse_intermixed_args(argv)
     from chargpt.device import one_thread
 
     target = TARGETS[options.to]
     if options.weights and options.to != "html":
         raise UserError(f"--weights: {options.weights} given, which works only with --to html; leave it out")
-    loaded = load_run(options.run, device="cpu", described=False)
+    loaded = load_run(options.run, device="cpu")
     name = re.sub(r"[^\w.-]+", "-", loaded.run).strip(".-") or "run"  # it needs no quotes
     destination = Path(options.destination or name + target.suffix)
     is_folder = not target.suffix.startswith(".")
     check_destination(destination, is_folder=is_folder, force=options.force)
     check_target(options.to, loaded.model.config.positions)
-    notice("run", loaded.describe())
     corpus = loaded.find_corpus()
     export_options = ExportOptions(
         name=loaded.run,
@@ -66,3 +56,4 @@ def export(options: Namespace) -> None:
     path = shown(destination)
     notice("written", path)
     notice("use", target.use.format(path=path, word=shell_word(path)))
+    return 0

@@ -1,20 +1,20 @@
-"""The frame of every verb: its options are read, then it does its work. And what several verbs share.
+"""What several verbs share: options and their checks, the run and its text, tables, and JSON on standard output.
 
-Shared are options and their checks, the run and its text, and JSON on standard output. Importing this module imports no torch,
-so that --help and a mistyped option are answered at once.
+The `main` of a verb reads its options, and then imports what does the work. Importing this module imports no torch, so that
+--help and a mistyped option are answered at once.
 """
 
 import dataclasses
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from chargpt.errors import UserError
 from chargpt.processor import may_have_gpu
 from chargpt.project import command, project_root
-from chargpt.terminal import Parser, columns, json_line, log, one_line, shown
+from chargpt.terminal import Parser, columns, json_line, log, one_line, plural, shown
 
 if TYPE_CHECKING:  # imports torch
     import numpy as np
@@ -24,19 +24,13 @@ if TYPE_CHECKING:  # imports torch
     from chargpt.text.items import Item
     from chargpt.text.source import Sources
 
-Options = TypeVar("Options")
+EXAMPLES = 40  # characters that the model does not know, in a line
 
 
 def verb_parser(verb: str, usage: str, description: str) -> Parser:
     """The parser of a verb; `usage` is what follows the verb."""
     program = command(verb)
     return Parser(prog=program, usage=f"{program} {usage}", description=description)
-
-
-def run_verb(parse: Callable[[Sequence[str]], Options], argv: Sequence[str], work: Callable[[Options], None]) -> int:
-    """Read the options in `argv` with `parse`, and do the `work` with them, which imports torch. Returns the exit code."""
-    work(parse(list(argv)))
-    return 0
 
 
 def add_run_options(parser: ArgumentParser) -> None:
@@ -63,8 +57,6 @@ def add_text_option(parser: ArgumentParser) -> None:
 def page_file(name: str) -> Path:
     """An argparse type: a file for a page to write."""
     path = Path(name)
-    if path.is_dir():
-        raise ArgumentTypeError(f"{name!r} given, which is a folder; give a file name, such as {str(path / 'page.html')!r}")
     if path.suffix.lower() not in (".html", ".htm"):  # so that a slip never replaces a text
         raise ArgumentTypeError(f"{name!r} given; the name of a page ends in .html")
     if not path.absolute().parent.is_dir():
@@ -72,7 +64,7 @@ def page_file(name: str) -> Path:
     return path
 
 
-def load_run(name: str, *, device: str, described: bool = True) -> "LoadedModel":
+def load_run(name: str, *, device: str) -> "LoadedModel":
     """The model of the run `name`. Its warnings, and a line that describes it, go to standard error.
 
     Torch computes with it, on the device that the line names. Raises UserError.
@@ -86,8 +78,7 @@ def load_run(name: str, *, device: str, described: bool = True) -> "LoadedModel"
     loaded, warnings = load_model(name, project_root() / "checkpoints", device=device)
     for warning in warnings:
         log(f"warning: {warning}")
-    if described:
-        log(loaded.describe())
+    log(loaded.describe())
     return loaded
 
 
@@ -112,30 +103,36 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: Sequence[st
 
 
 def part_of_text(
-    text: str | None, loaded: "LoadedModel", *, start: int, length: int, least: int = 1, words: str | None = None
+    text: str | None, loaded: "LoadedModel", *, start: int, length: int, words: str | None = None
 ) -> "tuple[np.ndarray, str]":
-    """At most `length` ids (T,) of a text from `start` on, and a line that says which. Raises UserError below `least`.
+    """At most `length` ids (T,) of a text from `start` on, two at least, and a line that says which. Raises UserError.
 
     `text` is a file, or - for standard input; None is the validation split of the run's text. `words` are a text themselves.
-    Characters that the model does not know are left out.
+    Characters that the model does not know are left out; the line has them.
     """
     import numpy as np
 
-    from chargpt.sampling.prompt import encode_prompt, read_prompt
+    from chargpt.sampling.prompt import read_prompt
 
     if text is None and words is None:
-        ids, name = loaded.corpus().val, "the validation split"
+        ids, name, unknown = loaded.corpus().val, "the validation split", ""
         if not len(ids):
             raise UserError(f"{loaded.run}: has no validation split, since all of its text is for training; give a TEXT")
     else:
-        ids = np.array(encode_prompt(read_prompt(words or "", text), loaded.tokenizer, unknown="skip"), np.int64)
+        ids, unknown = loaded.tokenizer.encode_known(read_prompt(words or "", text))
         name = "your text" if text is None else "standard input" if text == "-" else shown(text)
     part = ids[start : start + length].astype(np.int64)
-    if len(part) < least:
+    if len(part) < 2:
         begin = f" after --start {start:,}" if start else ""
-        what = f"{len(part)} of its characters are known to the model{begin}, but at least {least} are needed"
+        what = f"{len(part)} of its characters are known to the model{begin}, but at least two are needed"
         raise UserError(f"{name}: {what}; {'use a smaller --start' if start else 'give a longer text'}")
-    return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,})")
+    return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,}){left_out(unknown)}")
+
+
+def left_out(unknown: str) -> str:
+    """The end of a line on a text from which the characters `unknown` are left out; empty without any."""
+    some = " ".join([*dict.fromkeys(unknown)][:EXAMPLES])
+    return f", without {plural(len(unknown), 'character')} that the model has never seen: {some}" if unknown else ""
 
 
 def text_in(sources: "Sources", data: "DataConfig") -> str:

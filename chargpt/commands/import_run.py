@@ -4,11 +4,10 @@ Without TEXT the run can be sampled from, scored with, and started from (`train.
 be trained on, it can be resumed as well.
 """
 
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.commands.frame import run_verb, verb_parser
+from chargpt.commands.frame import verb_parser
 from chargpt.errors import UserError
 from chargpt.planning.cli import texts_and_settings
 from chargpt.project import project_root
@@ -30,11 +29,7 @@ def main(argv: Sequence[str]) -> int:
     add("--run", required=True, metavar="NAME", help="the name of the new run in checkpoints/, or a path")
     add("--meta", metavar="FILE", help="nanoGPT's meta.pkl (default: the one in DIR)")
     add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: the defaults of the settings)")
-    return run_verb(parser.parse_intermixed_args, argv, import_model)
-
-
-def import_model(options: Namespace) -> None:
-    """Make a run of the model."""
+    options = parser.parse_intermixed_args(argv)
     from chargpt.exchange.hugging_face import read_folder
     from chargpt.exchange.importing import save_run
     from chargpt.exchange.nanogpt import read_nanogpt
@@ -51,3 +46,4 @@ def import_model(options: Namespace) -> None:
         raise UserError(f"{shown(folder)}: holds neither config.json nor {CHECKPOINT}; give the folder of a model")
     texts, settings = texts_and_settings(options.words)
     save_run(model, texts, name=options.run, preset=options.config, settings=settings, root=project_root())
+    return 0

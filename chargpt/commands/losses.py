@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,15 +9,15 @@ from chargpt.commands.frame import (
     add_run_options,
     add_text_option,
     items_for,
+    left_out,
     load_run,
     part_of_text,
     print_json,
-    run_verb,
     verb_parser,
 )
 from chargpt.errors import UserError
 from chargpt.project import command
-from chargpt.terminal import log, notice, one_line, plural, shown, whole_number
+from chargpt.terminal import log, one_line, plural, shown, whole_number
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     import numpy as np
@@ -43,29 +42,26 @@ def main(argv: Sequence[str]) -> int:
     add("--chars", type=whole_number(1), default=150_000, metavar="N", help="use the first N characters (default: 150000)")
     add("--pairs", type=whole_number(1), default=12, metavar="N", help="confused pairs to list (default: 12)")
     add("--json", action="store_true", help="one JSON object")
-    return run_verb(parser.parse_intermixed_args, argv, print_losses)
-
-
-def print_losses(options: Namespace) -> None:
-    """Print the tables, or JSON."""
+    options = parser.parse_intermixed_args(argv)
     from chargpt.analysis.losses import loss_breakdown, predict
 
     loaded = load_run(options.run, device=options.device)
     if loaded.config.data.items and options.text is not None:
         ids, place = part_of_items(options.text, loaded, length=options.chars)
     else:
-        ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1, least=2)
+        ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1)
     marks, block_size = loaded.item_marks, loaded.model.config.block_size
     predictions = predict(loaded.model, ids, marks)
     report = loss_breakdown(predictions, loaded.tokenizer, block_size=block_size, most=options.pairs)
+    alone = "each item alone, without labels"
+    log(f"{place}; {alone if marks else f'each window of {block_size:,} characters is read without the text before it'}")
     if options.json:
         values = dataclasses.asdict(report)
         values["classes"] = [{"class": row.pop("name"), **row} for row in values["classes"]]
         print_json({"run": loaded.run, "step": loaded.step, **values})
     else:
-        alone = "each item alone, without labels"
-        log(f"{place}; {alone if marks else f'each window of {block_size:,} characters is read without the text before it'}")
         print(*tables(report), sep="\n")
+    return 0
 
 
 def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np.ndarray, str]":
@@ -79,11 +75,8 @@ def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np
         what = f"{shown(text)}: {broken[0]!r:.40} has a line end, which ends an item of this run"
         raise UserError(f"{what}; remove it, or use {command('score')} --items")
     ids, unknown = loaded.tokenizer.encode_known(stream_of(items, loaded.tokenizer))
-    if unknown:
-        notice("warning", f"{shown(text)}: left out {plural(len(unknown), 'character')} that the model has never seen")
-    return ids[:length], one_line(
-        f"the first {min(length, len(ids)):,} characters of {plural(len(items), 'item')} in {shown(text)}"
-    )
+    of = f"{plural(len(items), 'item')} in {shown(text)}{left_out(unknown)}"
+    return ids[:length], one_line(f"the first {min(length, len(ids)):,} characters of {of}")
 
 
 def tables(report: "LossBreakdown") -> list[str]:

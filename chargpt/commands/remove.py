@@ -1,17 +1,18 @@
 """`python -m chargpt remove`: deletes runs, after a question. Nothing else deletes one, but `--overwrite`."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.commands.frame import verb_parser
-from chargpt.commands.runs import read_run, table
+from chargpt.commands.runs import table
 from chargpt.errors import UserError
 from chargpt.files import LOCK_NAME, discard, sync_folder
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps, run_of_stage
 from chargpt.runs.load import expand_patterns, find_run
-from chargpt.runs.run import check_own, folder_of, is_left_behind, lock_run, set_aside, settle
+from chargpt.runs.run import check_own, is_left_behind, lock_run, set_aside, settle
 from chargpt.terminal import log, notice, plural, shown
 
 
@@ -30,13 +31,19 @@ def main(argv: Sequence[str]) -> int:
     checkpoints = project_root() / "checkpoints"
     folders = list(dict.fromkeys(run_to_remove(name, checkpoints) for name in expand_patterns(options.runs, checkpoints)))
     locks = [lock_run(folder) for folder in folders]
-    if not options.yes and not agreed(folders):
-        log("nothing is removed")
-        return 0
+    if not options.yes:  # a person at a terminal has to agree
+        runs = plural(len(folders), "run")
+        if not sys.stdin.isatty():
+            raise UserError(f"remove: no terminal to ask for {runs}; add --yes to delete without a question")
+        print(*table(folders), sep="\n")
+        print(f"Delete {runs} with all checkpoints? [y/N] ", end="", flush=True)
+        if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
+            log("nothing is removed")
+            return 0
     for folder, lock in zip(folders, locks):
         try:
             gone = set_aside(folder, lock, target=folder)
-            sync_folder(gone.absolute().parent)
+            sync_folder(gone.parent)
         except OSError as error:
             raise UserError(f"{shown(folder)}: not removed ({error.strerror}); check its permissions") from None
         discard(gone)
@@ -46,19 +53,13 @@ def main(argv: Sequence[str]) -> int:
 
 def run_to_remove(name: str, checkpoints: Path) -> Path:
     """The folder of the run of this name or path, or of what is left of one without a checkpoint. Raises UserError."""
-    folder = folder_of(name, checkpoints)
-    settle(folder)
+    places = [*[checkpoints / name] * (Path(name).name == name), Path(os.path.abspath(name))]
+    for place in places:
+        settle(place)
+    folder = next(filter(os.path.lexists, places), places[0])
+    if folder.is_symlink():
+        raise UserError(f"{name}: a link to the run {shown(folder.resolve())}; give that to remove it, and delete the link")
     if has_steps(folder) and run_of_stage(folder) == folder or is_left_behind(folder) and (folder / LOCK_NAME).exists():
         check_own(folder)
         return folder
-    found = find_run(name, checkpoints)
-    raise UserError(f"{name}: not a whole run; give {shown(found)} to remove that")
-
-
-def agreed(folders: Sequence[Path]) -> bool:
-    """Whether a person at a terminal agrees to delete these runs. Raises UserError without one."""
-    if not sys.stdin.isatty():
-        raise UserError(f"remove: no terminal to ask for {plural(len(folders), 'run')}; add --yes to delete without a question")
-    print(*table([read_run(folder) for folder in folders]), sep="\n")
-    print(f"Delete {plural(len(folders), 'run')} with all checkpoints? [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().casefold() in ("y", "yes")
+    raise UserError(f"{name}: not a whole run; give {shown(find_run(name, checkpoints))} to remove that")

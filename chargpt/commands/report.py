@@ -1,18 +1,13 @@
 """`python -m chargpt report`: what a run was, and what its model has learned, as one HTML page."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_device_option, load_run, page_file, run_verb, verb_parser, write_page
+from chargpt.commands.frame import add_device_option, load_run, page_file, verb_parser, write_page
 from chargpt.errors import UserError
 from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
 from chargpt.terminal import log
-
-if TYPE_CHECKING:  # imports torch, and --help shall be quick
-    from chargpt.analysis.run_report import RunReport
 
 MAX_RUNS = COLOURS  # of a page: each run has a colour of its own
 ONE, SEVERAL = "report.html", "comparison.html"  # the page of one run, and of several
@@ -37,35 +32,26 @@ def main(argv: Sequence[str]) -> int:
     add_device_option(parser)
     default = f"(default: {ONE}, and for several runs {SEVERAL})"
     parser.add_argument("--out", type=page_file, metavar="FILE", help=f"the page {default}")
-    return run_verb(parser.parse_intermixed_args, argv, write_report)
-
-
-def write_report(options: Namespace) -> None:
-    """Write the page."""
+    options = parser.parse_intermixed_args(argv)
+    from chargpt.analysis.run_report import WHOLE, measure_run
     from chargpt.pages.report_page import report_page, same_text
     from chargpt.runs.load import expand_patterns
+    from chargpt.text.suffix_array import open_or_make_index
 
-    names = expand_patterns(options.runs, project_root() / "checkpoints")
+    names, runs = expand_patterns(options.runs, project_root() / "checkpoints"), []
     if len(names) > MAX_RUNS:
         raise UserError(f"RUN: {len(names)} given; a report compares at most {MAX_RUNS}")
-    runs = [measured(name, device=options.device) for name in names]
+    for name in names:
+        loaded, corpus, index = load_run(name, device=options.device), None, None
+        try:
+            corpus = loaded.corpus()
+            index = open_or_make_index(corpus)
+        except UserError as error:
+            log(f"warning: {error}")
+        runs.append(measure_run(loaded, corpus, index=index, effort=WHOLE))
     if not same_text(runs):
         log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")
     content, path = report_page(runs), options.out or Path(ONE if len(runs) == 1 else SEVERAL)
     write_page(path, content)
     log(f"{len(content.encode()) / 1e6:.2f} MB")
-
-
-def measured(name: str, *, device: str) -> "RunReport":
-    """The report of the run `name`."""
-    from chargpt.analysis.run_report import WHOLE, measure_run
-    from chargpt.text.suffix_array import open_or_make_index
-
-    loaded = load_run(name, device=device)
-    corpus = index = None
-    try:
-        corpus = loaded.corpus()
-        index = open_or_make_index(corpus)
-    except UserError as error:
-        log(f"warning: {error}")
-    return measure_run(loaded, corpus, folder=loaded.path.resolve().parent, index=index, effort=WHOLE)
+    return 0

@@ -10,26 +10,36 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_run_options, items_for, load_run, page_file, print_json, run_verb, text_in, verb_parser
+from chargpt.commands.frame import add_run_options, aligned, items_for, load_run, page_file, print_json, text_in, verb_parser
 from chargpt.errors import UserError
 from chargpt.planning.cli import settings_in, texts_and_settings
 from chargpt.project import project_root
 from chargpt.terminal import log, one_line, whole_number
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
-    from chargpt.analysis.scored_text import Line
+    from chargpt.analysis.scored_text import Line, Summary
     from chargpt.config import DataConfig
     from chargpt.sampling.loaded_model import LoadedModel
 
 # Settings of how a text is read. All others belong to the run.
 READING = ("data.encoding", "data.field", "data.format", "data.pattern", "data.separator")
-# Items that are printed, if --top does not say how many.
-TOP = 20
+TOP = 20  # items that are printed, if --top does not say how many
 
 
 def main(argv: Sequence[str]) -> int:
     """Score the texts that the options in `argv` name. Returns the exit code. Raises UserError."""
-    return run_verb(parse_options, argv, score)
+    options = parse_options(argv)
+    loaded = load_run(options.run, device=options.device)
+    if options.items:
+        score_items(options, loaded)
+        return 0
+    if loaded.config.data.label_fields:
+        raise UserError(f"{loaded.run}: was trained on items with labels, which it reads and does not predict; add --items")
+    context = loaded.model.config.block_size
+    if options.stride is not None and options.stride > context:
+        raise UserError(f"--stride: {options.stride:,} given; use at most the context of the model, {context:,}")
+    score_texts(options, loaded, stride=options.stride or max(1, context // 2))
+    return 0
 
 
 def parse_options(argv: Sequence[str]) -> Namespace:
@@ -86,20 +96,6 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     if options.top is not None and not (options.items or options.lines):
         raise UserError("--top: given without --items or --lines; add one of them, or leave it out")
     return options
-
-
-def score(options: Namespace) -> None:
-    """Score the texts. Raises UserError."""
-    loaded = load_run(options.run, device=options.device)
-    if options.items:
-        score_items(options, loaded)
-        return
-    if loaded.config.data.label_fields:
-        raise UserError(f"{loaded.run}: was trained on items with labels, which it reads and does not predict; add --items")
-    context = loaded.model.config.block_size
-    if options.stride is not None and options.stride > context:
-        raise UserError(f"--stride: {options.stride:,} given; use at most the context of the model, {context:,}")
-    score_texts(options, loaded, stride=options.stride or max(1, context // 2))
 
 
 def score_items(options: Namespace, loaded: "LoadedModel") -> None:
@@ -166,7 +162,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
         print_json(summary.to_json())
     elif options.lines:
         print(f"{'bits/char':>9}{'bits':>10}  line", *table_of_lines(lines, top=options.top), sep="\n")
-    print(*summary.table(), sep="\n", file=sys.stderr if options.json or options.lines else sys.stdout)
+    print(*table(summary), sep="\n", file=sys.stderr if options.json or options.lines else sys.stdout)
     log(f"the model reads windows of {size:,} characters, one every {stride:,}")
     if total.unknown:
         log(describe_unknown(total, tokenizer))
@@ -176,6 +172,22 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
         log(f"page: {options.html}")
     if options.texts and corpus is not None and (share := share_in_training(corpus, ids)) > MAX_OVERLAP:
         log(f"{share:.0%} of the text is lines of the run's training text, so this is not a loss on new text")
+
+
+def table(summary: "Summary") -> list[str]:
+    """The losses and sizes of the texts, and of other programs."""
+    rows = [["", "characters", "bytes", "size", "bits/char", "bits/byte", "loss"]]
+    for label, one in summary.rows:
+        bits = [f"{one.bits_per_character:.4f}", f"{one.bits_per_byte:.4f}", f"{one.loss:.4f}"]
+        rows.append([label, f"{one.characters:,}", f"{one.bytes:,}", f"{math.ceil(one.bits / 8):,}", *bits])
+    for name, size in summary.sizes.items():
+        bits = [f"{8 * size / max(1, count):.4f}" for count in (summary.characters, summary.bytes)]
+        rows.append([name, f"{summary.characters:,}", f"{summary.bytes:,}", f"{size:,}", *bits, ""])
+    if summary.ngram is not None:
+        order, bits_per_id = summary.ngram
+        bits = [f"{value:.4f}" for value in (*summary.ngram_bits, bits_per_id * math.log(2))]
+        rows.append([f"order-{order} n-gram", "", "", "", *bits])
+    return aligned(rows, right=rows[0][1:])
 
 
 def table_of_lines(texts: "Sequence[tuple[str, list[Line]]]", *, top: int | None) -> list[str]:

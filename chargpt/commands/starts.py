@@ -1,14 +1,9 @@
 """`python -m chargpt starts`: the models that come with the program and know a language."""
 
-from argparse import Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import aligned, run_verb, verb_parser
+from chargpt.commands.frame import aligned, verb_parser
 from chargpt.terminal import one_line
-
-if TYPE_CHECKING:  # imports torch, and --help shall be quick
-    from chargpt.runs.starts import StartCard
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,16 +16,10 @@ def main(argv: Sequence[str]) -> int:
         "in nats per character.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="a start, to print its texts, their terms and how it was made")
-    return run_verb(parser.parse_args, argv, print_starts)
-
-
-def print_starts(options: Namespace) -> None:
-    """Print the list, or the start that the options name."""
+    options = parser.parse_args(list(argv))
     from chargpt.runs.starts import read_card, start_names
 
-    if not start_names():
-        print("This copy of the program has no starts; docs/starts.md says how to make one.")
-    elif options.name is None:
+    if options.name is None:
         rows = [["start", "language", "parameters", "characters read", "loss", "texts"]]
         for name in start_names():
             card = read_card(name)
@@ -38,13 +27,11 @@ def print_starts(options: Namespace) -> None:
             rows.append([name, card.language, f"{card.state.parameters:,}", f"{card.read:,}", f"{card.loss:.3f}", texts])
         print(*aligned(rows), sep="\n")
     else:
-        print_card(read_card(options.name))
-
-
-def print_card(card: "StartCard") -> None:
-    """Print a start in full."""
-    print(f"{card.name}: {card.language}, {card.state.parameters:,} parameters, {card.read:,} characters read")
-    print(f"loss {card.loss:.4f} nats per character, {card.rounding:+.4f} of it from rounding to float16")
-    print(f"licence of the weights: {card.licence}\n\ntexts:")
-    print(*(one_line(f"  {text['name']}: {text['characters']:,} characters, {text['terms']}") for text in card.texts), sep="\n")
-    print("\nmade with:", *(one_line(f"  {command}") for command in card.recipe), sep="\n")
+        card = read_card(options.name)
+        print(f"{card.name}: {card.language}, {card.state.parameters:,} parameters, {card.read:,} characters read")
+        print(f"loss {card.loss:.4f} nats per character, {card.rounding:+.4f} of it from rounding to float16")
+        print(f"licence of the weights: {card.licence}\n\ntexts:")
+        for text in card.texts:
+            print(one_line(f"  {text['name']}: {text['characters']:,} characters, {text['terms']}"))
+        print("\nmade with:", *(one_line(f"  {command}") for command in card.recipe), sep="\n")
+    return 0

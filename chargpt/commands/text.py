@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from chargpt.commands.frame import run_verb, text_in
+from chargpt.commands.frame import text_in
 from chargpt.config import COMMAND_LINE, Config, apply
 from chargpt.errors import UserError
 from chargpt.files import write_synced
-from chargpt.planning.cli import TrainOptions, parse_text_options
+from chargpt.planning.cli import parse_text_options
 from chargpt.project import project_root
 from chargpt.terminal import Parser, log, plural, shown
 
@@ -18,25 +18,15 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(add_help=False)
     parser.add_argument("--clean", type=Path)
     own, others = parser.parse_known_args(list(argv))
-    if own.clean is None:
-        return run_verb(parse_text_options, others, print_plan)
-    write_clean(parse_text_options(others), own.clean)
-    return 0
+    options, root, path = parse_text_options(others), project_root(), own.clean
+    if path is None:
+        from chargpt.planning.plan import make_plan
 
-
-def print_plan(options: TrainOptions) -> None:
-    """Print the plan."""
-    from chargpt.planning.plan import make_plan
-
-    print(make_plan(options, root=project_root()).describe())
-
-
-def write_clean(options: TrainOptions, path: Path) -> None:
-    """Write the text to the new file `path`, without page breaks, hyphens at line ends and ligatures. Raises UserError."""
+        print(make_plan(options, root=root).describe())
+        return 0
     from chargpt.text.normalization import cleaned
     from chargpt.text.sources import select_sources
 
-    root = project_root()
     config = replace(apply(Config(), options.settings, where=COMMAND_LINE).data, vocabulary="characters")
     sources = select_sources(options.texts, val_text="", pattern=config.pattern, root=root, copies=root / "data" / "cache")
     text, counts = cleaned(text_in(sources, config))
@@ -46,3 +36,4 @@ def write_clean(options: TrainOptions, path: Path) -> None:
         raise UserError(f"--clean: {shown(path)}: {error.strerror}; use another name") from None
     mended = ", ".join(f"{what} {n:,}" for what, n in counts.items())
     log(f"{shown(path)}: {plural(len(text), 'character')}; mended there: {mended}")
+    return 0

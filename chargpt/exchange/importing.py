@@ -18,7 +18,7 @@ from chargpt.planning.settings import by_fields, load_settings
 from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
-from chargpt.runs.model_shape import check_size
+from chargpt.runs.model_shape import check_size, weight_shapes
 from chargpt.runs.models import blank_model
 from chargpt.runs.run import Run, new_folder, new_run
 from chargpt.terminal import notice, shown
@@ -91,7 +91,8 @@ def save_run(
     new_folder(name, root / "checkpoints")  # before anything that takes time
     config = _settings(imported, preset, settings, presets=presets_folder())
     model = blank_model(imported.shape, imported.tokenizer.vocab_size)
-    check_tensors(imported.weights, model.state_dict(), where=imported.program)
+    shapes = weight_shapes(imported.shape, imported.tokenizer.vocab_size)
+    check_tensors(imported.weights, shapes, where=imported.program)
     model.load_state_dict(imported.weights, assign=True)  # the tensors themselves, without a copy
     corpus = None
     if texts:

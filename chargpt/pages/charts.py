@@ -4,18 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from markupsafe import Markup
 
 from chargpt.markup import escape
 
-# Points of a line; of more, the means of neighbours are drawn.
-MAX_POINTS = 400
-# With this many points, the first twentieth of a line may lie above a chart.
-MANY_POINTS = 20
-# .series-0 to .series-9 in report.css.
-COLOURS = 10
-# Margins, in units of the drawing: a pixel at its natural size.
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 30
+MAX_POINTS = 400  # of a line; of more, the means of neighbours are drawn
+MANY_POINTS = 20  # with so many, the first twentieth of a line may lie above a chart
+COLOURS = 10  # .series-0 to .series-9 in report.css
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 30  # margins, in units of the drawing: a pixel at its natural size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +80,11 @@ def bar_chart(rows: Sequence[tuple[str, float, str]], *, title: str, colour: int
     for i, (name, value, said) in enumerate(rows):
         length = (width - names - words) * max(value, 0) / longest
         middle = i * step + 16
-        parts.append(f'<text x="{names - 8}" y="{middle}" class="end">{escape(name)}</text>')
         parts.append(
+            f'<text x="{names - 8}" y="{middle}" class="end">{escape(name)}</text>'
             f'<rect class="series-{colour} bar" x="{names}" y="{middle - 11}" width="{length:.1f}" height="15" rx="2"/>'
+            f'<text x="{names + length + 6:.1f}" y="{middle}" class="value">{escape(said)}</text>'
         )
-        parts.append(f'<text x="{names + length + 6:.1f}" y="{middle}" class="value">{escape(said)}</text>')
     return _svg("".join(parts), title=title, width=width, height=len(rows) * step + 4)
 
 
@@ -102,21 +99,16 @@ def ticks(low: float, high: float, *, most: int) -> list[float]:
 
 def short(value: float) -> str:
     """A number for an axis: 0.003, 1.5, 200, 20k, 3M, 1e-05."""
-    if value == 0:
-        return "0"
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if unit == 'k' else size):.4g}{unit}"
+    for least, size, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= least:
+            return f"{value / size:.4g}{unit}"
     return f"{value:.4g}"
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = MAX_POINTS) -> list[tuple[float, float]]:
     """The points, or of more than `most` the means of groups of neighbours."""
-    if len(points) <= most:
-        return list(points)
-    bounds = [len(points) * i // most for i in range(most + 1)]
-    groups = [points[start:stop] for start, stop in zip(bounds, bounds[1:])]
-    return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups]
+    groups = np.array_split(np.array(points, np.float64).reshape(-1, 2), min(most, max(1, len(points))))
+    return [tuple(group.mean(axis=0).tolist()) for group in groups]
 
 
 def _values(lines: Sequence[Line], marks: Sequence[float], is_log: bool) -> tuple[float, float]:

@@ -19,8 +19,7 @@ from chargpt.markup import allowed, as_json, visible
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# Bits at which a deeper level of surprise begins. A character of n bits had the probability 1 / 2^n.
-LEVELS = (0.5, 1, 2, 3, 4, 6, 8, 10)
+LEVELS = (0.5, 1, 2, 3, 4, 6, 8, 10)  # bits at which a deeper level of surprise begins: n bits are a probability of 1 / 2^n
 
 
 def page(
@@ -41,9 +40,8 @@ def page(
     """
     style = source("base.css") + style
     runs = allowed(script) if script else "'none'"
-    policy = (
-        f"default-src 'none'; style-src {allowed(style)}; script-src {runs}; img-src data:; base-uri 'none'; form-action 'none'"
-    )
+    only = f"style-src {allowed(style)}; script-src {runs}; img-src data:"
+    policy = f"default-src 'none'; {only}; base-uri 'none'; form-action 'none'"
     content = render(
         "base.html.j2",
         policy=Markup(policy),

@@ -14,7 +14,6 @@ import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -31,33 +30,21 @@ from chargpt.pages.charts import Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.sampling.loaded_model import load_model
-from chargpt.terminal import one_line, shown
+from chargpt.terminal import clock, one_line, shown
 from chargpt.text.corpus import Corpus
-from chargpt.text.sources import DEFAULT
 
 REPORT = "report.html"
-# Seconds between two looks of a browser at the report of a run in training.
-REFRESH = 5
+REFRESH = 5  # seconds between two looks of a browser at the report of a run in training
 # What decides what a run learns: all of some sections but for PACE, and some settings of section train.
-LEARNING = ("data", "model", "optim")
-PACE = ("data.cache", "optim.replanned")
-TRAINED = tuple(
-    f"train.{name}" for name in ("batch_size", "accumulate", "max_steps", "teachers", "start", "seed", "label_loss")
-)
-# Characters of a setting in the table of those that differ.
-MAX_SETTING = 60
-# Nats. Losses that differ by less are called equal.
-CLOSE = 0.01
-# Nats. A last loss that much above the lowest is worth a sentence.
-WORSE = 0.02
-# Samples over time that are shown.
-SAMPLES = 6
-# Characters that are shown: of a sample, of a line or a passage, and of the names of the training texts.
-SAMPLE_CHARACTERS, LINE_CHARACTERS, NAME_CHARACTERS = 500, 120, 400
-# Bytes of the head maps of all runs of a page together.
-MAP_BYTES = 900_000
-# Pixels of a head map; the largest width that fits is taken.
-MAP_WIDTHS = (128, 64, 32)
+LEARNING, PACE = ("data", "model", "optim"), ("data.cache", "optim.replanned")
+TRAINED = [f"train.{name}" for name in ("batch_size", "accumulate", "max_steps", "teachers", "start", "seed", "label_loss")]
+MAX_SETTING = 60  # characters of a setting in the table of those that differ
+CLOSE = 0.01  # nats; losses that differ by less are called equal
+WORSE = 0.02  # nats; a last loss that much above the lowest is worth a sentence
+SAMPLES = 6  # over time, that are shown
+SAMPLE_CHARACTERS, LINE_CHARACTERS = 500, 120  # of a sample and of a line, that are shown
+MAP_BYTES = 900_000  # of the head maps of all runs of a page together
+MAP_WIDTHS = (128, 64, 32)  # pixels of a head map; the largest width that fits is taken
 # The colour of a head map, between the accents of base.css for light and for dark screens, and its levels of opacity.
 MAP_COLOUR, MAP_LEVELS = (66, 128, 226), 16
 # For each small chart: the metric, and its title.
@@ -80,7 +67,7 @@ def write_final_report(folder: Path, corpus: Corpus, *, device: str, if_stopped:
         with ending_at_once(notice=f"{if_stopped}\n"):
             loaded, _ = load_model(os.path.abspath(folder), folder, device=device)
             effort, index = quick(loaded.parameters), index_for_training(corpus)
-            run = measure_run(loaded, corpus, folder=folder, index=index, effort=effort)
+            run = measure_run(loaded, corpus, index=index, effort=effort)
             content = report_page([run])
         publish_page(path, content)
     except Exception as problem:  # no kind of failure here may end a run
@@ -110,25 +97,26 @@ def report_page(runs: Sequence[RunReport], *, refresh: int = 0) -> str:
     title = "Training report" if len(runs) > 1 else f"Training report: {runs[0].name}"
     most = MAP_BYTES // len(runs)
     pictures = [[] if run.heads is None else head_pictures(run.heads.weights, most_bytes=most) for run in runs]
-    words = (headline, result, newest_sample, tiles, samples_over_time, names_of_texts, coloured, sample_text, one_line_of)
-    tables = (class_chart, position_chart, copies_chart, settings)
+    words = (headline, result, newest_sample, tiles, samples_over_time, coloured, sample_text, usual_speed)
+    charts = (loss_charts, copies_chart, settings)
     body = render(
         "report.html.j2",
         title=title,
         shown=[{"run": run, "maps": maps, "sections": sections(run, maps)} for run, maps in zip(runs, pictures)],
-        compared=comparison(runs),
+        verdict=verdict(runs),
+        bits_in_nat=1 / math.log(2),
         same_text=same_text(runs),
         differences=differences(runs),
         curves=curves(runs),
         levels=[0, *LEVELS],
-        **{function.__name__: function for function in (*words, *tables)},
+        **{function.__name__: function for function in (*words, *charts)},
     )
     return page(title, body=body, style=source("report.css"), refresh=refresh)
 
 
 def same_text(runs: Sequence[RunReport]) -> bool:
     """Whether these runs have the same text, split and vocabulary, so that their losses can be compared."""
-    return len({(tuple(run.texts), run.training_characters, run.fingerprint) for run in runs}) == 1
+    return len({run.state.fingerprint for run in runs}) == 1
 
 
 # One run
@@ -153,12 +141,16 @@ def headline(run: RunReport) -> str:
     """How good the model is, for those who know no loss."""
     if run.val_loss is None:
         return "It has not been tried on new text."
-    unit = "character" if run.config.data.vocabulary == "characters" else "byte"
-    blind = f"a blind guess is between all {run.vocab_size:,}"
-    hesitates = f"hesitates as if between {math.exp(run.val_loss):.1f} {unit}s; {blind}."
+    blind = f"a blind guess is between all {run.state.tokenizer.vocab_size:,}"
+    hesitates = f"hesitates as if between {math.exp(run.val_loss):.1f} {unit_of(run)}s; {blind}."
     if run.losses is None:
         return f"On new text, it {hesitates}"
-    return f"It guesses the next {unit} of new text right {100 * run.losses.right:.0f} times in 100. It {hesitates}"
+    return f"It guesses the next {unit_of(run)} of new text right {100 * run.losses.right:.0f} times in 100. It {hesitates}"
+
+
+def unit_of(run: RunReport) -> str:
+    """What the model predicts one by one."""
+    return "character" if run.state.config.data.vocabulary == "characters" else "byte"
 
 
 def result(run: RunReport) -> str:
@@ -171,7 +163,7 @@ def result(run: RunReport) -> str:
         than = f"an n-gram model of the same text ({run.ngram_loss:.2f})"
         how = f"{abs(gain):.2f} {'below' if gain > 0 else 'above'}" if abs(gain) >= CLOSE else "about"
         sentences[0] += f", {how} that of {than}"
-    last, evaluated = run.progress.val_loss, run.progress.evaluated
+    last, evaluated = run.state.progress.val_loss, run.state.progress.evaluated
     if last is not None and evaluated is not None and evaluated > run.step and last > run.val_loss + WORSE:
         sentences.append(f"At step {run.step:,} it was {run.val_loss:.2f}; it rose to {last:.2f} after that")
     training = [loss for step, loss in run.log.curve("train/loss") if step <= run.step][-1:]
@@ -183,45 +175,36 @@ def result(run: RunReport) -> str:
 
 def newest_sample(run: RunReport) -> str:
     """What the model of this report writes: a sample of the training at its step, or else a new one; empty without any."""
-    kept = [run.progress.best_sample] if run.progress.best_step == run.step else []
+    progress = run.state.progress
+    kept = [progress.best_sample] if progress.best_step == run.step else []
     logged = [sample for step, sample in run.log.samples if step == run.step]
-    samples = [*kept, *logged[-1:], *(run.copies.samples if run.copies is not None else [])]
+    samples = [*kept, *logged[-1:], *(run.copies.texts if run.copies is not None else [])]
     return sample_text(next((sample for sample in samples if sample.strip()), ""))
 
 
 def tiles(run: RunReport) -> list[tuple[str, str, str]]:
     """The most important numbers: the name, the value and a note of each."""
-    found, first_loss, config = list[tuple[str, str, str]](), run.progress.first_loss, run.config
+    found, progress, config = list[tuple[str, str, str]](), run.state.progress, run.state.config
     if run.val_loss is not None:
         found.append(("validation loss", f"{run.val_loss:.4f}", f"nats per character ({run.val_loss / math.log(2):.3f} bits)"))
-        others = [("n-gram model", run.ngram_loss, ""), ("start alone", first_loss, f"{config.train.start}; ")]
+        others = [("n-gram model", run.ngram_loss, ""), ("start alone", progress.first_loss, f"{config.train.start}; ")]
         for name, loss, about in others[: 1 + bool(config.train.start)]:
             if loss is not None:
                 how = "lower" if loss > run.val_loss else "higher"
                 found.append((name, f"{loss:.4f}", f"{about}the model is {abs(loss - run.val_loss):.2f} {how}"))
-    steps = max(run.progress.step, run.step)
+    steps = max(progress.step, run.step)
     found.append(("best step", f"{run.step:,}", f"of {steps:,} taken; {config.train.max_steps:,} planned"))
     model = config.model
     size = f"{model.n_layer} layers, {model.n_head} heads, width {model.n_embd}, context {model.block_size:,}"
-    found.append(("parameters", f"{run.parameters:,}", size))
+    found.append(("parameters", f"{run.state.parameters:,}", size))
     if run.training_characters:
         epochs = steps * config.chars_per_step / run.training_characters
         note = f"characters; seen for {epochs:,.{int(epochs < 100)}f} epochs"
         found.append(("training text", f"{run.training_characters:,}", note))
-    seconds = run.progress.seconds
-    if seconds and first_loss is not None:  # without that, the run began in an older version, which did not count them
-        speed = run.progress.step * config.chars_per_step / seconds
-        found.append(("time of the steps", duration(seconds), f"{speed:,.0f} characters per second"))
+    if progress.seconds and progress.first_loss is not None:  # otherwise it began in a version that did not count them
+        speed = progress.step * config.chars_per_step / progress.seconds
+        found.append(("time of the steps", clock(progress.seconds), f"{speed:,.0f} characters per second"))
     return found
-
-
-def duration(seconds: float) -> str:
-    """A time for people: 42 s, 12 min, 3.4 h, 2.1 days."""
-    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            count = seconds / size
-            return f"{count:.1f} {unit}" if count < 10 else f"{count:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def samples_over_time(run: RunReport) -> list[tuple[int, float | None, str]]:
@@ -231,11 +214,6 @@ def samples_over_time(run: RunReport) -> list[tuple[int, float | None, str]]:
     if len(logged) > SAMPLES:
         wanted = {0, *(round((len(logged) - 1) ** (i / (SAMPLES - 1))) for i in range(SAMPLES))}
     return [(step, losses.get(step), sample_text(text)) for step, text in map(logged.__getitem__, sorted(wanted))]
-
-
-def names_of_texts(run: RunReport) -> str:
-    """The texts that the run was trained on."""
-    return cut(", ".join("standard input" if text == "-" else text for text in run.texts) or DEFAULT, NAME_CHARACTERS)
 
 
 def coloured(lines: Sequence[TextLine], most: int = LINE_CHARACTERS) -> list[tuple[int, str]]:
@@ -248,17 +226,13 @@ def coloured(lines: Sequence[TextLine], most: int = LINE_CHARACTERS) -> list[tup
     return [*found, (0, " …")] if stop < len(text.rstrip()) else found
 
 
-def class_chart(losses: LossBreakdown) -> Markup:
-    """The loss by class of character."""
-    rows = [(row.name, row.loss, f"{row.loss:.2f} · {row.share_of_loss:.0%}") for row in losses.classes]
-    return bar_chart(rows, title="loss by class of character")
-
-
-def position_chart(losses: LossBreakdown) -> Markup:
-    """The loss by position in the context."""
+def loss_charts(losses: LossBreakdown) -> list[Markup]:
+    """The loss by class of character, and by position in the context."""
+    by_class = [(row.name, row.loss, f"{row.loss:.2f} · {row.share_of_loss:.0%}") for row in losses.classes]
     names = [f"{row.first:,}" if row.first == row.last else f"{row.first:,}–{row.last:,}" for row in losses.positions]
-    rows = [(name, row.loss, f"{row.loss:.2f} ± {row.error:.2f}") for name, row in zip(names, losses.positions)]
-    return bar_chart(rows, title="loss by position in the context", colour=1)
+    by_position = [(name, row.loss, f"{row.loss:.2f} ± {row.error:.2f}") for name, row in zip(names, losses.positions)]
+    rows = {"loss by class of character": by_class, "loss by position in the context": by_position}
+    return [bar_chart(found, title=title, colour=colour) for colour, (title, found) in enumerate(rows.items())]
 
 
 def copies_chart(copies: Copies) -> Markup:
@@ -268,11 +242,6 @@ def copies_chart(copies: Copies) -> Markup:
         Line(name="unseen text", points=[(n, 100 * share) for n, share in copies.unseen_novel.items()], colour=1),
     ]
     return line_chart(curves, title="share of n-grams that are new, in percent, by n", height=210)
-
-
-def one_line_of(text: str, most: int = LINE_CHARACTERS) -> str:
-    """The beginning of a passage on one line."""
-    return cut(text, most).replace("\n", "↵")
 
 
 def head_pictures(weights: Tensor, *, most_bytes: int) -> list[list[str]]:
@@ -303,28 +272,29 @@ def _url(levels: np.ndarray, width: int) -> str:
 
 def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
     """What somebody gave, every setting of the run by section, and the machine that it was trained on."""
-    groups = {**settings_of(run), "trained on": dict(run.environment), "report made on": {"engine": run.engine}}
-    reasons = run.settings.reasons
-    by = {key: f"   ({source}{f': {reasons[key]}' if key in reasons else ''})" for key, source in run.settings.sources.items()}
-    rows = {
-        name: [(key, setting(value) + by.get(f"{name}.{key}", "")) for key, value in values.items()]
-        for name, values in groups.items()
-    }
-    given = [(key, setting(groups[section][name])) for key in given_in(run) for section, name in [key.split(".")]]
-    return [*[("given", given)] * bool(given), *rows.items()]
+    values, reasons, groups = settings_of(run), run.state.settings.reasons, dict[str, list[tuple[str, str]]]()
+    if given := given_in(run):
+        groups["given"] = [(key, values[key]) for key in given]
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        if source := run.state.settings.sources.get(key):
+            value += f"   ({source}{f': {reasons[key]}' if key in reasons else ''})"
+        groups.setdefault(section, []).append((name, value))
+    groups["trained on"] = [(name, setting(value)) for name, value in run.state.environment.items()]
+    return [*groups.items(), ("report made on", [("engine", run.engine)])]
 
 
 def given_in(run: RunReport) -> list[str]:
     """The settings that the user of the run gave, as section.key in the order of the sections."""
-    return [key for key in KEYS if run.settings.sources.get(key) is Source.USER]
+    return [key for key in KEYS if run.state.settings.sources.get(key) is Source.USER]
 
 
-def settings_of(run: RunReport) -> dict[str, dict[str, Any]]:
-    """The settings of a run by section, without folders of this machine."""
-    tree = to_dict(run.config)
+def settings_of(run: RunReport) -> dict[str, str]:
+    """The settings of a run by section.key, without folders of this machine."""
+    tree = to_dict(run.state.config)
     for key in ("val_text", "cache"):
         tree["data"][key] = Path(tree["data"][key]).name
-    return tree
+    return {f"{section}.{key}": setting(value) for section, values in tree.items() for key, value in values.items()}
 
 
 def setting(value: object) -> str:
@@ -334,11 +304,6 @@ def setting(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(f"{part:.4g}" if isinstance(part, float) else str(part) for part in value)
     return repr(value) if isinstance(value, str) and not value.strip() else str(value)
-
-
-def cut(text: str, most: int) -> str:
-    """The first characters of a text."""
-    return text if len(text) <= most else text[:most] + " …"
 
 
 def sample_text(sample: str) -> str:
@@ -355,20 +320,23 @@ def up_to_a_word(sample: str) -> str:
 # All runs together
 
 
-def comparison(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
-    """The table of the runs: for each its name and the cells of its row."""
-    rows = []
-    for run in runs:
-        speeds = [speed for _, speed in run.log.curve("chars_per_second")]
-        cells = [
-            "" if run.val_loss is None else f"{run.val_loss:.4f} ({run.val_loss / math.log(2):.3f})",
-            "" if run.ngram_loss is None else f"{run.ngram_loss:.4f}",
-            f"{run.parameters:,}",
-            f"{run.step:,} of {run.config.train.max_steps:,}",
-            f"{statistics.median_high(speeds):,.0f}" if speeds else "",
-        ]
-        rows.append((run.name, cells))
-    return rows
+def verdict(runs: Sequence[RunReport]) -> str:
+    """Which of several runs, the best one first, predicts new text best and by how much, for those who know no loss."""
+    if not same_text(runs):
+        return "These runs learned from different texts, so their numbers do not tell which of them predicts best."
+    losses = {run.name: run.val_loss for run in runs if run.val_loss is not None}
+    if len(losses) < 2:
+        return "Fewer than two of these runs have been tried on new text, so nothing tells which of them predicts best."
+    best = [name for name, loss in losses.items() if loss - min(losses.values()) < CLOSE]
+    first, *others = [f"{name} hesitates as if between {math.exp(loss):.1f}" for name, loss in losses.items()]
+    numbers = ", ".join([f"{first} {unit_of(runs[0])}s", *(other.replace(" hesitates", "") for other in others)])
+    return f"{' and '.join(best)} predict{'s' * (len(best) == 1)} new text best: {numbers}."
+
+
+def usual_speed(run: RunReport) -> float | None:
+    """Characters per second; the first steps are slow."""
+    speeds = [speed for _, speed in run.log.curve("chars_per_second")]
+    return statistics.median_high(speeds) if speeds else None
 
 
 def differences(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
@@ -377,13 +345,13 @@ def differences(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
     What the program set is there only if it decides what a run learns.
     """
     given = {key for run in runs for key in given_in(run)}
-    rows, trees = {"text": [names_of_texts(run) for run in runs]}, [settings_of(run) for run in runs]
-    for section, values in trees[0].items():
-        rows |= {f"{section}.{key}": [setting(tree[section][key]) for tree in trees] for key in values}
+    rows, trees = {"text": [", ".join(run.state.text_names) for run in runs]}, [settings_of(run) for run in runs]
+    rows |= {key: [tree[key] for tree in trees] for key in trees[0]}
     learning = {key for key in rows if key.split(".")[0] in LEARNING and key not in PACE}
     shown = [key for key in rows if key in {"text", *TRAINED} | learning | given]
     shown.sort(key=lambda key: key != "text" and key not in given)
-    return [(key, [cut(value, MAX_SETTING) for value in rows[key]]) for key in shown if len(set(rows[key])) > 1]
+    cells = {key: [f"{text[:MAX_SETTING]} …" if len(text) > MAX_SETTING else text for text in rows[key]] for key in shown}
+    return [(key, cells[key]) for key in shown if len(set(rows[key])) > 1]
 
 
 def curves(runs: Sequence[RunReport]) -> tuple[list[Markup], list[tuple[str, Markup]]] | None:

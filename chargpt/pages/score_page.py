@@ -9,10 +9,8 @@ from chargpt.analysis.scored_text import Line, Summary
 from chargpt.markup import is_shown
 from chargpt.pages.page import LEVELS, page, render, source, stretches
 
-# Characters that the page shows: more would make a browser slow.
-MAX_CHARACTERS = 200_000
-# The most surprising lines that are listed, and the characters of such a line.
-LISTED, SHORTEST = 10, 12
+MAX_CHARACTERS = 200_000  # that the page shows: more would make a browser slow
+LISTED, SHORTEST = 10, 12  # the most surprising lines that are listed, and the characters of such a line
 # The code of the bits of a character for the script: its place is the number of quarters of a bit.
 STEPS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."
 

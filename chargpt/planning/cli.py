@@ -95,7 +95,7 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
     name = "the run's name in checkpoints/, or a path (default: the name of the text)"
     parser.add_argument("--run", action=_Once, metavar="NAME", help=name)
     for option, what in {
-        "--overwrite": "replace the run of this name as soon as the new one has a checkpoint, before its first step",
+        "--overwrite": "replace the run of this name, at the first evaluation of the new one after step 0 or at its end",
         "--resume": "continue a run that stopped: the newest, or --run NAME",
         "--dry-run": "print the settings and the expected loss, then end; makes no run",
         "--find-lr": "train briefly at a range of learning rates and suggest one; makes no run",

@@ -8,25 +8,21 @@
     RUN/stage-2/               the same of a second model of the run, which learns from the first one or is another teacher
     RUN/teacher-1/             the weights of another run, from which this one learns: a checkpoint without an optimizer's state
 
-A safetensors file is the length of a JSON header as 8 bytes, the header, then the tensors one after another, row by row,
-little-endian.
-
 Checksums protect against accidents, not against a hostile writer, who can compute them. Against a hostile folder there are
 bounds on everything that is read, formats that cannot hold code, a strict schema, and a check of every tensor against the
 model. One process writes a run; any number may read it meanwhile.
 """
 
-import errno
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import safetensors.numpy
@@ -53,6 +49,8 @@ WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "s
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
 STAGE = re.compile(r"stage-([2-9]|10)")
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2, and the weights of the beginning 1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -179,21 +177,6 @@ def keep_best_weights(folder: Path) -> list[str]:
     return _remove([path for path in found if path != kept.path], folder)
 
 
-def remove_oldest(run: Path, *, but: Path | None) -> Path | None:
-    """Remove the oldest checkpoint of `run` that is neither the best one nor the newest valid one, which is `but`.
-
-    Returns its folder; None if there is none to remove, or if it cannot be removed. Later ones than `but` stay.
-    """
-    if but is None:
-        return None
-    try:
-        best_name = _best_name(run)
-        old = next((path for path in steps(run) if _order(path) < _order(but) and path.name != best_name), None)
-    except CheckpointError:
-        return None
-    return None if old is None or _remove([old], run) else old
-
-
 def _remove(paths: Sequence[Path], folder: Path) -> list[str]:
     """Remove checkpoints from `folder`, each whole or not at all. Returns a line for each problem."""
     problems, removed = [], []
@@ -212,11 +195,6 @@ def _remove(paths: Sequence[Path], folder: Path) -> list[str]:
     return problems
 
 
-def is_lack_of_space(error: CheckpointError) -> bool:
-    """Whether nothing could be saved because the disk is full, or a quota is used up."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
-
-
 def steps(run: Path) -> list[Path]:
     """The checkpoint folders of `run`, oldest first, unchecked. Raises CheckpointError if `run` cannot be listed."""
     try:
@@ -231,13 +209,13 @@ def has_steps(folder: Path) -> bool:
     return folder.is_dir() and bool(steps(folder))
 
 
-def read_state(path: Path) -> SavedState:
-    """The state in the checkpoint folder `path`, without its weights. Raises CheckpointError if it is not valid."""
-    return _read_state(path / STATE)[0]
-
-
 def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
-    """The newest checkpoint of `run` that passes every check, and a line for each newer one that does not.
+    """The newest checkpoint of `run` that passes every check, and a line for each newer one that does not: see `newest_of`."""
+    return newest_of(run, lambda path: load(path, training=training))
+
+
+def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
+    """What `read` makes of the newest checkpoint of `run` for which it raises nothing, and a line for each newer one.
 
     Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. Raises CheckpointError
     when there is none, and UnreadableError for one that this user may not read.
@@ -248,10 +226,10 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
         for path in untried:
             tried.add(path)
             try:
-                return load(path, training=training), skipped
+                return read(path), skipped
             except UnreadableError:
                 raise
-            except CheckpointError as error:
+            except (CheckpointError, OSError) as error:
                 if os.path.lexists(path):
                     skipped.append(f"skipped {error}")
     if not skipped:
@@ -283,33 +261,15 @@ def best(run: Path) -> tuple[Checkpoint, list[str]]:
     ]
 
 
-class Float32(NamedTuple):
-    """What a tensor of the weights has to be."""
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-
-
-def check_tensors(found: Mapping[str, Any], expected: Mapping[str, Any], *, where: str) -> None:
-    """Raise CheckpointError, naming the first few, if names, shapes or dtypes in `found` differ from `expected`.
-
-    Both are tensors of torch, or arrays of numpy; `expected` may be Float32.
-    """
-
-    def described(tensors: Mapping[str, Any], name: str) -> str:
-        tensor = tensors.get(name)
-        return "nothing" if tensor is None else f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-
-    both = {name: (described(found, name), described(expected, name)) for name in sorted(found.keys() | expected.keys())}
-    different = [f"{name:.80} is {is_}, not {should_be}" for name, (is_, should_be) in both.items() if is_ != should_be]
-    if different:
-        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        raise CheckpointError(f"{where}: its tensors do not fit the model: {', '.join(different[:3])}{more}")
-
-
-def check_weights(weights: Mapping[str, np.ndarray], state: SavedState, *, where: str) -> None:
-    """Raise CheckpointError, naming the first few, if the weights are not of the model in `state`."""
-    check_tensors(weights, {name: Float32(shape) for name, shape in state.weight_shapes().items()}, where=where)
+def check_tensors(found: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], *, where: str) -> None:
+    """Raise CheckpointError, naming the first few, unless `found`, of torch or numpy, are float32 tensors of these shapes."""
+    have = {name: f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for name, tensor in found.items()}
+    need = {name: f"float32 {list(shape)}" for name, shape in shapes.items()}
+    wrong = [name for name in sorted(have.keys() | need.keys()) if have.get(name) != need.get(name)]
+    if wrong:
+        listed = [f"{name:.80} is {have.get(name, 'nothing')}, not {need.get(name, 'nothing')}" for name in wrong[:3]]
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise CheckpointError(f"{where}: its tensors do not fit the model: {', '.join(listed)}{more}")
 
 
 def _order(path: Path) -> tuple[int, int]:
@@ -352,7 +312,7 @@ def _publishing(target: Path) -> Iterator[Path]:
 
 
 def file_pieces(tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """The content of a safetensors file of float32 tensors: the header, then each tensor. One that is not in rows is copied.
+    """A safetensors file of float32 tensors: the length of a JSON header as 8 bytes, the header, each tensor; little-endian.
 
     The writer of the library makes two copies of all tensors before it writes the first byte.
     """
@@ -391,19 +351,20 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
 
     Raises CheckpointError unless the checksums are right, the state is valid, the weights fit it, and all numbers are finite.
     """
-    state, files = _read_state(path / STATE)
+    state, files = read_state(path)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise CheckpointError(f"{shown(path / STATE)}: belongs to step {state.progress.step:,}, but its folder names another")
     weight_bytes = 4 * state.parameters
     weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
-    check_weights(weights, state, where=shown(path / WEIGHTS))
+    check_tensors(weights, state.weight_shapes(), where=shown(path / WEIGHTS))
     moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * weight_bytes + JSON_LIMIT) if training else {}
     return Checkpoint(path, weights, moments, state)
 
 
-def _read_state(path: Path) -> tuple[SavedState, dict[str, Any]]:
-    """The state in a state.json, and the fingerprints of the tensor files."""
+def read_state(path: Path) -> tuple[SavedState, dict[str, Any]]:
+    """The state in the checkpoint folder `path`, and the fingerprints of its tensor files. Raises CheckpointError."""
+    path = path / STATE
     document = unseal(path)
     try:
         state = SavedState.from_json(document.get("state"), written_as=document.get("format"))

@@ -126,11 +126,6 @@ class SavedState:
     def config(self) -> Config:
         return self.settings.values
 
-    @property
-    def is_teacher(self) -> bool:
-        """Whether it is known that another model of the run will learn from this one."""
-        return self.stage <= self.config.train.teachers and not self.config.train.student_gap
-
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types, in the newest format."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -171,6 +166,15 @@ class SavedState:
         if wrong := [name for name, is_possible in possible.items() if not is_possible]:
             raise ValueError(f"{wrong[0]}: not what any run has")
         return state
+
+    @property
+    def text_names(self) -> list[str]:
+        """What it was trained on, without folders: a name may be shown to others."""
+        from chargpt.text.sources import DEFAULT  # reading a checkpoint needs no sources
+
+        if not self.texts:
+            return ["unknown (imported)" if self.fingerprint == NO_TEXT else DEFAULT]
+        return ["standard input" if text == "-" else Path(text).name or text for text in self.texts]
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """The names and shapes that the weights must have; all are float32."""

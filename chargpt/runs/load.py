@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import fnmatch
 import glob
 import os
 from collections.abc import Sequence
@@ -43,10 +42,10 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     Raises UserError when there is no such run.
     """
     if name is None:
-        newest = max(_runs(checkpoints), key=lambda run: _places(run)[-1].stat().st_mtime, default=None)
-        if newest is None:
+        runs = [(steps(stage_folder(run, newest_stage(run)))[-1].stat().st_mtime, run) for run in _runs(checkpoints)]
+        if not runs:
             raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
-        return newest
+        return max(runs)[1]
     candidates = [Path(name) if Path(name).name not in ("", "..") else Path(os.path.abspath(name))]  # "." has no name
     if Path(name).name == name:  # a plain name, not a path such as ../runs/a
         candidates = [checkpoints / name, *candidates]
@@ -86,11 +85,6 @@ def _runs(checkpoints: Path) -> list[Path]:
     return [folder for folder in run_folders(checkpoints) if _is_run(folder)]
 
 
-def _places(run: Path) -> list[Path]:
-    """The checkpoints of the newest model of `run`."""
-    return steps(stage_folder(run, newest_stage(run)))
-
-
 def run_folders(checkpoints: Path) -> list[Path]:
     """The folders in `checkpoints`, also those of runs that have no checkpoint yet, sorted by name."""
     if not checkpoints.is_dir():
@@ -108,10 +102,9 @@ def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
         if not glob.has_magic(name) or (checkpoints / name).is_dir():  # a name may hold brackets
             expanded[name] = None
             continue
-        if Path(name).name == name:
-            matches = [run.name for run in _runs(checkpoints) if fnmatch.fnmatchcase(run.name, name)]
-        else:
-            matches = [path for path in sorted(glob.glob(name)) if _is_run(Path(path))]
+        is_name = Path(name).name == name
+        pattern = f"{glob.escape(str(checkpoints))}/{name}" if is_name else name
+        matches = [Path(path).name if is_name else path for path in sorted(glob.glob(pattern)) if _is_run(Path(path))]
         if not matches:
             raise UserError(f"{name}: no run matches this pattern; ", _other_runs(name, checkpoints))
         expanded.update(dict.fromkeys(matches))
@@ -145,9 +138,9 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
         place = Path(name)  # the path of one of its models
     checkpoint, problems = best(place)
     warnings: list[Words] = [*problems]
-    if checkpoint.state.is_teacher:
-        number, count = checkpoint.state.stage, checkpoint.state.config.train.teachers + 1
-        what = f"{shown(run)}: model {number} of {count}, and not the last one; to finish the training: "
+    stage, train = checkpoint.state.stage, checkpoint.state.config.train
+    if stage <= train.teachers and not train.student_gap:  # otherwise it may be the only one
+        what = f"{shown(run)}: model {stage} of {train.teachers + 1}, and not the last one; to finish the training: "
         warnings.append(Message(what, resuming(shown(run), verb="train")))
     if checkpoint.step == 0 and len(steps(place)) > 1:
         later, skipped = newest(place, training=False)

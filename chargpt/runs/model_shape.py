@@ -5,7 +5,7 @@ import math
 from chargpt.config import ModelConfig
 from chargpt.errors import UserError
 
-# The largest model that a checkpoint may describe. Training refuses larger models too, so that every checkpoint can be read.
+# Of the largest model that a checkpoint may describe. Training refuses larger ones too, so that every checkpoint can be read.
 MAX_LAYERS = 1000
 MAX_POSITIONS = 1 << 27  # numbers in a table of positions
 MAX_NUMBERS = 1 << 28

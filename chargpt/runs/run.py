@@ -1,5 +1,7 @@
 """The folder of a run: who may write it, and what is saved there."""
 
+import errno
+import itertools
 import os
 import re
 import shutil
@@ -12,7 +14,6 @@ from chargpt.config import Config
 from chargpt.errors import Given, Option, UserError, Words, resuming
 from chargpt.files import (
     ASIDE_NAME,
-    LOCK_NAME,
     WINDOWS,
     FolderLock,
     aside,
@@ -27,17 +28,13 @@ from chargpt.runs.checkpoint import (
     STEP_NAME,
     Checkpoint,
     has_steps,
-    is_lack_of_space,
     keep_best_weights,
     mark_best,
     newest,
     newest_stage,
     prune,
     publish,
-    read_state,
-    remove_oldest,
     stage_folder,
-    steps,
 )
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.terminal import shown
@@ -54,6 +51,7 @@ OWN = re.compile(rf"{LEFT_BEHIND.pattern}|{STEP_NAME.pattern}|stage-\d+|best\.js
 
 DETAILS = "details.txt"  # what was said of a run before it began
 REPLACE = (", or replace it with ", Option("overwrite", True))
+FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", None))  # of a disk, or of a quota on it
 FEWEST = 3  # checkpoints on a disk that is nearly full: the best one, the newest one, and the one that is being written
 
 T = TypeVar("T")
@@ -63,7 +61,7 @@ class Run:
     """A run on disk that this process alone may write, for as long as the object lives."""
 
     def __init__(self, folder: Path, *, replaces: Path | None = None) -> None:
-        """With its first checkpoint, it takes the place of the run that it `replaces`, which is locked until then.
+        """With its first evaluation after step 0, it takes the place of the run that it `replaces`, which is locked until then.
 
         Raises UserError while another process trains one of them.
         """
@@ -78,9 +76,14 @@ class Run:
         remove_left_behind(folder, OWN)
         self.begin_stage(newest_stage(folder))
 
+    @property
+    def place(self) -> Path:
+        """Where the checkpoints of its present model are."""
+        return stage_folder(self.folder, self.stage)
+
     def begin_stage(self, stage: int) -> None:
         """From now on, the checkpoints are those of this model of the run."""
-        self.stage, self.place = stage, stage_folder(self.folder, stage)
+        self.stage = stage
         if stage > 1:
             self.place.mkdir(exist_ok=True)
             remove_left_behind(self.place, OWN)
@@ -98,7 +101,9 @@ class Run:
         if self.stage > 1:  # the model before it has ended
             problems += keep_best_weights(stage_folder(self.folder, self.stage - 1))
         problems += prune(path, state.config.checkpoint.keep)
-        return problems if WINDOWS else problems + self.take_place()  # there, no folder with open files can be renamed
+        if not WINDOWS and state.progress.evaluated:  # on Windows, no folder with open files can be renamed
+            problems += self.take_place()
+        return problems
 
     @property
     def home(self) -> Path:
@@ -106,7 +111,7 @@ class Run:
         return self.folder if self._replaced is None else self._replaced[0]
 
     def take_place(self) -> list[str]:
-        """Give the run the name of the one that it replaces, if there is one, and delete that. Call it once something is saved.
+        """Give the run the name of the one that it replaces, if there is one, and delete that. Call it when its training ends.
 
         Of two renames, the second one needs the first: a kill between them leaves both runs whole, and `settle` goes on.
         Returns a line for a problem.
@@ -127,39 +132,28 @@ class Run:
             problems.append(f"{shown(home)}: not replaced ({error.strerror}); this run is in {shown(self.folder)}")
         if WINDOWS:
             self._lock = lock_run(self.folder)
-        self.place = stage_folder(self.folder, self.stage)
         self.checkpoint = None if self.checkpoint is None else self.place / self.checkpoint.name
         return problems
 
     def check_space(self, size: int) -> None:
-        """Raise UserError unless the disk has room for as many checkpoints of `size` bytes as a run needs at least.
-
-        A new run that has no room leaves no folder.
-        """
+        """Raise UserError unless the disk has room for as many checkpoints of `size` bytes as a run needs at least."""
         total, _, free = shutil.disk_usage(self.folder)
         if total and FEWEST * size > free:  # some network disks do not say how large they are
             what = f"{FEWEST} checkpoints of {size:,} bytes each, the fewest that a run needs, and {free:,} bytes are free"
-            free_some = "; free some space there, give a path on another disk with "
-            self._lock.release()
-            with suppress(OSError):  # a folder that holds something stays
-                (self.folder / LOCK_NAME).unlink(missing_ok=True)
-                self.folder.rmdir()
-            raise UserError(
-                f"{shown(self.folder)}: no room for {what}", free_some, Option("run", "PATH"), ", or train a smaller model"
-            )
+            where = f"{shown(self.folder)}: no room for {what}; free some space there, give a path on another disk with "
+            raise UserError(where, Option("run", "PATH"), ", or train a smaller model")
 
     def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:
-        """What `save` returns. When its disk is full, the oldest checkpoint goes, until `save` succeeds or none can go.
-
-        The newest valid checkpoint and the best one stay. Adds a line to `problems` for each one that has gone.
-        """
-        while True:
-            try:
-                return save()
-            except CheckpointError as error:
-                if not is_lack_of_space(error) or (gone := remove_oldest(self.place, but=self.checkpoint)) is None:
-                    raise
-                problems.append(f"{shown(gone)}: removed, since the disk is full; a new checkpoint needed its space")
+        """What `save` returns. When its disk is full, all checkpoints but the newest valid one and the best one go first."""
+        try:
+            return save()
+        except CheckpointError as error:
+            cause = error.__cause__
+            if self.checkpoint is None or not isinstance(cause, OSError) or cause.errno not in FULL:
+                raise
+            problems.append(f"{shown(self.place)}: older checkpoints removed, since the disk is full")
+            problems += prune(self.checkpoint, 1)
+            return save()
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
         """The newest valid checkpoint, and a line for each newer one that was skipped. Raises CheckpointError."""
@@ -179,23 +173,19 @@ class Run:
             return None
         from chargpt.yaml_settings import to_yaml
 
-        return self._write("config.yaml", to_yaml(config), otherwise="the checkpoints hold the settings as well")
+        return self.write("config.yaml", to_yaml(config))
 
-    def write_details(self, lines: Sequence[str]) -> str | None:
-        """Write what was said of the run before it began, for people to read. Returns a line for a problem."""
-        return self._write(DETAILS, "".join(f"{line}\n" for line in lines), otherwise="--verbose prints what would be in it")
-
-    def _write(self, name: str, text: str, *, otherwise: str) -> str | None:
-        path = self.folder / name
+    def write(self, name: str, text: str) -> str | None:
+        """Write a file for people to read. Returns a line for a problem."""
         try:
-            publish_file(path, text.encode(errors="replace"))
+            publish_file(self.folder / name, text.encode(errors="replace"))
         except OSError as error:
-            return f"{shown(path)}: not written ({error.strerror}); {otherwise}"
+            return f"{shown(self.folder / name)}: not written ({error.strerror}); the run goes on without it"
         return None
 
     def name(self, checkpoints: Path) -> str:
         """What to call the run in a command."""
-        return self.home.name if self.home.parent == checkpoints else shown(self.home)
+        return self.folder.name if self.folder.parent == checkpoints else shown(self.folder)
 
 
 def lock_run(folder: Path) -> FolderLock:
@@ -215,12 +205,9 @@ def folder_of(name: str, checkpoints: Path) -> Path:
     """
     path = Path(name)
     has_space = name != name.strip() or path.name != path.name.strip()
-    if name.startswith("-") or has_space or path.name in ("", "..") or not name.isprintable():
-        raise UserError(Given("run", name), "use a name such as poems, or a path such as /tmp/poems")
-    is_step = STEP_NAME.fullmatch(path.name)
-    if is_step or not is_portable(path.name):
-        what = "is the name of a checkpoint" if is_step else "not every system allows as the name of a folder"
-        raise UserError(Given("run", name, ", which "), f"{what}; use a name such as poems")
+    is_odd = name.startswith("-") or has_space or path.name in ("", "..") or not name.isprintable()
+    if is_odd or not is_portable(path.name) or STEP_NAME.fullmatch(path.name):
+        raise UserError(Given("run", name), "use a name that every system allows, such as poems, or a path such as /tmp/poems")
     return checkpoints / name if path.name == name else path
 
 
@@ -296,50 +283,20 @@ def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ())
 
     A run in `checkpoints` is named without its path. `otherwise` is what else a person may do.
     """
-    for name in _names_beside(folder):
-        if name != folder.name and name.casefold() == folder.name.casefold():
-            why = "which is the same name on some systems"
-            raise UserError(f"{shown(folder)}: {name} exists there, {why}; ", *_another_name())
+    taken = {name.casefold(): name for name in _names_beside(folder)}
+    others = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
+    other = next(path for path in others if path.name.casefold() not in taken)
+    own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, other))
+    where, instead = shown(folder), ("choose another ", Option("run", "NAME"), f", such as {free}")
+    if (name := taken.get(folder.name.casefold(), folder.name)) != folder.name:
+        raise UserError(f"{where}: {name} exists there, which is the same name on some systems; ", *instead)
     if os.path.lexists(folder) and not folder.is_dir():
-        raise UserError(f"{shown(folder)}: this is a file; ", *_another_name())
+        raise UserError(f"{where}: this is a file; ", *instead)
     if has_steps(folder):
-        own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, free_folder(folder)))
-        on_what, more = _what_is_there(folder)
-        what, other = f"{shown(folder)}: a run of this name exists{on_what}; ", _another_name(free)
-        if more:
-            raise UserError(what, "it is finished: ", *other, ", or train it longer with ", resuming(own, more), *otherwise)
-        raise UserError(what, "continue it with ", resuming(own), ", or ", *other, *otherwise)
+        raise UserError(f"{where}: a run of this name exists; continue it with ", resuming(own), ", or ", *instead, *otherwise)
     if folder.is_dir() and not is_left_behind(folder) and any(folder.iterdir()):
-        raise UserError(f"{shown(folder)}: this folder exists and holds no checkpoint; ", *_another_name())
+        raise UserError(f"{where}: this folder exists and holds no checkpoint; ", *instead)
     return folder
-
-
-def _another_name(free: str = "") -> tuple[Words, ...]:
-    """What to do where the name of a run is taken; `free` is one that is not."""
-    return "choose another ", Option("run", "NAME"), f", such as {free}" if free else ""
-
-
-def _what_is_there(folder: Path) -> tuple[str, Option | None]:
-    """On which text the run in `folder` is, for a message, and the setting that trains it on if it is finished."""
-    try:
-        state = read_state(steps(stage_folder(folder, newest_stage(folder)))[-1])
-    except CheckpointError:
-        return "", None
-    texts, progress, train = state.texts, state.progress, state.config.train
-    first = "standard input" if texts[:1] == ["-"] else shown(Path(texts[0]).name) if texts else ""
-    on_what = f", on {first}{' and others' if len(texts) > 1 else ''}" if first else ""
-    if not progress.is_finished(train) or state.stage <= train.teachers:  # with another model to follow, it goes on
-        return on_what, None
-    is_early = progress.step < train.max_steps
-    return on_what, Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * train.max_steps)
-
-
-def free_folder(folder: Path) -> Path:
-    """A folder that does not exist, for another run like the one in `folder`."""
-    number, taken = 2, {name.casefold() for name in _names_beside(folder)}
-    while f"{folder.name}-{number}".casefold() in taken:
-        number += 1
-    return folder.with_name(f"{folder.name}-{number}")
 
 
 def _names_beside(folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.project import shell_word
 from chargpt.sampling.loaded_model import LoadedModel, listed_labels
-from chargpt.sampling.options import SampleOptions, read_escapes, typed
+from chargpt.sampling.options import Kind, SampleOptions, check, read_escapes, typed, whole
 from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character, text_of
@@ -42,6 +42,7 @@ COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help
 INTERRUPTED = "the text is not saved (/save FILE); Ctrl-C again, Ctrl-D or exit leaves"
 TAIL = 60  # characters of the text that are shown after /undo
 SPEAKER = re.compile(r"(?m)^(?:<([^<>\n]{1,40})>|([^\s:<>][^:\n]{0,39}):) ")  # before a message: `Ben: ` or `<ben> `
+SPOKEN = 10  # of so many lines of a conversation, more than one begins with a name
 MAX_NAMES, MAX_NAMED = 50, 8  # of the most frequent ones; those that a message lists
 
 
@@ -62,13 +63,16 @@ def chat_of(options: SampleOptions, loaded: LoadedModel) -> Chat:
     found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
     marks, counts = dict(found), Counter(name for name, _ in found)
     names = [name for name, count in counts.most_common(MAX_NAMES) if count > 1]
+    if corpus is not None and SPOKEN * sum(counts[name] for name in names) <= text.count("\n"):
+        what = f"--chat: the training text of {loaded.run} is no conversation, with lines such as 'Ben: hello'; "
+        raise UserError(what, "to continue what you type, use --interactive")
     left = [name for name in names if name not in (options.as_, options.with_)]
     other = left[0] if len(names) == 2 and len(left) == 1 else None
     given = {"--as": options.as_ or other, "--with": options.with_ or other}
     listed = ", ".join(f"{shell_word(name)} ({counts[name]:,} lines)" for name in names[:MAX_NAMED])
     for option, name in given.items():
         if name is None:
-            what = f"the training text has {listed}" if names else "no names of speakers were found in the training text"
+            what = f"the training text has {listed}" if names else "the training text is not in the cache"
             raise UserError(f"--chat: {option} is not given, and {what}; add --as YOUR_NAME --with OTHER_NAME")
         if names and name not in counts:
             close = difflib.get_close_matches(name, names, n=1)
@@ -167,8 +171,9 @@ class Session:
 
     def _set(self, name: str, value: str) -> None:
         """Change an option of the next turns, and print it; without a value, only print it."""
-        given: dict[str, Any] = {name: typed(value)} if value else {}
         try:
+            least = whole(1) if name == "length" else Kind()
+            given: dict[str, Any] = {name: check(name, typed(value), least)} if value else {}
             self._generator = self._generator.changed(**given)
         except UserError as error:
             raise UserError("/" + str(error).removeprefix("--")) from None

@@ -190,8 +190,9 @@ class SamplingOptions:
     def __post_init__(self) -> None:
         _check_fields(self)
         if self.max_length is not None and self.max_length < self.min_length:
-            least = ("use at least ", Option("min_length"), f", which is {self.min_length}")
-            raise UserError(Given("max_length", self.max_length), *least)
+            raise UserError(
+                Given("min_length", self.min_length), f"use at most {self.max_length}, the most that an item may have"
+            )
 
     @property
     def limit(self) -> int:

@@ -17,7 +17,6 @@ class LivePage:
 
     def __init__(self, *, opens: bool) -> None:
         """`opens` if the page is to be opened in a browser."""
-        self.is_written = False  # while the run trained
         self._opens, self._seconds, self._last = opens, FIRST, time.perf_counter()
 
     @property
@@ -29,7 +28,6 @@ class LivePage:
         """Write the page by what is logged; a browser reads that of a run in training again. Never raises."""
         began = time.perf_counter()
         write_live_report(run.folder, state, corpus, is_training=is_training)
-        self.is_written = True
         self.open(run)
         self._last = time.perf_counter()
         self._seconds = max(FIRST, self._last - began)

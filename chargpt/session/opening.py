@@ -162,7 +162,8 @@ def make_trainer(opening: Opening, group: Group) -> Trainer:
     trainer.progress = opening.state.progress.copy()
     if checkpoint is not None:
         tensors = trainer.optimizer.suitable(checkpoint.training)
-        check_tensors(tensors, trainer.optimizer.tensors(), where=shown(checkpoint.path / TRAINING))
+        shapes = {name: tensor.shape for name, tensor in trainer.optimizer.tensors().items()}
+        check_tensors(tensors, shapes, where=shown(checkpoint.path / TRAINING))
         trainer.load(TrainerState(checkpoint.weights, checkpoint.training, trainer.progress))
     elif opening.run is not None and opening.state.stage == 1:
         saved = [*trainer.model.state_dict().values(), *trainer.optimizer.tensors().values()]

@@ -34,13 +34,12 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     progress, config = trainer.progress, trainer.config
     if run is None:
         return interrupt.exit_code
-    for problem in run.take_place():  # on Windows, where it waits until nothing is open
+    for problem in run.take_place():  # unless an evaluation was saved before, and on Windows, until nothing is open
         notice("warning", problem)
     screen().saved(run.folder)
     name, model = run.name(session.checkpoints), name_of_stage(config, session.stage)
     if interrupt.agreed:
-        if session.page.is_written:
-            session.write_page(run, is_training=False)
+        session.write_page(run, is_training=False)
         which = f"at step {progress.step:,}{' of ' * bool(model)}{model}"
         notice("stopped", Message(f"{which}, saved; continue with: ", resuming(name, verb="train")))
         return interrupt.exit_code

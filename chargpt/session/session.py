@@ -148,7 +148,8 @@ class Session:
         where = f"report: {shown(run.home / REPORT)}; all settings: {DETAILS} there"
         curves = f"curves: python -m tensorboard.main --logdir {shown(run.home.parent)}"
         journal.notice("run", f"{shown(run.home)}   ({where}; {curves})")
-        for problem in (run.write_config(trainer.config), None if self.saved else run.write_details(journal.lines)):
+        details = "".join(f"{line}\n" for line in journal.lines)
+        for problem in (run.write_config(trainer.config), None if self.saved else run.write(DETAILS, details)):
             if problem:
                 journal.notice("warning", problem)
 

@@ -35,7 +35,7 @@ def test_characters_have_their_classes():
 
 
 @settings(max_examples=50)
-@given(st.text(max_size=30))
+@given(st.text("aÄ\u0301 1.\n+中", max_size=30))
 def test_a_word_has_one_first_character(text):
     found = names(text)
     letters = [name in CLASSES[:2] for name in found]

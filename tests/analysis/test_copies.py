@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from chargpt.analysis import copies
 from chargpt.analysis.copies import SIZES, Novelty, longest_copy
 from chargpt.text.suffix_array import SuffixIndex, open_or_make_index, sorted_chunks
+from chargpt.text.tokenizer import Tokenizer
 
 
 def index_of(ids: list[int]) -> SuffixIndex:
@@ -42,16 +43,10 @@ def test_planted_passages_are_listed_with_their_place_and_copies():
         np.concatenate([training[700:750], fresh, training[40:45]]).astype(np.int64),
     ]
     index = SuffixIndex(training, np.concatenate([*sorted_chunks(training, vocab_size=200)]))
-    found = Novelty(texts, index).passages(3)
+    found = Novelty(texts, index).passages(3, Tokenizer("".join(map(chr, range(200)))))
     assert [(p.text, p.start, p.length, p.copies) for p in found] == [(1, 0, 50, 1), (0, 10, 30, 2), (1, 60, 5, 1)]
+    assert [ord(c) for c in found[2].content] == training[40:45].tolist()
     assert found[0].place == 700 and found[1].place in (100, 1500) and found[2].place == 40
-
-
-def test_the_longest_copy_is_that_of_the_sample(corpus):
-    copied = corpus.tokenizer.decode(corpus.train[200:260])
-    unknown = "~" * 5
-    assert longest_copy(corpus, unknown + copied + unknown) == 60
-    assert longest_copy(corpus, "~") == 0 and longest_copy(corpus, "") is None
 
 
 def test_a_long_text_has_the_number_only_with_an_index(corpus, monkeypatch):
@@ -59,3 +54,10 @@ def test_a_long_text_has_the_number_only_with_an_index(corpus, monkeypatch):
     assert longest_copy(corpus, "the") is None
     open_or_make_index(corpus)
     assert longest_copy(corpus, "the") == 3
+
+
+def test_the_longest_copy_is_that_of_the_sample(corpus):
+    copied = corpus.tokenizer.decode(corpus.train[200:260])
+    unknown = "~" * 5
+    assert longest_copy(corpus, unknown + copied + unknown) == 60
+    assert longest_copy(corpus, "~") == 0 and longest_copy(corpus, "") is None

@@ -14,13 +14,14 @@ from chargpt.analysis.heads import (
     MIN_CHARACTERS,
     PATTERNS,
     WIDTH,
-    HeadFacts,
+    Heads,
     attention_picture,
     measure_heads,
     open_brackets,
     pattern_masks,
 )
 
+NO_TEXT = {"characters": "", "weights": torch.zeros(2, 2, 0, 0)}
 TEXT = 'He said "ab (cd) ab"\nan\'t [ab]\n'
 
 
@@ -61,7 +62,7 @@ def test_a_head_that_follows_a_pattern_has_its_name(name):
 def test_a_head_is_named_only_after_a_pattern_that_it_follows_more_than_by_chance():
     for score, chance, name in ((0.5, 0.4, ""), (0.5, 0.2, "same"), (0.25, 0.01, "")):
         zeros = np.zeros((1, 1))
-        facts = HeadFacts(entropy=zeros, distance=zeros, scores={"same": zeros + score}, chance={"same": chance})
+        facts = Heads(**NO_TEXT, entropy=zeros, distance=zeros, scores={"same": zeros + score}, chance={"same": chance})
         assert facts.name(0, 0) == name
 
 
@@ -92,9 +93,9 @@ def test_brackets_and_quotes_are_matched(text, places):
 def test_the_most_telling_head_has_the_strongest_pattern_beyond_its_neighbour(same, expected):
     scores = {"itself": [[0.0, 0.1], [0.0, 0.9]], "previous": [[0.7, 0.95], [0.1, 0.1]], "same": same}
     arrays = {name: np.array(values) for name, values in scores.items()}
-    none = {"entropy": np.zeros((2, 2)), "distance": np.zeros((2, 2))}
-    assert HeadFacts(**none, scores=arrays, chance=dict.fromkeys(arrays, 0.05)).most_telling() == expected
-    assert HeadFacts(**none, scores={}, chance={}).most_telling() == (0, 0, "")
+    none = {**NO_TEXT, "entropy": np.zeros((2, 2)), "distance": np.zeros((2, 2))}
+    assert Heads(**none, scores=arrays, chance=dict.fromkeys(arrays, 0.05)).most_telling() == expected
+    assert Heads(**none, scores={}, chance={}).most_telling() == (0, 0, "")
 
 
 def test_each_head_has_its_place():

@@ -68,13 +68,6 @@ def test_a_share_of_the_loss_is_that_of_its_characters():
     assert [row.share for row in rows] == pytest.approx([0.4, 0.2, 0.4]) and all(row.right == 1 for row in rows)
 
 
-def test_few_logits_at_once_change_nothing(monkeypatch):
-    model, ids = GPT(SHAPE, TOKENIZER.vocab_size).eval(), np.arange(200) % TOKENIZER.vocab_size
-    whole = predict(model, ids)
-    monkeypatch.setattr("chargpt.text.windows.LOGITS_AT_ONCE", 1)
-    assert np.allclose(predict(model, ids).losses, whole.losses, atol=1e-5)
-
-
 def test_what_the_last_doubling_gained_is_measured_within_windows():
     losses = np.tile([9.0, 9, 3, 3, 1, 1, 1, 1], 5) + np.repeat(np.arange(5.0), 8)  # windows of 8, each harder than the last
     predictions = Predictions(

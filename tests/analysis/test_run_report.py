@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import publish_run
 
 from chargpt.analysis.copies import Novelty
 from chargpt.analysis.run_report import WHOLE, Effort, extreme_lines, measure_run, quick, score_lines
@@ -14,12 +15,12 @@ EFFORT = Effort(characters=400, sample_length=30, sample_seconds=10)
 
 def test_a_run_is_measured_on_its_text(run, corpus):
     loaded = load_run(str(run), device="cpu")
-    report = measure_run(loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=EFFORT)
-    again = measure_run(loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=EFFORT)
+    report = measure_run(loaded, corpus, index=open_or_make_index(corpus), effort=EFFORT)
+    again = measure_run(loaded, corpus, index=open_or_make_index(corpus), effort=EFFORT)
     assert report.scored == 400 and report.losses == again.losses and report.copies == again.copies and report.missing == []
     part = corpus.tokenizer.decode(corpus.val[:401])
     assert report.losses.loss == pytest.approx(loaded.score(part), abs=1e-5)
-    assert report.training_characters == len(corpus.train) and all(len(sample) == 30 for sample in report.copies.samples)
+    assert report.training_characters == len(corpus.train) and all(len(text) == 30 for text in report.copies.texts)
     assert report.heads.weights.shape[-1] == loaded.model.config.block_size
     assert report.worst[0].mean >= report.worst[-1].mean > report.best[-1].mean >= report.best[0].mean
     lines = score_lines(loaded, corpus.val[:401].astype(np.int64))
@@ -30,25 +31,31 @@ def test_a_run_is_measured_on_its_text(run, corpus):
 
 def test_samples_are_drawn_and_compared_with_as_much_text_that_was_not_read(run, corpus):
     index = open_or_make_index(corpus)
-    copies = measure_run(load_run(str(run), device="cpu"), corpus, folder=run, index=index, effort=EFFORT).copies
-    assert len(set(copies.samples)) == len(copies.samples) == 3  # at temperature 0 they would be equal
+    copies = measure_run(load_run(str(run), device="cpu"), corpus, index=index, effort=EFFORT).copies
+    assert len(set(copies.texts)) == len(copies.texts) == 3  # at temperature 0 they would be equal
     unseen = Novelty([corpus.val[: 3 * 30]], index)
     assert (copies.unseen_longest, copies.unseen_novel) == (unseen.longest, unseen.novel_shares())
 
 
 def test_without_its_text_a_run_has_its_log_and_settings_and_no_path_is_told(run, corpus):
-    report = measure_run(load_run(str(run), device="cpu"), None, folder=run, index=None, effort=EFFORT)
+    report = measure_run(load_run(str(run), device="cpu"), None, index=None, effort=EFFORT)
     assert report.losses is report.copies is report.heads is report.ngram_loss is None and len(report.missing) == 1
-    assert report.texts == ["poems.txt"]
+    assert report.state.text_names == ["poems.txt"]
+
+
+def test_the_last_model_of_a_run_has_the_log_of_the_run(tmp_path):
+    publish_run(publish_run(tmp_path / "run") / "stage-2", stage=2)
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"stage": 2, "step": 7, "val/loss": 2}\n')
+    report = measure_run(load_run(str(tmp_path / "run"), device="cpu"), None, index=None, effort=EFFORT)
+    assert (report.name, report.state.stage, report.log.curve("val/loss")) == ("run", 2, [(7, 2.0)])
 
 
 def test_extreme_lines_are_long_and_listed_once():
     texts = ["short\n", "a line that repeats\n", "a line that repeats\n", "another long line\n", "the third long line\n"]
     texts.append("the fourth line\n")
     lines = [Line(i, text, np.full(len(text), float(i))) for i, text in enumerate(texts)]
-    assert [line.number for line in extreme_lines(lines, worst=True)] == [5, 4]
-    assert [line.number for line in extreme_lines(lines, worst=False)] == [1, 3]
-    assert extreme_lines(lines[:2], worst=True) == []
+    assert [[line.number for line in found] for found in extreme_lines(lines)] == [[5, 4], [1, 3]]
+    assert extreme_lines(lines[:2]) == ([], [])
 
 
 def test_a_quick_report_measures_less_of_a_large_model():

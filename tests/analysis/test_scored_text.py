@@ -7,8 +7,12 @@ import pytest
 import torch
 
 from chargpt.analysis import scored_text
+from chargpt.analysis.baselines import ngram_bits
 from chargpt.analysis.scored_text import UNKNOWN_BITS, Summary, Total, describe_unknown, lines_of, score_text
+from chargpt.commands.score import table
+from chargpt.config import DataConfig
 from chargpt.model import GPT, GPTConfig
+from chargpt.text.corpus import load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
 
@@ -78,7 +82,7 @@ def test_each_figure_of_the_table_is_a_total_divided_by_its_own_count():
     """Characters, bytes and ids differ; other programs also read the first character of each text, which is not predicted."""
     texts = [(name, Total(characters=99, bytes=199, ids=149, bits=398.0)) for name in "ab"]
     summary = Summary(facts={}, texts=texts, characters=200, bytes=400, sizes={"gzip -9": 300}, ngram=(3, 2.0))
-    rows = [row.split() for row in summary.table()[1:]]
+    rows = [row.split() for row in table(summary)[1:]]
     loss = f"{398 / 149 * math.log(2):.4f}"
     assert rows[0] == ["a", "99", "199", "50", f"{398 / 99:.4f}", "2.0000", loss]
     assert rows[2] == ["all", "texts", "198", "398", "100", f"{398 / 99:.4f}", "2.0000", loss]
@@ -88,3 +92,13 @@ def test_each_figure_of_the_table_is_a_total_divided_by_its_own_count():
     figures = summary.to_json()["total"]
     assert figures["bits_per_character"] == round(398 / 99, 6) and figures["bits_per_byte"] == 2.0
     assert figures["loss"] == round(398 / 149 * math.log(2), 6)
+
+
+def test_the_ngram_loss_is_that_of_the_text_report(text, tmp_path):
+    corpus = load_corpus([str(text)], DataConfig(), root=tmp_path, block_size=8)
+    val = np.asarray(corpus.val, np.int64)
+    order, bits = ngram_bits(corpus, val, unknown=20.0)
+    assert order == 3 and bits * np.log(2) == pytest.approx(corpus.facts.ngram_loss)
+    half_unknown = np.concatenate((val, np.full(len(val), -1)))
+    assert ngram_bits(corpus, half_unknown, unknown=20.0)[1] == pytest.approx((bits + 20) / 2)
+    assert ngram_bits(corpus, val[:4], unknown=20.0) is None

@@ -8,13 +8,13 @@ from chargpt.__main__ import main
 from chargpt.terminal import UserError
 
 MISTAKES = [
-    ("attention {run} --out {here}", "--out: .* which is a folder; give a file name"),
+    ("attention {run} --out {here}", "--out: .* the name of a page ends in .html"),
     ("attention {run} --out {here}/poems.txt", "poems.txt' given; the name of a page ends in .html"),
     ("attention {run} --out {here}/none/a.html", "its folder does not exist"),
     ("attention {run} {here}/none.txt", "none.txt"),
     ("attention {run} {here}/short.txt --text sea", "--text: given with the file .*leave one of them out"),
-    ("attention {run} --start 5000", "at least 1 are needed; use a smaller --start"),
-    ("attention {run} {here}/empty.txt", "at least 1 are needed; give a longer text"),
+    ("attention {run} --start 5000", "at least two are needed; use a smaller --start"),
+    ("attention {run} {here}/empty.txt", "at least two are needed; give a longer text"),
     ("attention {run} --device tpu", "--device: 'tpu' given"),
     ("export absent --to hf", "absent: no run of that name"),
     ("export {run}", "--to"),
@@ -54,7 +54,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(run, tmp_path, words, problem)
 
 
 @pytest.mark.parametrize("verb", ["score", "trace"])
-def test_a_text_that_is_not_in_the_cache_is_one_line(run, corpus, tmp_path, verb):
-    (tmp_path / "cache" / corpus.fingerprint / "entry.json").unlink()
+def test_a_text_that_is_not_in_the_cache_is_one_line(run, corpus, verb):
+    (run.parent / "cache" / corpus.fingerprint / "entry.json").unlink(missing_ok=True)
     with pytest.raises(UserError, match="not in the cache"):
         main([verb, str(run)])

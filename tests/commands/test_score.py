@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from helpers import SHAPE, publish_run
+from helpers import SHAPE, TOKENIZER, publish_run
 
 import chargpt
 from chargpt.__main__ import main
@@ -100,13 +100,9 @@ def test_a_hostile_text_is_escaped_in_the_terminal(run, file, monkeypatch, capsy
     main(["score", str(run), str(file), "--json"])
     out = capsys.readouterr().out
     assert out.isascii() and "\x1b" not in out and objects(out)[0]["content"] == HOSTILE
-
-
-def test_a_text_is_read_with_the_normaliser_of_the_run(tmp_path):
-    tokenizer = Tokenizer("\nab", normalizer=TextNormalizer(newlines="fold", lowercase=True))
-    loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer))
-    (tmp_path / "a.txt").write_bytes("\ufeffAB\r\nb\r".encode())
-    assert read_texts([str(tmp_path / "a.txt")], loaded) == [(str(tmp_path / "a.txt"), "ab\nb\n")]
+    file.write_text("é中", encoding="utf-8")
+    main(["score", str(run), str(file), "--json"])
+    assert "é中" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("tokenizer", [Tokenizer("\nab中"), Tokenizer(None)], ids=["characters", "bytes"])
@@ -120,14 +116,6 @@ def test_a_long_text_is_complete(tmp_path, tokenizer):
     assert text.encode("utf-8", "surrogateescape") == data
 
 
-def test_a_folder_gives_several_texts(tmp_path):
-    loaded = chargpt.load(publish_run(tmp_path / "run"))
-    (tmp_path / "texts").mkdir()
-    for name in "ab":
-        (tmp_path / "texts" / f"{name}.txt").write_text(name * 20)
-    assert [label[-5:] for label, _ in read_texts([str(tmp_path / "texts")], loaded)] == ["a.txt", "b.txt"]
-
-
 def test_without_a_name_the_text_is_the_validation_split_of_the_run(installed, tmp_path):
     (tmp_path / "a.txt").write_text("abc\n" * 100)
     corpus = load_corpus([str(tmp_path / "a.txt")], DataConfig(), root=tmp_path, block_size=8)
@@ -138,13 +126,20 @@ def test_without_a_name_the_text_is_the_validation_split_of_the_run(installed, t
         read_texts([], dataclasses.replace(loaded, fingerprint="1" * 64))
 
 
-@pytest.mark.parametrize("newlines, content", [("auto", "ab\nab\n"), ("keep", "ab\r\nab\r")])
-def test_line_ends_are_read_as_the_settings_of_the_run_say(tmp_path, newlines, content):
+FOLDS = TextNormalizer(newlines="fold", lowercase=True)
+
+
+@pytest.mark.parametrize(
+    "newlines, normalizer, content",
+    [("auto", None, "ab\nAb\n"), ("keep", None, "ab\r\nAb\r"), ("auto", FOLDS, "ab\nab\n")],
+)
+def test_a_text_is_read_as_the_settings_and_the_normaliser_of_the_run_say(tmp_path, newlines, normalizer, content):
     """Also if the text that the run was trained on has no \\r, so that nothing was folded there."""
     config = Config(model=SHAPE, data=DataConfig(newlines=newlines))
-    loaded = chargpt.load(publish_run(tmp_path / "run", config=config))
-    (tmp_path / "a.txt").write_bytes(b"ab\r\nab\r")
-    assert read_texts([str(tmp_path / "a.txt")], loaded)[0][1] == content
+    tokenizer = TOKENIZER if normalizer is None else Tokenizer("\nab", normalizer=normalizer)
+    loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer, config=config))
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfab\r\nAb\r")
+    assert read_texts([str(tmp_path / "a.txt")], loaded) == [(str(tmp_path / "a.txt"), content)]
 
 
 def test_a_text_is_read_with_the_settings_that_are_given(run, tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from pages.test_attention_page import page_of, random_weights
+from pages.test_attention_page import data_of, page_of, random_weights
 from scripts import needs_node, run_script
 
 from chargpt.analysis.heads import PATTERNS, measure_heads
@@ -69,6 +69,8 @@ def test_the_measures_stand_in_the_row_and_the_column_of_their_head(page, weight
     code = f"""{READY} const table = byId("measures"), cells = row => row.children.map(cell => cell.textContent);
     return [table.tHead.children.map(cells), table.tBodies[0].children.map(cells)];"""
     (names, chance), rows = run_script(page, code)
+    labels, given = (data_of(page, "facts")[name] for name in ("labels", "characters"))
+    assert [labels[i] for i in given] == list(TEXT.replace(" ", "␣").replace("\n", "↵"))
     facts = measure_heads(weights, TEXT)
     assert names == ["head", "entropy", "distance", *facts.scores] and set(facts.scores) <= set(PATTERNS)
     assert chance == ["by chance", "", "", *(f"{facts.chance[name]:.2f}" for name in facts.scores)]

@@ -6,13 +6,13 @@ import html
 import json
 import math
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
+from scripts import Elements
 
 from chargpt.markup import escape
 from chargpt.pages.page import LEVELS, page, publish_page, stretches
@@ -20,35 +20,13 @@ from chargpt.pages.page import LEVELS, page, publish_page, stretches
 HOSTILE = ["</script><script>alert(1)</script>", "<!--", "\x1b[31m", "\u202eabc\u2066", "a\"b'c&d", "\0\x7f\u2028", "\ud800"]
 
 
-class Elements(HTMLParser):
-    """The names of all elements, and the content of <script> and <style>."""
-
-    def __init__(self, content: str) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.inside: list[tuple[dict, str]] = []
-        self._open: dict | None = None
-        self.feed(content)
-
-    def handle_starttag(self, tag, attrs):
-        self.names.append(tag)
-        self._open = {"tag": tag, **dict(attrs)} if tag in ("script", "style") else None
-
-    def handle_data(self, data):
-        if self._open is not None:
-            self.inside.append((self._open, data))
-
-    def handle_endtag(self, tag):
-        self._open = None
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_stays_text(text, tmp_path):
     plain = Elements(page("t", body=Markup("<p></p>"), script="1", data={"facts": ""}))
     content = page(text, body=Markup(f"<p>{escape(text)}</p>"), script="1", data={"facts": [text]})
     found = Elements(content)
-    assert found.names == plain.names
-    assert [json.loads(data) for element, data in found.inside if element.get("id") == "facts"] == [[text]]
+    assert found.tags == plain.tags
+    assert [json.loads(one.text) for one in found.all if one.attributes.get("id") == "facts"] == [[text]]
     body = re.search("<p>(.*?)</p>", content, re.DOTALL)[1]
     assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f]", content)
     if text.isprintable():
@@ -68,9 +46,10 @@ def test_the_policy_allows_the_page_and_nothing_else():
     policy = html.unescape(re.search('http-equiv="Content-Security-Policy" content="(.*?)"', content)[1])
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
-    for element, text in Elements(content).inside:
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert rules[f"{element['tag']}-src"] == f"'sha256-{digest}'"
+    for one in Elements(content).all:
+        if one.tag in ("script", "style"):
+            digest = base64.b64encode(hashlib.sha256(one.text.encode()).digest()).decode()
+            assert rules[f"{one.tag}-src"] == f"'sha256-{digest}'"
     assert "script-src 'none'" in page("t", body=Markup(""))
 
 

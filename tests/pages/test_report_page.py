@@ -1,20 +1,34 @@
 """The page shows every part of one run or of several, within 2 MB, without script, and hostile text as text."""
 
+import base64
 import dataclasses
 import html
+import io
 import re
-from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
+from scripts import Elements
 
 from chargpt.analysis.run_report import Effort, measure_run
 from chargpt.commands.frame import load_run
 from chargpt.config import CheckpointConfig, OptimConfig, Settings, Source
-from chargpt.pages.report_page import comparison, curves, differences, report_page, settings
+from chargpt.pages.report_page import (
+    MAP_LEVELS,
+    curves,
+    differences,
+    head_pictures,
+    report_page,
+    settings,
+    write_final_report,
+)
 from chargpt.runs.metrics import MetricsLog
 from chargpt.text.suffix_array import open_or_make_index
 
 HEADINGS = ["Loss", "What it wrote", "What it was trained on", "What surprises it", "Which characters are hard to predict"]
+PASSAGES = [(45, 2, "a sea"), (9, 31, "b")]
 HEADINGS += ["What it copies", "What its heads look at", "Settings and machine"]
 OWN = re.compile(r"data:image/png;base64,|#run-\d+(-\d+)?$")  # what the page may show and link to
 HOSTILE = "</style></p><script>alert(1)</script><img src=//e.x>\x1b[31m\u202e'\"\0"
@@ -29,25 +43,22 @@ LOG = MetricsLog(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def report(run, corpus):
-    loaded = load_run(str(run), device="cpu")
     effort = Effort(characters=400, sample_length=60, sample_seconds=10)
-    measured = measure_run(loaded, corpus, folder=run, index=open_or_make_index(corpus), effort=effort)
+    measured = measure_run(load_run(str(run), device="cpu"), corpus, index=open_or_make_index(corpus), effort=effort)
     return dataclasses.replace(measured, logs=[LOG])
 
 
-class Names(HTMLParser):
-    """Elements, and attributes that a policy without inline styles or scripts would ignore or that load something."""
+def with_state(report, **changes):
+    """The same report with changes of its state."""
+    return dataclasses.replace(report, state=dataclasses.replace(report.state, **changes))
 
-    def __init__(self, content):
-        super().__init__()
-        self.tags, self.loads = set(), []
-        self.feed(content)
 
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.loads += [(k, v) for k, v in attrs if k in ("src", "href", "style") or k.startswith("on")]
+def loads(page: Elements) -> list[str]:
+    """The values of attributes that load something, or that a policy without inline styles or scripts would ignore."""
+    given = [pair for one in page.all for pair in one.attributes.items()]
+    return [value for name, value in given if name in ("src", "href", "style") or name.startswith("on")]
 
 
 def test_one_run_has_every_part(report):
@@ -56,8 +67,8 @@ def test_one_run_has_every_part(report):
     assert all(f'id="{target}"' in content for target in re.findall(r'href="#(.*?)"', content))
     assert "1.5000" in content and "step 200, loss 1.50" in content and "script-src 'none'" in content
     assert len(content.encode()) < 2e6
-    assert Names(content).loads and not [value for _, value in Names(content).loads if not OWN.match(value)]
-    assert "script" not in Names(content).tags
+    page = Elements(content)
+    assert loads(page) and all(map(OWN.match, loads(page))) and "script" not in page.tags
 
 
 def test_several_runs_share_the_charts(report):
@@ -76,11 +87,10 @@ def test_several_runs_share_the_charts(report):
 
 def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
     log = MetricsLog(curves={"chars_per_second": [(1, 100.0), (2, 4000.0), (3, 2000.0)]})  # the first step is slow
-    changed = dataclasses.replace(report, val_loss=1.5, ngram_loss=1.75, logs=[log], parameters=12345, step=200)
-    (row,) = comparison([changed])
-    assert row[1] == ["1.5000 (2.164)", "1.7500", "12,345", f"200 of {report.config.train.max_steps:,}", "2,000"]
+    changed = dataclasses.replace(report, val_loss=1.5, ngram_loss=1.75, logs=[log], step=200)
     table = re.search('<table class="runs">(.*?)</table>', report_page([changed, changed]), re.DOTALL)[1]
-    assert re.findall('<td class="number">(.*?)</td>', table) == 2 * row[1]
+    row = ["1.5000 (2.164)", "1.7500", f"{report.state.parameters:,}", "200 of 3,000", "2,000"]
+    assert re.findall('<td class="number">(.*?)</td>', table) == 2 * row
 
 
 def test_the_strong_line_is_the_validation_loss_and_the_pale_one_the_training_loss(report):
@@ -95,7 +105,8 @@ def test_the_strong_line_is_the_validation_loss_and_the_pale_one_the_training_lo
 
 
 def test_all_that_was_measured_has_a_row(report):
-    copies = dataclasses.replace(report.copies, longest=45, unseen_longest=27, passages=[(45, 2, "a sea"), (9, 31, "b")])
+    passages = [dataclasses.replace(report.copies.passages[0], length=n, copies=c, content=t) for n, c, t in PASSAGES]
+    copies = dataclasses.replace(report.copies, longest=45, unseen_longest=27, passages=passages)
     content = report_page([dataclasses.replace(report, copies=copies)])
     assert "<b>45 characters</b>; in as much text that the model has not read, 27." in content
 
@@ -118,53 +129,54 @@ def test_all_that_was_measured_has_a_row(report):
 
 
 def test_the_settings_that_differ_are_a_table(report):
-    config = dataclasses.replace(report.config, checkpoint=CheckpointConfig(interval=7), optim=OptimConfig(replanned=(7, 0.5)))
-    other = dataclasses.replace(report, config=config)
+    config = dataclasses.replace(report.state.config, checkpoint=CheckpointConfig(interval=7))
+    other = with_state(report, settings=Settings(dataclasses.replace(config, optim=OptimConfig(replanned=(7, 0.5)))))
     assert differences([report, other]) == []  # what the program set, and what decides nothing
     config = dataclasses.replace(
         config, optim=OptimConfig(learning_rate=0.125), model=dataclasses.replace(config.model, n_layer=3)
     )
     sources = {"optim.learning_rate": Source.USER, "checkpoint.interval": Source.USER}
-    other = dataclasses.replace(other, config=config, settings=Settings(config, sources))
+    other = with_state(report, settings=Settings(config, sources))
     rows = differences([report, other])
     assert rows[:2] == [("optim.learning_rate", ["0.003", "0.125"]), ("checkpoint.interval", ["500", "7"])]
     assert rows[2:] == [("model.n_layer", ["1", "3"])]
     other = dataclasses.replace(other, val_loss=9.0)
     assert "<tr><th>optim.learning_rate</th><td>0.003</td><td>0.125</td></tr>" in report_page([other, report])
-    other = dataclasses.replace(other, texts=["/home/<me>/other.txt"])
-    assert differences([report, other])[0][1][1] == "/home/<me>/other.txt"
+    other = with_state(other, texts=["/home/me/<other>.txt"], fingerprint="1" * 64)
+    assert differences([report, other])[0][1][1] == "<other>.txt"
     assert differences([report, report]) == [] and "All settings are equal" in report_page([report, report])
     assert ("cannot be compared" in report_page([report, other])) and "cannot be compared" not in report_page([report, report])
 
 
 def test_hostile_text_stays_text(report):
-    plain = Names(report_page([report]))
+    plain = Elements(report_page([report]))
     log = MetricsLog(curves=LOG.curves, samples=[(0, HOSTILE), (200, HOSTILE)])
-    copies = dataclasses.replace(report.copies, samples=[HOSTILE], passages=[(5, 1, HOSTILE)])
+    passages = [dataclasses.replace(passage, content=HOSTILE) for passage in report.copies.passages]
+    copies = dataclasses.replace(report.copies, texts=[HOSTILE], passages=passages)
     confused = [dataclasses.replace(row, character=HOSTILE, prediction=HOSTILE) for row in report.losses.confused]
     lines = [dataclasses.replace(line, text=HOSTILE.ljust(len(line.text))[: len(line.text)]) for line in report.worst]
     hostile = dataclasses.replace(
         report,
         **dict.fromkeys(("name", "excerpt", "engine"), HOSTILE),
         **dict.fromkeys(("worst", "best", "opening"), lines),
-        **dict.fromkeys(("texts", "missing"), [HOSTILE]),
+        missing=[HOSTILE],
+        state=dataclasses.replace(report.state, texts=[HOSTILE], environment={HOSTILE: HOSTILE}),
         logs=[log],
         copies=copies,
-        environment={HOSTILE: HOSTILE},
         losses=dataclasses.replace(report.losses, confused=confused),
-        heads=dataclasses.replace(report.heads, text=HOSTILE),
+        heads=dataclasses.replace(report.heads, characters=HOSTILE),
     )
     for content in (report_page([hostile]), report_page([hostile, hostile])):
-        found = Names(content)
-        assert found.tags <= plain.tags and all(OWN.match(value) for _, value in found.loads)
+        found = Elements(content)
+        assert {*found.tags} <= {*plain.tags} and all(map(OWN.match, loads(found)))
         assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f]", content)
 
 
 def test_each_model_of_a_run_has_its_curve_and_the_rest_is_about_the_last_one(report):
     later = [(200 + step, loss / 2) for step, loss in LOG.curve("val/loss")]
     second = MetricsLog(stage=2, curves={"val/loss": later}, samples=[(200, "ab"), (400, "abc")])
-    progress = dataclasses.replace(report.progress, first_step=200, best_sample="")
-    staged = dataclasses.replace(report, logs=[LOG, second], stage=2, progress=progress, step=200)
+    progress = dataclasses.replace(report.state.progress, first_step=200, best_sample="")
+    staged = dataclasses.replace(with_state(report, stage=2, progress=progress), logs=[LOG, second], step=200)
     assert staged.log.curve("val/loss") == [(0, 2.0), (100, 1.0), (200, 0.75)] and staged.log.samples[-1] == (200, "abc")
     content = report_page([staged])
     assert all(f"model {stage}, validation" in content for stage in (1, 2)) and "abc" in content
@@ -180,10 +192,56 @@ def test_a_run_that_logged_nothing_has_a_page(report):
 
 def test_it_fits_a_phone(report, browser, tmp_path):
     long = "a long name without a space ".replace(" ", "") * 20
-    hostile = dataclasses.replace(report, name=long, environment={long: long}, missing=[long], texts=[long], excerpt=long)
+    hostile = with_state(report, environment={long: long}, texts=[long])
+    hostile = dataclasses.replace(hostile, name=long, missing=[long], excerpt=long)
     (tmp_path / "page.html").write_text(report_page([report, hostile]), encoding="utf-8")
     page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme="dark")
     problems = []
     page.on("console", lambda message: problems.append(message.text))
     page.goto((tmp_path / "page.html").as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") == 360 and problems == []
+
+
+# The report that a training writes at its end
+
+
+def test_the_report_is_in_the_run(run, corpus):
+    label, said = write_final_report(run, corpus, device="cpu", if_stopped="stopped")
+    assert label == "report" and said.endswith("report.html")
+    assert "What it copies" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_failure_is_one_warning(run, corpus):
+    (run / "report.html").unlink(missing_ok=True)
+    (run / "report.html").mkdir()
+    label, said = write_final_report(run, corpus, device="cpu", if_stopped="stopped")
+    assert label == "warning" and "report.html: not written" in said and "\n" not in said
+    assert not list(run.glob(".*tmp*"))
+    label, said = write_final_report(run / "nothing", corpus, device="cpu", if_stopped="stopped")
+    assert label == "warning" and "the run is complete without it" in said
+
+
+# Pictures of heads
+
+
+def opacity(url: str) -> np.ndarray:
+    picture = Image.open(io.BytesIO(base64.b64decode(url.removeprefix("data:image/png;base64,"))))
+    return np.asarray(picture.convert("RGBA"))[..., 3] / 255
+
+
+def test_opacity_is_the_root_of_the_weight():
+    torch.manual_seed(0)
+    weights = torch.randn(2, 3, 20, 20).tril().masked_fill(torch.ones(20, 20).triu(1).bool(), -torch.inf).softmax(dim=-1)
+    pictures = head_pictures(weights, most_bytes=10**6)
+    assert [len(layer) for layer in pictures] == [3, 3]
+    for layer in range(2):
+        for head in range(3):
+            assert np.abs(opacity(pictures[layer][head]) - weights[layer, head].sqrt().numpy()).max() <= 0.51 / (MAP_LEVELS - 1)
+
+
+def test_pictures_shrink_until_they_fit():
+    weights = torch.rand(2, 2, 100, 100)
+    whole = head_pictures(weights, most_bytes=10**6)
+    smaller = head_pictures(weights, most_bytes=sum(len(url) for layer in whole for url in layer) - 1)
+    assert opacity(whole[0][0]).shape == (100, 100) and opacity(smaller[0][0]).shape == (64, 64)
+    assert head_pictures(weights, most_bytes=10) == []

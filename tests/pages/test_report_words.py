@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from helpers import saved_state
 
-from chargpt.analysis.heads import Heads, measure_heads
+from chargpt.analysis.heads import measure_heads
 from chargpt.analysis.losses import ClassLoss, LastDoubling, LossBreakdown
 from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
 from chargpt.config import Config, Settings, Source, TrainConfig
 from chargpt.pages.report_page import (
     coloured,
-    duration,
     headline,
     report_page,
     result,
@@ -33,28 +33,35 @@ def test_the_level_of_a_character_is_its_surprise():
     assert coloured([], 5) == []
 
 
-def report(**changes: object) -> RunReport:
-    facts = {
-        "name": "a",
-        "step": 500,
-        "val_loss": 1.5,
-        "parameters": 1,
-        "vocab_size": 59,
-        "engine": "",
-        "texts": [],
-        "config": Config(),
-    }
-    more = {"environment": {}, "settings": Settings(), "progress": Progress(step=600), "logs": [MetricsLog()]}
-    return RunReport(**{**facts, **more, **changes})
+def report(*, texts: str = "0", settings: Settings | None = None, progress: Progress | None = None, **changes) -> RunReport:
+    """A report of what is given; `texts` stands for them in the fingerprint."""
+    known = {"settings": settings or Settings(), "progress": progress or Progress(step=600)}
+    facts = {"name": "a", "step": 500, "val_loss": 1.5, "logs": [MetricsLog()]}
+    return RunReport(**{**facts, "state": saved_state(600, fingerprint=texts * 64, **known), **changes})
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([{"val_loss": 2.0}], "a predicts new text best: a hesitates as if between 4.5 characters, b as if between 7.4."),
+        ([{"val_loss": 1.505}, {"val_loss": 2.0}], "a and b predict new text best: a hesitates as if between 4.5 characters, "),
+        ([{"val_loss": None}], "Fewer than two of these runs have been tried on new text"),
+        ([{"val_loss": 1.0, "texts": "1"}], "These runs learned from different texts"),
+    ],
+)
+def test_the_best_of_several_runs_is_named(others, said):
+    runs = [report(), *(report(name=name, **other) for name, other in zip("bc", others))]
+    content = report_page(runs)
+    assert f'<p class="result">{said}' in content and content.index(said) < content.index("<table")
 
 
 def test_the_time_of_the_steps_and_the_loss_before_them_are_what_the_run_has_kept():
     """The best step was the 500th of 1,000. Of a run that began in an older version, no time is shown: not all was counted."""
     config, progress = Config(train=TrainConfig(start="english")), Progress(step=1000, seconds=150.0, first_loss=2.0)
-    shown = tiles(report(config=config, step=500, progress=progress))
-    assert ("time of the steps", duration(150), f"{1000 * config.chars_per_step / 150:,.0f} characters per second") in shown
+    shown = tiles(report(settings=Settings(config), progress=progress))
+    assert ("time of the steps", "2:30", f"{1000 * config.chars_per_step / 150:,.0f} characters per second") in shown
     assert ("start alone", "2.0000", "english; the model is 0.50 lower") in shown
-    older = tiles(report(config=config, step=500, progress=Progress(step=1000, seconds=150.0)))
+    older = tiles(report(settings=Settings(config), progress=Progress(step=1000, seconds=150.0)))
     assert not {"time of the steps", "start alone"} & {name for name, *_ in older}
 
 
@@ -64,8 +71,7 @@ def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
     one, two = torch.eye(T).roll(-1, 1).tril(), torch.eye(T)  # one character back; the character itself and that before it
     one[0, 0] = 1.0
     two = torch.stack([one, (one + two) / 2])
-    heads = Heads(text=text, weights=two[None], facts=measure_heads(two[None], text))
-    content = report_page([report(heads=heads)])
+    content = report_page([report(heads=measure_heads(two[None], text))])
     assert "1.0 wide, 1.0 back" in content and "2.0 wide, 0.5 back" in content and "<b>previous 1.00</b>" in content
     assert "<b>itself" in content
 
@@ -91,7 +97,7 @@ def test_the_result_says_what_the_numbers_say(changes, said):
 
 
 def test_the_headline_needs_no_loss_to_be_understood():
-    blind = "as if between 4.5 characters; a blind guess is between all 59."
+    blind = "as if between 4.5 characters; a blind guess is between all 11."
     assert headline(report()) == f"On new text, it hesitates {blind}"
     classes = [
         ClassLoss(name=name, characters=1, share=0.5, loss=1, share_of_loss=0.5, right=r)
@@ -108,22 +114,13 @@ def test_the_headline_needs_no_loss_to_be_understood():
     assert all(word in content.split("Words on this page")[1] for word in ("nat, bit", "n&#8209;gram model", "step, epoch"))
 
 
-@pytest.mark.parametrize(
-    "sample, shown",
-    [
-        ("The sea and a young ta", "The sea and a young"),
-        ("The sea.\nTh", "The sea."),
-        ("The sea.", "The sea."),
-        ("The sea ", "The sea "),
-        ("Thesea", "Thesea"),
-        ("", ""),
-    ],
-)
-def test_a_sample_ends_at_the_end_of_a_word(sample, shown):
-    assert up_to_a_word(sample) == shown
+def test_a_sample_ends_at_the_end_of_a_word():
+    whole = ("The sea.", "The sea ", "Thesea", "")
+    ends = {"The sea and a young ta": "The sea and a young", "The sea.\nTh": "The sea."} | dict(zip(whole, whole))
+    assert {sample: up_to_a_word(sample) for sample in ends} == ends
 
 
 def test_the_settings_that_somebody_gave_come_first():
     given = Settings().give({"train": {"seed": 5}, "optim": {"name": "muon"}}, source=Source.USER, where="")
-    (name, rows), *others = settings(report(config=given.values, settings=given))
+    (name, rows), *others = settings(report(settings=given))
     assert (name, rows) == ("given", [("optim.name", "muon"), ("train.seed", "5")]) and others[0][0] == "model"

@@ -1,10 +1,10 @@
 """The page of `score --html`: complete, closed to the network, and safe for any text."""
 
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from scripts import Elements, needs_node, run_script
 
 from chargpt.analysis.scored_text import Line, Summary, Total
 from chargpt.pages.score_page import STEPS, score_page
@@ -12,33 +12,10 @@ from chargpt.pages.score_page import STEPS, score_page
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[2J\u202e\u200f\"'&\x85\u2028\ue000\n"
 
 
-class Reader(HTMLParser):
-    """The tags of a page, the text of its lines, and the bits that each line carries."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.lines: list[str] = []
-        self.bits: list[str] = []
-        self._depth = 0
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attributes: list) -> None:
-        self.tags.add(tag)
-        given = dict(attributes)
-        if given.get("class") == "t":
-            self._depth = 1
-            self.lines.append("")
-            self.bits.append(given["data-bits"])
-        elif self._depth:
-            self._depth += 1
-
-    def handle_endtag(self, tag: str) -> None:
-        self._depth -= bool(self._depth)
-
-    def handle_data(self, data: str) -> None:
-        if self._depth:
-            self.lines[-1] += data
+def shown(page: str) -> list[tuple[str, str]]:
+    """The lines of a page: the text, and the bits that it carries."""
+    found = [one for one in Elements(page).all if one.attributes.get("class") == "t"]
+    return [(one.text, one.attributes["data-bits"]) for one in found]
 
 
 def page_of(*texts: tuple[str, list[Line]], run: str = "poems") -> str:
@@ -54,9 +31,9 @@ def lines(*texts: str) -> list[Line]:
 
 
 def test_every_character_is_shown_with_its_bits():
-    read = Reader(page_of(("a.txt", lines("The sea is calm.\n", "tonight\n"))))
-    assert read.lines == ["The sea is calm.⏎", "The sea is calm.⏎", "tonight⏎"]  # first, the most surprising ones
-    for text, bits in zip(read.lines, read.bits):
+    found = shown(page_of(("a.txt", lines("The sea is calm.\n", "tonight\n"))))
+    assert [text for text, _ in found] == ["The sea is calm.⏎", "The sea is calm.⏎", "tonight⏎"]  # the most surprising first
+    for text, bits in found:
         assert len(text) == len(bits)
         steps = [STEPS.find(code) / 4 for code in bits if code != "+"]
         assert steps == pytest.approx(np.linspace(0, 20, len(bits))[: len(steps)], abs=0.13) and bits[-1] == "+"
@@ -72,9 +49,9 @@ def test_lines_are_numbered_as_in_their_text():
 def test_a_hostile_text_is_shown_and_does_nothing():
     page = page_of((HOSTILE, lines(HOSTILE)), run=HOSTILE)
     assert not set(re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\ue000]", page))
-    read = Reader(page)
-    assert "img" not in read.tags and page.count("</script>") == page.count("<script>") == 1
-    assert len(read.lines[-1]) == len(HOSTILE) and read.lines[-1].startswith("</script><img src=x onerror=alert(1)>␛[2J")
+    last, _ = shown(page)[-1]
+    assert "img" not in Elements(page).tags and page.count("</script>") == page.count("<script>") == 1
+    assert len(last) == len(HOSTILE) and last.startswith("</script><img src=x onerror=alert(1)>␛[2J")
 
 
 def test_a_long_text_is_cut_and_its_most_surprising_lines_are_those_of_the_whole_text(monkeypatch):
@@ -83,5 +60,34 @@ def test_a_long_text_is_cut_and_its_most_surprising_lines_are_those_of_the_whole
     content = page_of(("a", [Line(number, text, np.full(len(text), bits)) for number, (text, bits) in enumerate(texts, 1)]))
     assert "The first 16 characters of 36 are shown" in content
     # no hole in the text, although the last line would fit
-    assert Reader(content).lines == ["a surprising line", "an expected line", "an expected line"]
+    assert [text for text, _ in shown(content)] == ["a surprising line", "an expected line", "an expected line"]
     assert re.findall(r'<a class="n"(.*?)>(\d+)</a>', content) == [("", "2"), (' href="#l1"', "1"), ("", "1")]
+
+
+# The pointer is in the text node of the line, before the character at `index`.
+POINT = """
+const point = (text, bits, index) => {
+  const line = { textContent: text, dataset: { bits }, contains: () => true, closest: () => line };
+  document.caretPositionFromPoint = () => ({ offsetNode: line, offset: index });
+  document.createRange = () => ({
+    selectNodeContents() {}, setEnd(node, offset) { this.end = offset; }, toString() { return text.slice(0, this.end); },
+    setStart() {}, collapse() {}, getBoundingClientRect: () => ({ left: 0 }),
+  });
+  show({ target: line, clientX: 5, clientY: 5 });
+  return about.textContent;
+};
+"""
+
+
+@needs_node
+def test_each_character_has_its_bits_and_its_probability():
+    bits = np.array([np.nan, 0.0, 1.0, 2.25, 6.5, 15.5, 40.0])
+    content = page_of(("a", [Line(1, "abcdefg", bits)]))
+    codes = content.split('data-bits="')[1].split('"')[0]
+    code = f'{POINT} return [..."abcdefg"].map((_, i) => point("abcdefg", "{codes}", i));'
+    said = run_script(content, code)
+    assert [text[1] for text in said] == list("abcdefg")
+    assert "not predicted" in said[0] and "16 bits or more" in said[6]
+    for text, value in zip(said[1:6], bits[1:6]):
+        assert f"{value:.2f} bits" in text
+        assert float(text.split("gave it ")[1].split(" %")[0]) == pytest.approx(100 / 2**value, rel=0.05)

@@ -5,9 +5,7 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import stat
-import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -17,13 +15,10 @@ import pytest
 import safetensors.torch
 import torch
 from helpers import random_weights, saved_state
-from hypothesis import HealthCheck, given, settings, strategies
 from torch import Tensor
 
-from chargpt.files import remove_left_behind
 from chargpt.runs import checkpoint
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError
-from chargpt.runs.run import OWN
 from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
 
@@ -40,10 +35,6 @@ def tensors_at(step: int) -> dict[str, dict[str, Tensor]]:
 
 def save(run: Path, step: int) -> Path:
     return checkpoint.publish(run, **tensors_at(step), state=saved_state(step))
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def names(run: Path) -> list[str]:
@@ -74,24 +65,14 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     for name, fingerprint in document["files"].items():
         data = (path / name).read_bytes()
         assert fingerprint == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    odd = {'\u00e9.\u4e2d"': torch.randn(2, 0, 3), "b": torch.randn(()), "a": torch.randn(3, 2).T}
+    again = checkpoint.publish(tmp_path, weights=random_weights(1), training=odd, state=saved_state(10**15 - 1))
+    assert same(checkpoint.load(again).training, odd)  # in the bytes that the library writes, with what transformers needs
+    written = {name: tensor.contiguous() for name, tensor in odd.items()}
+    assert (again / "training.safetensors").read_bytes() == safetensors.torch.save(written, {"format": "pt"})
     checkpoint.mark_best(path, 1.25)
     marked = json.loads((tmp_path / "best.json").read_text())
     assert (marked["checkpoint"], marked["val/loss"]) == (path.name, 1.25)
-
-
-SHAPES = strategies.lists(strategies.integers(0, 4), max_size=3)
-
-
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(strategies.dictionaries(strategies.text('abc.é中"', min_size=1), SHAPES, max_size=5), strategies.integers(0, 10**15 - 1))
-def test_any_optimizer_state_comes_back(tmp_path: Path, shapes: dict, step: int) -> None:
-    """In the bytes that the library writes with the metadata without which transformers reads no file."""
-    tensors = {name: torch.randn(shape) * 3 for name, shape in shapes.items()}
-    path = checkpoint.publish(tmp_path, weights=random_weights(1), training=tensors, state=saved_state(step))
-    loaded = checkpoint.load(path)
-    assert same(loaded.training, tensors) and loaded.step == step
-    assert (path / "training.safetensors").read_bytes() == safetensors.torch.save(tensors, {"format": "pt"})
-    shutil.rmtree(path)
 
 
 def test_the_newest_valid_checkpoint_is_found_and_each_skipped_one_named(tmp_path: Path) -> None:
@@ -115,6 +96,11 @@ def test_without_a_valid_checkpoint_the_error_says_why(tmp_path: Path) -> None:
         checkpoint.newest(tmp_path)
 
 
+def newest_time(run: Path) -> tuple[checkpoint.Checkpoint, list[str]]:
+    """As the list of the runs reads: first when it was saved, and then the rest."""
+    return checkpoint.newest_of(run, lambda path: (path / "state.json").read_bytes() and checkpoint.load(path))
+
+
 @pytest.fixture(scope="module")
 def written_meanwhile() -> Iterator[list[Path]]:
     """Put a run into this list: when a file of a checkpoint is opened next, steps 3 and 4 are saved first, and others removed.
@@ -134,7 +120,7 @@ def written_meanwhile() -> Iterator[list[Path]]:
     runs.clear()
 
 
-@pytest.mark.parametrize(("read", "step"), [(checkpoint.newest, 4), (checkpoint.best, 3)])
+@pytest.mark.parametrize(("read", "step"), [(checkpoint.newest, 4), (newest_time, 4), (checkpoint.best, 3)])
 def test_checkpoints_that_vanish_between_listing_and_reading_are_not_missed(tmp_path, written_meanwhile, read, step):
     save(tmp_path, 1)
     checkpoint.mark_best(save(tmp_path, 2), 2.0)
@@ -170,11 +156,13 @@ def test_best_is_what_was_marked_and_otherwise_the_newest_with_a_reason(tmp_path
 
 def test_differing_tensors_are_named(tmp_path: Path) -> None:
     a, b = torch.zeros(2), torch.zeros(2, 3)
-    checkpoint.check_tensors({"a": a, "b": b}, {"b": b.to("meta"), "a": a}, where="here")
+    checkpoint.check_tensors({"a": a, "b": b.numpy()}, {"b": (2, 3), "a": [2]}, where="here")
     with pytest.raises(CheckpointError) as caught:
-        checkpoint.check_tensors({"a": a, "b": b, "c": a}, {"a": a.double(), "b": b.T, "d": a, "e": a}, where="here")
+        checkpoint.check_tensors(
+            {"a": a.double(), "b": b, "c": a}, {"a": (2,), "b": (3, 2), "d": (2,), "e": (2,)}, where="here"
+        )
     assert str(caught.value) == (
-        "here: its tensors do not fit the model: a is float32 [2], not float64 [2], b is float32 [2, 3], not float32 [3, 2], "
+        "here: its tensors do not fit the model: a is float64 [2], not float32 [2], b is float32 [2, 3], not float32 [3, 2], "
         "c is float32 [2], not nothing and 2 more"
     )
 
@@ -198,11 +186,11 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
 
 def test_a_step_saved_again_is_the_newer_one_and_replaces_nothing(tmp_path: Path) -> None:
     first = save(tmp_path, 5)
-    before = contents(first)
+    before = {path: path.read_bytes() for path in first.iterdir()}
     again = checkpoint.publish(tmp_path, **tensors_at(6), state=saved_state(5))
     third = checkpoint.publish(tmp_path, **tensors_at(7), state=saved_state(5))
     assert names(tmp_path) == ["step-00000005", "step-00000005.2", "step-00000005.3"]
-    assert contents(first) == before
+    assert {path: path.read_bytes() for path in first.iterdir()} == before
     assert same(checkpoint.newest(tmp_path)[0].weights, tensors_at(7)["weights"])
     assert checkpoint.prune(third, 2) == [] and checkpoint.steps(tmp_path) == [again, third]
 
@@ -225,36 +213,6 @@ def test_nothing_goes_while_the_best_is_unknown(tmp_path: Path) -> None:
     assert "best.json: damaged" in line and checkpoint.steps(tmp_path) == paths
 
 
-def test_a_failed_removal_is_a_line_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = [save(tmp_path, step) for step in (1, 2, 3)]
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "rename", refuse)
-        lines = checkpoint.prune(paths[-1], 1)
-    assert len(lines) == 2 and all("not removed (Permission denied)" in line for line in lines)
-    shutil.rmtree(tmp_path)
-    assert len(checkpoint.prune(paths[-1], 1)) == 1
-
-
-def test_without_a_sync_nothing_is_removed_and_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut might bring back the name of a removed checkpoint."""
-    paths = [save(tmp_path, step) for step in (1, 2, 3)]
-
-    def fail(file: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
-        (line,) = checkpoint.prune(paths[2], 2)
-    assert "old checkpoints not removed (Input/output error); resuming removes them" in line
-    assert any(path.name.startswith(f".{paths[0].name}.tmp-") for path in tmp_path.iterdir())
-    remove_left_behind(tmp_path, OWN)
-    assert sorted(path.name for path in tmp_path.glob("*step-*")) == [path.name for path in paths[1:]]
-
-
 def test_a_file_system_that_cannot_sync_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.fsync
 
@@ -267,44 +225,14 @@ def test_a_file_system_that_cannot_sync_folders(tmp_path: Path, monkeypatch: pyt
     assert checkpoint.prune(save(tmp_path, 1), 1) == []
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder]
-    if os.geteuid() != 0 or not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("may not mount a file system here")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-def refused(run: Path) -> str:
-    """The line with which a save fails, which names the path and leaves everything as it was."""
-    before = contents(run)
-    with pytest.raises(CheckpointError) as caught:
-        save(run, 999)
-    message = one_line(caught.value)
-    assert f"{run}/step-00000999: not saved (" in message and contents(run) == before
-    return message
-
-
 def test_a_save_that_fails_is_one_line_and_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"mine")
     (tmp_path / "loop").symlink_to("loop")
     for name, why in (("file", "Not a directory"), ("loop", "Too many levels of"), ("gone", "No such file or directory")):
-        assert why in refused(tmp_path / name)
+        with pytest.raises(CheckpointError) as caught:
+            save(tmp_path / name, 999)
+        assert f"{tmp_path / name}/step-00000999: not saved ({why}" in one_line(caught.value)
     assert sorted(os.listdir(tmp_path)) == ["file", "loop"]
-
-
-def test_a_full_disk(small_disk: Path) -> None:
-    saved = []
-    with pytest.raises(CheckpointError):
-        for step in range(1, 100):
-            saved.append(save(small_disk, step))
-    assert len(saved) > 1 and "No space left on device" in refused(small_disk)
-    assert checkpoint.newest(small_disk)[0].step == len(saved) and checkpoint.prune(saved[-1], 1) == []
-    save(small_disk, 999)  # room again: nothing was left behind that needs clearing
 
 
 def test_a_state_too_large_to_read_back_is_not_saved(tmp_path: Path) -> None:

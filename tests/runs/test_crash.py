@@ -44,13 +44,9 @@ class Trainer:
             return training.wait()
 
 
-@pytest.fixture(scope="module")
-def trainer(programs, text, tmp_path_factory) -> Trainer:
-    """With a finished run for each optimizer that was never disturbed."""
-    trainer = Trainer(programs, text, tmp_path_factory.mktemp("runs"))
-    for optimizer in OPTIMIZERS:
-        assert trainer.run(f"whole-{optimizer}", optimizer) == 0
-    return trainer
+@pytest.fixture
+def trainer(programs, text, tmp_path) -> Trainer:
+    return Trainer(programs, text, tmp_path)
 
 
 def step_of(run: Path) -> int:
@@ -76,7 +72,8 @@ def kill_runs(trainer: Trainer, *, count: int) -> int:
     draw, died = random.Random(count), 0
     for number in range(count):
         optimizer, name = OPTIMIZERS[number % 2], f"killed-{count}-{number}"
-        run, whole = trainer.folder / name, trainer.folder / f"whole-{optimizer}"
+        run, whole = trainer.folder / name, trainer.folder / f"whole-{optimizer}"  # that one is never disturbed
+        assert whole.exists() or trainer.run(whole.name, optimizer) == 0
         for step in (-1, *sorted(draw.sample(range(100), 2))):
             delay, begins = draw.uniform(0, 0.05 if step >= 0 else 0.3), []  # begins: when the step was seen
 
@@ -97,7 +94,7 @@ def kill_runs(trainer: Trainer, *, count: int) -> int:
 
 
 def test_killed_at_random_moments(trainer):
-    assert kill_runs(trainer, count=2) >= 3
+    assert kill_runs(trainer, count=1) >= 2
 
 
 @pytest.mark.nightly

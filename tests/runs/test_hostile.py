@@ -8,12 +8,10 @@ import io
 import json
 import os
 import pickle
-import random
 import re
 import signal
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -210,7 +208,7 @@ OTHERS: dict[str, Spoil] = {
     "state.json: deep lists": sealed(b'"format": ' + b"[" * 1_000_000),
     "state.json: deep objects": sealed(b'"state": ' + b'{"a":' * 1_000_000),
     "state.json: more than it may be": sealed(b'"format": 1, "state": "' + b" " * (9 << 20) + b'"}'),
-    "state.json: 8 MiB of empty lists": sealed(b'"format": 1, "state": [' + b"[]," * (2 << 20) + b"[]]}"),
+    "state.json: 3 MiB of empty lists": sealed(b'"format": 1, "state": [' + b"[]," * (1 << 20) + b"[]]}"),
     "state.json: not UTF-8": sealed(b'"format": "\xff\xfe"}'),
     "state.json: a NUL": sealed(b'"format": 1\0}'),
     "state.json: a loss of NaN": loss(b"NaN"),
@@ -231,7 +229,7 @@ OTHERS: dict[str, Spoil] = {
     "model.safetensors: another type": tensors(lambda t: t.update({"norm.weight": torch.zeros(16).double()})),
     "model.safetensors: not a number": tensors(lambda t: t["norm.weight"][3:4].fill_(float("nan"))),
     "training.safetensors: not a number": tensors(lambda t: t["norm.weight/exp_avg"].fill_(float("nan")), TRAINING),
-    "training.safetensors: 100 MB": content(TRAINING, safetensors.torch.save({"a": torch.zeros(25_000_000)})),
+    "training.safetensors: 10 MB": content(TRAINING, safetensors.torch.save({"a": torch.zeros(2_500_000)})),
     "model.safetensors: ten thousand names": content(WEIGHTS, pack({f"{i:0600}": tensor([0], 0, 0) for i in range(10_000)})),
     "model.safetensors: nothing, 2^62 times": content(WEIGHTS, pack({"a": tensor([0, 1 << 62], 0, 0)})),
     "model.safetensors: a pickle": lambda path: put(path, WEIGHTS, pickle.dumps(Payload(path))),
@@ -266,7 +264,7 @@ def test_a_hostile_checkpoint_is_refused_in_one_line(spoiled: Path, case: str) -
     assert message.startswith(f"{shown(spoiled)}/{case.split(':')[0]}: ") and len(message) < 600
 
 
-SOME = [*SPECIAL_FILES][::4] + [*HEADERS][::8] + [*OTHERS][::5]
+SOME = [*SPECIAL_FILES][::6] + [*HEADERS][::8] + [*OTHERS][::8]
 # Sampling never opens training.safetensors.
 PROGRAMS = [("resume", case) for case in SOME] + [("sample", case) for case in SOME if not case.startswith("training")]
 
@@ -332,88 +330,3 @@ def test_clearing_up_does_not_follow_links(tmp_path: Path) -> None:
     remove_left_behind(run, OWN)
     assert os.listdir(run) == []
     assert (tmp_path / "precious" / "file").read_bytes() == b"mine"
-
-
-# --- structure fuzz: spoiled at random, the checksum right ------------------------------------------------------------------
-
-NASTY = [None, True, -1, 0, 1, 2**31, 2**63, 10**400, 1.5, 1e308]
-NASTY += ["", "a" * 10_000, "F64", "\ud800", [], [[]], {}, {"a": {}}, [0] * 1000]
-
-
-def mutated_json(document: Any, chance: random.Random) -> Any:
-    """A copy of `document` with something in it replaced, taken away, doubled or put elsewhere."""
-    if not isinstance(document, (dict, list)) or not document or chance.random() < 0.2:
-        return chance.choice(NASTY)
-    copy = dict(document) if isinstance(document, dict) else list(document)
-    key = chance.choice(list(copy)) if isinstance(copy, dict) else chance.randrange(len(copy))
-    change = chance.random()
-    if change < 0.1:
-        del copy[key]
-    elif change < 0.2 and isinstance(copy, dict):
-        copy[chance.choice(["", "__class__", "a" * 1000, "\0"])] = copy[key]
-    elif change < 0.2:
-        copy.append(copy[key])
-    else:
-        copy[key] = mutated_json(copy[key], chance)
-    return copy
-
-
-def mutated_bytes(data: bytes, chance: random.Random) -> bytes:
-    """`data` with bytes changed, a piece cut out or doubled, mostly near the start, where the structure is."""
-    spoiled = bytearray(data)
-    for _ in range(chance.choice((1, 1, 2, 8))):
-        start = chance.randrange(min(chance.choice((8, 64, 2000, len(spoiled))), len(spoiled)) or 1)
-        piece = spoiled[start : start + chance.choice((1, 1, 4, 100))]
-        change = chance.random()
-        if change < 0.6:
-            spoiled[start : start + len(piece)] = chance.randbytes(len(piece))
-        elif change < 0.8:
-            del spoiled[start : start + len(piece)]
-        else:
-            spoiled[start:start] = piece
-    return bytes(spoiled)
-
-
-def spoil_at_random(path: Path, originals: dict[str, bytes], chance: random.Random) -> None:
-    for name, data in originals.items():
-        (path / name).write_bytes(data)
-    name = chance.choice(list(originals))
-    data = originals[name]
-    if name == STATE:
-        honest = json.loads(data)
-        honest.pop("sha256")
-        changed = json.dumps(mutated_json(honest, chance))[1:].encode()
-        seal(path / STATE, changed if chance.random() < 0.7 else mutated_bytes(json.dumps(honest)[1:].encode(), chance))
-    elif chance.random() < 0.5:
-        put(path, name, mutated_bytes(data, chance))
-    else:
-        length = struct.unpack("<Q", data[:8])[0]
-        put(path, name, pack(mutated_json(json.loads(data[8 : 8 + length]), chance), data[8 + length :]))
-
-
-def fuzz(run: Path, count: int) -> tuple[int, int]:
-    """Load `count` spoiled checkpoints. Returns how many were refused, and how many were well-formed after all."""
-    path = publish(run)
-    originals = {name: (path / name).read_bytes() for name in sorted(os.listdir(path))}
-    chance, refused, accepted, slowest = random.Random(0), 0, 0, 0.0
-    for _ in range(count):
-        spoil_at_random(path, originals, chance)
-        started = time.monotonic()
-        try:
-            found = checkpoint.load(path)
-        except CheckpointError as error:
-            assert len(str(error)) < 1000
-            refused += 1
-        else:
-            assert {name: tuple(tensor.shape) for name, tensor in found.weights.items()} == found.state.weight_shapes()
-            assert all(tensor.isfinite().all() for tensor in [*found.weights.values(), *found.training.values()])
-            accepted += 1
-        slowest = max(slowest, time.monotonic() - started)
-    assert slowest < 10
-    return refused, accepted
-
-
-def test_structure_spoiled_at_random(tmp_path: Path) -> None:
-    with bounded(60):
-        refused, accepted = fuzz(tmp_path, 200)
-    assert refused > 100 and refused + accepted == 200

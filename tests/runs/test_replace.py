@@ -35,8 +35,8 @@ def overwriting(checkpoints: Path) -> Run:
     return new_run(new_folder("poems", checkpoints, overwrite=True), checkpoints, overwrite=True)
 
 
-def save(run: Run) -> list[str]:
-    return run.save(saved_state(NEW), weights=random_weights(NEW), training={})
+def save(run: Run, step: int = NEW, **changes: object) -> list[str]:
+    return run.save(saved_state(step, **changes), weights=random_weights(step), training={})
 
 
 def step_of(name: str, checkpoints: Path) -> int:
@@ -46,19 +46,21 @@ def step_of(name: str, checkpoints: Path) -> int:
     return checkpoint.step
 
 
-def test_a_run_takes_the_place_of_another_with_its_first_checkpoint(checkpoints):
+def test_a_run_takes_the_place_of_another_with_its_first_evaluation_after_step_0(checkpoints):
     run = overwriting(checkpoints)
-    assert run.folder.name == "poems.new" and (run.name(checkpoints), step_of("poems", checkpoints)) == ("poems", OLD)
+    for step, val_loss in ((0, 1.5), (3, None)):  # none of them has both learned and been tried
+        assert save(run, step, val_loss=val_loss) == [] and run.name(checkpoints) == run.folder.name == "poems.new"
+    assert step_of("poems", checkpoints) == OLD and run.home == checkpoints / "poems"
     with pytest.raises(UserError, match="another process is training this run"):
         Run(checkpoints / "poems")
     assert save(run) == [] and run.folder == run.place == checkpoints / "poems" == run.checkpoint.parent
     assert os.listdir(checkpoints) == ["poems"] and step_of("poems", checkpoints) == NEW
     with pytest.raises(UserError, match="another process is training this run"):
         Run(checkpoints / "poems")
-    assert run.save(saved_state(8), weights=random_weights(8), training={}) == [] and len(steps(run.folder)) == 2
+    assert save(run, 8) == [] and len(steps(run.folder)) > 1
 
 
-def test_on_windows_it_waits_until_no_file_is_open(checkpoints, monkeypatch):
+def test_on_windows_and_without_an_evaluation_it_waits_until_no_file_is_open(checkpoints, monkeypatch):
     monkeypatch.setattr(runs, "WINDOWS", True)
     run = overwriting(checkpoints)
     assert save(run) == [] and step_of("poems", checkpoints) == OLD and step_of("poems.new", checkpoints) == NEW
@@ -163,19 +165,21 @@ def test_only_a_whole_run_or_what_is_left_of_one_is_removed(checkpoints, monkeyp
     monkeypatch.chdir(checkpoints.parent)
     publish(checkpoints / "poems", weights=random_weights(OLD), training={}, state=saved_state(OLD, val_loss=None))
     shutil.copytree(checkpoints / "poems", checkpoints / "poems" / "stage-2")
+    (checkpoints / "link").symlink_to(checkpoints / "poems")
     for name, says in (
         ("checkpoints/poems/stage-2", "not a whole run; give checkpoints/poems to remove that"),
-        ("checkpoints/poems/step-00000500", "is the name of a checkpoint"),
+        ("checkpoints/poems/step-00000500", "not a whole run; give checkpoints/poems to remove that"),
         ("checkpoints", "no run of that name"),
         ("poem", "did you mean poems"),
-        (".", "use a name such as poems"),
+        (".", "^.: no run of that name"),
+        ("link", "link: a link to the run checkpoints/poems; give that"),
     ):
         with pytest.raises(UserError, match=says):
             remove.main([name, "--yes"])
     left = Run(checkpoints / "died")
     (left.folder / "details.txt").write_text("left")
     del left
-    assert remove.main(["died", "checkpoints/poems", "--yes"]) == 0 and os.listdir(checkpoints) == []
+    assert remove.main(["died", "checkpoints/poems", "--yes"]) == 0 and os.listdir(checkpoints) == ["link"]
 
 
 def test_train_replaces_a_run_and_may_be_killed_at_any_time(programs, text, tmp_path):

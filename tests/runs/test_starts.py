@@ -40,14 +40,6 @@ def start(run, tmp_path, monkeypatch) -> str:
     return "sea"
 
 
-@pytest.fixture
-def poem(text, tmp_path) -> Path:
-    """A short text of the same kind with new characters."""
-    path = tmp_path / "poem.txt"
-    path.write_text(text.read_text(encoding="utf-8")[:4000].replace("stone", "st\u00f6ne"), encoding="utf-8")
-    return path
-
-
 def test_a_start_is_the_run_that_it_was_packed_from_but_for_rounding(start, run):
     packed, (original, _) = load_start(start), find_checkpoint(str(run), run.parent)
     assert packed.weights.keys() == original.weights.keys()
@@ -77,7 +69,9 @@ def test_the_list_names_language_size_texts_and_loss(start, capsys):
     assert "public domain" in said and "train.py sea.txt" in said and "MIT" in said
 
 
-def test_a_training_with_a_start_names_it_and_goes_on_after_a_stop(start, poem, tmp_path, capsys):
+def test_a_training_with_a_start_names_it_and_goes_on_after_a_stop(start, text, tmp_path, capsys):
+    poem = tmp_path / "poem.txt"  # a short text of the same kind with a new character
+    poem.write_text(text.read_text(encoding="utf-8")[:4000].replace("stone", "st\u00f6ne"), encoding="utf-8")
     folder, words = tmp_path / "run", [f"data.cache={tmp_path}/cache", "runtime.threads=1", "train.sample_length=20"]
     assert train.main([str(poem), "--start", start, "--run", str(folder), *words]) == 0
     said = capsys.readouterr().out

@@ -106,7 +106,7 @@ def test_save_writes_the_exact_text_and_never_replaces_a_file(talk, generator, t
     assert err.count("error: /save: ") == 6
 
 
-MISTAKES = ["xyz", "/nwe", "/new xyz", "/", "/temperature -1", "/temperature hot", "/temperature nan", "/length -1"]
+MISTAKES = ["xyz", "/nwe", "/new xyz", "/", "/temperature -1", "/temperature hot", "/temperature nan", "/length 0"]
 MISTAKES += ["/length x", "/seed -1", "/seed 1.5", "/undo 2", "/help me", "/quit now", "/save"]
 
 
@@ -185,7 +185,12 @@ TWO = "Ben: hi\nOma: hello\n"
         (TWO, "--as=Bem --with=Oma", "--as: 'Bem' given, but did you mean Ben?"),
         (TWO, "--as=xyz --with=Oma", "--as: 'xyz' given, but use one of Ben"),
         (TWO, "--as=Ben --with=Ben", "--with: 'Ben' given, the same as --as"),
-        ("", "--as=Ben", "--with is not given.*no names of speakers were found"),
+        ("", "--as=Ben", "--with is not given.*is not in the cache"),
+        (
+            "A novel.\n" * 40 + "Note: a\nAda: a\n",
+            "--as=Ben --with=Oma",
+            "the training text of x is no conversation, .* use --interactive",
+        ),
     ],
 )
 def test_names_come_from_the_text(text, given, expected):

@@ -136,6 +136,13 @@ def test_a_wrong_keyword_is_named_with_the_right_one(model, call, says):
         call(model)
 
 
+@pytest.mark.parametrize(("method", "own"), [("generate", "stop"), ("stream", "lines"), ("items", "match")])
+def test_a_notebook_shows_every_keyword(model, method, own):
+    shown = inspect.signature(getattr(model, method)).parameters
+    assert {"prompt", "temperature", own} <= shown.keys() and "options" not in shown and "self" not in shown
+    assert shown["temperature"].annotation is float
+
+
 @pytest.mark.parametrize("options", [{"length": 30}, {"lines": 2, "stop": "gh"}, {"length": 0}, {"lines": 3, "unique": True}])
 def test_a_text_comes_in_pieces_as_it_is_written(model, options):
     for prompt in ("", "ab"):
@@ -210,7 +217,7 @@ def test_characters_that_the_model_does_not_know_can_be_skipped(model):
         (lambda model: model.score(["ab", "aÉ"]), r"text\[1\]: characters that the model has never seen: .* unknown='skip'$"),
         (lambda model: model.next(["ab"]), r"prompt=\['ab'\]: use one str"),
         (lambda model: model.items(), "items: the run poems was not trained on items; .*settings={'data.items': 'line'}$"),
-        (lambda model: model.items(min_length=5, max_length=3), "max_length=3: use at least min_length, which is 5"),
+        (lambda model: model.items(min_length=5, max_length=3), "min_length=5: use at most 3, the most that an item may have"),
         (lambda model: model.generate(label="a"), "label: the run poems was not trained on items"),
         (lambda model: model.score("a"), "text='a': use at least two characters"),
         (lambda model: model.logits(""), "text: empty; use 1 to 16 characters"),
@@ -246,8 +253,8 @@ def test_an_editor_and_a_type_checker_see_every_option():
     wrong = [name for name in record.keys() | keywords.keys() if record.get(name) != keywords.get(name)]
     assert not wrong, f"SamplingOptions and the keywords below it differ in {wrong}: add a new option to SharedKeywords too"
     for method in (*typing.get_overloads(chargpt.LoadedModel.generate), chargpt.LoadedModel.stream):
-        assert inspect.signature(method).parameters["options"].annotation == typing.Unpack[TextKeywords]
-    assert inspect.signature(chargpt.LoadedModel.items).parameters["options"].annotation == typing.Unpack[ItemKeywords]
+        assert method.__annotations__["options"] == typing.Unpack[TextKeywords]
+    assert chargpt.LoadedModel.items.__annotations__["options"] == typing.Unpack[ItemKeywords]
     names = {**vars(typing), "os": os, "LoadedModel": chargpt.LoadedModel}  # chargpt imports typing for type checkers alone
     for function in (chargpt.load, chargpt.train):
         hints = typing.get_type_hints(function, names)

@@ -37,7 +37,7 @@ def test_the_run_is_the_one_of_the_program_and_is_returned(programs, text, tmp_p
     assert ours.read_bytes() == theirs.read_bytes()
     with pytest.raises(
         UserError,
-        match="a run of this name exists, on sea.txt; it is finished: .* such as .* resume=True, run=.* overwrite=True",
+        match="a run of this name exists; continue it with resume=True, run=.* such as .* overwrite=True",
     ):
         chargpt.train(text, run=tmp_path / "ours")
 
@@ -60,6 +60,7 @@ def test_an_interrupt_saves_the_run_and_returns_it(text, tmp_path, monkeypatch):
     model = chargpt.train(text, run=tmp_path / "run", config="tiny", settings=settings)
     assert "what was saved is returned; to continue: chargpt.train(resume=True, run=" in sys.stdout.getvalue()
     assert model.run == "run" and steps(tmp_path / "run")[-1].name < "step-00100000"
+    assert (tmp_path / "run" / "report.html").is_file()
 
 
 @pytest.mark.nightly
@@ -103,7 +104,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"teacher": 3}, "teacher=3: use a name or a path, or a list of them"),
         (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),
         (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use section.key"),
-        (None, {"run": "aux"}, "run='aux': not every system allows"),
+        (None, {"run": "aux"}, "run='aux': use a name that every system allows"),
         (None, {"resume": True, "run": "no/such"}, "no/such: no run of that name or path"),
     ],
 )
