@@ -380,7 +380,7 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
     for section, values in tree.items():
         if section not in SECTIONS:
             raise UserError(where, f": {section}: no such section; ", _nearest_section(str(section)))
-        if values is not None and not isinstance(values, Mapping):
+        if not isinstance(values or {}, Mapping):
             raise UserError(where, f": {section}: holds {values!r}; write its keys below it, such as {section}.key")
         hints, typed[section] = typing.get_type_hints(SECTIONS[section]), {}
         for key, value in (values or {}).items():
@@ -491,10 +491,6 @@ class Settings:
         return Settings(self.values, {key: by for key, by in self.sources.items() if by is not source}, self.reasons)
 
 
-class Typed(str):
-    """A value typed on the command line: text, to be read as its key's declared type."""
-
-
 def _nearest_section(given: str) -> Words:
     section, dot, key = given.partition(".")
     if dot and section in SECTIONS:
@@ -519,36 +515,37 @@ def _nearest(given: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def _coerce(value: Any, hint: Any) -> Any:
-    """`value` as the declared type, or ValueError saying what is allowed. Nothing is guessed: no bool for a number."""
-    typed = isinstance(value, Typed)
+    """`value`, as the declared type or as it is typed, as that type; or ValueError saying what is allowed.
+
+    Nothing is guessed: no bool for a number.
+    """
+    is_text = isinstance(value, str)
     if typing.get_origin(hint) is Literal:
         if isinstance(value, bool):
-            value = "on" if value else "off"  # YAML reads on and off as true and false
-        if isinstance(value, str) and value in typing.get_args(hint):
-            return str(value)
+            value = "on" if value else "off"
+        if value in typing.get_args(hint):
+            return value
         raise ValueError(f"one of {', '.join(typing.get_args(hint))}")
     if typing.get_origin(hint) is tuple:
-        parts = typing.get_args(hint)
-        items = [Typed(x.strip()) for x in value.strip("[]() ").split(",")] if typed else value
+        parts, items = typing.get_args(hint), value.strip("[]() ").split(",") if is_text else value
         if not isinstance(items, (list, tuple)) or len(items) != len(parts):
             raise ValueError(f"{len(parts)} numbers in a list, such as [0.9, 0.99]")
-        return tuple(_coerce(item, part) for item, part in zip(items, parts))
+        return tuple(_coerce(item.strip() if is_text else item, part) for item, part in zip(items, parts))
     if hint is bool:
         if isinstance(value, bool):
             return value
-        if typed and value.lower() in ("true", "yes", "on", "false", "no", "off"):  # as in YAML
+        if is_text and value.lower() in ("true", "yes", "on", "false", "no", "off"):  # as in YAML
             return value.lower() in ("true", "yes", "on")
         raise ValueError("true or false")
     if hint in (int, float):
         text = str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
-        # PyYAML reads 1e-3 as a string (YAML 1.1 wants 1.0e-3), so a string in a number's form is a number.
         if hint is float and NUMBER.fullmatch(text) and math.isfinite(float(text)):
             return float(text)
-        if hint is int and (typed or not isinstance(value, str)) and len(text) <= 30 and WHOLE_NUMBER.fullmatch(text):
+        if hint is int and len(text) <= 30 and WHOLE_NUMBER.fullmatch(text):
             return int(text)
         if hint is int and re.fullmatch(r"[1-9][0-9]{0,2}e[0-9]{1,2}", text):  # 5e3
             return int(float(text))
         raise ValueError("a whole number" if hint is int else "a finite number")
-    if isinstance(value, str):
-        return str(value)
-    raise ValueError("text, in quotes where YAML would read something else")
+    if is_text:
+        return value
+    raise ValueError("text")

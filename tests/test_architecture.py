@@ -133,7 +133,7 @@ def test_nothing_that_executes_data(path):
         ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Call) and "torch.load" in ast.unparse(node.func)
     ]
     assert all(allowed and "weights_only=True" in load for load in loads)
-    # yaml.load only with the strict loader, which is SafeLoader with less.
+    # yaml.load only with the strict loader, which is BaseLoader with less.
     loads = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "yaml.load"]
     assert all(ast.unparse(node.args[1]) == "_StrictLoader" for node in loads)
 

@@ -3,8 +3,8 @@
 An export is built aside and published whole or not at all. Nothing but an earlier export is ever replaced.
 
 The module of a format has `write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None`. The model is on the CPU;
-`path` does not exist yet and becomes a file or a folder, whose final name the caller gives. Files are synced (`SyncedFile` or
-`write_synced`). It raises UserError if the format cannot hold the model; then nothing is published.
+`path` does not exist yet and becomes a file or a folder, whose final name the caller gives. Files are synced
+(`write_synced`). It raises UserError if the format cannot hold the model; then nothing is published.
 """
 
 from __future__ import annotations
