@@ -17,7 +17,7 @@ from chargpt.errors import Option
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.project import project_root
 from chargpt.sampling.options import SampleOptions, parse_options
-from chargpt.terminal import best_effort_messages, enable_colours, log, wants_colours
+from chargpt.terminal import best_effort_messages, is_coloured, log
 
 if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported
     from chargpt.sampling.loaded_model import LoadedModel
@@ -51,9 +51,7 @@ def write(options: SampleOptions) -> int:
             return interrupt.exit_code
     from chargpt.sampling.interactive import Session
 
-    if coloured := wants_colours(sys.stdout):
-        enable_colours()
-    printer, seed = TextPrinter(sys.stdout, coloured=coloured), options.sampling.seed or 0
+    printer, seed = TextPrinter(sys.stdout, coloured=is_coloured(sys.stdout)), options.sampling.seed or 0
     return Session(generator, printer=printer, unknown=options.sampling.unknown, seed=seed, **more).run(prompt)
 
 

@@ -95,25 +95,12 @@ def train(
     notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
     Raises ValueError for a mistake in the arguments, and RuntimeError if the training failed.
     """
+    arguments = locals()  # each by its name, and nothing else yet
     from chargpt.errors import python_errors
     from chargpt.session.from_python import train_run
 
     with python_errors():
-        folder = train_run(
-            text,
-            settings=settings,
-            resume=resume,
-            overwrite=overwrite,
-            run=run,
-            minutes=minutes,
-            epochs=epochs,
-            config=config,
-            start=start,
-            init_from=init_from,
-            vocab_from=vocab_from,
-            teacher=teacher,
-            device=device,
-        )
+        folder = train_run(**arguments)
     return load(folder, device=device or "auto")
 
 

@@ -116,7 +116,6 @@ def _parser(program: str, description: str) -> Parser:
     """A parser with the options that both commands have."""
     usage = f"{program} [TEXT ...] [--minutes M] [option ...] [section.key=value ...]"
     parser = Parser(prog=program, usage=usage, description=description)
-    parser.takes_settings = True
     texts = "a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
     texts += "python-source, shakespeare; and settings as section.key=value"
     parser.add_argument("words", nargs="*", metavar="TEXT", help=texts)
