@@ -29,10 +29,8 @@ TEMPLATE = Path(__file__).with_name("page.html")
 SCRIPTS = {"/* the engine goes here */\n": "engine.js", "/* the interface goes here */\n": "interface.js"}
 POLICY_HERE = "<!-- the content security policy goes here -->"
 MODEL_HERE = "<!-- the model goes here -->"
-# Weights, keys, values and queries of a page: 2 GiB in the browser.
-MAX_NUMBERS = 2**29
-# Labels in the menu of a page: the most frequent.
-MAX_LABELS = 500
+MAX_NUMBERS = 2**29  # weights, keys, values and queries of a page: 2 GiB in the browser
+MAX_LABELS = 500  # in the menu of a page: the most frequent
 
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:

@@ -19,14 +19,10 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import escape_controls, one_line
 from chargpt.text.items import end_in, item_prompt
 
-# Characters of the sample in the card.
-SAMPLE_LENGTH = 500
-# Items in the sample of a run on items.
-SAMPLE_ITEMS = 8
-# The seed of that sample, which is the same each time.
-SAMPLE_SEED = 1
-# Characters of the vocabulary that are shown.
-MAX_CHARACTERS = 2000
+SAMPLE_LENGTH = 500  # characters of the sample in the card
+SAMPLE_ITEMS = 8  # in the sample of a run on items
+SAMPLE_SEED = 1  # of that sample, which is the same each time
+MAX_CHARACTERS = 2000  # of the vocabulary that are shown
 PAST_THE_CONTEXT = {
     "learned": "Its positions are learned: there are none beyond the context, and a longer text is an error.",
     "sinusoidal": "Its table of positions ends there: a longer text is an error.",
