@@ -40,14 +40,14 @@ def write(options: SampleOptions) -> int:
         from chargpt.sampling.printing import TextPrinter, print_items, print_next
 
         beginning = loaded.tokenizer.decode(prompt)
-        if options.next:
-            facts = {"run": loaded.run, "step": loaded.step, "prompt": beginning} if options.json else None
-            print_next(loaded.next_after(prompt, options.next), sys.stdout, facts=facts)
-        elif is_items and not options.interactive:
-            print_items(options, loaded, beginning, sys.stdout, stop=lambda: interrupt.came_here)
-        elif not options.interactive:
-            write_samples(options, loaded, generator, prompt, interrupt)
         if not options.interactive:
+            if options.next:
+                facts = {"run": loaded.run, "step": loaded.step, "prompt": beginning} if options.json else None
+                print_next(loaded.next_after(prompt, options.next), sys.stdout, facts=facts)
+            elif is_items:
+                print_items(options, loaded, beginning, sys.stdout, stop=lambda: interrupt.came_here)
+            else:
+                write_samples(options, loaded, generator, prompt, interrupt)
             return interrupt.exit_code
     from chargpt.sampling.interactive import Session
 

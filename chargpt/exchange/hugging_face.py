@@ -14,10 +14,11 @@ from chargpt.exchange.export import ExportOptions
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
 from chargpt.exchange.layouts import EPSILON, GPT2, STARCODER2, THETA, architecture, read_weights, renamed
 from chargpt.exchange.model_card import write_card
-from chargpt.exchange.tensor_file import check_file, open_tensors, write_tensors
+from chargpt.exchange.tensor_file import check_file, open_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
-from chargpt.files import write_synced
+from chargpt.files import write_pieces_synced, write_synced
 from chargpt.model import GPT, GPTConfig
+from chargpt.runs.checkpoint import file_pieces
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.sampling.loaded_model import LoadedModel
@@ -63,7 +64,8 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
         write_synced(path / name, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
     is_gpt2 = architecture(loaded.model.config) == "gpt2"
     layout, linear = (GPT2, {"is_transposed": True}) if is_gpt2 else (STARCODER2, {"are_biases_filled": False})
-    write_tensors(path / "model.safetensors", renamed(loaded.model, layout, **linear), {"format": "pt"})
+    tensors = renamed(loaded.model, layout, **linear)
+    write_pieces_synced(path / "model.safetensors", file_pieces(tensors, {"format": "pt"}))
     write_card(path / "README.md", loaded, options, library="transformers", usage=USAGE, notes=_notes(loaded))
 
 
