@@ -97,19 +97,12 @@ def programs(session_root: Path, pytestconfig: pytest.Config) -> Iterator[Progra
 
 
 @pytest.fixture(scope="session")
-def kernel_cache(tmp_path_factory) -> Path:
-    """A folder for compiled C that all processes of a test run share."""
-    folder = tmp_path_factory.getbasetemp()
-    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "kernels"
+def compiled() -> Callable[[Callable[[], CDLL]], CDLL]:
+    """A function that calls a kernel's `load_kernel`, whose cache is the user's; the test skips without a C compiler."""
 
-
-@pytest.fixture(scope="session")
-def compiled(kernel_cache) -> Callable[[Callable[[Path], CDLL]], CDLL]:
-    """A function that calls a kernel's `load_kernel`; the test skips without a C compiler."""
-
-    def load(load_kernel: Callable[[Path], CDLL]) -> CDLL:
+    def load(load_kernel: Callable[[], CDLL]) -> CDLL:
         try:
-            return load_kernel(kernel_cache)
+            return load_kernel()
         except Unavailable as reason:
             pytest.skip(f"needs a C compiler: {reason}")
 
