@@ -1,5 +1,6 @@
 """What several test files need: a small text, and runs in a folder of their own."""
 
+import gc
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ from chargpt import project
 from chargpt.kernels import compiler
 from chargpt.kernels.compiler import Unavailable
 
-settings.register_profile("any machine", deadline=None)  # beside other programs, an example may take seconds
+settings.register_profile("any machine", deadline=None, max_examples=30)  # beside other programs, an example may take seconds
 settings.load_profile("any machine")
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what runtime.precision=auto means on a CPU (default: what the processor is fast with); bfloat16 works on every "
         "processor, and is slow on one without instructions for it",
     )
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no later collection of garbage looks at it again, as in launch.py."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
