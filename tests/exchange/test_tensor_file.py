@@ -83,9 +83,9 @@ def test_only_regular_files_of_a_bounded_size_are_opened(tmp_path):
             check_file(tmp_path / "pipe", most=4)
 
 
-def test_the_file_holds_the_model(tmp_path, make_model, make_options, each_shape):
+def test_the_file_holds_the_model(tmp_path, make_model, each_shape):
     loaded = make_model(**each_shape)
-    write(loaded, tmp_path / "x.safetensors", make_options(loaded))
+    write(loaded, tmp_path / "x.safetensors"(loaded))
     found, expected = safetensors.torch.load_file(tmp_path / "x.safetensors"), loaded.model.state_dict()
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
     with safetensors.safe_open(tmp_path / "x.safetensors", framework="pt") as file:
