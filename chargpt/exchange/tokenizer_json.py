@@ -72,7 +72,7 @@ def from_tokenizer_json(data: dict[str, Any]) -> tuple[Tokenizer, list[int]]:
     The two differ when the file's characters are not in the order of their code points. Raises UserError, naming what it is,
     for a tokenizer of anything but single characters or the 256 byte values.
     """
-    model = data.get("model") if isinstance(data.get("model"), dict) else {}
+    model: dict[str, Any] = data["model"] if isinstance(data.get("model"), dict) else {}
     _require(model.get("type", "BPE") in (None, "BPE") and model.get("merges") == [], "its model is not BPE without merges")
     for field in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback", "fuse_unk"):
         _require(model.get(field) in (None, False, ""), f"its model has {field}")
@@ -82,10 +82,10 @@ def from_tokenizer_json(data: dict[str, Any]) -> tuple[Tokenizer, list[int]]:
     ids, unknown, decoder = {token: i for i, token in enumerate(tokens)}, model.get("unk_token"), data.get("decoder")
     decoder = decoder if isinstance(decoder, dict) else {}
     if (before := data.get("pre_tokenizer")) is not None:
-        _require(sorted(tokens) == sorted(byte_alphabet()), "its byte-level vocabulary is not the 256 byte values")
         exact = isinstance(before, dict) and {**BYTE_LEVEL, **before, "trim_offsets": False} == BYTE_LEVEL
         _require(exact, "a pre-tokenizer other than ByteLevel without prefix space and without regex")
         _require(decoder.get("type") == "ByteLevel", "a decoder other than ByteLevel")
+        _require(sorted(tokens) == sorted(byte_alphabet()), "its byte-level vocabulary is not the 256 byte values")
         return Tokenizer(None, normalizer=normalizer), [ids[token] for token in byte_alphabet()]
     decoders = decoder.get("decoders") if decoder.get("type") == "Sequence" else [decoder]
     _require(decoders in ([FUSE], [REPLACE_FOLDED, FUSE]), "a decoder other than Fuse")

@@ -22,7 +22,7 @@ def exported(tmp_path, make_model):
 
     def export(**shape):
         loaded = make_model(**shape)
-        hugging_face.write(loaded, tmp_path / "hf"(loaded))
+        hugging_face.write(loaded, tmp_path / "hf", options_of(loaded))
         return loaded, tmp_path / "hf"
 
     return export

@@ -8,6 +8,7 @@ import random
 import pytest
 import safetensors.torch
 import torch
+from exchange_helpers import options_of
 
 from chargpt.exchange.tensor_file import HEADER_LIMIT, TensorSource, check_file, open_tensors, write
 from chargpt.terminal import UserError
@@ -85,7 +86,7 @@ def test_only_regular_files_of_a_bounded_size_are_opened(tmp_path):
 
 def test_the_file_holds_the_model(tmp_path, make_model, each_shape):
     loaded = make_model(**each_shape)
-    write(loaded, tmp_path / "x.safetensors"(loaded))
+    write(loaded, tmp_path / "x.safetensors", options_of(loaded))
     found, expected = safetensors.torch.load_file(tmp_path / "x.safetensors"), loaded.model.state_dict()
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
     with safetensors.safe_open(tmp_path / "x.safetensors", framework="pt") as file:
