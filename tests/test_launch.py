@@ -124,8 +124,8 @@ def step(trainer):
     found.append(sys.modules.keys() & {{"PIL", "jinja2"}})
     return advance(trainer)
 Trainer.advance = step
-words = ["--run", {str(tmp_path / "run")!r}, {f"data.cache={tmp_path}/cache"!r}, "--minutes", "0.02"]
-train.main([{str(text)!r}, *words, "model.n_embd=16"])
+words = ["--run", {str(tmp_path / "run")!r}, {f"data.cache={tmp_path}/cache"!r}, "--config", "tiny"]
+train.main([{str(text)!r}, *words, "train.max_steps=2"])
 print(*found[0], *(sys.modules.keys() & {{"torch._dynamo", "torch._inductor", "sympy"}}))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
