@@ -281,16 +281,17 @@ def _missing_package(module: str) -> str | None:
 def _make_streams_safe() -> None:
     """Let a program read and print any character in any locale, and run without standard streams.
 
-    Without newline="\\n", Windows would write each newline as two characters, also into a file.
+    A closed one becomes the null device, which gets its number: messages would go into the next file that is opened. Without
+    newline="\\n", Windows would write each newline as two characters, also into a file.
     """
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w"))
-        else:
+            setattr(sys, name, open(os.devnull, mode))
+        elif name != "stdin":
             stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def is_coloured(stream: TextIO) -> bool:
