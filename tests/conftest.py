@@ -9,17 +9,12 @@ from ctypes import CDLL
 from pathlib import Path
 
 import pytest
-import torch
-from hypothesis import settings
 from programs import Programs
 from session import PRECISIONS, STEPS, make_root, set_up
 
 from chargpt import project
 from chargpt.kernels import compiler
 from chargpt.kernels.compiler import Unavailable
-
-settings.register_profile("any machine", deadline=None, max_examples=30)  # beside other programs, an example may take seconds
-settings.load_profile("any machine")
 
 ROOT = Path(__file__).parents[1]
 CORPORA = ROOT.parent / "shared" / "corpora"
@@ -33,6 +28,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what runtime.precision=auto means on a CPU (default: what the processor is fast with); bfloat16 works on every "
         "processor, and is slow on one without instructions for it",
     )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Not in the process that shares out the tests: the others would wait until it has imported what they import."""
+    if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses"):
+        from hypothesis import settings
+
+        settings.register_profile("any machine", deadline=None, max_examples=30)  # an example may take seconds
+        settings.load_profile("any machine")
 
 
 def pytest_collection_finish() -> None:
@@ -66,6 +70,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     """Tiny models are fastest so, and several test processes do not fight for the cores."""
+    import torch
+
     torch.set_num_threads(1)
 
 

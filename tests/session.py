@@ -4,11 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-import torch
-
-from chargpt import device, project
-from chargpt.sampling import surprisal
-from chargpt.training import distillation, runtime
+from chargpt import project
 
 PRECISIONS = ("float32", "bfloat16")
 STEPS = ("torch",)
@@ -26,6 +22,12 @@ def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
 
     Nothing waits for the disk, which would take longer than a tiny training. Tests of a power cut have a disk of their own.
     """
+    import torch  # not in the process that shares out the tests
+
+    from chargpt import device
+    from chargpt.sampling import surprisal
+    from chargpt.training import distillation, runtime
+
     os.fsync = lambda file: None
     project.SOURCE = root
     if precision is not None:
