@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Not in the process that shares out the tests: the others would wait until it has imported what they import."""
-    if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses"):
+    if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
         from hypothesis import settings
 
         settings.register_profile("any machine", deadline=None, max_examples=30)  # an example may take seconds
