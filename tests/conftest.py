@@ -110,12 +110,18 @@ def programs(session_root: Path, pytestconfig: pytest.Config) -> Iterator[Progra
 
 
 @pytest.fixture(scope="session")
-def compiled() -> Callable[[Callable[[], CDLL]], CDLL]:
-    """A function that calls a kernel's `load_kernel`, whose cache is the user's; the test skips without a C compiler."""
+def kernel_cache() -> Path:
+    """The user's folder of compiled C: nothing is compiled again in each test run, nor once for tests and once for programs."""
+    return project.user_cache_folder() / "chargpt"
 
-    def load(load_kernel: Callable[[], CDLL]) -> CDLL:
+
+@pytest.fixture(scope="session")
+def compiled(kernel_cache: Path) -> Callable[[Callable[[Path], CDLL]], CDLL]:
+    """A function that calls a kernel's `load_kernel`; the test skips without a C compiler."""
+
+    def load(load_kernel: Callable[[Path], CDLL]) -> CDLL:
         try:
-            return load_kernel()
+            return load_kernel(kernel_cache)
         except Unavailable as reason:
             pytest.skip(f"needs a C compiler: {reason}")
 

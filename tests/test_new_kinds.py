@@ -150,7 +150,7 @@ def test_new_positions_are_an_entry_for_the_kernels(ramp, compiled, monkeypatch)
     found = [written(writer, [[1, 2, 3]], 30, SamplingOptions(), 0).tolist() for writer in (in_c, torch_writer(gpt))]
     assert found[0] == found[1]
     idx = torch.randint(9, (2, 16))
-    torch.testing.assert_close(KernelModel.of(compiled(lambda: step_kernel(torch.float32)), gpt).logits(idx), gpt(idx))
+    torch.testing.assert_close(KernelModel.of(compiled(lambda cache: step_kernel(torch.float32)), gpt).logits(idx), gpt(idx))
 
 
 def test_a_new_sampling_rule_is_its_function_and_its_option(compiled, monkeypatch):
