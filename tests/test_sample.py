@@ -282,6 +282,7 @@ def test_unseen_neither_reads_nor_encodes_what_a_checkpoint_from_elsewhere_names
     [
         {"n_layer": 300, "block_size": 2**18, "positions": "sinusoidal"},
         {"n_layer": 1, "block_size": 2**27, "positions": "sinusoidal"},
+        {"n_layer": 1000, "block_size": 2**10, "positions": "learned"},
     ],
     ids=str,
 )
