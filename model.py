@@ -36,20 +36,13 @@ class GPTConfig:
     comes from the text. In chargpt, ModelConfig of config.py has the same fields and checks them.
     """
 
-    # number of blocks
-    n_layer: int = 4
-    # attention heads in each block; n_embd is a multiple of it
-    n_head: int = 4
-    # width of the model: channels of the residual stream
-    n_embd: int = 128
-    # context: how many characters the model sees at once
-    block_size: int = 128
-    # fraction of the activations that is set to zero in training
-    dropout: float = 0.0
-    # biases in linear layers and norms, as in GPT-2
-    bias: bool = False
-    # how the model encodes positions: learned, sinusoidal or rotary
-    positions: str = "learned"
+    n_layer: int = 4  # number of blocks
+    n_head: int = 4  # attention heads in each block; n_embd is a multiple of it
+    n_embd: int = 128  # width of the model: channels of the residual stream
+    block_size: int = 128  # context: how many characters the model sees at once
+    dropout: float = 0.0  # fraction of the activations that is set to zero in training
+    bias: bool = False  # biases in linear layers and norms, as in GPT-2
+    positions: str = "learned"  # how the model encodes positions: learned, sinusoidal or rotary
 
 
 class KVCache:

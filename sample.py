@@ -18,7 +18,7 @@ from chargpt.errors import Option
 from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.project import project_root
 from chargpt.sampling.options import SampleOptions, parse_options
-from chargpt.terminal import best_effort_messages, enable_colours, log, wants_colours
+from chargpt.terminal import best_effort_messages, is_coloured, log
 
 if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported
     from chargpt.sampling.loaded_model import LoadedModel
@@ -41,20 +41,19 @@ def write(options: SampleOptions) -> int:
         from chargpt.sampling.printing import TextPrinter, print_items, print_next
 
         beginning = loaded.tokenizer.decode(prompt)
-        if options.next:
-            facts = {"run": loaded.run, "step": loaded.step, "prompt": beginning} if options.json else None
-            print_next(loaded.next_after(prompt, options.next), sys.stdout, facts=facts)
-        elif is_items and not options.interactive:
-            print_items(options, loaded, beginning, sys.stdout, stop=lambda: interrupt.came_here)
-        elif not options.interactive:
-            write_samples(options, loaded, generator, prompt, interrupt)
         if not options.interactive:
+            if options.next:
+                facts = {"run": loaded.run, "step": loaded.step, "prompt": beginning} if options.json else None
+                print_next(loaded.next_after(prompt, options.next), sys.stdout, facts=facts)
+            elif is_items:
+                print_items(options, loaded, beginning, sys.stdout, stop=lambda: interrupt.came_here)
+            else:
+                write_samples(options, loaded, generator, prompt, interrupt)
             return interrupt.exit_code
     from chargpt.sampling.interactive import Session
 
-    if coloured := wants_colours(sys.stdout):
-        enable_colours()
-    return Session(generator, printer=TextPrinter(sys.stdout, coloured=coloured), **more).run(prompt)
+    printer = TextPrinter(sys.stdout, coloured=is_coloured(sys.stdout))
+    return Session(generator, printer=printer, **more).run(prompt)
 
 
 def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[int], bool, dict[str, Any]]":

@@ -1,27 +1,9 @@
 """Names of other programs in our words, for "did you mean": nanoGPT, char-rnn, torch-rnn and textgenrnn."""
 
-from dataclasses import dataclass
-
 from chargpt.errors import Message, Option, Words
 from chargpt.project import command
 
-
-@dataclass(frozen=True)
-class Ours:
-    """An option of ours that does what a name of theirs does."""
-
-    name: str  # as an argument of Python
-    value: str | None = None
-    of: str = ""  # the program that has it; empty: each
-    more: str = ""
-
-    def words(self, program: str) -> Words:
-        """The option, for a user of `program`."""
-        of = f" of {self.of}" if self.of and self.of != program else ""
-        return Message(Option(self.name, self.value), of, self.more)
-
-
-MEANT: dict[str | Ours, str] = {  # a setting or an option of ours, or what there is in its place: names of theirs, with _ for -
+MEANT: dict[Words, str] = {  # a setting or an option of ours, or what there is in its place: names of theirs, with _ for -
     "model.n_layer": "n_layer num_layers rnn_layers",
     "model.n_head": "n_head",
     "model.n_embd": "n_embd rnn_size",
@@ -46,18 +28,18 @@ MEANT: dict[str | Ours, str] = {  # a setting or an option of ours, or what ther
     "runtime.compile": "compile",
     "runtime.precision, or --precision of sample.py": "dtype",
     "train.seed": "seed",
-    Ours("epochs", of="train.py"): "epoch epochs num_epochs max_epochs",
-    Ours("minutes", of="train.py"): "minutes",
-    Ours("device"): "device",
-    Ours("device", "cuda"): "gpu gpuid",
-    Ours("start", "NAME", of="train.py"): "start",
-    Ours("init_from", of="train.py"): "init_from",
-    Ours("run", of="train.py", more=", or RUN alone for sample.py"): "out_dir checkpoint_dir",
-    Ours("run", of="train.py"): "checkpoint_name savefile wandb_run_name",
-    Ours("text", more=", the path of a text"): "dataset data_dir input_txt",
-    Ours("prompt", of="sample.py"): "prime primetext start_text prefix",
-    Ours("length", of="sample.py"): "max_new_tokens max_tokens max_gen_length",
-    Ours("samples", of="sample.py"): "num_samples",
+    Message(Option("epochs"), " of train.py"): "epoch epochs num_epochs max_epochs",
+    Message(Option("minutes"), " of train.py"): "minutes",
+    Option("device"): "device",
+    Option("device", "cuda"): "gpu gpuid",
+    Message(Option("start", "NAME"), " of train.py"): "start",
+    Message(Option("init_from"), " of train.py"): "init_from",
+    Message(Option("run"), " of train.py, or RUN alone for sample.py"): "out_dir checkpoint_dir",
+    Message(Option("run"), " of train.py"): "checkpoint_name savefile wandb_run_name",
+    Message(Option("text"), ", the path of a text"): "dataset data_dir input_txt",
+    Message(Option("prompt"), " of sample.py"): "prime primetext start_text prefix",
+    Message(Option("length"), " of sample.py"): "max_new_tokens max_tokens max_gen_length",
+    Message(Option("samples"), " of sample.py"): "num_samples",
     "train.max_steps, until which the rate falls": "lr_decay_iters",
     command("score"): "eval_only",
     "checkpoint.keep": "always_save_checkpoint",
@@ -68,10 +50,6 @@ MEANT: dict[str | Ours, str] = {  # a setting or an option of ours, or what ther
 ALIASES = {theirs: ours for ours, names in MEANT.items() for theirs in names.split()}
 
 
-def alias(name: str, *, program: str = "") -> Words:
-    """What another program's name, typed as an option or as a setting, is called here; empty if it is no such name.
-
-    `program` is the one of ours that the user calls; others are named.
-    """
-    ours = ALIASES.get(name.lstrip("-").replace("-", "_"), "")
-    return ours.removesuffix(f" of {program}") if isinstance(ours, str) else ours.words(program)
+def alias(name: str) -> Words:
+    """What another program's name, typed as an option or as a setting, is called here; empty if it is no such name."""
+    return ALIASES.get(name.lstrip("-").replace("-", "_"), "")

@@ -88,20 +88,13 @@ class ModelConfig(Section):
     These are the fields of `GPTConfig` in model.py, which imports torch and checks nothing; `gpt_config` makes one of them.
     """
 
-    # number of blocks
-    n_layer: Size = 4
-    # attention heads in each block; n_embd is a multiple of it
-    n_head: Size = 4
-    # width of the model: channels of the residual stream
-    n_embd: Size = 128
-    # context: how many characters the model sees at once
-    block_size: Size = 128
-    # fraction of the activations that is set to zero in training
-    dropout: PartOfOne = 0.0
-    # biases in linear layers and norms, as in GPT-2
-    bias: bool = False
-    # how the model encodes positions: learned, sinusoidal or rotary
-    positions: str = "learned"
+    n_layer: Size = 4  # number of blocks
+    n_head: Size = 4  # attention heads in each block; n_embd is a multiple of it
+    n_embd: Size = 128  # width of the model: channels of the residual stream
+    block_size: Size = 128  # context: how many characters the model sees at once
+    dropout: PartOfOne = 0.0  # fraction of the activations that is set to zero in training
+    bias: bool = False  # biases in linear layers and norms, as in GPT-2
+    positions: str = "learned"  # how the model encodes positions: learned, sinusoidal or rotary
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,16 +108,11 @@ class ModelConfig(Section):
 class OptimConfig(Section):
     """The optimizer and the learning rate."""
 
-    # adamw, or muon for the matrices inside the blocks and AdamW for everything else
-    name: Literal["adamw", "muon"] = "adamw"
-    # peak of the learning rate
-    learning_rate: Positive = 3e-3
-    # decay rates of AdamW's running means of the gradient and of its square
-    betas: tuple[float, float] = (0.9, 0.99)
-    # decay rate of Muon's running mean of the gradient
-    momentum: PartOfOne = 0.95
-    # weight decay: how strongly each step shrinks the matrices
-    weight_decay: NotNegative = 0.1
+    name: Literal["adamw", "muon"] = "adamw"  # adamw, or muon for the matrices inside the blocks and AdamW for everything else
+    learning_rate: Positive = 3e-3  # peak of the learning rate
+    betas: tuple[float, float] = (0.9, 0.99)  # decay rates of AdamW's running means of the gradient and of its square
+    momentum: PartOfOne = 0.95  # decay rate of Muon's running mean of the gradient
+    weight_decay: NotNegative = 0.1  # weight decay: how strongly each step shrinks the matrices
     # weight decay towards the weights with which the run began, for runs from a start (L2-SP, arXiv 1802.01483)
     start_decay: NotNegative = 0.0
     # largest gradient norm; a larger gradient is scaled down; 0 disables this
@@ -133,10 +121,8 @@ class OptimConfig(Section):
     warmup_steps: Annotated[int, or_none("no rise")] = 100
     # linear: the rate stays at its peak, then falls in a straight line; cosine: it falls along half a cosine, from the peak
     schedule: Literal["linear", "cosine"] = "linear"
-    # learning rate at the end, as a fraction of the peak
-    final_fraction: Fraction = 0.0
-    # with linear: the fraction of the run, at its end, in which the rate falls
-    decay_fraction: Fraction = 0.5
+    final_fraction: Fraction = 0.0  # learning rate at the end, as a fraction of the peak
+    decay_fraction: Fraction = 0.5  # with linear: the fraction of the run, at its end, in which the rate falls
     # the fraction of the run, at its end, whose mean weights replace those of the last step (arXiv 1803.05407); 0: none
     average_fraction: Fraction = 0.0
     # the program sets it: the step at which --minutes last changed the length, and how much of the decay was over then
@@ -153,24 +139,19 @@ class OptimConfig(Section):
 class TrainConfig(Section):
     """How long, in which batches, and what to evaluate and show meanwhile."""
 
-    # number of steps
-    max_steps: Count = 3000
+    max_steps: Count = 3000  # number of steps
     # end the run after this many passes over the training text, even if it has steps or time left; 0: no limit
     max_epochs: Annotated[float, Allowed("a number of 0 (no limit) or more", 0, 1e12)] = 0.0
-    # windows of block_size characters in each batch
-    batch_size: Count = 16
-    # batches in each step; their gradients are averaged
-    accumulate: Count = 1
-    # steps between evaluations
-    eval_interval: Count = 500
+    batch_size: Count = 16  # windows of block_size characters in each batch
+    accumulate: Count = 1  # batches in each step; their gradients are averaged
+    eval_interval: Count = 500  # steps between evaluations
     # evaluate more often in a run too short for this many evaluations; --minutes sets it
     min_evaluations: Annotated[int, or_none("no minimum")] = 0
     # evaluate on at most this many characters of the validation split; 0: all
     eval_chars: Annotated[int, or_none("the whole split")] = 150_000
     # end the run after this many evaluations without a better loss while the rate falls; 0: never
     patience: Annotated[int, or_none("never stop early")] = 0
-    # what the weights began with: a start or a run; --start and --init-from set it
-    start: str = ""
+    start: str = ""  # what the weights began with: a start or a run; --start and --init-from set it
     # how many models the run trains before its last one, which learns from their predictions as well as from the text;
     # --minutes sets it
     teachers: Annotated[int, Allowed(f"a whole number from 0 (one model) to {MAX_TEACHERS}", 0, MAX_TEACHERS)] = 0
@@ -180,14 +161,10 @@ class TrainConfig(Section):
     # train more models only if the first one, before its rate falls, has a training loss this many nats below its validation
     # loss; 0: always; --minutes sets it
     student_gap: Annotated[float, or_none("always train the others")] = 0.0
-    # items with labels: learn to predict the label of an item too
-    label_loss: bool = False
-    # steps between points of the training curve
-    log_interval: Count = 20
-    # characters of the sample at each evaluation; 0: no sample
-    sample_length: Annotated[int, or_none("no sample")] = 300
-    # draw a picture of all heads for TensorBoard at each evaluation
-    log_attention: bool = False
+    label_loss: bool = False  # items with labels: learn to predict the label of an item too
+    log_interval: Count = 20  # steps between points of the training curve
+    sample_length: Annotated[int, or_none("no sample")] = 300  # characters of the sample at each evaluation; 0: no sample
+    log_attention: bool = False  # draw a picture of all heads for TensorBoard at each evaluation
     # decides the initial weights, the batches and dropout
     seed: Annotated[int, Allowed("a whole number from 0 to 2^63 - 1", 0, 2**63 - 1)] = 1337
     # what to do if a loss or a gradient is not finite: stop, or rollback to the last checkpoint
@@ -203,12 +180,9 @@ class DataConfig(Section):
     # what is for validation: position: the end of the text; document: whole files or JSON lines, spread evenly; blocks: ten
     # blocks, spread evenly; auto: document for a folder of twenty files or more, position otherwise
     split: Literal["auto", "position", "document", "blocks"] = "auto"
-    # a text for validation, in place of a part of the training text
-    val_text: str = ""
-    # which files of a folder are read
-    pattern: str = "*.txt"
-    # encoding of the text files
-    encoding: str = "utf-8"
+    val_text: str = ""  # a text for validation, in place of a part of the training text
+    pattern: str = "*.txt"  # which files of a folder are read
+    encoding: str = "utf-8"  # encoding of the text files
     # field of JSON lines, or column of CSV and TSV, that holds the text; data.text: the field text of the object data
     field: str = "text"
     # auto: JSON lines by a field, exported chats as lines of the form Name: message, all other files as they are; fields: CSV,
@@ -223,22 +197,16 @@ class DataConfig(Section):
     label: str = ""
     # the records to keep: NAME=VALUE keeps those whose field or column NAME is VALUE; in a chat, author=NAME; empty: all
     where: str = ""
-    # text between two documents, with escapes such as \n
-    separator: str = "\n"
+    separator: str = "\n"  # text between two documents, with escapes such as \n
     # fold: read \r\n and \r as \n; keep: leave them; auto: fold, but keep with a vocabulary of bytes
     newlines: Literal["auto", "keep", "fold"] = "auto"
-    # Unicode normal form in which the text is read
-    normalize: Literal["none", "NFC", "NFKC"] = "none"
-    # read capitals as small letters
-    lowercase: bool = False
-    # what an id stands for: a character, or a byte of UTF-8
-    vocabulary: Literal["characters", "bytes"] = "characters"
+    normalize: Literal["none", "NFC", "NFKC"] = "none"  # Unicode normal form in which the text is read
+    lowercase: bool = False  # read capitals as small letters
+    vocabulary: Literal["characters", "bytes"] = "characters"  # what an id stands for: a character, or a byte of UTF-8
     # characters that occur fewer times share one id, which is never sampled
     min_count: Annotated[int, Allowed("a whole number of 1 (every character) or more", 1)] = 1
-    # largest number of ids; the rarest characters share one; 0: no limit
-    max_vocab: int = 0
-    # folder for encoded texts; empty: data/cache
-    cache: str = ""
+    max_vocab: int = 0  # largest number of ids; the rarest characters share one; 0: no limit
+    cache: str = ""  # folder for encoded texts; empty: data/cache
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -287,8 +255,7 @@ class DataConfig(Section):
 class CheckpointConfig(Section):
     """When a checkpoint is written and how many are kept."""
 
-    # steps between checkpoints
-    interval: Size = 500
+    interval: Size = 500  # steps between checkpoints
     # newest checkpoints to keep; the best one is always kept
     keep: Annotated[int, Allowed("a whole number of 2 or more, so that a damaged checkpoint is never the only one", 2)] = 3
     # which checkpoint is the best one: lowest: that of the lowest validation loss; last: the last one whose loss is less than
@@ -300,8 +267,7 @@ class CheckpointConfig(Section):
 class RuntimeConfig(Section):
     """What to compute with. The machine decides every `auto`, and the choice is printed."""
 
-    # auto, cpu, cuda, cuda:N or mps
-    device: str = "auto"
+    device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
     # number format of a step; auto: bfloat16 where the device is fast with it
     precision: Literal["auto", "float32", "tf32", "bfloat16", "float16"] = "auto"
     # threads on a CPU; 0: as torch decides
@@ -311,10 +277,8 @@ class RuntimeConfig(Section):
     # native: on a CPU, gradients and validation losses are compiled from C; torch: torch computes them; auto: native where that
     # is possible and faster
     step: Literal["auto", "native", "torch"] = "auto"
-    # compile the model with torch; auto: on a GPU, for a run long enough
-    compile: Literal["auto", "on", "off"] = "auto"
-    # on a GPU: the same bits each time, and after --resume; slower. A CPU gives them in any case
-    deterministic: bool = False
+    compile: Literal["auto", "on", "off"] = "auto"  # compile the model with torch; auto: on a GPU, for a run long enough
+    deterministic: bool = False  # on a GPU: the same bits each time, and after --resume; slower. A CPU gives them in any case
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -380,7 +344,7 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
     for section, values in tree.items():
         if section not in SECTIONS:
             raise UserError(where, f": {section}: no such section; ", _nearest_section(str(section)))
-        if values is not None and not isinstance(values, Mapping):
+        if not isinstance(values or {}, Mapping):
             raise UserError(where, f": {section}: holds {values!r}; write its keys below it, such as {section}.key")
         hints, typed[section] = typing.get_type_hints(SECTIONS[section]), {}
         for key, value in (values or {}).items():
@@ -491,10 +455,6 @@ class Settings:
         return Settings(self.values, {key: by for key, by in self.sources.items() if by is not source}, self.reasons)
 
 
-class Typed(str):
-    """A value typed on the command line: text, to be read as its key's declared type."""
-
-
 def _nearest_section(given: str) -> Words:
     section, dot, key = given.partition(".")
     if dot and section in SECTIONS:
@@ -519,36 +479,37 @@ def _nearest(given: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def _coerce(value: Any, hint: Any) -> Any:
-    """`value` as the declared type, or ValueError saying what is allowed. Nothing is guessed: no bool for a number."""
-    typed = isinstance(value, Typed)
+    """`value`, as the declared type or as it is typed, as that type; or ValueError saying what is allowed.
+
+    Nothing is guessed: no bool for a number.
+    """
+    is_text = isinstance(value, str)
     if typing.get_origin(hint) is Literal:
         if isinstance(value, bool):
-            value = "on" if value else "off"  # YAML reads on and off as true and false
-        if isinstance(value, str) and value in typing.get_args(hint):
-            return str(value)
+            value = "on" if value else "off"
+        if value in typing.get_args(hint):
+            return value
         raise ValueError(f"one of {', '.join(typing.get_args(hint))}")
     if typing.get_origin(hint) is tuple:
-        parts = typing.get_args(hint)
-        items = [Typed(x.strip()) for x in value.strip("[]() ").split(",")] if typed else value
+        parts, items = typing.get_args(hint), value.strip("[]() ").split(",") if is_text else value
         if not isinstance(items, (list, tuple)) or len(items) != len(parts):
             raise ValueError(f"{len(parts)} numbers in a list, such as [0.9, 0.99]")
-        return tuple(_coerce(item, part) for item, part in zip(items, parts))
+        return tuple(_coerce(item.strip() if is_text else item, part) for item, part in zip(items, parts))
     if hint is bool:
         if isinstance(value, bool):
             return value
-        if typed and value.lower() in ("true", "yes", "on", "false", "no", "off"):  # as in YAML
+        if is_text and value.lower() in ("true", "yes", "on", "false", "no", "off"):  # as in YAML
             return value.lower() in ("true", "yes", "on")
         raise ValueError("true or false")
     if hint in (int, float):
         text = str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
-        # PyYAML reads 1e-3 as a string (YAML 1.1 wants 1.0e-3), so a string in a number's form is a number.
         if hint is float and NUMBER.fullmatch(text) and math.isfinite(float(text)):
             return float(text)
-        if hint is int and (typed or not isinstance(value, str)) and len(text) <= 30 and WHOLE_NUMBER.fullmatch(text):
+        if hint is int and len(text) <= 30 and WHOLE_NUMBER.fullmatch(text):
             return int(text)
         if hint is int and re.fullmatch(r"[1-9][0-9]{0,2}e[0-9]{1,2}", text):  # 5e3
             return int(float(text))
         raise ValueError("a whole number" if hint is int else "a finite number")
-    if isinstance(value, str):
-        return str(value)
-    raise ValueError("text, in quotes where YAML would read something else")
+    if is_text:
+        return value
+    raise ValueError("text")

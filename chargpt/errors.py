@@ -4,25 +4,17 @@ A message is never parsed and never rewritten. Who shows it chooses the spelling
 `in_python(message)` that of the library.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from chargpt.project import command, shell_word
 
 WITHOUT_DASHES = {"text": "TEXT", "settings": "command line"}  # arguments of Python that are no options of the command line
-
-
-class Spelled(Protocol):
-    """Words that have a spelling of their own in Python; `str` gives that of the command line."""
-
-    def in_python(self) -> str:
-        """The spelling of the library."""
-
-
-Words = str | Spelled
 
 
 def in_python(words: Words) -> str:
@@ -49,12 +41,9 @@ class Option:
 
     def _typed(self) -> str:
         """The value as it is typed on a command line, before it is quoted."""
-        value = self.value
-        if isinstance(value, bool):
-            return str(value).lower()
-        if isinstance(value, (str, float, int, os.PathLike)):
-            return str(value)
-        return ",".join(map(str, value or ()))
+        if isinstance(self.value, Sequence) and not isinstance(self.value, str):
+            return ",".join(map(str, self.value))
+        return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
 
     def literal(self) -> str:
         """The value as it is written in Python."""
@@ -150,6 +139,9 @@ class UserError(ValueError):
     def in_python(self) -> str:
         """The message as the library spells it."""
         return self.message.in_python()
+
+
+Words = str | Option | Given | Command | Message | UserError
 
 
 @contextlib.contextmanager

@@ -42,26 +42,14 @@ def right_name(name: str, arguments: "Collection[str]") -> str:
     """What to write in place of the argument `name`, which a function with these `arguments` does not have."""
     import difflib
 
-    from chargpt.aliases import ALIASES, Ours
-
-    ours = ALIASES.get(name)
-    close = [ours.name] if isinstance(ours, Ours) else difflib.get_close_matches(name, arguments, n=1, cutoff=0.7)
-    if close and close[0] in arguments:
-        return f"did you mean {close[0]}?"
-    if "settings" in arguments and (keys := keys_like(name)):
-        return f"did you mean settings={{{keys[0]!r}: ...}}?"
-    return f"use {', '.join(arguments)}"
-
-
-def keys_like(name: str) -> list[str]:
-    """The settings that may be meant by `name`, a section.key or a key, which is none."""
-    import difflib
-
     from chargpt.aliases import ALIASES
     from chargpt.config import KEYS
+    from chargpt.errors import Message, Option
 
-    last = name.rpartition(".")[2]
-    ours = ALIASES.get(last, last)
-    word = ours.rpartition(".")[2] if isinstance(ours, str) else last
-    close = difflib.get_close_matches(word, [key.rpartition(".")[2] for key in KEYS], n=1)
-    return [key for key in KEYS if close and key.endswith(f".{close[0]}")]
+    ours, places = ALIASES.get(name, name), {argument: argument for argument in arguments}
+    if "settings" in arguments:
+        places = {key.rpartition(".")[2]: f"settings={{{key!r}: ...}}" for key in reversed(KEYS)} | places
+    ours = ours.pieces[0] if isinstance(ours, Message) else ours
+    word = ours.name if isinstance(ours, Option) else str(ours).rpartition(".")[2]
+    close = difflib.get_close_matches(word, places, n=1, cutoff=0.7)
+    return f"did you mean {places[close[0]]}?" if close else f"use {', '.join(arguments)}"

@@ -22,7 +22,6 @@ def launch(program: str, *, options: str | None = None, trains: bool = False, ar
     If the module `options` is given, its `check_command_line()` is called first, so that a mistake is reported at once. The
     memory of a program that `trains` is managed for that.
     """
-    open_standard_streams()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
     from chargpt.terminal import run_program
 
@@ -80,17 +79,3 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def open_standard_streams() -> None:
-    """Connect each closed file descriptor from 0 to 2 to the null device.
-
-    Otherwise a file of the run would get this number, and messages for standard error would be written into it.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # open takes the lowest free number, which is this one
-    if sys.stdin is None:
-        sys.stdin = open(0, encoding="utf-8", closefd=False)

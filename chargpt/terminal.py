@@ -11,7 +11,6 @@ import io
 import json
 import os
 import re
-import shutil
 import sys
 import textwrap
 import unicodedata
@@ -28,8 +27,6 @@ from chargpt.project import is_checkout
 # Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
 WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
-SETTING = re.compile(r"^[a-z]+\.\w+")  # section.key
-LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
 OUT_OF_MEMORY = re.compile(r"out of memory|(can't|tried to) allocate")  # in a RuntimeError of torch
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
 LABEL = 12  # width of the first column of a notice
@@ -106,11 +103,9 @@ def wrapped(line: str, stream: TextIO | None = None) -> str:
     The lines that follow are indented to the second column of a notice.
     """
     width = terminal_width(sys.stdout if stream is None else stream)
-    return line if width < MIN_WIDTH else _filled(line, width, indent=LABEL)
-
-
-def _filled(text: str, width: int, *, indent: int) -> str:
-    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    if width < MIN_WIDTH:
+        return line
+    return textwrap.fill(line, width, subsequent_indent=" " * LABEL, break_long_words=False, break_on_hyphens=False)
 
 
 def columns(text: str) -> int:
@@ -249,8 +244,6 @@ def message_for(error: BaseException) -> Words | None:
         return error
     if isinstance(error, ModuleNotFoundError):
         return _missing_package(error.name or "")
-    if isinstance(error, ImportError) and LIBRARY.search(str(error)):
-        return f"{error}; it is installed, but not loaded: free some memory, or install its package (such as torch) again"
     if isinstance(error, OSError):
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
         return f"{what}; check the path, its permissions and the free space on its disk"
@@ -288,29 +281,28 @@ def _missing_package(module: str) -> str | None:
 def _make_streams_safe() -> None:
     """Let a program read and print any character in any locale, and run without standard streams.
 
-    Without newline="\\n", Windows would write each newline as two characters, also into a file.
+    A closed one becomes the null device, which gets its number: messages would go into the next file that is opened. Without
+    newline="\\n", Windows would write each newline as two characters, also into a file.
     """
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w"))
-        else:
+            setattr(sys, name, open(os.devnull, mode))
+        elif name != "stdin":
             stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
-def wants_colours(stream: TextIO) -> bool:
+def is_coloured(stream: TextIO) -> bool:
     """Whether colours that nobody has asked for may be written to `stream`: it is a terminal, and NO_COLOR is not set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def enable_colours() -> None:
-    """Have an old console of Windows obey ANSI codes, as every other terminal does."""
-    if os.name == "nt":
+    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    if os.name == "nt":  # have an old console obey ANSI codes, as every other terminal does
         import colorama
 
         colorama.just_fix_windows_console()
+    return True
 
 
 class BestEffortStream:
@@ -347,18 +339,8 @@ def best_effort_messages() -> AbstractContextManager[object]:
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations. It raises UserError instead of printing its usage and leaving."""
 
-    takes_settings = False  # as section.key=value
-
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, exit_on_error=False, **settings)
-
-    def format_help(self) -> str:
-        """The help text, its usage line broken between options."""
-        text = super().format_help()
-        usage, given = f"usage: {self.usage}", shutil.get_terminal_size().columns - 2
-        whole_options = re.sub(r"\[[^]]*\]", lambda option: option[0].replace(" ", "\xa0"), usage)
-        indent = min(len(f"usage: {self.prog} "), given // 4)
-        return text.replace(usage, _filled(whole_options, given, indent=indent).replace("\xa0", " "), 1)
 
     def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
         """As in argparse. The error for a value of an option is a UserError with that option."""
@@ -374,9 +356,8 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             word = f"-{words.split(' ')[0]}"  # what follows may be values, or words that are right
             option = word.split("=")[0]
-            if ours := alias(option, program=re.split(r"[ /\\]", self.prog)[-1]):  # of another program
-                if isinstance(ours, str) and not self.takes_settings:
-                    ours = SETTING.sub(r"\g<0> of train.py", ours)
+            is_typo = f"--{option.lstrip('-')}" in self._option_string_actions  # -minutes
+            if not is_typo and (ours := alias(option)):  # of another program
                 raise UserError(f"{option}: no such option; did you mean ", ours, "?")
             raise UserError(f"{word}: no such option; {self._nearest(option.lstrip('-'))}")
         raise UserError(self._what_to_do(message, ""))

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from chargpt.config import Config, Typed, to_dict
+from chargpt.config import Config, to_dict
 from chargpt.errors import UserError
 from chargpt.terminal import shown
 
@@ -14,24 +14,21 @@ MAX_BYTES = 1_000_000  # a larger YAML file is not a configuration
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The settings in a YAML file, section by section, unchecked. Raises UserError if it is not a mapping."""
+    """The settings in a YAML file, section by section, as they are typed. Raises UserError if it is not a mapping."""
     path = Path(path)
     with open(path, "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise UserError(f"{shown(path)}: larger than {MAX_BYTES:,} bytes; give a YAML file of settings")
     try:
-        # _StrictLoader is a SafeLoader: it makes plain values only, and runs no code from the file.
-        tree = yaml.load(io.StringIO(data.decode("utf-8")), _StrictLoader)
+        tree = yaml.load(io.StringIO(data.decode("utf-8")), _StrictLoader) or {}
     except UnicodeDecodeError as error:
         raise UserError(f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
-    except Exception as error:  # a tag with a value that does not fit it raises anything
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         raise UserError(f"{shown(path)}:{line} not valid YAML, {problem}; correct it there") from None
-    if tree is None:
-        return {}
     if not isinstance(tree, dict):
         kind = "a list" if isinstance(tree, list) else "a single value"
         raise UserError(f"{shown(path)}: holds {kind}; write sections such as `train:` with keys below them")
@@ -43,10 +40,10 @@ def to_yaml(config: Config) -> str:
     return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader without aliases (a few lines of them can fill the memory) and repeated keys.
+class _StrictLoader(yaml.BaseLoader):
+    """Each value is the text that was typed, so that no rule of YAML reads 010 as 8 or runs code.
 
-    A number is what was typed, for `apply`: YAML 1.1 would read 010 as 8 and 1:30 as 90.
+    Aliases, a few lines of which can fill the memory, and repeated keys are errors.
     """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -61,16 +58,3 @@ class _StrictLoader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is given twice", problem_mark=key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
-
-    def construct_number(self, node: yaml.ScalarNode) -> Typed:
-        return Typed(self.construct_scalar(node))
-
-    yaml_constructors = {
-        **yaml.SafeLoader.yaml_constructors,
-        "tag:yaml.org,2002:int": construct_number,
-        "tag:yaml.org,2002:float": construct_number,
-    }
-    yaml_implicit_resolvers = {  # without dates: no setting is one, and an error shows what was typed
-        first: [(tag, form) for tag, form in forms if tag != "tag:yaml.org,2002:timestamp"]
-        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }

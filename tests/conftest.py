@@ -1,5 +1,6 @@
 """What several test files need: a small text, and runs in a folder of their own."""
 
+import gc
 import os
 import random
 import signal
@@ -8,17 +9,12 @@ from ctypes import CDLL
 from pathlib import Path
 
 import pytest
-import torch
-from hypothesis import settings
 from programs import Programs
 from session import PRECISIONS, STEPS, make_root, set_up
 
 from chargpt import project
 from chargpt.kernels import compiler
 from chargpt.kernels.compiler import Unavailable
-
-settings.register_profile("any machine", deadline=None)  # beside other programs, an example may take seconds
-settings.load_profile("any machine")
 
 ROOT = Path(__file__).parents[1]
 CORPORA = ROOT.parent / "shared" / "corpora"
@@ -32,6 +28,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what runtime.precision=auto means on a CPU (default: what the processor is fast with); bfloat16 works on every "
         "processor, and is slow on one without instructions for it",
     )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Not in the process that shares out the tests: the others would wait until it has imported what they import."""
+    if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
+        from hypothesis import settings
+
+        settings.register_profile("any machine", deadline=None, max_examples=30)  # an example may take seconds
+        settings.load_profile("any machine")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no later collection of garbage looks at it again, as in launch.py."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -59,6 +70,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     """Tiny models are fastest so, and several test processes do not fight for the cores."""
+    import torch
+
     torch.set_num_threads(1)
 
 
@@ -97,14 +110,13 @@ def programs(session_root: Path, pytestconfig: pytest.Config) -> Iterator[Progra
 
 
 @pytest.fixture(scope="session")
-def kernel_cache(tmp_path_factory) -> Path:
-    """A folder for compiled C that all processes of a test run share."""
-    folder = tmp_path_factory.getbasetemp()
-    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "kernels"
+def kernel_cache() -> Path:
+    """The user's folder of compiled C: nothing is compiled again in each test run, nor once for tests and once for programs."""
+    return project.user_cache_folder() / "chargpt"
 
 
 @pytest.fixture(scope="session")
-def compiled(kernel_cache) -> Callable[[Callable[[Path], CDLL]], CDLL]:
+def compiled(kernel_cache: Path) -> Callable[[Callable[[Path], CDLL]], CDLL]:
     """A function that calls a kernel's `load_kernel`; the test skips without a C compiler."""
 
     def load(load_kernel: Callable[[Path], CDLL]) -> CDLL:

@@ -20,17 +20,14 @@ VOCABULARIES = {
 }
 
 
-def publish_model(folder: Path, *, positions: str = "learned", bias: bool = True, tokenizer: Tokenizer) -> Path:
+def publish_model(folder: Path, *, tokenizer: Tokenizer, spread: float = 0.1, **shape: object) -> Path:
     """A run with random weights everywhere, at step 500."""
-    shape = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=24, bias=bias, positions=positions)
-    weights = random_weights(500, shape=shape, tokenizer=tokenizer)
-    weights = {name: tensor + 0.1 * torch.randn(tensor.shape) for name, tensor in weights.items()}
+    config = GPTConfig(**{"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 24, "bias": True, **shape})
+    weights = random_weights(500, shape=config, tokenizer=tokenizer)
+    weights = {name: tensor + spread * torch.randn(tensor.shape) for name, tensor in weights.items()}
     folder.mkdir(parents=True)
-    texts = ["/secret/poems.txt"]
-    mark_best(
-        publish(folder, weights=weights, training={}, state=saved_state(500, shape=shape, tokenizer=tokenizer, texts=texts)),
-        1.5,
-    )
+    state = saved_state(500, shape=config, tokenizer=tokenizer, texts=["/secret/poems.txt"])
+    mark_best(publish(folder, weights=weights, training={}, state=state), 1.5)
     return folder
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from helpers import saved_state, written
+from exchange_helpers import publish_model
+from helpers import written
 
 from chargpt.exchange import html
 from chargpt.exchange.export import ExportOptions
-from chargpt.model import GPT, GPTConfig
-from chargpt.runs.checkpoint import mark_best, publish
+from chargpt.model import GPT
 from chargpt.sampling.c_texts import unpack
 from chargpt.sampling.loaded_model import LoadedModel, load_model
 from chargpt.sampling.options import SamplingOptions
@@ -19,7 +19,7 @@ from chargpt.sampling.torch_texts import torch_writer
 from chargpt.text.tokenizer import Tokenizer
 
 # No width is a multiple of the kernel's 16, and a context is not a multiple of its groups of 4.
-SHAPE = {"n_layer": 2, "n_head": 3, "n_embd": 30, "block_size": 21}
+SHAPE = {"n_layer": 2, "n_head": 3, "n_embd": 30, "block_size": 21, "bias": False}
 TEXT = "The sea keeps its own hours.\nUnder a moving light, the stones wait. " * 4
 VOCABULARIES = {
     "characters": Tokenizer("".join(sorted(set(TEXT)))),
@@ -30,14 +30,7 @@ VOCABULARIES = {
 
 def new_model(folder: Path, tokenizer: Tokenizer, *, name: str = "sea", **shape: object) -> LoadedModel:
     """A model whose biases are not zero and whose logits differ by several units."""
-    config = GPTConfig(**{**SHAPE, **shape})
-    torch.manual_seed(1)
-    weights = {
-        key: value + 0.15 * torch.randn_like(value) for key, value in GPT(config, tokenizer.vocab_size).state_dict().items()
-    }
-    run = folder / name
-    run.mkdir(parents=True)
-    mark_best(publish(run, weights=weights, training={}, state=saved_state(500, shape=config, tokenizer=tokenizer)), 1.5)
+    run = publish_model(folder / name, tokenizer=tokenizer, spread=0.15, **{**SHAPE, **shape})
     return load_model(str(run), folder, device="cpu")[0]
 
 

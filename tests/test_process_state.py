@@ -81,6 +81,7 @@ def unusual(dtype: torch.dtype = torch.float32) -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.nightly  # it imports everything anew
 def test_importing_the_library_changes_nothing():
     done = subprocess.run([sys.executable, "-c", IMPORTS], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

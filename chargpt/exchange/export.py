@@ -3,8 +3,8 @@
 An export is built aside and published whole or not at all. Nothing but an earlier export is ever replaced.
 
 The module of a format has `write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None`. The model is on the CPU;
-`path` does not exist yet and becomes a file or a folder, whose final name the caller gives. Files are synced (`SyncedFile` or
-`write_synced`). It raises UserError if the format cannot hold the model; then nothing is published.
+`path` does not exist yet and becomes a file or a folder, whose final name the caller gives. Files are synced
+(`write_synced`). It raises UserError if the format cannot hold the model; then nothing is published.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from chargpt.files import aside, discard, publishing, remove_left_behind, sync_f
 from chargpt.interrupt import ending_at_once
 from chargpt.terminal import shown
 
-# What the folder of an export may hold. --force replaces a folder only if it holds nothing else.
+# What the folder of an export may hold. --force replaces a folder only if it holds nothing else: a new kind of file goes here.
 WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf)")
-# Added to the name of an earlier export while the new one takes its place.
-OLD = ".old"
-# The first bytes of a file. They hold PAGE or WEIGHTS if it is an earlier export.
-START = 4096
-PAGE = b"`python -m chargpt export RUN --to html`"
-WEIGHTS = b'"block_size'
+OLD = ".old"  # added to the name of an earlier export while the new one takes its place
+# The first START bytes of a file hold PAGE or WEIGHTS if it is an earlier export.
+START, PAGE, WEIGHTS = 4096, b"`python -m chargpt export RUN --to html`", b'"block_size'
+KNOWN = ("learned", "sinusoidal", "rotary")  # the kinds of positions that all formats but that of weights alone can compute
 
 
 class Target(NamedTuple):
@@ -39,43 +37,33 @@ class Target(NamedTuple):
     module: str  # whose function `write` makes the export; imported when it is used
     suffix: str  # of the default destination: the name of the run and this; with a dot, it is a file and not a folder
     what: str  # for --help
-    positions: tuple[str, ...]  # the kinds that it can compute; () for weights alone, which are of any kind
     use: str  # what to do with it, for a format string with `path`, and `word`, which is the path as a word of a shell
 
 
-# The kinds of positions that each format can compute. A kind that only some of them can compute is not added here:
-# those get a tuple of their own in TARGETS.
-KNOWN = ("learned", "sinusoidal", "rotary")
-# A format of one file also needs its mark in `_is_export`, and a folder with a new kind of file its name in WRITTEN: otherwise
-# --force does not replace an earlier export.
-TARGETS = {
+TARGETS = {  # a format of one file also needs its mark in `_is_export`
     "hf": Target(
         "chargpt.exchange.hugging_face",
         "-hf",
         "a folder for transformers: AutoModelForCausalLM, AutoTokenizer",
-        KNOWN,
-        use='in Python: transformers.pipeline("text-generation", model={path!r})',
+        'in Python: transformers.pipeline("text-generation", model={path!r})',
     ),
     "gguf": Target(
         "chargpt.exchange.gguf_model",
         "-gguf",
         "a folder with a GGUF file for llama.cpp",
-        KNOWN,
-        use='llama-completion -m {word}/model.gguf -p "PROMPT" --temp 0.8 -no-cnv',
+        'llama-completion -m {word}/model.gguf -p "PROMPT" --temp 0.8 -no-cnv',
     ),
     "html": Target(
         "chargpt.exchange.html",
         ".html",
         "one page that writes text in any browser, offline",
-        KNOWN,
-        use="open it in a browser; it needs no network",
+        "open it in a browser; it needs no network",
     ),
     "safetensors": Target(
         "chargpt.exchange.tensor_file",
         ".safetensors",
         "one file with the weights alone",
-        (),
-        use="in Python: safetensors.torch.load_file({path!r}); the names are those of model.py",
+        "in Python: safetensors.torch.load_file({path!r}); the names are those of model.py",
     ),
 }
 
@@ -92,9 +80,8 @@ class ExportOptions:
 
 def check_target(target: str, positions: str) -> None:
     """Raise UserError if a target cannot compute this kind of positions, or if the package that it needs is missing."""
-    known = TARGETS[target].positions
-    if known and positions not in known:
-        raise UserError(f"model.positions: {positions}; --to {target} can hold only {', '.join(known)}; use --to safetensors")
+    if target != "safetensors" and positions not in KNOWN:
+        raise UserError(f"model.positions: {positions}; --to {target} can hold only {', '.join(KNOWN)}; use --to safetensors")
     if target == "gguf" and importlib.util.find_spec("gguf") is None:
         raise UserError(f"--to gguf: needs the package gguf; run {sys.executable} -m pip install gguf")
 

@@ -6,6 +6,7 @@ weights and assembles the page. Everything that comes from the run is embedded a
 
 import base64
 import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from chargpt.errors import UserError
 from chargpt.exchange.export import ExportOptions
-from chargpt.files import SyncedFile
+from chargpt.files import write_pieces_synced
 from chargpt.markup import allowed, as_json
 from chargpt.model import SINUSOID_SCALE
 from chargpt.sampling import c_texts
@@ -24,15 +25,12 @@ from chargpt.sampling.prompt import first_id
 from chargpt.text.items import end_in
 
 TEMPLATE = Path(__file__).with_name("page.html")
-# The sources of scripts, and the comments of the template that they replace.
+# What the comments of the template stand for: scripts, the policy and the model.
 SCRIPTS = {"/* the engine goes here */\n": "engine.js", "/* the interface goes here */\n": "interface.js"}
-# The comments of the template that the policy and the model replace.
 POLICY_HERE = "<!-- the content security policy goes here -->"
 MODEL_HERE = "<!-- the model goes here -->"
-# Weights, keys, values and queries of a page: 2 GiB in the browser.
-MAX_NUMBERS = 2**29
-# Labels in the menu of a page: the most frequent.
-MAX_LABELS = 500
+MAX_NUMBERS = 2**29  # weights, keys, values and queries of a page: 2 GiB in the browser
+MAX_LABELS = 500  # in the menu of a page: the most frequent
 
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
@@ -42,22 +40,24 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     needed = loaded.model.parameter_count() + cached
     if needed > MAX_NUMBERS:
         raise UserError(f"model: needs {needed:,} numbers, and a page can hold {MAX_NUMBERS:,}; use --to gguf")
+    write_pieces_synced(path, _pieces(loaded, options))
+
+
+def _pieces(loaded: LoadedModel, options: ExportOptions) -> Iterator[bytes]:
+    """The page, a tensor at a time."""
     source = page_source()
     head, model_to_end = source.replace(POLICY_HERE, _policy(source)).split(MODEL_HERE)
-    with SyncedFile(path) as file:
-        file.write(memoryview(head.encode()))
-        about = as_json(describe(loaded, options))
-        file.write(memoryview(f'<script type="application/json" id="about">{about}</script>\n'.encode()))
-        for name, tensor in loaded.model.state_dict().items():
-            numbers, scales = pack(tensor, options.weights)
-            rows, columns = tensor.shape if tensor.dim() == 2 else (1, tensor.numel())
-            tag = f'data-tensor="{name}" data-rows="{rows}" data-columns="{columns}" data-format="{numbers.dtype}"'
-            file.write(memoryview(f'<script type="application/octet-stream" {tag}>'.encode()))
-            arrays = [array for array in (scales, numbers) if array is not None]  # the scales of its rows come first
-            content = b"".join(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays)
-            file.write(memoryview(base64.b64encode(content)))
-            file.write(memoryview(b"</script>\n"))
-        file.write(memoryview(model_to_end.encode()))
+    yield head.encode()
+    yield f'<script type="application/json" id="about">{as_json(describe(loaded, options))}</script>\n'.encode()
+    for name, tensor in loaded.model.state_dict().items():
+        numbers, scales = pack(tensor, options.weights)
+        rows, columns = tensor.shape if tensor.dim() == 2 else (1, tensor.numel())
+        tag = f'data-tensor="{name}" data-rows="{rows}" data-columns="{columns}" data-format="{numbers.dtype}"'
+        yield f'<script type="application/octet-stream" {tag}>'.encode()
+        arrays = [array for array in (scales, numbers) if array is not None]  # the scales of its rows come first
+        yield base64.b64encode(b"".join(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays))
+        yield b"</script>\n"
+    yield model_to_end.encode()
 
 
 def pack(tensor: Tensor, weights: str) -> tuple[np.ndarray, np.ndarray | None]:

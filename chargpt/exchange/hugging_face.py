@@ -12,19 +12,13 @@ from chargpt.config import ModelConfig
 from chargpt.errors import UserError
 from chargpt.exchange.export import ExportOptions
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
-from chargpt.exchange.layouts import (
-    GPT2,
-    SHAPE_NAMES,
-    STARCODER2,
-    computed_settings,
-    read_weights,
-    transformers_config,
-    transformers_tensors,
-)
+from chargpt.exchange.layouts import EPSILON, GPT2, STARCODER2, THETA, architecture, read_weights, renamed
 from chargpt.exchange.model_card import write_card
-from chargpt.exchange.tensor_file import check_file, open_tensors, write_tensors
+from chargpt.exchange.tensor_file import check_file, open_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
-from chargpt.files import write_synced
+from chargpt.files import write_pieces_synced, write_synced
+from chargpt.model import GPT, GPTConfig
+from chargpt.runs.checkpoint import file_pieces
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.sampling.loaded_model import LoadedModel
@@ -36,6 +30,18 @@ from transformers import pipeline
 write = pipeline("text-generation", model="FOLDER")  # this folder
 print(write("PROMPT", do_sample=True, temperature=0.8)[0]["generated_text"])
 ```"""
+
+
+# What transformers calls the numbers of a shape.
+SHAPE_NAMES = {
+    "gpt2": {"n_layer": "n_layer", "n_head": "n_head", "n_embd": "n_embd", "block_size": "n_positions"},
+    "starcoder2": {
+        "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads",
+        "n_embd": "hidden_size",
+        "block_size": "max_position_embeddings",
+    },
+}
 
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
@@ -56,8 +62,59 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     }
     for name, document in documents.items():
         write_synced(path / name, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
-    write_tensors(path / "model.safetensors", transformers_tensors(loaded.model), {"format": "pt"})
+    is_gpt2 = architecture(loaded.model.config) == "gpt2"
+    layout, linear = (GPT2, {"is_transposed": True}) if is_gpt2 else (STARCODER2, {"are_biases_filled": False})
+    tensors = renamed(loaded.model, layout, **linear)
+    write_pieces_synced(path / "model.safetensors", file_pieces(tensors, {"format": "pt"}))
     write_card(path / "README.md", loaded, options, library="transformers", usage=USAGE, notes=_notes(loaded))
+
+
+def computed_settings(kind: str, shape: ModelConfig | GPTConfig) -> dict[str, tuple[Any, Any]]:
+    """What model.py computes, in the settings of transformers for an architecture: the default there, and our value."""
+    if kind == "gpt2":
+        return {
+            "activation_function": ("gelu_new", "gelu"),  # the exact one; the default is the tanh approximation
+            "layer_norm_epsilon": (EPSILON, EPSILON),
+            "n_inner": (4 * shape.n_embd, 4 * shape.n_embd),
+            "scale_attn_weights": (True, True),
+            "scale_attn_by_inverse_layer_idx": (False, False),
+            "add_cross_attention": (False, False),
+            "tie_word_embeddings": (True, True),
+        }
+    width = shape.n_embd // shape.n_head
+    return {
+        "hidden_act": ("gelu_pytorch_tanh", "gelu"),
+        "norm_epsilon": (EPSILON, EPSILON),
+        "intermediate_size": (12288, 4 * shape.n_embd),
+        "num_key_value_heads": (2, shape.n_head),
+        "head_dim": (width, width),
+        "sliding_window": (None, None),
+        "rope_theta": (THETA, THETA),
+        "tie_word_embeddings": (True, True),
+    }
+
+
+def transformers_config(model: GPT) -> dict[str, Any]:
+    """The content of config.json."""
+    config, kind = model.config, architecture(model.config)
+    if kind == "gpt2":
+        dropouts = ("attn_pdrop", "embd_pdrop", "resid_pdrop")
+        own: dict[str, Any] = {"n_ctx": config.block_size}  # for llama.cpp's converter
+    else:
+        dropouts = ("attention_dropout", "embedding_dropout", "residual_dropout")
+        own = {"use_bias": config.bias, "rope_parameters": {"rope_type": "default", "rope_theta": THETA}}
+    return {
+        "architectures": [{"gpt2": "GPT2LMHeadModel", "starcoder2": "Starcoder2ForCausalLM"}[kind]],
+        "model_type": kind,
+        "torch_dtype": "float32",
+        "vocab_size": model.vocab_size,
+        **{theirs: getattr(config, ours) for ours, theirs in SHAPE_NAMES[kind].items()},
+        **{name: value for name, (_, value) in computed_settings(kind, config).items()},
+        **own,
+        **dict.fromkeys(dropouts, 0.0),
+        "use_cache": True,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
+    }
 
 
 def _notes(loaded: LoadedModel) -> list[str]:

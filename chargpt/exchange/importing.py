@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, apply, difference
+from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, apply, names_in
 from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
 from chargpt.model import SINUSOID_SCALE, sinusoids
@@ -129,20 +129,17 @@ def save_run(
 def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[str], *, presets: Path) -> Config:
     """The settings of a preset, with those of the imported training, with those of the command line."""
     config = load_settings(preset, {}, presets=presets, model=imported.shape, model_from=imported.program)[0].values
-    config = apply(config, imported.settings, where=imported.program)
-    normalizer = dataclasses.asdict(imported.tokenizer.normalizer)
-    if normalizer["newlines"] == "keep":  # which no file of another program says: line ends are decided as for any text
-        normalizer["newlines"] = DataConfig().newlines
-    data = dataclasses.replace(
-        config.data, vocabulary="bytes" if imported.tokenizer.characters is None else "characters", **normalizer
-    )
-    config = dataclasses.replace(config, data=data, train=dataclasses.replace(config.train, start=""))
-    fixed = config
+    data = dataclasses.asdict(imported.tokenizer.normalizer)
+    if data["newlines"] == "keep":  # which no file of another program says: line ends are decided as for any text
+        data["newlines"] = DataConfig().newlines
+    data["vocabulary"] = "bytes" if imported.tokenizer.characters is None else "characters"
+    for tree in (imported.settings, {"data": data, "train": {"start": ""}}):
+        config = apply(config, tree, where=imported.program)
     typed = settings_in(settings)
-    config = by_fields(Settings(config).give(typed, source=Source.USER, where=COMMAND_LINE), typed).values
-    for key, *_ in difference(fixed, config):
+    for key in names_in(typed):
         if key == "train.start" or key.startswith("model.") and key != "model.dropout":
             raise UserError(f"{key}: the imported weights decide this; leave it out")
+    config = by_fields(Settings(config).give(typed, source=Source.USER, where=COMMAND_LINE), typed).values
     return dataclasses.replace(config, data=absolute_paths(config.data))
 
 

@@ -6,7 +6,7 @@ Both have biases everywhere; a model without biases gets zeros, which changes no
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,8 @@ from chargpt.exchange.tensor_file import TensorSource
 from chargpt.model import GPT, GPTConfig
 from chargpt.runs.model_shape import weight_shapes
 
-# The epsilon of every LayerNorm.
-EPSILON = 1e-5
-# The base of rotary frequencies.
-THETA = 10000.0
+EPSILON = 1e-5  # of every LayerNorm
+THETA = 10000.0  # the base of rotary frequencies
 
 
 class Layout(NamedTuple):
@@ -76,71 +74,10 @@ STARCODER2 = Layout(
     },
 )
 
-# What transformers calls the numbers of a shape.
-SHAPE_NAMES = {
-    "gpt2": {"n_layer": "n_layer", "n_head": "n_head", "n_embd": "n_embd", "block_size": "n_positions"},
-    "starcoder2": {
-        "n_layer": "num_hidden_layers",
-        "n_head": "num_attention_heads",
-        "n_embd": "hidden_size",
-        "block_size": "max_position_embeddings",
-    },
-}
-# The architecture that computes each kind of positions.
-ARCHITECTURES = {"learned": "gpt2", "sinusoidal": "gpt2", "rotary": "starcoder2"}
-
 
 def architecture(config: GPTConfig) -> str:
     """The architecture, as transformers and llama.cpp name it, that computes a model of this shape."""
-    return ARCHITECTURES[config.positions]
-
-
-def computed_settings(kind: str, shape: ModelConfig | GPTConfig) -> dict[str, tuple[Any, Any]]:
-    """What model.py computes, in the settings of transformers for an architecture: the default there, and our value."""
-    if kind == "gpt2":
-        return {
-            "activation_function": ("gelu_new", "gelu"),  # the exact one; the default is the tanh approximation
-            "layer_norm_epsilon": (EPSILON, EPSILON),
-            "n_inner": (4 * shape.n_embd, 4 * shape.n_embd),
-            "scale_attn_weights": (True, True),
-            "scale_attn_by_inverse_layer_idx": (False, False),
-            "add_cross_attention": (False, False),
-            "tie_word_embeddings": (True, True),
-        }
-    width = shape.n_embd // shape.n_head
-    return {
-        "hidden_act": ("gelu_pytorch_tanh", "gelu"),
-        "norm_epsilon": (EPSILON, EPSILON),
-        "intermediate_size": (12288, 4 * shape.n_embd),
-        "num_key_value_heads": (2, shape.n_head),
-        "head_dim": (width, width),
-        "sliding_window": (None, None),
-        "rope_theta": (THETA, THETA),
-        "tie_word_embeddings": (True, True),
-    }
-
-
-def transformers_config(model: GPT) -> dict[str, Any]:
-    """The content of config.json."""
-    config, kind = model.config, architecture(model.config)
-    if kind == "gpt2":
-        dropouts = ("attn_pdrop", "embd_pdrop", "resid_pdrop")
-        own: dict[str, Any] = {"n_ctx": config.block_size}  # for llama.cpp's converter
-    else:
-        dropouts = ("attention_dropout", "embedding_dropout", "residual_dropout")
-        own = {"use_bias": config.bias, "rope_parameters": {"rope_type": "default", "rope_theta": THETA}}
-    return {
-        "architectures": [{"gpt2": "GPT2LMHeadModel", "starcoder2": "Starcoder2ForCausalLM"}[kind]],
-        "model_type": kind,
-        "torch_dtype": "float32",
-        "vocab_size": model.vocab_size,
-        **{theirs: getattr(config, ours) for ours, theirs in SHAPE_NAMES[kind].items()},
-        **{name: value for name, (_, value) in computed_settings(kind, config).items()},
-        **own,
-        **dict.fromkeys(dropouts, 0.0),
-        "use_cache": True,
-        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
-    }
+    return "starcoder2" if config.positions == "rotary" else "gpt2"
 
 
 def renamed(model: GPT, layout: Layout, *, is_transposed: bool = False, are_biases_filled: bool = True) -> dict[str, Tensor]:
@@ -162,13 +99,6 @@ def renamed(model: GPT, layout: Layout, *, is_transposed: bool = False, are_bias
                     for part, one in zip(parts, tensor.chunk(len(parts))):
                         tensors[layout.name(part)] = one.t() if is_transposed else one  # of a vector: itself
     return tensors
-
-
-def transformers_tensors(model: GPT) -> dict[str, Tensor]:
-    """The weights as transformers stores them for `transformers_config`; those of the model itself, not copies."""
-    if architecture(model.config) == "gpt2":
-        return renamed(model, GPT2, is_transposed=True)
-    return renamed(model, STARCODER2, are_biases_filled=False)
 
 
 def read_weights(

@@ -19,30 +19,14 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import escape_controls, one_line
 from chargpt.text.items import end_in, item_prompt
 
-# Characters of the sample in the card.
-SAMPLE_LENGTH = 500
-# Items in the sample of a run on items.
-SAMPLE_ITEMS = 8
-# The seed of that sample, which is the same each time.
-SAMPLE_SEED = 1
-# Characters of the vocabulary that are shown.
-MAX_CHARACTERS = 2000
-PAST_THE_CONTEXT = {
-    "learned": "Its positions are learned: there are none beyond the context, and a longer text is an error.",
-    "sinusoidal": "Its table of positions ends there: a longer text is an error.",
-    "rotary": "Its positions are rotary: other programs accept a longer text without an error, but the model was never "
-    "trained on one and writes worse text there.",
-}
+SAMPLE_LENGTH = 500  # characters of the sample in the card
+SAMPLE_ITEMS = 8  # in the sample of a run on items
+SAMPLE_SEED = 1  # of that sample, which is the same each time
+MAX_CHARACTERS = 2000  # of the vocabulary that are shown
 
 
 def write_card(
-    path: Path,
-    loaded: LoadedModel,
-    options: ExportOptions,
-    *,
-    library: str,
-    usage: str,
-    notes: Sequence[str],
+    path: Path, loaded: LoadedModel, options: ExportOptions, *, library: str, usage: str, notes: Sequence[str]
 ) -> None:
     """Write a new README.md. `usage` and `notes` are Markdown without any name from the run. Raises OSError."""
     tokenizer, normalizer, config = loaded.tokenizer, loaded.tokenizer.normalizer, loaded.config
@@ -63,28 +47,18 @@ def write_card(
         library=library,
         usage=usage,
         notes=notes,
-        name=options.name,
-        texts=options.texts,
-        unit="byte" if tokenizer.characters is None else "character",
-        parameters=loaded.model.parameter_count(),
+        loaded=loaded,
+        options=options,
+        config=config,
         model=loaded.model.config,
-        train=config.train,
-        optim=config.optim,
-        step=loaded.step,
-        val_loss=loaded.val_loss,
-        val_bits=(loaded.val_loss or 0.0) / math.log(2),
-        start=config.train.start,
+        tokenizer=tokenizer,
+        unit="byte" if tokenizer.characters is None else "character",
+        nats_per_bit=math.log(2),
         start_texts=read_card(config.train.start).texts if config.train.start in start_names() else [],
-        past_the_context=PAST_THE_CONTEXT[loaded.model.config.positions],
-        has_items=bool(config.data.items),
-        has_labels=bool(config.data.items and config.data.label_fields),
-        labels=options.labels,
         end={"\n": "a newline"}.get(end_in(tokenizer), "the character U+001E"),
         sample=_sample(loaded, options),
         sample_length=SAMPLE_LENGTH,
-        characters=tokenizer.characters,
         most_characters=MAX_CHARACTERS,
-        folded=tokenizer.folded,
         changes=[change for change, is_made in changes.items() if is_made],
     )
     write_synced(path, card.encode())

@@ -31,26 +31,17 @@ from chargpt.text.formats import CHECKPOINT
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
 
 VOCABULARY = "meta.pkl"
-# Bytes of a pickle, without the numbers of tensors.
-MAX_PICKLED = 32 << 20
+MAX_PICKLED = 32 << 20  # bytes of a pickle, without the numbers of tensors
+MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)  # of a checkpoint: the weights, and two moments of each
+ZIP_START, PICKLE_START = b"PK\x03\x04", b"\x80"  # the first bytes
+EMBEDDING = "token_embedding.weight"  # our name of what is OUTPUT there
+BUFFERS = r"transformer\.h\.\d+\.attn\.bias"  # masks, which its slower attention keeps
 # What nanoGPT's checkpoints call; its vocabularies call nothing.
-STORAGES = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Bool")
-CALLED = frozenset(
-    [
-        "collections OrderedDict",
-        "torch._utils _rebuild_tensor_v2",
-        "torch._utils _rebuild_parameter",
-        *(f"torch {kind}Storage" for kind in STORAGES),
-    ]
-)
+CALLED = {"collections OrderedDict", "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter"} | {
+    f"torch {kind}Storage" for kind in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Bool")
+}
 # Instructions of a pickle that call by other names, or that take memory by a number alone.
 REFUSED = {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "BYTEARRAY8", "NEXT_BUFFER"}
-# Bytes of a checkpoint: the weights, and two moments of each.
-MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)
-# The first bytes of a zip file.
-ZIP_START = b"PK\x03\x04"
-# The first byte of a pickle.
-PICKLE_START = b"\x80"
 # Commands that write a file anew with what is needed of it; they run whatever code is in it.
 CLEAN_CHECKPOINT = """python -c "import os, sys, torch; p = sys.argv[1]; c = torch.load(p, 'cpu', weights_only=False); \
 s = c.get('config', {}); torch.save({'model': {k: v.detach().clone() for k, v in c['model'].items()}, \
@@ -62,10 +53,6 @@ pickle.dump({'stoi': {str(c): int(i) for c, i in m['stoi'].items()}}, open(p, 'w
 # Its settings that mean what ours mean.
 SETTINGS = """dropout batch_size gradient_accumulation_steps max_iters eval_interval log_interval learning_rate weight_decay
     grad_clip warmup_iters""".split()
-# Our name of the weights that nanoGPT calls OUTPUT.
-EMBEDDING = "token_embedding.weight"
-# The names of masks, which its slower attention keeps.
-BUFFERS = r"transformer\.h\.\d+\.attn\.bias"
 
 
 def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
@@ -87,17 +74,8 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
         raise UserError(f"{where}: iter_num is {brief(step)}; a whole number is needed")
     moments = _moments(checkpoint.get("optimizer"), tensors, shape, ids)
     notes.append("the optimizer continues with its own state" if moments else "the optimizer begins with a new state")
-    return imported(
-        "nanoGPT",
-        shape,
-        Tokenizer(characters),
-        weights,
-        ids=ids,
-        settings=settings,
-        step=step,
-        moments=moments,
-        notes=notes,
-    )
+    more = {"settings": settings, "step": step, "moments": moments, "notes": notes}
+    return imported("nanoGPT", shape, Tokenizer(characters), weights, ids=ids, **more)
 
 
 def read_characters(path: Path) -> dict[str, int]:
@@ -109,7 +87,7 @@ def read_characters(path: Path) -> dict[str, int]:
     check_file(path, most=MAX_PICKLED)
     try:
         pickled = read_bounded(path, limit=MAX_PICKLED)
-        _check_calls(pickled, frozenset())
+        _check_calls(pickled, ())
         found = dict(_Containers(io.BytesIO(pickled)).load()["stoi"])
     except UserError:
         raise

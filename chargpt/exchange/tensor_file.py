@@ -30,12 +30,7 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     """Write the weights alone, by the names of model.py, with shape and vocabulary in the header; see `export.py`."""
     shape, vocabulary = dataclasses.asdict(loaded.model.config), loaded.tokenizer.to_json()
     metadata = {"format": "pt", "model": json.dumps(shape), "vocabulary": json.dumps(vocabulary)}
-    write_tensors(path, loaded.model.state_dict(), metadata)
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a new safetensors file; at most one of `tensors` is copied at a time. Raises OSError."""
-    write_pieces_synced(path, file_pieces(tensors, metadata))
+    write_pieces_synced(path, file_pieces(loaded.model.state_dict(), metadata))
 
 
 class TensorSource:

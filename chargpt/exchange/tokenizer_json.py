@@ -72,40 +72,24 @@ def from_tokenizer_json(data: dict[str, Any]) -> tuple[Tokenizer, list[int]]:
     The two differ when the file's characters are not in the order of their code points. Raises UserError, naming what it is,
     for a tokenizer of anything but single characters or the 256 byte values.
     """
-    _require(data.get("truncation") is None and data.get("padding") is None, "truncation or padding is set")
-    _require(data.get("post_processor") in (None, BYTE_LEVEL), "a post-processor, which adds tokens")
-    _require(data.get("added_tokens") in (None, []), "added tokens, which are not single characters")
-    model = data.get("model")
-    model = model if isinstance(model, dict) else {"type": "none"}
-    _require(model.get("type") in (None, "BPE"), "its model is not BPE without merges")
-    _require(model.get("merges") == [], "a sub-word vocabulary, with merges")
+    model: dict[str, Any] = data["model"] if isinstance(data.get("model"), dict) else {}
+    _require(model.get("type", "BPE") in (None, "BPE") and model.get("merges") == [], "its model is not BPE without merges")
     for field in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback", "fuse_unk"):
         _require(model.get(field) in (None, False, ""), f"its model has {field}")
-    tokens = _tokens(model.get("vocab"))
-    normalizer = _normalizer(data.get("normalizer"))
-    if data.get("pre_tokenizer") is not None:
-        return _bytes(data, tokens, normalizer)
-    return _characters(data, tokens, model.get("unk_token"), normalizer)
-
-
-def _bytes(data: dict[str, Any], tokens: list[str], normalizer: TextNormalizer) -> tuple[Tokenizer, list[int]]:
-    pre_tokenizer, decoder = data["pre_tokenizer"], data.get("decoder")
-    exact = isinstance(pre_tokenizer, dict) and {**BYTE_LEVEL, **pre_tokenizer, "trim_offsets": False} == BYTE_LEVEL
-    _require(exact, "a pre-tokenizer other than ByteLevel without prefix space and without regex")
-    _require(isinstance(decoder, dict) and decoder.get("type") == "ByteLevel", "a decoder other than ByteLevel")
-    _require(sorted(tokens) == sorted(byte_alphabet()), "its byte-level vocabulary is not the 256 byte values")
-    ids = {token: i for i, token in enumerate(tokens)}
-    return Tokenizer(None, normalizer=normalizer), [ids[token] for token in byte_alphabet()]
-
-
-def _characters(
-    data: dict[str, Any], tokens: list[str], unknown: object, normalizer: TextNormalizer
-) -> tuple[Tokenizer, list[int]]:
-    decoder = data.get("decoder")
-    decoders = decoder.get("decoders") if isinstance(decoder, dict) and decoder.get("type") == "Sequence" else [decoder]
+    for field in ("truncation", "padding", "added_tokens", "post_processor"):
+        _require(data.get(field) in (None, [], BYTE_LEVEL), f"it has {field}")
+    tokens, normalizer = _tokens(model.get("vocab")), _normalizer(data.get("normalizer"))
+    ids, unknown, decoder = {token: i for i, token in enumerate(tokens)}, model.get("unk_token"), data.get("decoder")
+    decoder = decoder if isinstance(decoder, dict) else {}
+    if (before := data.get("pre_tokenizer")) is not None:
+        exact = isinstance(before, dict) and {**BYTE_LEVEL, **before, "trim_offsets": False} == BYTE_LEVEL
+        _require(exact, "a pre-tokenizer other than ByteLevel without prefix space and without regex")
+        _require(decoder.get("type") == "ByteLevel", "a decoder other than ByteLevel")
+        _require(sorted(tokens) == sorted(byte_alphabet()), "its byte-level vocabulary is not the 256 byte values")
+        return Tokenizer(None, normalizer=normalizer), [ids[token] for token in byte_alphabet()]
+    decoders = decoder.get("decoders") if decoder.get("type") == "Sequence" else [decoder]
     _require(decoders in ([FUSE], [REPLACE_FOLDED, FUSE]), "a decoder other than Fuse")
     _require(unknown is None or unknown in tokens, "its unknown token is not in the vocabulary")
-    ids = {token: i for i, token in enumerate(tokens)}
     folded = [ids.pop(unknown)] if isinstance(unknown, str) else []
     characters, order = in_order(ids)
     return Tokenizer(characters, folded=bool(folded), normalizer=normalizer), order + folded

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chargpt.config import COMMAND_LINE, Config, Tree, Typed, elsewhere, typed_values
+from chargpt.config import COMMAND_LINE, Config, Tree, elsewhere, typed_values
 from chargpt.errors import Given, Option, UserError, join, resuming
 from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, number
@@ -61,7 +61,7 @@ def settings_in(words: Iterable[str]) -> Tree:
     for word in words:
         key, _, value = word.partition("=")
         is_separator = key.strip() == "data.separator"  # it may be spaces
-        pairs.append((key.strip(), Typed(value if is_separator else value.strip())))
+        pairs.append((key.strip(), value if is_separator else value.strip()))
     return tree_of(pairs)
 
 
@@ -116,7 +116,6 @@ def _parser(program: str, description: str) -> Parser:
     """A parser with the options that both commands have."""
     usage = f"{program} [TEXT ...] [--minutes M] [option ...] [section.key=value ...]"
     parser = Parser(prog=program, usage=usage, description=description)
-    parser.takes_settings = True
     texts = "a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
     texts += "python-source, shakespeare; and settings as section.key=value"
     parser.add_argument("words", nargs="*", metavar="TEXT", help=texts)

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm.auto import tqdm  # a widget in a notebook
 from tqdm.notebook import tqdm_notebook
 
-from chargpt.config import COMMAND_LINE, Typed, typed_values
+from chargpt.config import COMMAND_LINE, typed_values
 from chargpt.errors import UserError, in_python, resuming
 from chargpt.planning.cli import TrainOptions, check_options, tree_of, with_same_settings
 from chargpt.planning.cli import minutes as as_minutes
@@ -201,9 +201,9 @@ def _plain(value: object, key: object) -> object:
     """A value of `settings` as the type of its key may be read from it: a text is read as on the command line."""
     if isinstance(value, (list, tuple)):
         plain = [_plain(item, key) for item in value]
-        return Typed(",".join(map(str, plain))) if any(isinstance(item, str) for item in plain) else plain
+        return ",".join(map(str, plain)) if any(isinstance(item, str) for item in plain) else plain
     if isinstance(value, PATH):
-        return Typed(os.fspath(value))
+        return os.fspath(value)
     if isinstance(value, numbers.Real):  # also a number of numpy
         return value if isinstance(value, bool) else int(value) if isinstance(value, numbers.Integral) else float(value)
     what_to_do = "use section.key, for example {'train.max_steps': 500}, and a number, a str, a bool or a tuple"

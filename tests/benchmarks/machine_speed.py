@@ -49,10 +49,7 @@ SLOW_STEP = 5.0  # seconds; on a CPU, larger models are left out
 TEXTS = (1, 32)  # written at once
 # Seconds. Calls that take less are timed in groups, so that reading the clock costs nothing.
 LEAST_GROUP = 1e-3
-# The side of the square matrices that are multiplied on a CPU.
-CPU_SIDE = 1024
-# The same on any other device.
-GPU_SIDE = 8192
+CPU_SIDE, GPU_SIDE = 1024, 8192  # of the square matrices that are multiplied on a CPU, and on any other device
 # float32 numbers that are copied or read: 256 MB.
 NUMBERS = 2**26
 # Steps that are not timed: with compiling, the first compiles and the second records CUDA graphs.
@@ -96,16 +93,16 @@ def seconds_per_call(work: Callable[[], object], device: torch.device, *, second
     return statistics.median(times) / calls
 
 
-def product_speed(dtype: torch.dtype, device: torch.device, *, side: int | None = None, seconds: float = 1.0) -> float:
-    """GFLOP/s of a product of two square matrices, `side` numbers wide."""
-    side = side or (CPU_SIDE if device.type == "cpu" else GPU_SIDE)
+def product_speed(dtype: torch.dtype, device: torch.device, *, seconds: float = 1.0) -> float:
+    """GFLOP/s of a product of two large square matrices."""
+    side = CPU_SIDE if device.type == "cpu" else GPU_SIDE
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     return 2 * side**3 / seconds_per_call(lambda: a @ b, device, seconds=seconds) / 1e9
 
 
-def copy_speed(device: torch.device, *, numbers: int = NUMBERS, seconds: float = 1.0) -> float:
-    """GB/s, read plus written, of copying `numbers` float32 numbers."""
-    a = torch.ones(numbers, device=device)
+def copy_speed(device: torch.device, *, seconds: float = 1.0) -> float:
+    """GB/s, read plus written, of copying float32 numbers."""
+    a = torch.ones(NUMBERS, device=device)
     b = torch.empty_like(a)
     return 2 * a.nbytes / seconds_per_call(lambda: b.copy_(a), device, seconds=seconds) / 1e9
 

@@ -13,22 +13,13 @@ uses one thread, so on a CPU as many jobs as there are cores are fastest. Losses
 
     python tests/benchmarks/recipes.py rows RESULTS    the results as rows for docs/lab/results/experiments.jsonl
     python tests/benchmarks/recipes.py fit [ROWS]      the constants of chargpt/planning/law.py, from such rows
-    python tests/benchmarks/recipes.py plan TEXT ... --minutes M > PLAN
-    python tests/benchmarks/recipes.py compared PLAN RESULTS
-
-`plan` prints experiments for each text: what `--minutes M` chooses, and other ways to spend the same time. It times steps of all
-of them on one core, in turns, which takes an idle machine; a run then sees the characters that fit into the time. `compared`
-prints their losses as a table.
 """
 
 import argparse
 import json
-import math
 import os
-import statistics
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
@@ -39,13 +30,11 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from chargpt.config import COMMAND_LINE, Config, Settings, Source, apply, to_dict  # noqa: E402
+from chargpt.config import COMMAND_LINE, Config, apply  # noqa: E402
 from chargpt.launch import keep_freed_memory  # noqa: E402
-from chargpt.planning.chosen_for_time import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
-from chargpt.planning.law import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
-from chargpt.planning.settings import load_settings  # noqa: E402
-from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
+from chargpt.planning.law import HEAD_SIZE, Text, recipe_for  # noqa: E402
+from chargpt.text.corpus import load_corpus  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.initialisation import initial_model  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
@@ -55,10 +44,6 @@ BASE = ["optim.name=muon", "optim.learning_rate=4e-3", "optim.momentum=0.9", "mo
 ROWS = ROOT / "docs" / "lab" / "results" / "experiments.jsonl"
 # the rows to which the law is fitted
 LAW_TABLE = "law"
-CHOSEN = "chosen"
-PRESETS = ("cpu", "shakespeare-cpu-muon", "shakespeare-laptop")
-STARTING_SECONDS, IN_STEPS = 4.0, 0.9  # after so many seconds, a run spends this part of its time in steps
-ROUNDS = 5  # in which steps of all ways to spend a time are timed
 POINTS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # parts of a run after which it is evaluated
 
 
@@ -259,94 +244,6 @@ def fit(file: Path) -> None:
             print(f"{row.text} {row.in_blocks:,} {row.seen:,}: {row.loss:.4f} expected {value:.4f}, {row.loss - value:+.4f}")
 
 
-def plan(texts: list[str], minutes: float, others: int) -> None:
-    """Print experiments: what `--minutes` chooses for each text, and `others` other ways, with what they see in the time."""
-    torch.set_num_threads(1)
-    for name in texts:
-        corpus = load_corpus([name], Config().data, root=ROOT, block_size=SHORTEST_CONTEXT)
-        configs = dict(ways(corpus, minutes * 60, others))
-        speeds: dict[str, list[float]] = {way: [] for way in configs}
-        for _ in range(ROUNDS):
-            for way, config in configs.items():
-                speeds[way].append(training_speed(config, corpus))
-        for way, config in configs.items():
-            in_steps = IN_STEPS * (minutes * 60 - STARTING_SECONDS)
-            seen = min(statistics.median(speeds[way]) * in_steps, longest_useful(text_of(corpus)))
-            print(f"{line_of(name, config, int(seen))}  # {way}, {minutes:g} minute{'s' * (minutes != 1)}", flush=True)
-
-
-def ways(corpus: Corpus, seconds: float, others: int) -> Iterator[tuple[str, Config]]:
-    """The training that is chosen for a time, and so many other ones."""
-
-    def chosen(*settings: str) -> Config:
-        settings = ("runtime.threads=1", "train.teachers=0", *settings)  # one run
-        given = Settings().give(settings_in(settings), source=Source.USER, where=COMMAND_LINE)
-        return choose(given, corpus, text_of(corpus), seconds=seconds, optimizer="muon").config
-
-    best = chosen()
-    yield CHOSEN, best
-    place = SHAPES.index((best.model.n_layer, best.model.n_embd))
-    near = {"one size larger": place + 1, "one size smaller": place - 1, "two sizes larger": place + 2 if place == 0 else -1}
-    near = {way: at for way, at in near.items() if 0 <= at < len(SHAPES)}
-    sized = {way: [f"model.n_layer={SHAPES[at][0]}", f"model.n_embd={SHAPES[at][1]}"] for way, at in near.items()}
-    same = [f"model.n_layer={best.model.n_layer}", f"model.n_embd={best.model.n_embd}"]
-    sized["twice the rate"] = [*same, f"optim.learning_rate={2 * best.optim.learning_rate}"]
-    for way, settings in list(sized.items())[:others]:
-        yield way, chosen(*settings)
-    for name in PRESETS[: max(0, others - len(sized))]:
-        yield f"`--config {name}`", load_settings(name, settings_in(["runtime.threads=1"]), presets=ROOT / "configs")[0].values
-
-
-def line_of(name: str, config: Config, seen: int) -> str:
-    """The experiment that trains `config` on a whole text until it has seen so many characters."""
-    model = config.model
-    windows = config.train.batch_size * config.train.accumulate
-    line = f"{name} 0 {seen} {model.n_layer}x{model.n_embd} {windows}x{model.block_size}"
-    old, new = (to_dict(one) for one in (config_of(line), config))
-    changed = [
-        f"{part}.{key}={value}" for part in ("model", "optim") for key, value in new[part].items() if old[part][key] != value
-    ]
-    return " ".join([line, *(setting.replace(" ", "") for setting in changed)])
-
-
-def compared(plan: Path, results: Path) -> None:
-    """Print the losses of the experiments of a plan as a table for each time, with a column for each text."""
-    done = {result["experiment"]: result for result in results_of(results)}
-    tables: dict[str, dict[str, dict[str, dict]]] = {}
-    for line in plan.read_text(encoding="utf-8").splitlines():
-        experiment, _, comment = line.partition("#")
-        way, _, minutes = comment.strip().rpartition(", ")
-        result = done.get(" ".join(experiment.split()), {})
-        if minutes and "points" in result:
-            tables.setdefault(minutes, {}).setdefault(Path(experiment.split()[0]).stem, {})[way] = result
-    for minutes, texts in tables.items():
-        print(f"| {minutes} | {' | '.join(texts)} |", "|---|" + "---|" * len(texts), sep="\n")
-        best = {text: min(map(lowest, results.values())) for text, results in texts.items()}
-        for way in dict.fromkeys(way for results in texts.values() for way in results):
-            cells = (cell(results[way], best[text]) if way in results else "" for text, results in texts.items())
-            print(f"| {way} | {' | '.join(cells)} |")
-        ranges = (expected_range(results[CHOSEN]) if CHOSEN in results else "" for results in texts.values())
-        print(f"| expected of the chosen | {' | '.join(ranges)} |\n")
-
-
-def lowest(result: dict) -> float:
-    """The loss of the best checkpoint."""
-    return min(loss for _, loss in result["points"])
-
-
-def cell(result: dict, best: float) -> str:
-    loss = f"{lowest(result):.3f}"
-    shape = result["experiment"].split()[3]
-    return f"{f'**{loss}**' if lowest(result) == best else loss} ({shape}, {result['seen'] / 1e6:.2f}M)"
-
-
-def expected_range(result: dict) -> str:
-    layers, width = map(int, result["experiment"].split()[3].split("x"))
-    text = Text(result["train"], math.inf, result["baseline"])
-    loss = expected_loss(text, parameters=12 * layers * width**2, seen=result["seen"], optimizer="muon")
-    return f"{loss * (1 - SPREAD):.2f} to {loss * (1 + SPREAD):.2f}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
@@ -358,19 +255,8 @@ def main() -> None:
     parts.add_argument("results", type=Path)
     parts = commands.add_parser("fit", help="fit the law to the rows of the laboratory")
     parts.add_argument("rows", type=Path, nargs="?", default=ROWS)
-    parts = commands.add_parser("plan", help="print experiments: the choice for a time, and other ways")
-    parts.add_argument("texts", nargs="+")
-    parts.add_argument("--minutes", type=float, required=True)
-    parts.add_argument("--others", type=int, default=6, help="so many other ways")
-    parts = commands.add_parser("compared", help="print the results of such a plan as Markdown")
-    parts.add_argument("plan", type=Path)
-    parts.add_argument("results", type=Path)
     options = parser.parse_args()
-    if options.command == "plan":
-        plan(options.texts, options.minutes, options.others)
-    elif options.command == "compared":
-        compared(options.plan, options.results)
-    elif options.command == "run":
+    if options.command == "run":
         run(options.plan, options.results, options.jobs)
     elif options.command == "rows":
         rows(options.results)

@@ -10,10 +10,8 @@ Runs are those of train.py, but a simulated clock says how long a step takes: th
 characters that fit into its time on that machine, whatever else this one does, and ends with the same bits again. Each job uses
 one thread. All recipes and times for one text take about six times the sum of the times.
 
-The best of six losses is low by chance too. With --seeds, each recipe is run with each of these seeds too, and `summary` says
-what the choice loses in the means of all seeds as well. A short text has a short validation split: 500 characters have a
-standard error of 0.09 nats. So the models are also tried on the FOLLOWING characters after the text, where its source goes on,
-which chose nothing.
+The best of six losses is low by chance too. A short text has a short validation split: 500 characters have a standard error of
+0.09 nats. So the models are also tried on the FOLLOWING characters after the text, where its source goes on, which chose nothing.
 
 The texts are made of files that a Debian system with Python has (documentation, manual pages, header files, Python's library),
 and of two in FOLDER, if given: shakespeare.txt and chinese-poems.txt. They depend on the versions of these packages, so a row has
@@ -40,7 +38,7 @@ import sys
 import sysconfig
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
@@ -59,7 +57,6 @@ from chargpt.planning.plan import Plan, make_plan  # noqa: E402
 from chargpt.runs.load import find_checkpoint  # noqa: E402
 from chargpt.runs.models import blank_model, restore_model  # noqa: E402
 from chargpt.session import session  # noqa: E402
-from chargpt.terminal import plural  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 
@@ -216,8 +213,6 @@ TEXTS = {
 
 CHOSEN = "chosen"
 REGRET = "regret"
-# The table of rows with seeds of their own.
-SEEDS = "regret-seeds"
 
 
 def recipes(chosen: Config, minutes: float) -> dict[str, list[str]]:
@@ -310,11 +305,11 @@ def append(results: Path, row: dict) -> None:
         file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def compare(name: str, text: str, following: str, minutes: float, seed: int | None, results: Path) -> str:
+def compare(name: str, text: str, following: str, minutes: float, results: Path) -> str:
     """Run the recipes for a text and a time that have no row yet, and write their rows. Returns a line about them."""
     torch.set_num_threads(1)
     about = {
-        "table": REGRET if seed is None else SEEDS,
+        "table": REGRET,
         "text": name,
         "kind": TEXTS[name].kind,
         "held_out": "yes" if TEXTS[name].is_held_out else "no",
@@ -322,7 +317,6 @@ def compare(name: str, text: str, following: str, minutes: float, seed: int | No
         "hash": hashlib.sha256(text.encode()).hexdigest()[:12],
         "minutes": minutes,
     }
-    about |= {} if seed is None else {"seed": seed}
     done = {row["recipe"]: row for row in rows_of(results) if about.items() <= row.items()}
     about |= {
         "machine": f"simulated: {SPEED:,} (1e6 / parameters)^{SPEED_POWER}",
@@ -333,7 +327,6 @@ def compare(name: str, text: str, following: str, minutes: float, seed: int | No
         path = Path(folder, f"{name}.txt")
         path.write_text(text, encoding="utf-8")
         common = [str(path), f"data.cache={folder}/cache", "runtime.threads=1", "train.sample_length=0"]
-        common += [] if seed is None else [f"train.seed={seed}"]
         chosen = planned([*common, f"--minutes={minutes:g}", f"--run={folder}/plan"])
         for number, (recipe, words) in enumerate(recipes(chosen.config, minutes).items()):
             if recipe in done:
@@ -380,74 +373,27 @@ def commit() -> str:
     return found.stdout.strip()
 
 
-def run(
-    results: Path,
-    *,
-    minutes: Iterable[float],
-    chosen: Iterable[str],
-    seeds: Sequence[int | None],
-    jobs: int,
-    corpora: Path | None,
-) -> None:
+def run(results: Path, *, minutes: Iterable[float], chosen: Iterable[str], jobs: int, corpora: Path | None) -> None:
     """Run what has no row yet: short times first."""
     texts = {name: TEXTS[name].text_and_following(corpora) for name in chosen}
     for name in [name for name, (text, _) in texts.items() if not text]:
         print(f"{name}: left out, since it is not on this machine", flush=True)
         del texts[name]
     with ProcessPoolExecutor(jobs) as pool:
-        work = itertools.product(sorted(minutes), texts.items(), seeds)
-        futures = [pool.submit(compare, name, *text, time, seed, results) for time, (name, text), seed in work]
+        work = itertools.product(sorted(minutes), texts.items())
+        futures = [pool.submit(compare, name, *text, time, results) for time, (name, text) in work]
         for future in as_completed(futures):
             problem = future.exception()
             print(future.result() if problem is None else f"{type(problem).__name__}: {problem}", flush=True)
 
 
 def summary(results: Path) -> None:
-    """Print the regret of the texts that are held out and of the others.
-
-    The best of several recipes is partly the one with luck. So the second figure compares the means of all seeds of a recipe.
-    """
+    """Print the regret of the texts that are held out and of the others."""
     for held_out, texts in (("yes", "texts that are held out"), ("no", "other texts")):
-        rows = [row for row in rows_of(results) if row["held_out"] == held_out]
-        ends = [row for row in rows if row["recipe"] == REGRET]
-        if not ends:
-            continue
-        print(f"{texts}: {spread([row['regret'] for row in ends])} for a seed")
-        compared = {case: of_means([row for row in rows if case == (row["text"], row["minutes"])]) for case in cases(ends)}
-        print(f"{texts}: {spread([regret for _, regret, _ in compared.values()])} for the means of the seeds")
-        followed = {
-            case: of_means([row for row in rows if case == (row["text"], row["minutes"])], "following")
-            for case in cases([row for row in ends if "regret_following" in row])
-        }
-        if followed:
-            mixed = [followed.get(case, found)[1] for case, found in compared.items()]
-            print(f"{texts}: {spread(mixed)} for the means, on the characters that follow where they were tried")
-        for (name, time), (seeds, regret, best_way) in compared.items():
-            after = ""
-            if found := followed.get((name, time)):
-                after = f"; on the characters that follow, {found[1]:.3f} with {found[0]}, best: {found[2]}"
-            print(f"  {name}, {time:g} minutes: {regret:.3f} with {seeds}, best: {best_way}{after}")
-
-
-def spread(regrets: list[float]) -> str:
-    return f"regret {statistics.mean(regrets):.3f} in the mean and {max(regrets):.3f} at most"
-
-
-def cases(rows: list[dict]) -> list[tuple[str, float]]:
-    """The texts and times of `rows`, each once."""
-    return list(dict.fromkeys((row["text"], row["minutes"]) for row in rows))
-
-
-def of_means(rows: list[dict], key: str = "loss") -> tuple[str, float, str]:
-    """Of a text and a time: the number of seeds, the regret for the mean losses of the recipes, and the best recipe."""
-    losses: dict[str, list[float]] = {}
-    for row in rows:
-        if row["recipe"] != REGRET and key in row:
-            losses.setdefault(row["recipe"], []).append(row[key])
-    seeds = len(losses[CHOSEN])
-    means = {recipe: statistics.mean(values) for recipe, values in losses.items() if len(values) == seeds}
-    best_way = min(means, key=lambda recipe: means[recipe])
-    return plural(seeds, "seed"), means[CHOSEN] - means[best_way], best_way
+        ends = [row for row in rows_of(results) if row["held_out"] == held_out and row["recipe"] == REGRET]
+        for key, where in (("regret", "their validation splits"), ("regret_following", "the characters that follow")):
+            if found := [row[key] for row in ends if key in row]:
+                print(f"{texts}, on {where}: {statistics.mean(found):.3f} in the mean and {max(found):.3f} at most")
 
 
 def main() -> None:
@@ -457,7 +403,6 @@ def main() -> None:
     command.add_argument("results", type=Path)
     command.add_argument("--minutes", default="1,3,10", help="times, separated by commas")
     command.add_argument("--texts", default=",".join(TEXTS), help="names, separated by commas")
-    command.add_argument("--seeds", default="", help="seeds, separated by commas; empty for the one of a training without seed")
     command.add_argument("--jobs", type=int, default=max(1, os.cpu_count() or 1))
     command.add_argument("--corpora", type=Path, help="a folder with shakespeare.txt and chinese-poems.txt")
     commands.add_parser("summary", help="print the regret so far").add_argument("results", type=Path)
@@ -466,9 +411,8 @@ def main() -> None:
         summary(options.results)
     else:
         times = [float(minutes) for minutes in options.minutes.split(",")]
-        seeds = [int(seed) for seed in options.seeds.split(",")] if options.seeds else [None]
         chosen, corpora = options.texts.split(","), options.corpora
-        run(options.results, minutes=times, chosen=chosen, seeds=seeds, jobs=options.jobs, corpora=corpora)
+        run(options.results, minutes=times, chosen=chosen, jobs=options.jobs, corpora=corpora)
 
 
 if __name__ == "__main__":

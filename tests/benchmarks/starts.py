@@ -3,7 +3,6 @@
     python tests/benchmarks/starts.py mix OUT TEXT[=SHARE] ... [--quotes „“] [--seed N]
     python tests/benchmarks/starts.py pack RUN NAME --language LANGUAGE --text "NAME: CHARACTERS: TERMS" ... --recipe COMMAND ...
     python tests/benchmarks/starts.py measure START TEXT ... [SETTING ...] [--sizes 10000,30000,100000] [--seeds 1] [--ways start,chosen]
-    python tests/benchmarks/starts.py samples START TEXT ... [SETTING ...] --dictionary FILE --mix TEXT ... [--size 10000]
 
 `mix` writes OUT.txt and OUT-validation.txt. A TEXT has one paragraph in each line; `.xz` and `.gz` files are unpacked. SHARE is
 how much of the text is used (default: 1): 0.5 for half of its documents, 2 for each document twice. docs/starts.md has the
@@ -16,9 +15,7 @@ texts are then mixed. The end of each text is held out: no training text has any
 `pack` rounds the weights of the best checkpoint to float16, and measures the loss before and after. `measure` trains on the first
 characters of each TEXT, with the start and without it, and prints a row for each training. Without it, the ways are `default`
 (no option) and the recipes of regret.py, whose simulated machine says how many steps fit into the time. `loss` and `start_loss`
-are those on the text that follows, which chooses nothing: of the best checkpoint, and of the start before training. `samples`
-says how many of the words that a run from the start writes are in a dictionary (a word on each line), beside those of the text
-that follows, and its longest copies from the text and from the mix of the start.
+are those on the text that follows, which chooses nothing: of the best checkpoint, and of the start before training.
 """
 
 import argparse
@@ -66,8 +63,6 @@ PRINTED = {
 }
 # Characters that follow the text of a training, on which it is measured.
 FOLLOWING = 20_000
-# Characters that a run writes for `samples`, and its temperature.
-SAMPLE, TEMPERATURE = 4000, 0.7
 # Typographic characters, and what a keyboard has for them.
 KEYS = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "--", "…": "..."})
 
@@ -262,52 +257,6 @@ def measure(
         print(json.dumps(row | {"command": f"train.py TEXT {' '.join(words)}"}), flush=True)
 
 
-def samples(start: str, paths: list[Path], *, size: int, dictionary: Path, mixed: list[Path], settings: list[str]) -> None:
-    """Print a row for each text: the words that a run from `start` writes, and what it copies."""
-    import regret
-
-    import chargpt
-
-    known = {word.lower() for word in dictionary.read_text(encoding="utf-8").split()}
-    mix = one_form("\n".join(map(read, mixed)))
-    for path in paths:
-        text = read(path)
-        with tempfile.TemporaryDirectory() as folder, regret.simulated(), contextlib.redirect_stdout(io.StringIO()):
-            part, run = Path(folder) / "text.txt", Path(folder) / "run"
-            part.write_text(text[:size], encoding="utf-8", newline="\n")
-            words = [str(part), "--start", start, *settings]
-            if code := regret.train.main([*words, f"data.cache={folder}/cache", "train.sample_length=0", f"--run={run}"]):
-                sys.exit(f"train.py {' '.join(words)}: ended with {code}")
-            sample = chargpt.load(run).generate(length=SAMPLE, temperature=TEMPERATURE, seed=1)
-        row = {"table": "starts-samples", "text": path.stem, "characters": size}
-        row |= {"words": round(share_of_words(sample, known), 4)}
-        row |= {"words_of_text": round(share_of_words(text[size : size + FOLLOWING], known), 4)}
-        for name, source in (("copy_of_text", one_form(text[:size])), ("copy_of_mix", mix)):
-            copy = longest_copy(one_form(sample), source)
-            row |= {name: len(copy), f"{name}_is": copy}
-        print(json.dumps(row | {"sample": sample, "commit": regret.commit()}, ensure_ascii=False), flush=True)
-
-
-def share_of_words(text: str, known: set[str]) -> float:
-    """The share of the words of `text` that are `known`. A word that the end of the text may have cut does not count."""
-    found = re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", plain(text).lower())[:-1]
-    return sum(word in known or word.removesuffix("'s") in known for word in found) / len(found)
-
-
-def one_form(text: str) -> str:
-    """`text` with plain quotes, and one space for each run of spaces and newlines: the mix writes a document in several forms."""
-    return re.sub(r"\s+", " ", plain(text))
-
-
-def longest_copy(text: str, source: str) -> str:
-    """The longest passage of `text` that occurs in `source`."""
-    longest = ""
-    for start in range(len(text)):
-        while start + len(longest) < len(text) and text[start : start + len(longest) + 1] in source:
-            longest = text[start : start + len(longest) + 1]
-    return longest
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make a start.")
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -330,25 +279,16 @@ def main() -> None:
     measuring.add_argument("--seeds", type=numbers, default=[1])
     measuring.add_argument("--ways", default=f"{START},chosen", help=f"{START}, {DEFAULT}, or recipes of regret.py")
     measuring.add_argument("--minutes", type=float, default=3, help="the time of a recipe of regret.py")
-    writing = verbs.add_parser("samples", help="print what a run from the start writes: its words, its copies")
-    writing.add_argument("start")
-    writing.add_argument("words", nargs="+", metavar="TEXT", help="texts, and settings as section.key=value")
-    writing.add_argument("--size", type=int, default=10_000)
-    writing.add_argument("--dictionary", type=Path, required=True)
-    writing.add_argument("--mix", dest="mixed", type=Path, nargs="+", required=True, help="the texts of the start")
     options = vars(parser.parse_args())
     verb = options.pop("verb")
     if verb == "pack":
         pack(options.pop("run"), options.pop("name"), **options)
         return
-    if verb in ("measure", "samples"):
+    if verb == "measure":
         words = options.pop("words")
         texts = [Path(word) for word in words if "=" not in word]
         settings = [word for word in words if "=" in word]
-        if verb == "samples":
-            samples(options.pop("start"), texts, settings=settings, **options)
-        else:
-            measure(options.pop("start"), texts, ways=options.pop("ways").split(","), settings=settings, **options)
+        measure(options.pop("start"), texts, ways=options.pop("ways").split(","), settings=settings, **options)
         return
     split = [text.partition("=") for text in options["texts"]]
     sources = [(Path(name), float(share or 1)) for name, _, share in split]

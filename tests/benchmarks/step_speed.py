@@ -1,8 +1,8 @@
 """How much faster training and evaluation are with steps compiled from C than with torch's, and what a teacher costs.
 
-    python tests/benchmarks/step_speed.py TEXT [--seconds S] [--attention]
+    python tests/benchmarks/step_speed.py TEXT [--seconds S]
 
-With `--attention`, all else is torch's, and attention alone is compiled or not. For each shape, precision and optimizer, two trainings take turns, and for each shape and precision two evaluations, so that a
+For each shape, precision and optimizer, two trainings take turns, and for each shape and precision two evaluations, so that a
 machine whose speed drifts treats both alike. It prints rows of docs/lab/results/speed.jsonl, and takes an idle machine.
 """
 
@@ -37,14 +37,6 @@ SHAPES = (
     ("0.8M (4/4/128, 12 x 64)", 4, 4, 128, 12, 64),
     ("2.2M (5/6/192, 8 x 128)", 5, 6, 192, 8, 128),
     ("10.65M (6/6/384, 8 x 256)", 6, 6, 384, 8, 256),
-)
-# The same with optimizer and positions, for attention.
-ATTENTION_SHAPES = (
-    ("2 x 64, 16 x 128", 2, 2, 64, 16, 128, "muon", "rotary"),
-    ("3 x 96, 4 x 128", 3, 3, 96, 4, 128, "muon", "rotary"),
-    ("4 x 128, 16 x 128", 4, 4, 128, 16, 128, "muon", "rotary"),
-    ("4 x 128, 12 x 64", 4, 4, 128, 12, 64, "adamw", "learned"),
-    ("6 x 384, 8 x 256", 6, 6, 384, 8, 256, "adamw", "learned"),
 )
 ROUNDS = 5
 WARM_UP = 3  # steps that are not counted
@@ -83,28 +75,13 @@ def in_turns(works: dict[str, Callable[[], object]], seconds: float) -> tuple[di
     )
 
 
-def attention_rows(corpus: Corpus, seconds: float) -> None:
-    """Print how long a step of torch takes with its own attention and with the compiled one."""
-    for *shape, optimizer, positions in ATTENTION_SHAPES:
-        settings = {"optim.name": optimizer, "model.positions": positions, "runtime.step": "torch"}
-        trainers = {way: trainer(corpus, shape, **settings, **{"runtime.attention": way}) for way in ("plain", "auto")}
-        times, ratio = in_turns({way: one.step for way, one in trainers.items()}, seconds)
-        row = {"table": "attention-step", "shape": shape[0], "optimizer": f"{optimizer}, {positions}"}
-        row |= {f"{name}_ms_per_step": round(1000 * times[way], 1) for name, way in (("torch", "plain"), ("compiled", "auto"))}
-        print(json.dumps(row | {"ratio": round(ratio, 2)}), flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each row (default: 10)")
-    parser.add_argument("--attention", action="store_true", help="attention alone")
     options = parser.parse_args()
     corpus = load_corpus([options.text], Config().data, root=ROOT, block_size=256)
     keep_freed_memory()  # as train.py does
-    if options.attention:
-        attention_rows(corpus, options.seconds)
-        return
     for precision in ("bfloat16", "float32"):
         for shape in SHAPES:
             row = {"shape": shape[0], "precision": precision, "threads": torch.get_num_threads()}

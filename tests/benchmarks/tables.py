@@ -1,7 +1,6 @@
 """Prints the tables of docs/lab/ from the rows of docs/lab/results/.
 
-    python tests/benchmarks/tables.py            write every table into its page
-    python tests/benchmarks/tables.py --check    only say which tables differ from their rows; ends with 1 if any does
+    python tests/benchmarks/tables.py    write every table into its page
 
 A row is one run: a JSON object in a line of a .jsonl file. A page says above each table which rows it shows and how:
 
@@ -18,11 +17,9 @@ string that is filled with the row. Rows that agree in the columns without brack
 runs of that line that have the values in the brackets, separated by commas. A key that a row does not have leaves the cell empty.
 """
 
-import argparse
 import json
 import re
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,21 +102,13 @@ def printed(page: str, results: Path = LAB / "results") -> str:
     return BLOCK.sub(lambda block: block[1] + table(block[2], results) + block[4], page)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args().check
-    differ = 0
+def main() -> None:
     for path in sorted(LAB.glob("*.md")):
         old = path.read_text(encoding="utf-8")
-        new = printed(old)
-        if new != old:
-            differ += 1
-            print(f"{path.name}: {'differs from its rows' if check else 'written'}", file=sys.stderr)
-            if not check:
-                path.write_text(new, encoding="utf-8")
-    return int(check and differ > 0)
+        if (new := printed(old)) != old:
+            path.write_text(new, encoding="utf-8")
+            print(f"{path.name}: written")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

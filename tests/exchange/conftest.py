@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from exchange_helpers import VOCABULARIES, options_of, publish_model
+from exchange_helpers import VOCABULARIES, publish_model
 from run_fixtures import browser  # noqa: F401
 
 from chargpt.exchange import model_card
-from chargpt.exchange.export import ExportOptions
 from chargpt.sampling.loaded_model import LoadedModel, load_model
 from chargpt.text.tokenizer import Tokenizer
 
@@ -28,12 +27,6 @@ def make_model(tmp_path) -> Callable[..., LoadedModel]:
         return loaded
 
     return make
-
-
-@pytest.fixture
-def make_options() -> Callable[..., ExportOptions]:
-    """`options_of`, for tests in other files."""
-    return options_of
 
 
 @pytest.fixture(params=["learned-biases", "learned", "sinusoidal-biases", "rotary-biases", "rotary"])

@@ -11,7 +11,7 @@ import pytest
 
 from chargpt.exchange.export import PAGE, check_destination, publish
 from chargpt.exchange.html import TEMPLATE
-from chargpt.files import SyncedFile, discard
+from chargpt.files import discard, write_synced
 from chargpt.terminal import UserError
 
 
@@ -112,8 +112,7 @@ def page_or_folder(path: Path, *, is_folder: bool, word: str = "new") -> None:
         path.mkdir()
         (path / "config.json").write_text(word)
         path = path / "model.safetensors"
-    with SyncedFile(path) as file:
-        file.write(memoryview(b"<!doctype html>" + PAGE + word.encode()))
+    write_synced(path, b"<!doctype html>" + PAGE + word.encode())
 
 
 def state_of(target: Path, *, is_folder: bool) -> str:

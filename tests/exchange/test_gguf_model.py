@@ -4,17 +4,17 @@ import ast
 
 import numpy as np
 import pytest
-from exchange_helpers import check_same, ids_of
+from exchange_helpers import check_same, ids_of, options_of
 from llama_cpp import LlamaCpp
 
 gguf = pytest.importorskip("gguf", reason="needs the package gguf")
 
 
-def test_the_file_holds_the_model(tmp_path, make_model, make_options, each_shape):
+def test_the_file_holds_the_model(tmp_path, make_model, each_shape):
     from chargpt.exchange.gguf_model import gguf_tensors, write
 
     loaded = make_model(**each_shape)
-    write(loaded, tmp_path / "out", make_options(loaded))
+    write(loaded, tmp_path / "out", options_of(loaded))
     reader = gguf.GGUFReader(tmp_path / "out" / "model.gguf")
     field = {name: field.contents() for name, field in reader.fields.items()}
     architecture = "starcoder2" if each_shape["positions"] == "rotary" else "gpt2"

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from exchange_helpers import VOCABULARIES, check_same, ids_of
+from exchange_helpers import VOCABULARIES, check_same, ids_of, options_of
 
 from chargpt.exchange.hugging_face import write
 from chargpt.model import POSITIONS
@@ -15,9 +15,9 @@ from chargpt.sampling.stop_rules import text_of
 FILES = {"README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
 
-def test_the_folder_is_complete(tmp_path, make_model, make_options, each_vocabulary):
+def test_the_folder_is_complete(tmp_path, make_model, each_vocabulary):
     loaded = make_model(tokenizer=each_vocabulary)
-    write(loaded, tmp_path / "out", make_options(loaded))
+    write(loaded, tmp_path / "out", options_of(loaded))
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     tokenizer = json.loads((tmp_path / "out" / "tokenizer.json").read_text())
@@ -35,10 +35,10 @@ EVERY_KIND = [0, 10, 17]  # every kind of positions, every vocabulary, with and 
     ("positions", "bias", "vocabulary"),
     [pytest.param(*kind, marks=[] if i in EVERY_KIND else pytest.mark.nightly) for i, kind in enumerate(KINDS)],
 )
-def test_transformers_computes_the_run_and_writes_its_text(tmp_path, make_model, make_options, positions, bias, vocabulary):
+def test_transformers_computes_the_run_and_writes_its_text(tmp_path, make_model, positions, bias, vocabulary):
     transformers = pytest.importorskip("transformers", reason="needs the package transformers")
     loaded = make_model(positions=positions, bias=bias, tokenizer=VOCABULARIES[vocabulary])
-    write(loaded, tmp_path / "out", make_options(loaded))
+    write(loaded, tmp_path / "out", options_of(loaded))
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", local_files_only=True, dtype=torch.float32)
     check_same(loaded, lambda ids: model.eval()(input_ids=torch.from_numpy(ids), use_cache=False).logits.numpy())
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)

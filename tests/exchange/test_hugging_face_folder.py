@@ -17,12 +17,12 @@ from chargpt.terminal import UserError
 
 
 @pytest.fixture
-def exported(tmp_path, make_model, make_options):
+def exported(tmp_path, make_model):
     """Called with the arguments of make_model: the LoadedModel, and its folder."""
 
     def export(**shape):
         loaded = make_model(**shape)
-        hugging_face.write(loaded, tmp_path / "hf", make_options(loaded))
+        hugging_face.write(loaded, tmp_path / "hf", options_of(loaded))
         return loaded, tmp_path / "hf"
 
     return export

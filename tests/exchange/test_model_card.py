@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from exchange_helpers import options_of
 
 from chargpt.exchange.model_card import block, markdown, write_card
 from chargpt.text.tokenizer import Tokenizer
@@ -41,10 +42,10 @@ def write(path, loaded, options, **changes):
     return path.read_text(encoding="utf-8")
 
 
-def test_a_hostile_run_gives_a_harmless_card(tmp_path, make_model, make_options):
+def test_a_hostile_run_gives_a_harmless_card(tmp_path, make_model):
     characters = "".join(sorted(set("<script>alert(1)</script>`*#\n\x1b\u202e")))
     loaded = make_model(tokenizer=Tokenizer(characters))
-    card = write(tmp_path / "README.md", loaded, make_options(loaded, name="<script>\n# x", texts=HOSTILE))
+    card = write(tmp_path / "README.md", loaded, options_of(loaded, name="<script>\n# x", texts=HOSTILE))
     outside = [line for line in card.split("\n") if not line.startswith("    ")]
     assert not any("<" in line or "\x1b" in line or "\u202e" in line for line in outside)
     assert "\x1b" not in card and "\u202e" not in card
@@ -53,16 +54,16 @@ def test_a_hostile_run_gives_a_harmless_card(tmp_path, make_model, make_options)
 
 
 @pytest.mark.parametrize("positions, past", [("learned", "is an error"), ("sinusoidal", "is an error"), ("rotary", "never")])
-def test_the_card_says_what_the_model_is(tmp_path, make_model, make_options, positions, past):
+def test_the_card_says_what_the_model_is(tmp_path, make_model, positions, past):
     loaded = make_model(positions=positions)
-    card = write(tmp_path / "README.md", loaded, make_options(loaded))
+    card = write(tmp_path / "README.md", loaded, options_of(loaded))
     assert f"{loaded.model.parameter_count():,} parameters" in card and "1.5000 nats (2.1640 bits) per character" in card
     assert "trained on poems.txt" in card and "/secret" not in card
     assert past in card and "| context | 24 |" in card and "# license: add" in card
 
 
-def test_the_vocabulary_of_each_kind_is_described(tmp_path, make_model, make_options, each_vocabulary):
+def test_the_vocabulary_of_each_kind_is_described(tmp_path, make_model, each_vocabulary):
     loaded = make_model(tokenizer=each_vocabulary)
-    card = write(tmp_path / "README.md", loaded, make_options(loaded))
+    card = write(tmp_path / "README.md", loaded, options_of(loaded))
     expected = "256 byte values" if each_vocabulary.characters is None else f"{len(each_vocabulary.characters)} characters"
     assert expected in card and ("every other character" in card) == each_vocabulary.folded

@@ -8,15 +8,9 @@ import random
 import pytest
 import safetensors.torch
 import torch
+from exchange_helpers import options_of
 
-from chargpt.exchange.tensor_file import (
-    HEADER_LIMIT,
-    TensorSource,
-    check_file,
-    open_tensors,
-    write,
-    write_tensors,
-)
+from chargpt.exchange.tensor_file import HEADER_LIMIT, TensorSource, check_file, open_tensors, write
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
@@ -64,7 +58,7 @@ def test_tensors_without_a_place_are_named():
 
 
 def test_damaged_files_are_one_line(tmp_path):
-    write_tensors(tmp_path / "good", {"a": torch.randn(4, 4)}, {})
+    safetensors.torch.save_file({"a": torch.randn(4, 4)}, tmp_path / "good")
     data, chance = (tmp_path / "good").read_bytes(), random.Random(0)
     for case in range(60):
         damaged = bytearray(data if case % 3 else data[: chance.randrange(120, len(data))])
@@ -90,9 +84,9 @@ def test_only_regular_files_of_a_bounded_size_are_opened(tmp_path):
             check_file(tmp_path / "pipe", most=4)
 
 
-def test_the_file_holds_the_model(tmp_path, make_model, make_options, each_shape):
+def test_the_file_holds_the_model(tmp_path, make_model, each_shape):
     loaded = make_model(**each_shape)
-    write(loaded, tmp_path / "x.safetensors", make_options(loaded))
+    write(loaded, tmp_path / "x.safetensors", options_of(loaded))
     found, expected = safetensors.torch.load_file(tmp_path / "x.safetensors"), loaded.model.state_dict()
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
     with safetensors.safe_open(tmp_path / "x.safetensors", framework="pt") as file:
