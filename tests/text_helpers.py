@@ -36,5 +36,5 @@ def entries_in(cache: Path) -> list[Path]:
     return [entry for entry in cache.iterdir() if entry.is_dir() and entry.name != "seen" and not entry.name.startswith(".")]
 
 
-def encoding_process(programs: Programs, path: Path, cache: Path) -> Program:
-    return programs.start(code=f"import sys\nsys.argv = {['', str(path), str(cache)]!r}\n{ENCODE}")
+def encoding_process(programs: Programs, path: Path, cache: Path, *, before: str = "") -> Program:
+    return programs.start(code=f"import sys\nsys.argv = {['', str(path), str(cache)]!r}\n{before}\n{ENCODE}")

@@ -1,5 +1,4 @@
-"""A simple n-gram model: the loss that a trained network should beat. And copying: how much a text repeats itself
-within a few lines."""
+"""A simple n-gram model: the loss that a network should beat. And copying: how much a text repeats itself in a few lines."""
 
 import numpy as np
 
@@ -10,10 +9,10 @@ ROUNDS = 20  # of expectation maximisation
 
 
 def copying(ids: np.ndarray, probability: np.ndarray, *, window: int) -> float:
-    """The loss on `ids` of a model that also copies, divided by that of the model that gives each of them `probability`.
+    """The loss on `ids` of a model that also copies, divided by that of the model that gives them `probability`; at most 1.
 
-    It is at most 1, and lower the more the ids repeat. What is copied is the id after the longest match among the last `window`
-    ids. How likely that is depends on the length of the match alone, and is chosen for these ids.
+    What is copied is the id after the longest match among the last `window` ids. How likely that is depends on the length of
+    the match alone, and is chosen for these ids.
     """
     length, following = _longest_matches(ids, window=window)
     length, hit = np.minimum(length, LONGEST_COPY), following == ids
@@ -44,12 +43,10 @@ def _longest_matches(ids: np.ndarray, *, window: int) -> tuple[np.ndarray, np.nd
 
 
 def ngram_probabilities(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int = HIGHEST_ORDER) -> np.ndarray:
-    """The probability of each id of `val`, but for the first `order` ids, under a model that counts in `train` which id follows
-    each sequence of `order` ids.
+    """The probability of each id of `val` but the first `order` ones, by how often it follows those before it in `train`.
 
     Shorter contexts are interpolated, with a weight that depends on how many different ids followed the context
-    (Witten and Bell 1991). The order is lower for a large vocabulary, whose vocab_size ** (order + 1) must be below 2^63, and
-    for a text of a few ids.
+    (Witten and Bell 1991). The order is lower for a large vocabulary (vocab_size ** (order + 1) < 2^63) and for a few ids.
     """
     order = min(order if vocab_size ** (order + 1) < 2**63 else 2, len(train) - 1, len(val) - 1)
     grams, counts = np.unique(_grams(train, order + 1, vocab_size), return_counts=True)

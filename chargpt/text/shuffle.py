@@ -1,7 +1,5 @@
-"""The lines of an encoded text in another order, which is always the same for the same number of lines.
-
-The order depends on nothing but that number: not on train.seed, so that runs with different seeds have the same training and
-validation split, and not on a random generator whose numbers another version of numpy may change.
+"""The lines of an encoded text in another order, which depends on their number alone: not on train.seed, so that all runs have
+the same splits, and not on a random generator whose numbers another version of numpy may change.
 """
 
 from collections.abc import Iterator
@@ -39,10 +37,7 @@ def random_numbers(count: int) -> np.ndarray:
 
 
 def splitmix64(states: np.ndarray) -> np.ndarray:
-    """The number after each state of SplitMix64 (Steele, Lea and Flood 2014), a bijection of uint64.
-
-    Neighbouring states give unrelated numbers.
-    """
+    """The number after each state of SplitMix64 (Steele, Lea and Flood 2014): a bijection of uint64, without order."""
     x = states + GAMMA
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -8,6 +8,7 @@ import codecs
 import contextlib
 import gzip
 import hashlib
+import importlib
 import lzma
 import mmap
 import os
@@ -35,15 +36,10 @@ RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
 
 
 def _open_zst(file: BinaryIO) -> Any:
-    try:
-        from compression import zstd  # Python 3.14
-    except ImportError:
-        try:
-            from backports import zstd
-        except ImportError:
-            what_to_do = "unpack it (zstd -d), or pip install backports.zstd"
-            raise UserError(f"{file.name}: this Python cannot read .zst; {what_to_do}") from None
-    return zstd.open(file, "rb")
+    for package in ("compression", "backports"):  # that of Python 3.14, and of earlier ones
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(f"{package}.zstd").open(file, "rb")
+    raise UserError(f"{file.name}: this Python cannot read .zst; unpack it (zstd -d), or pip install backports.zstd")
 
 
 # How a file is opened whose name ends so. A .tgz, .txz or .tbz2 holds no text, which its content says better.
@@ -135,8 +131,7 @@ class Sources:
     def size(self) -> int | None:
         """The number of bytes to read; None if it is known only after reading."""
         sizes = [source.size for source in self.train + self.val]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if len(known) == len(sizes) else None
+        return None if None in sizes else sum(filter(None, sizes))
 
     def signature(self) -> list[Any] | None:
         """The signature of all sources together; None if one of them has none."""

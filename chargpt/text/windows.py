@@ -10,12 +10,9 @@ import numpy as np
 
 from chargpt.text.items import ItemMarks
 
-# Logits in a batch: limits the memory for any vocabulary.
-LOGITS_AT_ONCE = 2**22
-# The target of a position that is not predicted, as torch's cross_entropy has it.
-IGNORED = -100
-# Ids in a batch.
-IDS_AT_ONCE = 2**14
+LOGITS_AT_ONCE = 2**22  # in a batch: limits the memory for any vocabulary
+IDS_AT_ONCE = 2**14  # likewise
+IGNORED = -100  # the target of a position that is not predicted, as torch's cross_entropy has it
 
 
 class Windows(NamedTuple):
@@ -47,8 +44,7 @@ def windows_of(pieces: Iterable[np.ndarray], *, size: int, stride: int, vocab_si
             yield _batch(ids[: (rows - 1) * stride + size + 1], size, stride, known)
             ids, known = ids[rows * stride :], size - stride
     if len(ids) > size:
-        batch = _batch(ids, size, stride, known)
-        yield batch
+        yield (batch := _batch(ids, size, stride, known))
         ids, known = ids[len(batch.inputs) * stride :], size - stride
     if len(ids) - 1 > known:
         yield _batch(ids, len(ids) - 1, stride, known)

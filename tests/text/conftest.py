@@ -1,6 +1,6 @@
 """What the tests of the text package need: load_corpus on files in a folder of the test."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,13 +25,13 @@ def load(tmp_path) -> Callable[..., Corpus]:
         *texts: Path | str,
         block_size: int = 4,
         tokenizer: Tokenizer | None = None,
-        asked: Collection[str] = (),
+        asked: Mapping[str, object] = {},
         known: str = "",
         **changes: object,
     ) -> Corpus:
         config = DataConfig(**{"cache": str(tmp_path / ".cache"), "val_fraction": 0.5, **changes})
         names = [str(text) for text in texts]
-        more = {"tokenizer": tokenizer, "known": known, "asked": dict.fromkeys(asked)}
+        more = {"tokenizer": tokenizer, "known": known, "asked": dict(asked)}
         return load_corpus(names, config, root=tmp_path, block_size=block_size, **more)
 
     return load

@@ -43,7 +43,7 @@ DAMAGED = {
     "empty": lambda content: "",
     "cut short": lambda content: content[:-9],
     "a list": lambda content: "[1]",
-    "another version": lambda content: content.replace('"version": 1', '"version": 0'),
+    "another version": lambda content: content.replace('"version": ', '"version": 9'),
     "another text": lambda content: content.replace('"n_train": 1', '"n_train": 2'),
     "one fact less": lambda content: json.dumps({key: value for key, value in json.loads(content).items() if key != "shared"}),
     "nested deeply": lambda content: "[" * 9000,

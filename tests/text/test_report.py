@@ -65,21 +65,14 @@ def test_invisible_characters_that_a_text_needs_are_called_harmless(case, load_s
     assert f"1 invisible (U+{ord(joiner):04X}" in line(load_string(f"the sea{joiner} and the stone"), "odd")
 
 
+NFC, NFKC = "(data.normalize=NFC makes them one)", "(data.normalize=NFKC"
 FORMS = {  # a text, what is said of its forms, and whether everybody is told
-    "an accent": (
-        "l'été à la mer. " * 9 + "l'e\u0301te\u0301",
-        "2 U+0065 U+0301 beside 18 é U+00E9 (data.normalize=NFC makes them one)",
-        True,
-    ),
-    "spaces": (
-        "the sea and\u00a0the\u2009stone",
-        "1 U+00A0 beside 2 U+0020, 1 U+2009 beside 2 U+0020 (data.normalize=NFKC",
-        True,
-    ),
+    "an accent": ("l'été à la mer. " * 9 + "l'e\u0301te\u0301", f"2 U+0065 U+0301 beside 18 é U+00E9 {NFC}", True),
+    "spaces": ("the sea and\u00a0the\u2009stone", f"1 U+00A0 beside 2 U+0020, 1 U+2009 beside 2 U+0020 {NFKC}", True),
     "quotes": ('"the sea" and “the stone”', '1 “ U+201C beside 2 " U+0022, 1 ” U+201D beside 2 " U+0022 (write them', True),
-    "a micro sign": ("5 µm, 6 μm", "1 µ U+00B5 beside 1 μ U+03BC (data.normalize=NFKC", True),
-    "an Ångström": ("5 \u212b, 6 Å in all", "1 \u212b U+212B beside 1 Å U+00C5 (data.normalize=NFC", True),
-    "a ligature": ("ﬁrst and first", "1 ﬁ U+FB01 beside 1 f U+0066 (data.normalize=NFKC", True),
+    "a micro sign": ("5 µm, 6 μm", f"1 µ U+00B5 beside 1 μ U+03BC {NFKC}", True),
+    "an Ångström": ("5 \u212b, 6 Å in all", f"1 \u212b U+212B beside 1 Å U+00C5 {NFC}", True),
+    "a ligature": ("ﬁrst and first", f"1 ﬁ U+FB01 beside 1 f U+0066 {NFKC}", True),
     "Hangul": ("한국 " * 5 + unicodedata.normalize("NFD", "한"), "1 U+1112 U+1161 U+11AB beside 5 한 U+D55C", True),
     "Hangul in one form": (unicodedata.normalize("NFD", "한국 " * 5), "", False),
     "two in one": ("Å " * 9 + "\u212b A\u030a", "1 \u212b U+212B beside 9 Å U+00C5, 1 U+0041 U+030A beside 9 Å U+00C5", True),
@@ -142,17 +135,16 @@ def test_a_list_in_alphabetical_order_is_a_warning_that_names_the_mend(load_stri
     for lines in (NAMES, NAMES[::-1], nearly, [f"  {name.lower()}" for name in NAMES], "\n\n".join(NAMES).split("\n")):
         said = sorted_warning(load_string("\n".join(lines), val_fraction=0.1))
         assert said.startswith("the lines are in alphabetical order") and "; add data.shuffle=lines, which" in said
-    others = [
-        draw.sample(NAMES, len(NAMES)),
-        [words(8, seed) for seed in range(200)],
-        NAMES[:10],
-        ["the sea"] * 100,
-        ["a"] * 100,
-    ]
-    for lines in others:
+    prose = [words(8, seed) for seed in range(200)]
+    for lines in (draw.sample(NAMES, len(NAMES)), prose, NAMES[:10], ["the sea"] * 100, ["a"] * 100):
         assert not sorted_warning(load_string("\n".join(lines), val_fraction=0.1))
     (tmp_path / "val.txt").write_text("\n".join(NAMES[::7]))
     assert not sorted_warning(load_string("\n".join(NAMES), val_text=str(tmp_path / "val.txt"))), "both have every initial"
+
+
+def test_a_text_without_a_validation_split_is_told_of_its_format(load, tmp_path):
+    (tmp_path / "a.csv").write_text("id,body\n" + "1,the sea\n" * 20)
+    assert "data.field=body" in line(load(tmp_path / "a.csv", val_fraction=0), "warning")
 
 
 def test_the_marks_of_a_short_text_are_free_of_what_every_archive_begins_with(load_string):
