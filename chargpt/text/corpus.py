@@ -189,8 +189,7 @@ def _encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, k
         if config.items:
             from chargpt.text.item_list import read_items  # only a list needs it
 
-            has_already = (tokenizer and tokenizer.characters) or known
-            found = read_items(sources, config, progress=progress, known=has_already)
+            found = read_items(sources, config, progress=progress, known=(tokenizer and tokenizer.characters) or known)
         else:
             config, found = _count(sources, config, progress)
         tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known + found.marks)
@@ -208,9 +207,7 @@ def _encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, k
             if config.shuffle == "none":
                 write_ids(found.pieces or reader, tokenizer, train=train, val=val, stretches=found.stretches)
             else:
-                n_train, folder = found.n_train, cache.folder
-                meta["n_train"] = write_shuffled_ids(reader, tokenizer, train=train, val=val, n_train=n_train, folder=folder)
-                meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
+                meta |= write_shuffled_ids(reader, tokenizer, train=train, val=val, n_train=found.n_train, folder=cache.folder)
             if found.pieces is None and reader.digest() != found.digest:
                 raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
     published = cache.open(fingerprint)
@@ -235,12 +232,8 @@ def _count(sources: Sources, config: DataConfig, progress: Any) -> tuple[DataCon
 def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) -> str:
     """A hash of everything that affects the ids and the split."""
     settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
-    if config.shuffle != "none":  # absent otherwise, so that earlier fingerprints stay what they are
-        settings.append(config.shuffle)
-    if config.items:
-        settings += ["items", config.items, config.label]
-    if config.where:
-        settings += ["where", config.where]
+    settings += [config.shuffle] * (config.shuffle != "none")  # what is not asked for is absent, as in earlier fingerprints
+    settings += ["items", config.items, config.label] * bool(config.items) + ["where", config.where] * bool(config.where)
     unicode_version = None if tokenizer.normalizer.is_identity else unicodedata.unidata_version
     return fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
 

@@ -95,7 +95,7 @@ def _lines(pattern: str) -> str:
 
 # The times of subtitles, with what is before them in a cue; what is not shown; and tags, such as <i>, <00:01.500> and {{\an8}}.
 CUES = _without(
-    r"(?m)^(WEBVTT|NOTE|STYLE|REGION)\b(.*\n)+?\n|^(\S*\n)?.*-->.*$\n?|^[\d:.]+,[\d:.]+$\n?|^\{\d+\}\{\d+\}"
+    r"(?m)^(WEBVTT|NOTE|STYLE|REGION)\b(.*\n)+?\n|^(\S*\n)?.*-->.*$\n?|^[\d:.]+,[\d:.]+$\n?"
     r"|</?[A-Za-z\d][^>\n]*>|\{\W[^}\n]*\}"
 )
 HTML_TEXT = f"import html, re, sys; print(html.unescape(re.sub({TAGS}, '', re.sub({BREAKS}, '\\n', {READ}))))"
@@ -107,7 +107,6 @@ MARKUP = (
     Markup("WebVTT", (".vtt",), r"WEBVTT(\s|$)", CUES),
     Markup("SRT", (".srt",), r"\d+[ \t]*\r?\n\d+:\d\d:\d\d[,.]\d{1,3} --> \d+:\d\d:\d\d", CUES),
     Markup("SBV subtitles", (".sbv",), r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s", CUES),
-    Markup("MicroDVD subtitles", (), r"\{\d+\}\{\d+\}.*\r?\n\{\d+\}\{\d+\}", CUES),
     Markup("ASS subtitles", (".ass", ".ssa"), r"\[Script Info\]", _lines(r"(?m)^Dialogue:(?:[^,\n]*,){9}(.*)")),
     Markup("LRC", (".lrc",), r"(\[[a-z#]+:[^\]\n]*\]\s*)*\[\d+:\d\d\.\d{2,3}\]", LRC_TEXT),
     Markup("PGN", (".pgn",), r"\[(Event|Site|White|FEN) \"", _without(r"(?m)^\[\w+ .*\]\s*$\n?")),

@@ -115,12 +115,10 @@ def write_ids(
 
 def write_shuffled_ids(
     reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, n_train: int, folder: Path
-) -> int:
-    """The second pass with data.shuffle=lines: write the lines in another order. Returns the size of the training split.
-
-    The training split has about `n_train` ids and ends with a line. An unnamed file in `folder` holds the ids in their order.
-    Raises UserError for a text of one line.
-    """
+) -> dict[str, int]:
+    """The second pass with data.shuffle=lines: write the lines in another order. Returns the sizes of the splits, n_train,
+    about as it was, for it ends with a line, and n_val. An unnamed file in `folder` holds the ids in their order. Raises
+    UserError for a text of one line."""
     encode, written = _encoder(tokenizer), 0
     newline = int(tokenizer.ids_of("\n")[0])
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -133,8 +131,9 @@ def write_shuffled_ids(
         for line in shuffled_lines(ids, newline):
             (train if written < n_train else val).write(line.data)
             written += len(line) * (written < n_train)
+        sizes = {"n_train": written, "n_val": len(ids) - written}
         del ids
-    return written
+    return sizes
 
 
 def _encoder(tokenizer: Tokenizer) -> Callable[[str], memoryview]:

@@ -65,8 +65,7 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
         notes.append(f"empty items skipped: {empty:,}{hint}")
     notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
     if not items:
-        why = f" ({'; '.join(notes)})" if notes else ""
-        raise UserError(f"{sources.label}: no item in it{why}; give a file with items")
+        raise UserError(f"{sources.label}: no item in it ({'; '.join(notes) or 'empty'}); give a file with items")
     counts = ItemCounts(
         items=len(items),
         duplicates=len(items) - len(texts),
@@ -107,17 +106,13 @@ def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[
     """The items of `texts` (files, folders, `-`) in their order, without empty ones: to be looked at, not trained on. A text
     that has no fields, or not those of the labels, is read without them. Raises UserError."""
     found = list[Item]()
-    folder = root / "data" / "cache"
-    sources = select_sources(texts, val_text="", pattern=config.pattern, root=root, copies=folder)
+    sources = select_sources(texts, val_text="", pattern=config.pattern, root=root, copies=root / "data" / "cache")
     for source in sources.train:
-        alone, own = dataclasses.replace(sources, train=[source]), config
+        alone = dataclasses.replace(sources, train=[source])
         structure = fields_of(source, read_head(source), reading_of(config, alone))
-        if structure is None and config.items not in (LINE, PARAGRAPH, FILE):
-            own = dataclasses.replace(own, items=LINE)
-        is_place = structure is None and config.label in PLACES
-        has_fields = structure is not None and {*config.label_fields} <= {*structure.fields}
-        if config.label_pattern is None and not is_place and not has_fields:
-            own = dataclasses.replace(own, label="")
+        items = LINE if structure is None and config.items not in (LINE, PARAGRAPH, FILE) else config.items
+        has_labels = config.label in PLACES if structure is None else {*config.label_fields} <= {*structure.fields}
+        own = dataclasses.replace(config, items=items, label=config.label if config.label_pattern or has_labels else "")
         reader = TextReader(alone, reading_of(own, alone), progress=tqdm(disable=True))
         found += [Item(label, text) for _, label, text in items_of(reader, own) if text]
     if not found:

@@ -10,11 +10,12 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, Words
+from chargpt.terminal import plural
 from chargpt.text.formats import AUTHOR, CHATS, JSON_LINES, MESSAGE, NAME, TEXT, Structure, csv_reader, longest, named, texts_in
 
 MAX_LINE = 2**28  # characters, which must fit into memory
@@ -160,8 +161,7 @@ def records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[ob
     rest = field.removeprefix(prefix)
     if isinstance(value, dict) and _value_of(value, rest) is MISSING:
         names = rest.split(".")
-        for count in range(1, len(names)):
-            head = ".".join(names[:count])
+        for head in accumulate(names[:-1], "{}.{}".format):
             if isinstance(inner := _value_of(value, head), list):
                 for one in inner:
                     yield from records_in(one, field, f"{prefix}{head}.")
@@ -234,19 +234,17 @@ def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], 
             line, done = done + 1, rows.line_num
             if not row:
                 continue
-            separator = f"(the separator is {structure.delimiter!r})"
             if not header:
                 header, numbers = [name.strip() for name in row], [f"{number}" for number in range(1, len(row) + 1)]
                 if twice := next((name for name in wanted if header.count(name) > 1), None):
-                    what = f"{label}: {header.count(twice)} columns are named {twice!r}"
-                    raise UserError(f"{what}; give each of them its own name")
+                    raise UserError(f"{label}: {header.count(twice)} columns are named {twice!r}; give each its own name")
                 if set(header).issuperset(wanted) or not set(numbers) & set(wanted):
                     continue
                 header = numbers
             if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
+                count = f"{plural(len(row), 'field')}, and the header has {len(header):,} (by {structure.delimiter!r})"
                 what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
-                count = f"{len(row):,} {'field' if len(row) == 1 else 'fields'}, and the header has {len(header):,}"
-                raise UserError(f"{label}: line {line:,}: {count} {separator}; {what_to_do}")
+                raise UserError(f"{label}: line {line:,}: {count}; {what_to_do}")
             yield line, dict(zip(header, row)), ""
     except csv.Error as error:
         known = next((what for text, what in CSV_PROBLEMS.items() if text in str(error)), f"not {structure.kind} ({error})")

@@ -79,17 +79,12 @@ def _rare_labels(corpus: Corpus) -> list[Words]:
     return [f"{what}; name what groups the items in data.label"]
 
 
-def _rarest(corpus: Corpus) -> Words:
+def _rarest(corpus: Corpus) -> str:
     if corpus.tokenizer.characters is None:
         return f"{np.count_nonzero(corpus.counts == 0)} of 256 byte values do not occur"
     counts = _counts(corpus)
     rarest = min(counts, key=counts.__getitem__)
-    named = f"{character_name(rarest)}, {'once' if counts[rarest] == 1 else f'{counts[rarest]:,} times'}"
-    rare = [count for count in counts.values() if count < 3]
-    if len(rare) < 50:
-        return named
-    what = f"{named}; {len(rare):,} characters occur less than 3 times, {sum(rare) / corpus.characters:.2%} of the text ("
-    return Message(what, Option("data.min_count", 3), " merges them)")
+    return f"{character_name(rarest)}, {'once' if counts[rarest] == 1 else f'{counts[rarest]:,} times'}"
 
 
 def _odd(corpus: Corpus) -> Notice:

@@ -9,8 +9,7 @@ that follow it, so that every match of up to OVERLAP ids is found; of a longer o
 import contextlib
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from os.path import commonprefix
+from collections.abc import Iterator
 
 import numpy as np
 from tqdm import tqdm
@@ -23,7 +22,8 @@ from chargpt.text.cache import EncodedText
 CHUNK = 2**22  # ids that are sorted together
 OVERLAP = 2**16  # ids after a chunk that are sorted with it
 NAME = "train.suffixes"  # change it whenever the same ids give another file
-COMPARED = 32  # ids compared at a time
+QUERIES = 4096  # queries searched at a time
+COMPARED = 32  # ids of a query compared at a time
 
 
 class SuffixIndex:
@@ -33,14 +33,19 @@ class SuffixIndex:
     """
 
     def __init__(self, ids: np.ndarray, suffixes: np.ndarray, *, chunk: int = CHUNK) -> None:
-        self._ids, suffixes = np.asarray(ids), np.asarray(suffixes)  # a part of a mapped array takes longer to make
+        self.ids = ids
         self._chunks = [(start, suffixes[start : start + chunk]) for start in range(0, len(ids), chunk)]
 
     def count(self, wanted: np.ndarray) -> int:
         """How often the sequence `wanted`, of at most OVERLAP ids, occurs in the text."""
         sequence, count = wanted.tolist(), 0
         for start, suffixes in self._chunks:
-            content, order = self._content(start, suffixes, 0, len(sequence)), range(len(suffixes))
+
+            def content(i: int, start: int = start, suffixes: np.ndarray = suffixes) -> list[int]:
+                place = start + int(suffixes[i])
+                return self.ids[place : place + len(sequence)].tolist()
+
+            order = range(len(suffixes))
             count += bisect_right(order, sequence, key=content) - bisect_left(order, sequence, key=content)
         return count
 
@@ -50,38 +55,56 @@ class SuffixIndex:
         `query` may contain -1 for what occurs in no text. Returns lengths (m,) and places in the text (m,), int64; the place of
         a match of length 0 means nothing.
         """
-        wanted, found = query.tolist(), np.zeros((len(query), 2), np.int64)
-        for start, suffixes in self._chunks:
-            for place in range(len(wanted)):
-                match = self._longest_match(wanted, place, start, suffixes)
-                if match[0] > found[place, 0]:
-                    found[place] = match
-        return found[:, 0], found[:, 1]
+        m = len(query)
+        lengths, places = np.zeros(m, np.int64), np.zeros(m, np.int64)
+        padded = np.append(query.astype(np.int64), -1)
+        for first in range(0, m, QUERIES):
+            at = np.arange(first, min(first + QUERIES, m))
+            for start, suffixes in self._chunks:
+                found, where = self._search(padded, at, start, suffixes)
+                better = found > lengths[at]
+                lengths[at[better]], places[at[better]] = found[better], where[better]
+        return lengths, places
 
-    def _longest_match(self, query: list[int], place: int, start: int, suffixes: np.ndarray) -> tuple[int, int]:
-        """The length of the longest match of `query` from `place` on with one chunk, and where it is.
+    def _search(self, query: np.ndarray, at: np.ndarray, start: int, suffixes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The longest matches in one chunk: a binary search for all of `query[at:]` at once.
 
-        COMPARED ids at a time, by binary search among the suffixes that are equal so far.
+        `low` is below the query and `high` is not; the longest match is at one of the two when they are neighbours. Both share
+        at least the smaller of their matches with everything between them, which is not compared again.
         """
-        first, high, length = 0, len(suffixes), 0
-        while True:
-            part = query[place + length : place + length + COMPARED]
-            content = self._content(start, suffixes, length, len(part))
-            low = bisect_left(order := range(high), part, first, high, key=content)
-            near = [(len(commonprefix([content(i), part])), i) for i in (low - 1, low) if first <= i < high]
-            common, best = max(near)
-            if common < COMPARED:
-                return length + common, start + int(suffixes[best])
-            first, high, length = low, bisect_right(order, part, low, high, key=content), length + COMPARED
+        low, high = np.full(len(at), -1), np.full(len(at), len(suffixes))
+        low_match, high_match = np.zeros_like(at), np.zeros_like(at)
+        while len(left := np.flatnonzero(high - low > 1)):
+            middle = (low[left] + high[left]) // 2
+            known = np.minimum(low_match[left], high_match[left])
+            match, is_below = self._compare(query, at[left], start + suffixes[middle].astype(np.int64), known)
+            below, above = left[is_below], left[~is_below]
+            low[below], low_match[below] = middle[is_below], match[is_below]
+            high[above], high_match[above] = middle[~is_below], match[~is_below]
+        nearest = np.where(low_match >= high_match, low, high)
+        return np.maximum(low_match, high_match), start + suffixes[nearest.clip(0, len(suffixes) - 1)].astype(np.int64)
 
-    def _content(self, start: int, suffixes: np.ndarray, after: int, count: int) -> Callable[[int], list[int]]:
-        """What stands at each suffix of a chunk, in its order: `count` ids, `after` as many."""
+    def _compare(
+        self, query: np.ndarray, at: np.ndarray, places: np.ndarray, match: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How many ids `query[at:]` and the text from `places` on have in common, and whether the text is the smaller one.
 
-        def content(i: int) -> list[int]:
-            at = start + int(suffixes[i]) + after
-            return self._ids[at : at + count].tolist()
-
-        return content
+        At least `match` are in common. The end of the text is smaller than any id, and the end of the query too.
+        """
+        match, is_below = match.copy(), np.zeros(len(at), bool)
+        left = np.arange(len(at))
+        while len(left):
+            ours = np.take(query, at[left, None] + match[left, None] + np.arange(COMPARED), mode="clip")
+            where = places[left, None] + match[left, None] + np.arange(COMPARED)
+            theirs = np.where(where < len(self.ids), np.take(self.ids, where, mode="clip").astype(np.int64), -2)
+            differ = (ours != theirs) | (ours < 0)
+            same = np.where(differ.any(axis=1), differ.argmax(axis=1), COMPARED)
+            match[left] += same
+            ended = same < COMPARED
+            row = np.flatnonzero(ended)
+            is_below[left[row]] = theirs[row, same[row]] < ours[row, same[row]]
+            left = left[~ended]
+        return match, is_below
 
 
 def sort_suffixes(ids: np.ndarray, *, vocab_size: int) -> np.ndarray:

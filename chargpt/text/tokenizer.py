@@ -119,8 +119,8 @@ class Tokenizer:
         described = []
         for character, position in list(positions.items())[:MAX_LISTED]:
             nearest = self.nearest(character)
-            hint = f"nearest known: {character_name(nearest)}" if nearest else "no similar character is known"
-            described.append(f"{character_name(character)} {position} ({hint})")
+            hint = f" (nearest known: {character_name(nearest)})" if nearest else ""
+            described.append(f"{character_name(character)} {position}{hint}")
         more = f" and {len(positions) - MAX_LISTED:,} more" if len(positions) > MAX_LISTED else ""
         what = f"{where}: characters that the model has never seen: {', '.join(described)}{more}; "
         return UnknownCharacters(what, what_to_do, characters="".join(positions))

@@ -49,7 +49,6 @@ TEXTS = {  # of files with markup: the suffix, the content, and the lines of the
     "SBV": ("txt", SBV, ["the sea", "the stone"]),
     "FASTQ": ("fq", "@r1\nACGTACGT\n+\nII@II+II\n@r2\nGGGG\n+r2\n@III\n", ["ACGTACGT", "GGGG"]),
     "ASS": ("txt", ASS, ["the sea", "the stone"]),
-    "MicroDVD": ("sub", "{10}{20}the sea\n{30}{40}the stone\n", ["the sea", "the stone"]),
 }
 RECOGNISED = {
     "CSV by its name": (".csv", CSV, "CSV", ","),

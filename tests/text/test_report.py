@@ -104,12 +104,6 @@ def test_what_the_text_does_not_have_is_neither_rare_nor_odd(load_string):
     assert line(corpus, "rarest").endswith("ACUTE, once") and line(corpus, "odd").endswith("no odd characters")
 
 
-def test_the_rarest_character_and_what_folding_would_save(load_string):
-    many = "a" * 9900 + "".join(map(chr, range(0x4E00, 0x4E00 + 100)))
-    said = line(load_string(many), "rarest")
-    assert "100 characters occur less than 3 times, 1.00% of the text (data.min_count=3 merges them)" in said
-
-
 def test_repeated_lines_are_counted_and_refrains_are_a_note_and_no_fault(load_string):
     poem = [f"line number {n:04} of the poem" for n in range(100)]
     said = {label: str(text) for label, text, _ in examine(load_string("\n".join(poem + poem)))}

@@ -106,7 +106,7 @@ def test_unknown_characters_are_listed_once_with_place_and_nearest():
     message = str(error.value)
     assert "'é' U+00E9 LATIN SMALL LETTER E WITH ACUTE at character 2 (nearest known: 'e' U+0065" in message
     assert "nearest known: 'h'" in message and "'½' U+00BD" in message and "nearest known: '1'" in message
-    assert "'€' U+20AC EURO SIGN at character 10 (no similar character is known)" in message
+    assert "'€' U+20AC EURO SIGN at character 10; change them" in message
     ids, skipped = fitted("abc").encode_known("aXbXY")
     assert ids.tolist() == [0, 1] and skipped == "XXY"
 
