@@ -140,11 +140,9 @@ def part_of_text(
 
 def text_in(sources: "Sources", data: "DataConfig") -> str:
     """The text of `sources` as training reads it with the settings `data`. Bytes that are not UTF-8 are surrogates."""
-    from tqdm import tqdm
-
     from chargpt.text.reading import TextReader
 
-    text = "".join(piece for _, piece in TextReader(sources, data, progress=tqdm(disable=True)))
+    text = "".join(piece for _, piece in TextReader(sources, data))
     return text.encode("latin-1").decode("utf-8", "surrogateescape") if data.vocabulary == "bytes" else text
 
 

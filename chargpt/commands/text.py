@@ -36,10 +36,8 @@ def write_clean(options: TrainOptions, path: Path) -> None:
     from chargpt.text.normalization import cleaned
     from chargpt.text.sources import select_sources
 
-    root = project_root()
-    config = replace(apply(Config(), options.settings, where=COMMAND_LINE).data, vocabulary="characters")
-    sources = select_sources(options.texts, val_text="", pattern=config.pattern, root=root, copies=root / "data" / "cache")
-    text, counts = cleaned(text_in(sources, config))
+    config = replace(apply(Config(), options.settings, where=COMMAND_LINE).data, vocabulary="characters", val_text="")
+    text, counts = cleaned(text_in(select_sources(options.texts, config, root=project_root()), config))
     try:
         write_synced(path, text.encode("utf-8", "surrogateescape"))
     except OSError as error:

@@ -70,8 +70,8 @@ def print_copies(options: Namespace) -> None:
         log(f"{reason}, so line numbers are those of the encoded text")
     newline = corpus.tokenizer.ids_of("\n")[0]
     for row, start in zip(rows, found):
-        place, line = places.get(start), int(np.count_nonzero(corpus.train[:start] == newline)) + 1
-        row |= {"file": place and place.file, "line": place and place.line, "training_line": line}
+        (file, place), line = places.get(start, (None, None)), int(np.count_nonzero(corpus.train[:start] == newline)) + 1
+        row |= {"file": file, "line": place, "training_line": line}
     result = {
         "characters": size,
         "longest_copy": novelty.longest,

@@ -4,7 +4,6 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
 
 from chargpt.errors import Option, UserError
 from chargpt.text.formats import binary_format
@@ -61,28 +60,14 @@ RARER = 0.01  # how much less likely an encoding is than the one before it in it
 LIKELY = 0.2  # share of frequent characters, less those that are wrong, above which an encoding is named
 
 
-def check_utf8(head: bytes, label: str, *, path: Path | None = None) -> None:
-    """Raise UserError, which names the text `label`, if a file that begins with `head`, without a mark, cannot be UTF-8 text: a
-    file in UTF-16 or of zeros can be valid UTF-8, since NUL is a character."""
-    if what := binary_format(head, path=path):
-        raise UserError(f"{label}: {what}")
+def may_be_utf8(head: bytes) -> bool:
+    """Whether a file that begins with `head`, without a mark, may be UTF-8 text. A file in UTF-16 or of zeros can be valid
+    UTF-8, since NUL is a character."""
     sample = head[:SAMPLE]
     are_zeros = sample.count(0) > MAX_NUL_SHARE * len(sample)
     controls = len(sample) - len(sample.translate(None, CONTROLS))  # of UTF-16, one byte of each Russian letter, for example
-    if (are_zeros or controls > MAX_NUL_SHARE * max(FEWEST, len(sample))) and (guess := likely_encoding(sample)):
-        raise perhaps(f"{label}: not utf-8 text", guess, sample)
-    if are_zeros:
-        raise UserError(f"{label}: most of it is NUL bytes, so it is not text; give a text file")
-
-
-def perhaps(what: str, encoding: str, content: bytes) -> UserError:
-    """The error `what`, with the `encoding` of `content` that is likely, and how it reads the first line of it."""
-    lines = codecs.getincrementaldecoder(encoding)("replace").decode(content).splitlines()
-    read = " ".join(next((line for line in lines if not line.isascii()), lines[0] if lines else "").split())
-    shown = read if len(read) <= SHOWN else f"{read[:SHOWN]}..."
-    return UserError(
-        f"{what}; perhaps it is {encoding}, which reads “{shown}”; if that is right, add ", Option("data.encoding", encoding)
-    )
+    are_controls = controls > MAX_NUL_SHARE * max(FEWEST, len(sample)) and likely_encoding(sample) is not None
+    return not (binary_format(head) or are_zeros or are_controls)
 
 
 def undecodable(source: Source, offset: int, encoding: str) -> UserError:
@@ -112,7 +97,12 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
     if guess := "utf-8" if is_utf8 else likely_encoding(around):
         if guess == codecs.lookup(encoding).name:
             return UserError(f"{where}, although it reads as such: it is damaged there, or cut off; copy it again")
-        return perhaps(where, guess, around)
+        text = codecs.getincrementaldecoder(guess)("replace").decode(around).splitlines()
+        read = " ".join(next((line for line in text if not line.isascii()), text[0] if text else "").split())
+        what = (
+            f"{where}; perhaps it is {guess}, which reads “{read[:SHOWN]}{'...' * (len(read) > SHOWN)}”; if that is right, add "
+        )
+        return UserError(what, Option("data.encoding", guess))
     if has_nul:
         return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
     what = f"{where}; name its encoding in data.encoding, correct that byte, or set "

@@ -21,7 +21,7 @@ from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuf
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.source import Sources
-from chargpt.text.sources import MAKE_ROOM, absolute_text, run_name, select_sources
+from chargpt.text.sources import MAKE_ROOM, absolute_text, cache_folders, run_name, select_sources
 from chargpt.text.tokenizer import Tokenizer
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it needs no advice on the context
@@ -94,7 +94,7 @@ def load_corpus(
     if tokenizer is not None:
         config = tokenizer.settings(config)
     cache = Cache(cache_folders(config, root=root)[0])
-    sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
+    sources = select_sources(texts, config, root=root)
     reading = reading_of(config, sources)
     check_effect(asked or {}, texts=texts, config=reading, sources=sources)
     warnings = warnings_about(sources.train + sources.val, reading)
@@ -143,12 +143,6 @@ def cached_corpus(texts: Sequence[str], config: DataConfig, *, root: Path, finge
         if encoded := Cache(folder).open(fingerprint):
             return Corpus(**vars(encoded), name=run_name(texts), texts=list(texts))
     return None
-
-
-def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
-    """Where an encoded text may be: the folder in `config`, if it names one, and the default."""
-    named = [Path(config.cache)] if config.cache else []
-    return list(dict.fromkeys([*named, root / "data" / "cache"]))
 
 
 def absolute_paths(config: DataConfig) -> DataConfig:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError
@@ -106,14 +105,14 @@ def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[
     """The items of `texts` (files, folders, `-`) in their order, without empty ones: to be looked at, not trained on. A text
     that has no fields, or not those of the labels, is read without them. Raises UserError."""
     found = list[Item]()
-    sources = select_sources(texts, val_text="", pattern=config.pattern, root=root, copies=root / "data" / "cache")
+    sources = select_sources(texts, config, root=root)
     for source in sources.train:
         alone = dataclasses.replace(sources, train=[source])
         structure = fields_of(source, read_head(source), reading_of(config, alone))
         items = LINE if structure is None and config.items not in (LINE, PARAGRAPH, FILE) else config.items
         has_labels = config.label in PLACES if structure is None else {*config.label_fields} <= {*structure.fields}
         own = dataclasses.replace(config, items=items, label=config.label if config.label_pattern or has_labels else "")
-        reader = TextReader(alone, reading_of(own, alone), progress=tqdm(disable=True))
+        reader = TextReader(alone, reading_of(own, alone))
         found += [Item(label, text) for _, label, text in items_of(reader, own) if text]
     if not found:
         raise UserError(f"{sources.label}: no item in it; give a file with items")

@@ -6,10 +6,8 @@ import os
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
@@ -19,35 +17,28 @@ from chargpt.text.sources import can_be_read_again, needs_download, select_sourc
 from chargpt.text.tokenizer import code_points
 
 
-class Place(NamedTuple):
-    """A place in a file."""
-
-    file: str  # its label in messages
-    line: int  # from 1; in JSON lines and tables, that where the record begins
-
-
 def find_places(
     wanted: Iterable[int], encoded: EncodedText, config: DataConfig, *, texts: list[str], root: Path
-) -> dict[int, Place]:
-    """Where each of the characters with the numbers `wanted` (from 0) of the training split occurs in the files `texts`.
+) -> dict[int, tuple[str, int]]:
+    """Where each of the characters with the numbers `wanted` (from 0) of the training split occurs in the files `texts`: the
+    label of the file, and the line, from 1; in JSON lines and tables, that where the record begins.
 
     `config` and `texts` are those of the run. The files are read up to the last place, and compared with the training split. A
     place is absent if they cannot be read again, or if what they hold up to there is not the training text in its order. The
     run may be a stranger's: nothing but files on this machine is opened.
     """
-    found: dict[int, Place] = {}
+    found: dict[int, tuple[str, int]] = {}
     for text in filter(None, [*texts, config.val_text]):
         is_on_a_share = os.path.splitdrive(text)[0].replace("/", "\\").startswith("\\\\")  # on Windows: \\HOST\SHARE
         if is_on_a_share or needs_download(text, root=root) or not can_be_read_again(text):
             return found
     train, tokenizer = encoded.train, encoded.tokenizer
     with contextlib.suppress(UserError, OSError), contextlib.ExitStack() as stack:
-        cache = root / "data" / "cache"
-        sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache)
+        sources = select_sources(texts, config, root=root)
         config = tokenizer.settings(reading_of(config, sources))
         # A file without a size is empty, or it is one of /proc, which may block its reader.
         some, others = ([source for source in part if source.size != 0] for part in (sources.train, sources.val))
-        reader = TextReader(dataclasses.replace(sources, train=some, val=others), config, progress=tqdm(disable=True))
+        reader = TextReader(dataclasses.replace(sources, train=some, val=others), config)
         done, waiting, origin, line = 0, deque(sorted(set(wanted))), None, 1
         for begins, split, piece in stack.enter_context(contextlib.closing(reader.pieces())):
             if split != TRAIN:
@@ -62,7 +53,7 @@ def find_places(
             while waiting and waiting[0] < done + len(ids):
                 number = waiting.popleft()
                 line += 0 if origin.is_record else piece.count("\n", counted, number - done)
-                found[number], counted = Place(file=origin.source.label, line=line), number - done
+                found[number], counted = (origin.source.label, line), number - done
             line += 0 if origin.is_record else piece.count("\n", counted)
             done += len(ids)
     return found

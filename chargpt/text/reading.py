@@ -11,10 +11,12 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.text.character_encodings import check_utf8, undecodable
+from chargpt.text.character_encodings import may_be_utf8, undecodable
 from chargpt.text.formats import MBOX, Structure, binary_format, fields_of
 from chargpt.text.items import FILE, LINE, PARAGRAPH
 from chargpt.text.normalization import TextNormalizer
@@ -60,10 +62,10 @@ def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
 class TextReader:
     """One pass over all sources. Iterate over it once for pairs (TRAIN or VAL, piece); the attributes are complete then."""
 
-    def __init__(self, sources: Sources, config: DataConfig, *, progress: Any) -> None:
-        """`progress` has an update(bytes) method, which another thread calls."""
+    def __init__(self, sources: Sources, config: DataConfig, *, progress: tqdm | None = None) -> None:
+        """`progress` counts bytes, in another thread."""
         self._sources = [(source, TRAIN) for source in sources.train] + [(source, VAL) for source in sources.val]
-        self.config, self._progress = config, progress
+        self.config, self._progress = config, tqdm(disable=True) if progress is None else progress
         self._normalizer = TextNormalizer.of(config)
         is_utf8 = codecs.lookup(config.encoding).name == "utf-8"
         # The vocabulary of bytes takes any file as it is, unless something must be decoded.
@@ -156,8 +158,8 @@ class TextReader:
             mark, encoding = byte_order_mark(head)
             if mark:
                 self.byte_order_marks.add(encoding)
-            else:
-                check_utf8(head, source.label, path=source.path)
+            elif not may_be_utf8(head):
+                raise undecodable(source, 0, encoding)
         decoder, offset = codecs.getincrementaldecoder(encoding)(errors), len(mark)
         for chunk in itertools.chain([next(chunks)[len(mark) :]], chunks):
             pending = len(decoder.getstate()[0])

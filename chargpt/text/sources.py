@@ -22,6 +22,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError
 from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.terminal import log, shown
@@ -43,18 +44,21 @@ CHUNK = 2**20  # bytes read at a time
 RUN_STEP = re.compile(r"step-[0-9]{8,15}(\.[0-9]+)?")  # the name of a checkpoint in the folder of a run
 
 
-def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: Path, copies: Path) -> Sources:
-    """The sources that `texts` and `val_text` mean: files, folders (their files that match `pattern`), `-`, named corpora.
+def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
+    """Where an encoded text may be: the folder in `config`, if it names one, and the default."""
+    named = [Path(config.cache)] if config.cache else []
+    return list(dict.fromkeys([*named, root / "data" / "cache"]))
 
-    A stream that can be read only once (standard input, a pipe) is first copied to an unnamed file in the folder `copies`.
-    Raises UserError.
-    """
-    texts = list(texts) or [DEFAULT]
+
+def select_sources(texts: Sequence[str], config: DataConfig, *, root: Path) -> Sources:
+    """The sources that `texts` and data.val_text mean: files, folders (their files that match data.pattern), `-`, named
+    corpora. Standard input or a pipe is first copied to an unnamed file in the cache. Raises UserError."""
+    texts, val_text = list(texts) or [DEFAULT], config.val_text
     skipped: Counter[str] = Counter()
     if [*texts, val_text].count("-") > 1:
         raise UserError("-: standard input given twice; it can be read only once")
-    train = [source for text in texts for source in _sources(text, pattern, root, copies, skipped)]
-    val = _sources(val_text, pattern, root, copies, skipped) if val_text else []
+    train = [source for text in texts for source in _sources(text, config, root, skipped)]
+    val = _sources(val_text, config, root, skipped) if val_text else []
     same, held_out = duplicates(val + train), set(val)
     for source, first in same.items():
         if first in held_out and source not in held_out:
@@ -71,10 +75,8 @@ def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: P
 
 
 def duplicates(sources: Sequence[Source]) -> dict[Source, Source]:
-    """For each source with the same content as an earlier one, the earlier one. Empty sources are not compared.
-
-    The whole content is read only where size and beginning are equal. Raises UserError if a source cannot be read.
-    """
+    """For each source with the same content as an earlier one, the earlier one. Empty sources are not compared. The whole
+    content is read only where size and beginning are equal. Raises UserError if a source cannot be read."""
     groups = [[source for source in sources if source.size != 0]]
     are_sizes_known = all(source.size is not None for source in sources)  # that of a compressed text is not
     keys: list[Callable[[Source], Hashable]] = [lambda source: source.size] if are_sizes_known else []
@@ -119,14 +121,14 @@ def can_be_read_again(text: str) -> bool:
     return text != "-" and (text in NAMES or os.path.isfile(text) or os.path.isdir(text))
 
 
-def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter[str]) -> list[Source]:
+def _sources(text: str, config: DataConfig, root: Path, skipped: Counter[str]) -> list[Source]:
     """The sources that one TEXT means. `skipped` counts what is left out in folders."""
     check_found([text])
-    path = Path(text)
+    path, copies = Path(text), cache_folders(config, root=root)[0]
     if text == "-":
         return [_copied("standard input", sys.stdin.buffer, copies)]
     if path.is_dir():
-        return _in_folder(path, pattern, skipped)
+        return _in_folder(path, config.pattern, skipped)
     if path.is_file():
         if path.name == CHECKPOINT:
             refuse_checkpoint(path)

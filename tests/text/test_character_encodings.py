@@ -110,7 +110,7 @@ def test_token_ids_are_not_text(dtype, vocabulary, load, tmp_path):
     letters = [point for point in range(50257) if chr(point).isalpha() or not point % 256]
     ids = np.random.default_rng(0).choice(vocabulary if isinstance(vocabulary, int) else letters, 5000)
     (tmp_path / "train.bin").write_bytes(ids.astype(dtype).tobytes())
-    with pytest.raises(UserError, match="NUL bytes, so it is (probably )?not text; give a text file"):
+    with pytest.raises(UserError, match="NUL bytes, so it is probably not text; give a text file"):
         load(tmp_path / "train.bin")
 
 
@@ -166,10 +166,13 @@ NOT_TEXT = {
     "a.tar.gz": (tar_of(TEXT.encode(), "w:gz"), "a tar archive"),
     "a.txz": (tar_of(TEXT.encode(), "w:xz"), "a tar archive, not text; unpack it"),
     "a.tbz2": (tar_of(TEXT.encode(), "w:bz2"), "a tar archive, not text; unpack it"),
-    "zeros.txt": (bytes(100_000), "most of it is NUL bytes, so it is not text"),
-    "zeros.gz": (gzip.compress(bytes(100_000)), "most of it is NUL bytes"),
-    "sea.txt": (TEXT.encode("utf-16-le"), "not utf-8 text; perhaps it is utf-16-le, which reads “the sea and the stone”; if"),
-    "stone.txt": (TEXT.encode("utf-32-be"), "not utf-8 text; perhaps it is utf-32-be"),
+    "zeros.txt": (bytes(100_000), "byte 0 .*, and it contains NUL bytes, so it is probably not text; give"),
+    "zeros.gz": (gzip.compress(bytes(100_000)), "byte 0 .* NUL bytes"),
+    "sea.txt": (
+        TEXT.encode("utf-16-le"),
+        "byte 0 .* perhaps it is utf-16-le, which reads “the sea and the stone”; if",
+    ),
+    "stone.txt": (TEXT.encode("utf-32-be"), "byte 0 .* perhaps it is utf-32-be"),
     "b.txt": (bz2.compress(TEXT.encode()), "compressed with bzip2; give it a name that ends in .bz2"),
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 from chargpt.config import DataConfig
 from chargpt.text.corpus import Corpus
-from chargpt.text.places import Place, find_places
+from chargpt.text.places import find_places
 
 SETTINGS = [
     {},
@@ -42,7 +42,7 @@ def words_of(corpus: Corpus) -> dict[str, int]:
     return {match[0].upper(): match.start() for match in re.finditer("[Ww][0-9]+(?=[éÃ])", text)}
 
 
-def places_in(corpus: Corpus, wanted: object, folder: Path, **settings: object) -> dict[int, Place]:
+def places_in(corpus: Corpus, wanted: object, folder: Path, **settings: object) -> dict[int, tuple[str, int]]:
     config = DataConfig(**{"val_fraction": 0.5, "pattern": "*", **settings})
     return find_places(wanted, corpus, config, texts=[str(folder)], root=folder.parent)
 
@@ -63,7 +63,7 @@ def test_each_word_of_a_table_is_found_in_the_line_where_its_record_begins(load,
     corpus = load(tmp_path / "a.csv", **settings)
     words = words_of(corpus)
     places = places_in(corpus, words.values(), tmp_path / "a.csv", **settings)
-    assert {word: places[at].line for word, at in words.items()} == {word: 2 + 2 * int(word[1:]) for word in words} != {}
+    assert {word: places[at][1] for word, at in words.items()} == {word: 2 + 2 * int(word[1:]) for word in words} != {}
 
 
 def test_a_file_that_has_changed_ends_the_search(load, folder):
@@ -72,7 +72,7 @@ def test_a_file_that_has_changed_ends_the_search(load, folder):
     path = folder / "b.txt"
     path.write_bytes(path.read_bytes().replace(b"W", b"X", 1))
     places = places_in(corpus, words.values(), folder)
-    assert {place.file for place in places.values()} == {str(folder / "a.txt")}
+    assert {file for file, _ in places.values()} == {str(folder / "a.txt")}
     path.unlink()
     assert places_in(corpus, words.values(), folder) == places
 
