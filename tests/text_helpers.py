@@ -23,10 +23,17 @@ def text_of(corpus: Corpus) -> str:
     return corpus.tokenizer.decode(corpus.train) + corpus.tokenizer.decode(corpus.val)
 
 
+def write(path: Path, content: bytes | str) -> Path:
+    """`path`, with this content, in folders that exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
 def aged(path: Path, content: bytes | str | None = None) -> Path:
     """`path`, with `content`, once its times are old enough to be trusted (see Source.signature; RACY_NS is short in tests)."""
     if content is not None:
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        write(path, content)
     while time.time_ns() - path.stat().st_ctime_ns < 1.2 * source.RACY_NS:
         time.sleep(0.01)
     return path

@@ -35,10 +35,8 @@ TAGS = re.compile(r"(?si)<(script|style).*?</\1>|<[^>]*>")
 
 
 def messages_in(pieces: Iterator[str], kind: str, label: str, left_out: LeftOut) -> Records:
-    """The messages as records with the fields author, text, and message, which is both on a line.
-
-    `kind` is one of CHATS; `left_out` gets the lines of what is left out. Raises UserError.
-    """
+    """The messages as records with the fields author, text, and message, which is both on a line. `kind` is one of CHATS;
+    `left_out` gets the lines of what is left out. Raises UserError."""
     for line, author, text in READERS[kind](pieces, label, left_out):
         author, text = " ".join(author.replace(":", " ").split()), " ".join(text.split())
         if text:
@@ -108,20 +106,16 @@ def _mbox(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
     """The plain text of each mail, without what it quotes and its signature. Bytes outside ASCII are surrogate escapes."""
     for begins, _, lines in _blocks(pieces, label, MAIL, after_blank=True):
         try:
-            yield begins, *_author_and_text("\n".join(lines))
+            message = email.message_from_string("\n".join(lines), EmailMessage, policy=email.policy.default)
+            sender, body = message["from"].addresses[0], message.get_body(("plain", "html"))
+            text = "" if body is None else body.get_content().replace("\r\n", "\n")
+            if body is not None and body.get_content_subtype() == "html":
+                text = html.unescape(TAGS.sub(" ", text))
         except Exception:  # of a damaged header or an unknown encoding: the email package has no error of its own
             left_out.setdefault(UNREADABLE, []).append(begins)
-
-
-def _author_and_text(mail: str) -> tuple[str, str]:
-    message = email.message_from_string(mail, EmailMessage, policy=email.policy.default)
-    sender = message["from"].addresses[0]
-    body = message.get_body(("plain", "html"))
-    text = "" if body is None else body.get_content().replace("\r\n", "\n")
-    if body is not None and body.get_content_subtype() == "html":
-        text = html.unescape(TAGS.sub(" ", text))
-    text = QUOTED.sub("", re.sub(r"(?m)^>(?=From )", "", text))
-    return sender.display_name or sender.username, re.split(r"(?m)^-- ?$", text)[0]
+            continue
+        text = QUOTED.sub("", re.sub(r"(?m)^>(?=From )", "", text))
+        yield begins, sender.display_name or sender.username, re.split(r"(?m)^-- ?$", text)[0]
 
 
 READERS = {WHATSAPP: _whatsapp, TELEGRAM: _telegram, DISCORD: _discord, MBOX: _mbox}

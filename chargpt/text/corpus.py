@@ -62,8 +62,7 @@ class Corpus(EncodedText):
         vocabulary = plural(known, "character") if known else "the 256 byte values of UTF-8; no character is unknown"
         if self.tokenizer.folded:
             covered = f"{known:,} characters, {1 - self.counts[-1] / self.characters:.2%} of the text"
-            others = f"one id for the {self.distinct - known:,} others, which is never sampled"
-            vocabulary = f"{self.tokenizer.vocab_size:,} ids: {covered}, and {others}"
+            vocabulary = f"{known + 1:,} ids: {covered}, and one for the {self.distinct - known:,} others, never sampled"
         split = f"{len(self.train):,} training {unit}, {len(self.val):,} validation {unit}"
         return [
             Notice("text", f"{one_line(self.name)}: {self.characters:,} {unit}, {self.distinct:,} distinct", "detail"),
@@ -118,14 +117,12 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
     files, by_field = sources.train + sources.val, {"where", "field", "separator"} & asked.keys()
     is_whole = bool(by_field) and not any(fields_of(source, read_head(source), config) for source in files)
     is_one = is_whole and max(len(sources.train), len(sources.val)) < 2
-    said = "data.items says already what an item is; leave it out"
     without = f"{sources.label} is read without fields{', because of data.format=text' * (config.format == 'text')}"
     without += "; leave it out, or give CSV, TSV or JSON with a field of that name"
     for name, is_useless, why in (
         ("pattern", not is_folder, "no folder is read; leave it out, or give a folder"),
         ("val_fraction", config.val_text, "data.val_text is the validation text already; leave one out"),
-        ("field", config.items, said),
-        ("separator", config.items, said),
+        ("field", config.items, "data.items says already what an item is; leave it out"),
         ("where", is_whole, without),
         ("field", is_whole, without),
         ("separator", is_one, f"{sources.label} is one document; leave it out, or give several files"),
@@ -191,7 +188,11 @@ def _encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, k
             what = "a character that ends items or labels is one of the rare ones of the other vocabulary"
             raise UserError(f"{sources.label}: {what}; start a run with its own vocabulary")
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
-        fingerprint = _fingerprint(found, config, tokenizer)
+        settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
+        settings += [config.shuffle] * (config.shuffle != "none")  # what is not asked for is absent, as in earlier fingerprints
+        settings += ["items", config.items, config.label] * bool(config.items) + ["where", config.where] * bool(config.where)
+        unicode_version = None if tokenizer.normalizer.is_identity else unicodedata.unidata_version
+        fingerprint = fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
         if encoded := cache.open(fingerprint):
             return encoded
         meta: dict[str, Any] = {"tokenizer": tokenizer.to_json(), "n_train": found.n_train, "n_val": found.n_val}
@@ -221,15 +222,6 @@ def _count(sources: Sources, config: DataConfig, progress: Any) -> tuple[DataCon
         what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
         raise UserError(f"{sources.label}: {what}; give a file with text in it")
     return config, found
-
-
-def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) -> str:
-    """A hash of everything that affects the ids and the split."""
-    settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
-    settings += [config.shuffle] * (config.shuffle != "none")  # what is not asked for is absent, as in earlier fingerprints
-    settings += ["items", config.items, config.label] * bool(config.items) + ["where", config.where] * bool(config.where)
-    unicode_version = None if tokenizer.normalizer.is_identity else unicodedata.unidata_version
-    return fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
 
 
 def _fit_tokenizer(counts: np.ndarray, config: DataConfig, *, known: str) -> Tokenizer:
@@ -263,10 +255,8 @@ def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> tupl
 
 
 def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_shape: bool) -> None:
-    """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into the training split.
-
-    If the model has the shape of another one, a shorter text is repeated. The windows of a validation split are as short as it.
-    """
+    """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into the training split. If the
+    model has the shape of another one, a shorter text is repeated. The windows of a validation split are as short as it."""
     n_train, n_val, need = len(corpus.train), len(corpus.val), block_size + 1
     is_complete = corpus.is_validated or config.val_fraction == 0
     is_long = n_train >= need or (has_shape and corpus.characters >= 4 * SHORTEST_USEFUL)

@@ -60,7 +60,6 @@ SAME_WIDTH = 0.9  # share of the rows of a table that are as wide as the first; 
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
 NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is not a sentence
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
-FILLED = re.compile(r"\S")
 # Formats with fields, as messages name them.
 JSON_LINES, JSON, CSV, TSV = "JSON lines", "JSON", "CSV", "TSV"
 DELIMITERS = {CSV: ",;\t|", TSV: "\t"}
@@ -260,11 +259,11 @@ def _decoded(head: bytes, config: DataConfig) -> str:
 
 def _json(kind: str | None, start: str) -> Structure | None:
     """JSON or JSON lines, by the values at the `start` of a file; None if it is neither, unless its name says so."""
-    values, at, decoder = list[Any](), 0, json.JSONDecoder()
+    values, rest, decoder = list[Any](), start, json.JSONDecoder()
     with contextlib.suppress(ValueError, RecursionError):
-        while len(values) < ROWS and (begin := FILLED.search(start, at)):
-            value, at = decoder.raw_decode(start, begin.start())
-            values.append(value)
+        while len(values) < ROWS and (rest := rest.lstrip()):
+            value, at = decoder.raw_decode(rest)
+            values, rest = [*values, value], rest[at:]
     texts = texts_in(values if len(values) > 1 else _completed(start))
     if kind is None and not texts:
         return None

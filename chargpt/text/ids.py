@@ -50,8 +50,12 @@ def count_characters(reader: TextReader, config: DataConfig) -> TextCounts:
         sizes[split] += len(points)
         found = np.bincount(points)
         counts[: len(found)] += found
-    stretches = stretches_of(sizes[TRAIN], config)
-    n_train, n_val = _size(stretches, TRAIN, sizes[TRAIN]), sizes[VAL] + _size(stretches, VAL, sizes[TRAIN])
+    stretches, parts = stretches_of(sizes[TRAIN], config), [0, sizes[VAL]]
+    ends = [min(end, sizes[TRAIN]) for end, _ in stretches]
+    for start, end, (_, part) in zip([0, *ends], ends, stretches):
+        if part is not None:
+            parts[part] += end - start
+    n_train, n_val = parts
     notes = notes_of(reader, config)
     if left_out := sum(sizes) - n_train - n_val:
         notes.append(f"{BLOCKS} blocks spread over the text validate; {left_out:,} characters beside them are left out")
@@ -84,12 +88,6 @@ def stretches_of(characters: int, config: DataConfig) -> Stretches:
         start = int((number + 0.5) * period - size / 2)
         stretches += [(start - margin, TRAIN), (start, None), (start + size, VAL), (start + size + margin, None)]
     return [*stretches, (sys.maxsize, TRAIN)]
-
-
-def _size(stretches: Stretches, split: int, characters: int) -> int:
-    """The characters of a text in a split."""
-    ends = [min(end, characters) for end, _ in stretches]
-    return sum(end - start for start, end, (_, one) in zip([0, *ends], ends, stretches) if one == split)
 
 
 def write_ids(

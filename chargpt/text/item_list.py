@@ -37,11 +37,9 @@ MAX_ITEM = 2**23  # characters; more are not an item, but a text
 
 
 def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: str = "") -> TextCounts:
-    """The items of all sources, read with `config` of `reading_of`. The vocabulary has the characters `known` anyway.
-
-    The order depends on the number of items alone, as that of data.shuffle=lines. On which side an item is depends on its text:
-    duplicates are on one side, also under several labels, and an item stays there when others are added. Raises UserError.
-    """
+    """The items of all sources, read with `config` of `reading_of`. The vocabulary has the characters `known` anyway. The order
+    depends on the number of items alone, as that of data.shuffle=lines. On which side an item is depends on its text:
+    duplicates are on one side, also under several labels, and an item stays there when others are added. Raises UserError."""
     reader, has_labels = TextReader(sources, config, progress=progress), bool(config.label_fields)
     found: tuple[list[Item], list[Item]] = ([], [])
     empty = unlabelled = 0
@@ -193,11 +191,9 @@ def _label(name: str, header: str | None, origin: Origin, given: str) -> str:
 def _divided(
     found: tuple[list[Item], list[Item]], texts: Counter[str], config: DataConfig
 ) -> tuple[list[Item], list[Item], list[str]]:
-    """The items for training and for validation, and those too frequent for validation, which would have twice its share.
-
-    Of `found`, the second part is from a text for validation. Without one, about the fraction of `config` of all others are
-    held out, those with the lowest hashes; at least one, and never all of them.
-    """
+    """The items for training and for validation, and those too frequent for validation, which would have twice its share. Of
+    `found`, the second part is from a text for validation. Without one, about the fraction of `config` of all others are held
+    out, those with the lowest hashes; at least one, and never all of them."""
     if config.val_text:
         held_out = {item.text for item in found[VAL]}
         return [item for item in found[TRAIN] if item.text not in held_out], found[VAL], []

@@ -1,4 +1,4 @@
-"""What is done to a text before it is encoded: line ends, case and Unicode normal form. A prompt is treated in the same way.
+"""What is done to a text, and to a prompt, before it is encoded: line ends, case, Unicode normal form.
 
 And what `text --clean` takes out of a text from a PDF or a scan: page breaks, hyphens at line ends, ligatures.
 """

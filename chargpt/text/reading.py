@@ -11,13 +11,12 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
 
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.text.character_encodings import may_be_utf8, undecodable
-from chargpt.text.formats import MBOX, Structure, binary_format, fields_of
+from chargpt.text.formats import CHATS, MBOX, Structure, binary_format, fields_of
 from chargpt.text.items import FILE, LINE, PARAGRAPH
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.source import Source, Sources, byte_order_mark
@@ -26,8 +25,6 @@ CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
 TRAIN, VAL = 0, 1  # the splits
 MANY_FILES = 20  # in a folder of this many or more, data.split=auto means document
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -40,11 +37,9 @@ class Origin:
 
 
 def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
-    """`config` with what data.items, and data.split=auto, mean for a reader of these sources.
-
-    The split is `document` for a folder of MANY_FILES or more, unless one of them is larger than the validation split. Items
-    that are a field of records are read as that field.
-    """
+    """`config` with what data.items, and data.split=auto, mean for a reader of these sources. The split is `document` for a
+    folder of MANY_FILES or more, unless one of them is larger than the validation split. Items that are a field of records are
+    read as that field."""
     if config.items:
         newlines = "fold" if config.newlines == "auto" else config.newlines
         config = dataclasses.replace(config, newlines=newlines, split="position")
@@ -129,9 +124,13 @@ class TextReader:
                 if structure is None:
                     yield Origin(source, 1), split, self._normalizer.apply_in_pieces(text)
                     continue
-                from chargpt.text.records import documents_in  # only a text with records needs it
+                from chargpt.text.chats import messages_in  # only a text with records needs it
+                from chargpt.text.records import documents_in
 
-                for line, record in documents_in(text, structure, self.config, label=source.label, left_out=self.left_out):
+                label, left_out = source.label, self.left_out
+                messages = messages_in(text, structure.kind, label, left_out) if structure.kind in CHATS else None
+                records = documents_in(text, structure, self.config, label=label, left_out=left_out, messages=messages)
+                for line, record in records:
                     self.records[structure.kind] += 1
                     self.skipped["records without text"] += not record
                     yield Origin(source, line, is_record=True), split, [self._normalizer.apply(record)]
@@ -173,9 +172,9 @@ class TextReader:
         return text.encode().decode("latin-1") if self.config.vocabulary == "bytes" else text
 
 
-def _prefetch(items: Iterator[Item], pool: ThreadPoolExecutor) -> Iterator[Item]:
-    """`items`; while one is used, the next few are computed in the thread of `pool`."""
-    pending = deque(pool.submit(next, items, None) for _ in range(PREFETCHED))
-    while (item := pending.popleft().result()) is not None:
-        pending.append(pool.submit(next, items, None))
-        yield item
+def _prefetch(chunks: Iterator[bytes], pool: ThreadPoolExecutor) -> Iterator[bytes]:
+    """`chunks`; while one is used, the next few are computed in the thread of `pool`."""
+    pending = deque(pool.submit(next, chunks, None) for _ in range(PREFETCHED))
+    while (chunk := pending.popleft().result()) is not None:
+        pending.append(pool.submit(next, chunks, None))
+        yield chunk

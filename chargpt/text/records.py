@@ -37,13 +37,12 @@ OBJECT = re.compile(r'"(?:[^"\\]|\\.)*"|\{', re.DOTALL)  # a string, or the begi
 
 
 def documents_in(
-    pieces: Iterator[str], structure: Structure, config: DataConfig, *, label: str, left_out: LeftOut
+    pieces: Iterator[str], structure: Structure, config: DataConfig, *, label: str, left_out: LeftOut, messages: Records | None
 ) -> Iterator[tuple[int, str]]:
-    """The line where each record of the text that `pieces` form begins, and the text in its field, which may be empty.
-
-    `config` says which field, and which records are left out. Before the text are the labels for which it asks: joined by
-    commas, each as one line, and a tab after the last. `label` names the file in errors. Raises UserError.
-    """
+    """The line where each record of the text that `pieces` form begins, and the text in its field, which may be empty. `config`
+    says which field, and which records are left out. Before the text are the labels for which it asks: joined by commas, each
+    as one line, and a tab after the last. `label` names the file in errors. `messages` are the records of a chat. Raises
+    UserError."""
     labels = [] if config.label_pattern else config.label_fields
     field = config.field
     if structure.kind in CHATS and config.format != "fields":
@@ -52,10 +51,8 @@ def documents_in(
     asked = [("data.items" if config.items else "data.field", field), *(("data.label", one) for one in labels)]
     asked += [("data.where", name)] * bool(config.where)
     fields = [_Field(one, setting, label, is_table=structure.is_table) for setting, one in asked]
-    if structure.kind in CHATS:
-        from chargpt.text.chats import messages_in  # which reads records too
-
-        records = messages_in(pieces, structure.kind, label, left_out)
+    if messages is not None:
+        records = messages
     elif structure.is_table:
         records = rows_in(pieces, structure, [one.name for one in fields], label)
     else:

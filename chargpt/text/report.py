@@ -146,9 +146,9 @@ def _forms(corpus: Corpus) -> list[Notice]:
         found = [(one, count, other) for form, one, count, other in pairs if form == mend and count and other in counts]
         rarer += sum(min(count, counts[other]) for _, count, other in found)
         listed = [f"{count:,} {one} beside {counts[other]:,} {_code_point(other)}" for one, count, other in found[:MAX_NAMED]]
-        more = f" and {len(found) - MAX_NAMED:,} more" if len(found) > MAX_NAMED else ""
+        listed += ["..."] * (len(found) > MAX_NAMED)
         advice = Message(Option("data.normalize", mend), " makes them one") if mend else "write them in one way in the text"
-        said += [Message(f"{', '.join(listed)}{more} (", advice, ")")] * bool(found)
+        said += [Message(f"{', '.join(listed)} (", advice, ")")] * bool(found)
     is_much = rarer > FORMS_MATTER * corpus.characters
     return [Notice("alike", join("; ", said), "line" if is_much else "detail")] * bool(said)
 

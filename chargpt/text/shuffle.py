@@ -11,10 +11,8 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the step from one state of SplitMix64 t
 
 
 def shuffled_lines(ids: np.ndarray, newline: int) -> Iterator[np.ndarray]:
-    """The ids of each line of `ids`, with its newline, in the new order.
-
-    Empty lines stay where they are. Joined, the lines have as many ids as `ids`: the last one has a newline if the text has.
-    """
+    """The ids of each line of `ids`, with its newline, in the new order. Empty lines stay where they are. Joined, the lines
+    have as many ids as `ids`: the last one has a newline if the text has."""
     ids = np.asarray(ids)
     blocks = range(0, len(ids), BLOCK)
     found = [start + np.flatnonzero(ids[start : start + BLOCK] == newline) for start in blocks]

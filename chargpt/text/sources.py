@@ -38,8 +38,6 @@ NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests
 MAKE_ROOM = "free some space there, or set data.cache to a folder that can be written to"
 MAX_NAMED = 3  # files that a note names
 MAX_DOWNLOAD = 2**24  # bytes
-READ_ONCE = "files that are the same as another file, read once"
-HELD_OUT = "files removed from the training text because they are validation text"
 CHUNK = 2**20  # bytes read at a time
 RUN_STEP = re.compile(r"step-[0-9]{8,15}(\.[0-9]+)?")  # the name of a checkpoint in the folder of a run
 
@@ -62,9 +60,9 @@ def select_sources(texts: Sequence[str], config: DataConfig, *, root: Path) -> S
     same, held_out = duplicates(val + train), set(val)
     for source, first in same.items():
         if first in held_out and source not in held_out:
-            skipped[HELD_OUT] += 1
+            skipped["files removed from the training text because they are validation text"] += 1
         elif source.in_folder or first.in_folder:
-            skipped[READ_ONCE] += 1
+            skipped["files that are the same as another file, read once"] += 1
         else:
             raise UserError(f"{source.label}: the same text as {first.label}; give it once")
     train, val = ([source for source in some if source not in same] for some in (train, val))

@@ -62,11 +62,9 @@ class Tokenizer:
     def fit(
         cls, counts: np.ndarray, *, normalizer: TextNormalizer, min_count: int = 1, max_vocab: int = 0, known: str = ""
     ) -> "Tokenizer":
-        """The vocabulary of a text. `counts` (CODE_POINTS,) holds how often each code point occurs in it.
-
-        Characters that occur less than `min_count` times, and the rarest beyond `max_vocab` ids (0: no limit), are folded. The
-        characters `known`, fewer than `max_vocab`, are in the vocabulary too, whether they occur or not.
-        """
+        """The vocabulary of a text. `counts` (CODE_POINTS,) holds how often each code point occurs in it. Characters that occur
+        less than `min_count` times, and the rarest beyond `max_vocab` ids (0: no limit), are folded. The characters `known`,
+        fewer than `max_vocab`, are in the vocabulary too, whether they occur or not."""
         seen, always = np.flatnonzero(counts), np.unique(code_points(known))
         more = np.setdiff1d(seen[counts[seen] >= min_count], always)
         kept = np.union1d(always, more)
@@ -126,11 +124,8 @@ class Tokenizer:
         return UnknownCharacters(what, what_to_do, characters="".join(positions))
 
     def settings(self, config: DataConfig) -> DataConfig:
-        """`config` for reading a text with this vocabulary and its normaliser.
-
-        If \\r is unknown, line ends become \\n, unless `config` keeps them. In a vocabulary with an id of rare characters, \\r
-        has that id.
-        """
+        """`config` for reading a text with this vocabulary and its normaliser. If \\r is unknown, line ends become \\n, unless
+        `config` keeps them. In a vocabulary with an id of rare characters, \\r has that id."""
         folds = config.newlines != "keep" and self._has_no_return and not self.folded
         normalizer = asdict(replace(self.normalizer, newlines="fold") if folds else self.normalizer)
         vocabulary: Literal["characters", "bytes"] = "bytes" if self.characters is None else "characters"
@@ -166,10 +161,8 @@ class Tokenizer:
         return self.characters is not None and "\r" not in self.characters
 
     def ids_of(self, text: str, name: str = "prompt") -> np.ndarray:
-        """The ids of a text that is already normalised, such as decoded ids, int64; -1 for unknown characters.
-
-        Raises UnknownCharacters, which calls the text `name`, for half a character in a vocabulary of bytes.
-        """
+        """The ids of a text that is already normalised, such as decoded ids, int64; -1 for unknown characters. Raises
+        UnknownCharacters, which calls the text `name`, for half a character in a vocabulary of bytes."""
         if self.characters is None:
             try:
                 # The command line represents bytes that are not UTF-8 as surrogates; this restores those bytes.

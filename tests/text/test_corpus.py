@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from text_helpers import text_of
+from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError, notice_line
@@ -28,9 +28,8 @@ UNFIT = {  # a text, settings, and what is said of it with a context of 64
 @pytest.mark.parametrize("case", UNFIT)
 def test_a_text_that_is_too_short_says_in_one_line_what_to_do(case, load, tmp_path):
     name, content, settings, message = UNFIT[case]
-    (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
-        load(tmp_path / name, block_size=64, **settings)
+        load(write(tmp_path / name, content), block_size=64, **settings)
 
 
 def test_the_advice_given_for_a_short_poem_works(load, tmp_path):
@@ -41,9 +40,8 @@ def test_the_advice_given_for_a_short_poem_works(load, tmp_path):
 
 def test_more_characters_than_a_language_has_are_refused_with_the_setting(load, tmp_path, monkeypatch):
     monkeypatch.setattr("chargpt.text.corpus.MAX_VOCAB", 100)
-    (tmp_path / "a.txt").write_text("".join(map(chr, range(0x4E00, 0x4E00 + 101))))
     with pytest.raises(UserError, match="101 distinct characters are more than any language has, .*; add data.max_vocab=10000"):
-        load(tmp_path / "a.txt")
+        load(write(tmp_path / "a.txt", "".join(map(chr, range(0x4E00, 0x4E00 + 101)))))
     assert load(tmp_path / "a.txt", max_vocab=50).tokenizer.vocab_size == 50
 
 
@@ -51,8 +49,7 @@ def test_more_characters_than_a_language_has_are_refused_with_the_setting(load, 
 def test_line_ends_are_folded_with_a_note_unless_they_are_to_stay(end, load, tmp_path):
     lines = "the sea\nand the stone\n" * 5
     (tmp_path / "text.txt").write_text(lines.replace("\n", end), newline="")
-    (tmp_path / "plain.txt").write_text(lines)
-    corpus, plain = load(tmp_path / "text.txt"), load(tmp_path / "plain.txt")
+    corpus, plain = load(tmp_path / "text.txt"), load(write(tmp_path / "plain.txt", lines))
     assert text_of(corpus) == text_of(plain) == lines and "\r" not in corpus.tokenizer.characters
     assert [note for note in corpus.notes if "data.newlines can keep them" in note] and not plain.notes
     assert plain.fingerprint == load(tmp_path / "plain.txt", newlines="keep").fingerprint, "as before line ends were folded"
@@ -115,21 +112,17 @@ def test_names_cannot_control_the_terminal(load, tmp_path):
     assert all(notice_line(*notice[:2]).isprintable() for notice in load(tmp_path / "a\x1b[31m\u202eb.txt").describe())
 
 
-@pytest.mark.parametrize(
-    "wrong, message",
-    [
+def test_settings_that_mean_nothing_are_errors():
+    for wrong, message in (
         ({"split": "document", "val_text": "x"}, "split: 'document' given; use position, because data.val_text"),
         ({"split": "blocks", "shuffle": "lines"}, "shuffle: 'lines' given; use none, because"),
         ({"vocabulary": "bytes", "max_vocab": 50}, "vocabulary: 'bytes' given; use characters, because min_count"),
         ({"separator": "\\"}, "separator: .* given; use text, with"),
         ({"encoding": "utf-88"}, "encoding: 'utf-88' given; use a text encoding that Python knows"),
         ({"min_count": 0}, "min_count: 0 given"),
-    ],
-    ids=str,
-)
-def test_settings_that_mean_nothing_are_errors(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        DataConfig(**wrong)
+    ):
+        with pytest.raises(ValueError, match=message):
+            DataConfig(**wrong)
 
 
 def test_a_validation_text_given_is_all_that_validates(load, tmp_path):
@@ -151,8 +144,7 @@ def numbered(count: int) -> str:
 
 @pytest.mark.parametrize(("length", "fraction"), [(600, 0.1), (600, 0.95), (4321, 0.1), (4321, 0.95), (105_000, 0.5)])
 def test_blocks_from_all_over_validate_with_a_margin_on_each_side(length, fraction, load, tmp_path):
-    (tmp_path / "text.txt").write_text(numbered(length), encoding="utf-8")
-    corpus = load(tmp_path / "text.txt", split="blocks", val_fraction=fraction)
+    corpus = load(write(tmp_path / "text.txt", numbered(length)), split="blocks", val_fraction=fraction)
     train, val = (np.array([ord(c) for c in corpus.tokenizer.decode(ids)]) - 0x1_0000 for ids in (corpus.train, corpus.val))
     blocks = np.split(val, np.flatnonzero(np.diff(val) != 1) + 1)
     assert len(blocks) == BLOCKS and len(val) == pytest.approx(fraction * length, abs=BLOCKS)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from text_helpers import write
 
 from chargpt.text import facts
 from chargpt.text.corpus import Corpus
@@ -17,12 +18,7 @@ from chargpt.text.report import examine
 @pytest.fixture
 def load_string(load, tmp_path) -> Callable[..., Corpus]:
     """The corpus of a string."""
-
-    def load_string(text: str, **changes: object) -> Corpus:
-        (tmp_path / "text.txt").write_bytes(text.encode())
-        return load(tmp_path / "text.txt", **changes)
-
-    return load_string
+    return lambda text, **changes: load(write(tmp_path / "text.txt", text), **changes)
 
 
 def words(count: int, seed: int = 0) -> str:
@@ -164,23 +160,20 @@ def test_a_part_of_a_few_characters_has_a_mark(before, ids, load_string):
     assert math.isfinite(corpus.facts.ngram_loss) and math.isfinite(corpus.facts.copying)
 
 
-def test_a_validation_split_of_another_kind_is_a_warning_with_both_losses_and_the_mend(load_string, tmp_path):
+def test_a_validation_split_of_another_kind_is_a_warning_with_both_losses_and_the_mend(load_string):
     """The last tenth of a concatenated text has other letters in another order."""
-    verse = " ".join("".join(random.Random(n).choices("abcd", k=4)) for n in range(4000))
-    other = words(400, seed=1)
+    texts = (range(4000), range(4000, 4400))
+    verse, same = (" ".join("".join(random.Random(n).choices("abcd", k=4)) for n in numbers) for numbers in texts)
+    other, known = words(400, seed=1), "abcd " * 400
 
-    def warning(corpus: Corpus) -> str:
-        return "".join(str(text) for _, text, _ in examine(corpus) if "from all parts" in str(text))
+    def said(before: str, after: str, **settings: object) -> tuple[str, Corpus]:
+        corpus = load_string(before + after, **{"val_fraction": len(after) / len(before + after), **settings})
+        return "".join(str(text) for _, text, _ in examine(corpus) if "from all parts" in str(text)), corpus
 
-    harder = load_string(verse + other, val_fraction=len(other) / len(verse + other))
-    said = warning(harder)
-    assert "the validation split is harder than the rest" in said and said.endswith("add data.split=blocks")
-    assert harder.facts.is_split_harder
-    known = "abcd " * 400
-    easier = load_string(known + verse + known, val_fraction=len(known) / len(known + verse + known))
-    assert "the validation split is easier than the rest" in warning(easier) and not easier.facts.is_split_harder
-    own, spread = map(float, re.findall(r"\d+\.\d\d", said))
-    assert own > spread + 0.5 and spread == pytest.approx(1.4, abs=0.2)
-    same = " ".join("".join(random.Random(n).choices("abcd", k=4)) for n in range(4000, 4400))
-    assert not warning(load_string(verse + same, val_fraction=0.1))
-    assert not warning(load_string(verse + other, val_fraction=0.1, split="blocks"))
+    warning, harder = said(verse, other)
+    assert "the validation split is harder than the rest" in warning and warning.endswith("add data.split=blocks")
+    own, spread = map(float, re.findall(r"\d+\.\d\d", warning))
+    assert own > spread + 0.5 and spread == pytest.approx(1.4, abs=0.2) and harder.facts.is_split_harder
+    warning, easier = said(known + verse, known)
+    assert "the validation split is easier than the rest" in warning and not easier.facts.is_split_harder
+    assert not said(verse, same)[0] and not said(verse, other, split="blocks")[0]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from text_helpers import text_of
+from text_helpers import text_of, write
 
 from chargpt.terminal import UserError
 from chargpt.text.shuffle import shuffled_lines
@@ -41,8 +41,7 @@ def test_the_order_is_random_and_the_same_in_every_version():
 @pytest.mark.parametrize("end", ["\n", ""])
 @pytest.mark.parametrize("changes", [{}, {"vocabulary": "bytes"}, {"lowercase": True}, {"max_vocab": 12}], ids=str)
 def test_no_line_is_cut_or_in_both_parts(changes, end, load, tmp_path):
-    (tmp_path / "names.txt").write_text("\n".join(NAMES) + end)
-    plain = load(tmp_path / "names.txt", val_fraction=0.1, **changes)
+    plain = load(write(tmp_path / "names.txt", "\n".join(NAMES) + end), val_fraction=0.1, **changes)
     corpus = load(tmp_path / "names.txt", val_fraction=0.1, shuffle="lines", **changes)
     train, val = (corpus.tokenizer.decode(part).split("\n") for part in (corpus.train, corpus.val))
     assert Counter(filter(None, train + val)) == Counter(filter(None, text_of(plain).split("\n"))) and train[-1] == ""
@@ -52,6 +51,5 @@ def test_no_line_is_cut_or_in_both_parts(changes, end, load, tmp_path):
 
 
 def test_one_line_cannot_be_shuffled(load, tmp_path):
-    (tmp_path / "a.txt").write_text("the sea and the stone\n")
     with pytest.raises(UserError, match="data.shuffle: lines given, but the text is one line; leave it out"):
-        load(tmp_path / "a.txt", shuffle="lines")
+        load(write(tmp_path / "a.txt", "the sea and the stone\n"), shuffle="lines")

@@ -10,7 +10,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from text_helpers import text_of
+from text_helpers import text_of, write
 
 from chargpt.runs.checkpoint import STATE, STEP_NAME
 from chargpt.terminal import UserError
@@ -26,8 +26,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
         "b.txt": b"b" * 9, "a/z.txt": b"z" * 9, "a.txt.gz": gzip.compress(b"a" * 9), "empty.txt": b"", "notes.md": b"no",
         ".hidden.txt": b"no", ".git/c.txt": b"no", "picture.txt": b"\x89PNG\r\n\0", "data.txt": b"\0\1\2",
     }.items():  # fmt: skip
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        write(folder / name, content)
     (folder / "loop").symlink_to(folder)
     os.mkfifo(folder / "pipe.txt")
     corpus = load(folder, separator="-")
@@ -39,24 +38,20 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
         "binary files skipped: 2",
     ]
     for binary in (folder / "another.txt", tmp_path / "binaries" / "a.txt"):
-        binary.parent.mkdir(exist_ok=True)
-        binary.write_bytes(b"\0")
+        write(binary, b"\0")
     assert load(folder, separator="-").fingerprint == corpus.fingerprint, "what is skipped does not count"
     with pytest.raises(UserError, match="binaries.a.txt: no text in it .binary files skipped: 1.; give"):
         load(tmp_path / "binaries")
 
 
 def test_the_case_of_a_name_does_not_matter(load, tmp_path):
-    folder = tmp_path / "poems"
-    folder.mkdir()
-    names = ["A.TXT", "B.Txt.GZ", "c.txt", "D.MD", "e.md", "f.md", "g.py"]
-    for name in names:
-        (folder / name).write_bytes(gzip.compress(b"the sea") if name.endswith("GZ") else name.encode() * 9)
-    corpus = load(folder)
+    for name in ["A.TXT", "B.Txt.GZ", "c.txt", "D.MD", "e.md", "f.md", "g.py"]:
+        write(tmp_path / "poems" / name, gzip.compress(b"the sea") if name.endswith("GZ") else name * 9)
+    corpus = load(tmp_path / "poems")
     assert corpus.notes[0] == "3 files"
     assert "(D.MD, e.md, f.md, ...; data.pattern" in corpus.notes[1] and corpus.notes[1].endswith(": 4")
-    assert load(folder, pattern="*.TXT").fingerprint == corpus.fingerprint
-    assert load(folder, pattern="*.Md").notes[0] == "3 files"
+    assert load(tmp_path / "poems", pattern="*.TXT").fingerprint == corpus.fingerprint
+    assert load(tmp_path / "poems", pattern="*.Md").notes[0] == "3 files"
 
 
 def test_standard_input_and_a_pipe_are_read_once_and_encoded_like_a_file(load, tmp_path, monkeypatch):
@@ -89,8 +84,7 @@ WRONG = {  # a TEXT, and what is said of it
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     for name in ("code/a.py", "code/b.py", "code/c.md", "papers/a.pdf", "poems/shakespeare.txt", "out/ckpt.pt", "nothing/.a"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"%PDF- {name} {TEXT}" if name.endswith("pdf") else f"{name[5]} = {TEXT}")
+        write(tmp_path / name, f"%PDF- {name} {TEXT}" if name.endswith("pdf") else f"{name[5]} = {TEXT}")
     (tmp_path / "poems" / "loop.txt").symlink_to("loop.txt")
     monkeypatch.chdir(tmp_path)
 
@@ -120,8 +114,7 @@ def test_runs_are_no_texts(load, tmp_path):
     step = "step-00000010"
     assert STEP_NAME.fullmatch(step)
     for name in ("details.txt", f"{step}/{STATE}", f"{step}/notes.md"):
-        (poems / name).parent.mkdir(parents=True, exist_ok=True)
-        (poems / name).write_text(TEXT)
+        write(poems / name, TEXT)
     (tmp_path / "all" / "a.txt").write_text(TEXT)
     for folder in (poems, tmp_path / "all"):
         with pytest.raises(UserError, match="poems is a run, whose files are not text; give a folder without runs"):
@@ -136,43 +129,31 @@ SEA, STONE = "the sea and its own hours", "a stone under moving light"
 @pytest.fixture
 def folder(tmp_path):
     """A folder with two texts."""
-    (tmp_path / "poems").mkdir()
-    (tmp_path / "poems" / "sea.txt").write_text(SEA)
-    (tmp_path / "poems" / "stone.txt").write_text(STONE)
-    return tmp_path / "poems"
+    write(tmp_path / "poems" / "sea.txt", SEA)
+    return write(tmp_path / "poems" / "stone.txt", STONE).parent
 
 
-def other_name(kind, path, target):
-    """Another name of `path`, or a copy of it."""
-    if kind == "symlink":
-        target.symlink_to(path)
-    elif kind == "hard link":
-        target.hardlink_to(path)
-    elif kind == "copy":
-        target.write_bytes(path.read_bytes())
-    elif kind == "packed copy":
-        target = target.with_suffix(".txt.gz")
-        target.write_bytes(gzip.compress(path.read_bytes()))
-    elif kind == "same name":
-        return path
-    return target
-
-
-KINDS = ["same name", "symlink", "hard link", "copy", "packed copy"]
+KINDS = {  # another name of a path, or a copy of it
+    "same name": lambda path, target: path,
+    "symlink": lambda path, target: target.symlink_to(path) or target,
+    "hard link": lambda path, target: target.hardlink_to(path) or target,
+    "copy": lambda path, target: write(target, path.read_bytes()),
+    "packed copy": lambda path, target: write(target.with_suffix(".txt.gz"), gzip.compress(path.read_bytes())),
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_text_named_twice_is_an_error(kind, load, folder, tmp_path):
-    again = other_name(kind, folder / "sea.txt", tmp_path / "again.txt")
+    again = KINDS[kind](folder / "sea.txt", tmp_path / "again.txt")
     with pytest.raises(UserError, match=r"(sea|again)\.txt.*: the same text as .*sea\.txt; give it once") as error:
         load(folder / "sea.txt", again)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("kind", list(KINDS)[1:])
 def test_a_text_found_twice_in_a_folder_is_read_once(kind, load, folder):
     first = load(folder)
-    other_name(kind, folder / "sea.txt", folder / "zebra.txt")
+    KINDS[kind](folder / "sea.txt", folder / "zebra.txt")
     corpus = load(folder)
     assert corpus.fingerprint == first.fingerprint and text_of(corpus) == f"{SEA}\n{STONE}"
     assert "files that are the same as another file, read once: 1" in corpus.notes
@@ -186,7 +167,7 @@ def test_a_text_or_its_folder_named_again_is_read_once(load, folder):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_training_text_cannot_validate(kind, load, folder, tmp_path):
-    again = other_name(kind, folder / "sea.txt", tmp_path / "again.txt")
+    again = KINDS[kind](folder / "sea.txt", tmp_path / "again.txt")
     with pytest.raises(UserError, match=r"data.val_text: .* is the training text as well; give another"):
         load(folder / "sea.txt", val_text=str(again))
     corpus = load(folder, val_text=str(again))
@@ -201,13 +182,9 @@ def test_standard_input_is_compared_as_well(load, folder, monkeypatch):
 
 
 def test_texts_of_one_size_and_empty_files_are_different_texts(load, folder):
-    for name in ("a.txt", "b.txt"):
-        (folder / name).write_text("")
-    (folder / "c.txt").write_text(SEA[::-1])
-    assert not any("read once" in note for note in load(folder).notes)
     start = "x" * 2**20
-    for name in "de":
-        (folder / f"{name}.txt").write_text(start + name)
+    for name, content in {"a": "", "b": "", "c": SEA[::-1], "d": start + "d", "e": start + "e"}.items():
+        write(folder / f"{name}.txt", content)
     assert not any("read once" in note for note in load(folder).notes)
 
 
