@@ -193,8 +193,8 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
     runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
-    if others := [shown(path.relative_to(folder)) for path in files if path not in set(matching)]:
-        names = ", ".join(others[:MAX_NAMED]) + ", ..." * (len(others) > MAX_NAMED)
+    if others := sorted({*files} - {*matching}):
+        names = ", ".join(shown(path.relative_to(folder)) for path in others[:MAX_NAMED]) + ", ..." * (len(others) > MAX_NAMED)
         skipped[f"files left out that do not match {pattern} ({names}; data.pattern chooses which are read)"] += len(others)
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
 
