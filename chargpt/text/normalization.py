@@ -66,8 +66,6 @@ class TextNormalizer:
     def safe_cut(self, text: str) -> int:
         """An index i near the end of `text` with apply(text[:i]) + apply(text[i:] + more) == apply(text + more) for any `more`;
         0 when there is no such index near the end."""
-        if self.is_identity:
-            return len(text)
         found = LAST_CUT.match(text, max(0, len(text) - MAX_HELD))
         return found.start(1) if found else 0
 

@@ -58,7 +58,6 @@ DISCORD = """AuthorID,Author,Date,Content,Attachments,Reactions
 MBOX = b"""From a@example.org Mon Jan  1 09:15:00 2024
 From: Ben <ben@example.org>
 Content-Type: text/plain; charset=latin-1
-Content-Transfer-Encoding: 8bit
 
 hi there,
 Oma
@@ -122,12 +121,7 @@ CHATS = {
 
 @pytest.fixture
 def chat(tmp_path):
-    def chat(name: str) -> str:
-        file, content, *_ = CHATS[name]
-        (tmp_path / file).write_bytes(content)
-        return str(tmp_path / file)
-
-    return chat
+    return lambda name: write(tmp_path / CHATS[name][0], CHATS[name][1])
 
 
 @pytest.mark.parametrize("name", CHATS)
@@ -197,15 +191,10 @@ def test_a_bad_chat_is_one_line_with_the_place(name, tmp_path, load):
 
 NO_CHATS = [
     "[2024-01-02 10:00:00] local.ERROR: it failed\n[2024-01-02 10:00:01] local.INFO: well\n",
-    "2024-01-02 10:00:00,123 - root - INFO - it: began\n",
-    "2024-01-02 10:00:00 - root: began\n",
-    "2024-01-02 10:00, temperature: 5\n",
-    "Ben: hi\nOma: hello\n",
-    '{"messages": [{"role": "user", "content": "hi"}]}',
-    '{"name": "x", "type": "list", "messages": []}',
-    "Author,Date,Content\na,b,c\n",
-    "From here on 10:15 it went\nwell: ",
-]
+    "2024-01-02 10:00:00,123 - root - INFO - it: began\n", "2024-01-02 10:00:00 - root: began\n",
+    "2024-01-02 10:00, temperature: 5\n", "Ben: hi\nOma: hello\n", '{"messages": [{"role": "user", "content": "hi"}]}',
+    '{"name": "x", "type": "list", "messages": []}', "Author,Date,Content\na,b,c\n", "From here on 10:15 it went\nwell: ",
+]  # fmt: skip
 
 
 def test_what_only_looks_like_a_chat_is_read_as_before():

@@ -62,13 +62,14 @@ def test_line_ends_are_folded_with_a_note_unless_they_are_to_stay(end, load, tmp
         assert text_of(load(tmp_path / "text.txt", **changes)) == lines.replace("\n", end)
 
 
-def test_a_corpus_records_where_its_text_is(load, tmp_path, monkeypatch):
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "sea.txt").write_text("the sea and the stone")
+def test_a_corpus_records_where_its_text_is_and_its_name_cannot_control_the_terminal(load, tmp_path, monkeypatch):
+    write(tmp_path / "texts" / "sea.txt", "the sea and the stone")
     monkeypatch.chdir(tmp_path)
     corpus = load("texts/sea.txt", "texts")
     assert corpus.texts == [str(tmp_path / "texts" / "sea.txt"), str(tmp_path / "texts")] and corpus.name == "sea"
     assert load("python-docs").texts == ["python-docs"] and load().texts == []
+    path = write(tmp_path / "a\x1b[31m\u202eb.txt", "the sea and the stone")
+    assert all(notice_line(*notice[:2]).isprintable() for notice in load(path).describe())
 
 
 def test_a_text_edited_during_a_run_does_not_touch_the_run_but_its_resumption(load, tmp_path):
@@ -105,11 +106,6 @@ def test_a_text_from_standard_input_is_found_again_by_its_fingerprint_alone(load
     (tmp_path / "data").mkdir()
     (tmp_path / "elsewhere").rename(tmp_path / "data" / "cache")  # the default is searched as well
     assert again().fingerprint == corpus.fingerprint
-
-
-def test_names_cannot_control_the_terminal(load, tmp_path):
-    (tmp_path / "a\x1b[31m\u202eb.txt").write_text("the sea and the stone")
-    assert all(notice_line(*notice[:2]).isprintable() for notice in load(tmp_path / "a\x1b[31m\u202eb.txt").describe())
 
 
 def test_settings_that_mean_nothing_are_errors():

@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -39,10 +39,7 @@ FILES = {
     "TSV": ("a.tsv", table(BODIES, delimiter="\t").encode()),
     "UTF-16, as Excel writes it": ("a.tsv", table(BODIES, delimiter="\t").encode("utf-16")),
     "empty lines": ("a.csv", table(BODIES).replace("\r\n", "\n\n").replace("one\n\n", "one\n").encode()),
-    "line ends of old Macs": (
-        "a.csv",
-        table(BODIES, lineterminator="\r", quoting=csv.QUOTE_ALL).replace("one\n", "one\r").encode(),
-    ),
+    "old Macs": ("a.csv", table(BODIES, lineterminator="\r", quoting=csv.QUOTE_ALL).replace("e\n", "e\r").encode()),
     "empty cells": ("a.csv", table(["", *BODIES, ""]).encode()),
     "more empty cells than columns": ("a.csv", table(BODIES).replace("\r\n", ",,\r\n").encode()),
     "a name that says nothing": ("a.txt", table(BODIES).encode()),
@@ -57,24 +54,17 @@ def test_a_table_is_read_by_its_column(case, load, tmp_path):
     assert text_of(load(tmp_path / name, field="body", format="fields", vocabulary="bytes")) == TEXT
 
 
-def test_quotes_that_a_program_wrote_as_they_are_into_tsv_are_text(load, tmp_path):
-    (tmp_path / "a.tsv").write_text("id\tbody\n" + '1\t"Hello," he said.\n' * 3)
-    assert text_of(load(tmp_path / "a.tsv", field="body", format="fields")) == "\n".join(['"Hello," he said.'] * 3)
-
-
-def test_without_a_field_a_table_is_read_as_it_is(load, tmp_path):
-    """Runs that began before tables could be read had a data.field too, which did nothing."""
-    for name in ("a.csv", "a.txt"):
-        (tmp_path / name).write_text(table(BODIES), newline="")
-    corpus, plain = (load(tmp_path / name, field="body", newlines="keep") for name in ("a.csv", "a.txt"))
+def test_quotes_are_text_in_tsv_and_without_a_field_a_table_is_read_as_it_is(load, tmp_path):
+    """Many programs write them so. Runs that began before tables could be read had a data.field too, which did nothing."""
+    path = write(tmp_path / "a.tsv", "id\tbody\n" + '1\t"Hello," he said.\n' * 3)
+    assert text_of(load(path, field="body", format="fields")) == "\n".join(['"Hello," he said.'] * 3)
+    files = (write(tmp_path / name, table(BODIES)) for name in ("a.csv", "a.txt"))
+    corpus, plain = (load(file, field="body", newlines="keep") for file in files)
     assert text_of(corpus) == table(BODIES) and corpus.fingerprint == plain.fingerprint
 
 
 WRONG = {
-    "no such column": (
-        "id,bodies\n1,a\n",
-        "line 2: no field 'body', its fields are: id, bodies; did you mean data.field=bodies",
-    ),
+    "no such column": ("id,bodies\n1,a\n", "line 2: no field 'body', its .* are: id, bodies; did you mean data.field=bodies"),
     "nothing like it": ("id,x\n1,a\n", "its fields are: id, x; name one with text in data.field, for example data.field=id"),
     "no header": ("1,the sea.\n2,a stone\n", "no field 'body', .*, or its number, such as data.field=1"),
     "a column twice": ("body,body\n1,a\n", "a.csv: 2 columns are named 'body'"),
@@ -98,15 +88,13 @@ def test_a_table_that_cannot_be_read_is_one_line_that_says_where(case, load, tmp
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=8)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(CELLS, CELLS), min_size=1), st.integers(1, 7), st.sampled_from([",", ";", "\t"]))
+@settings(max_examples=30)
+@given(st.lists(CELLS, min_size=1), st.integers(1, 7), st.sampled_from([",", ";", "\t"]))
 def test_what_the_csv_module_wrote_comes_back_however_it_is_cut(rows, size, delimiter):
-    file = io.StringIO(newline="")
-    csv.writer(file, delimiter=delimiter).writerows([("id", "body"), *rows])
-    content = file.getvalue()
+    content = table(rows, delimiter=delimiter)
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
     structure = Structure(kind="CSV", delimiter=delimiter)
-    assert [text for _, text in documents(pieces, structure, field="body")] == [body for _, body in rows]
+    assert [text for _, text in documents(pieces, structure, field="body")] == rows
 
 
 def test_json_lines_take_the_field_named(load, tmp_path):
