@@ -44,21 +44,20 @@ def test_odd_characters_are_counted_and_explained(load_string):
     assert line(load_string("the sea\tand\nthe stone é海"), "odd").endswith("no odd characters")
 
 
-HARMLESS = {
-    "emoji": ("a family 👩\u200d👩\u200d👧 by the sea", 2),
-    "a flag": ("England \U0001f3f4\U000e0067\U000e0062\U000e007f by the sea", 3),
-    "Persian": ("می\u200cخواهم می\u200cروم به دریا و سنگ", 2),
-    "Hebrew": ("הים והאבן\u200f הים והאבן", 1),
+HARMLESS = {  # texts, and how many invisible characters they need
+    "a family 👩\u200d👩\u200d👧 by the sea": 2,
+    "England \U0001f3f4\U000e0067\U000e0062\U000e007f by the sea": 3,
+    "می\u200cخواهم می\u200cروم به دریا و سنگ": 2,
+    "הים והאבן\u200f הים והאבן": 1,
 }
 
 
-@pytest.mark.parametrize("case", HARMLESS)
-def test_invisible_characters_that_a_text_needs_are_called_harmless(case, load_string):
-    content, count = HARMLESS[case]
-    said = line(load_string(content), "odd")
-    assert said.startswith(f"no odd characters; {count} invisible that") and said.endswith("(harmless)")
-    joiner = next(c for c in content if unicodedata.category(c) == "Cf")
-    assert f"1 invisible (U+{ord(joiner):04X}" in line(load_string(f"the sea{joiner} and the stone"), "odd")
+def test_invisible_characters_that_a_text_needs_are_called_harmless(load_string):
+    for content, count in HARMLESS.items():
+        said = line(load_string(content), "odd")
+        assert said.startswith(f"no odd characters; {count} invisible that") and said.endswith("(harmless)")
+        joiner = next(c for c in content if unicodedata.category(c) == "Cf")
+        assert f"1 invisible (U+{ord(joiner):04X}" in line(load_string(f"the sea{joiner} and the stone"), "odd")
 
 
 NFC, NFKC = "(data.normalize=NFC makes them one)", "(data.normalize=NFKC"

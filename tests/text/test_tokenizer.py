@@ -64,12 +64,6 @@ def test_a_prompt_is_normalised_like_the_text():
     assert tokenizer.decode(tokenizer.encode("a\r\nc")) == "a\r\nc"
 
 
-def test_rare_characters_share_an_id_that_is_never_sampled():
-    tokenizer = fitted("aaabbbccd", min_count=2)
-    assert tokenizer.characters == "abc" and tokenizer.vocab_size == 4 and tokenizer.never_sampled == (3,)
-    assert tokenizer.encode("adz").tolist() == [0, 3, 3] and tokenizer.decode([0, 3]) == "a" + FOLDED
-
-
 @settings(max_examples=50)
 @given(ANY_TEXT.filter(bool), st.integers(2, 20), st.integers(1, 3))
 @example("aaabbcd", 3, 1)
@@ -81,6 +75,8 @@ def test_a_limit_keeps_the_commonest_and_counts_the_folded_one(text, limit, min_
     often = sorted({c for c in text if text.count(c) >= min_count}, key=lambda c: (-text.count(c), c))
     kept = often if len(often) + (len(often) < len(set(text))) <= limit else often[: limit - 1]
     assert tokenizer.characters == "".join(sorted(kept)) and tokenizer.folded == (len(kept) < len(set(text)))
+    assert tokenizer.never_sampled == (len(kept),) * tokenizer.folded and tokenizer.vocab_size == len(kept) + tokenizer.folded
+    assert not kept or tokenizer.decode(tokenizer.encode(text)) == "".join(c if c in kept else FOLDED for c in text)
 
 
 def test_the_nearest_character_is_alike_in_case_base_look_or_kind():
