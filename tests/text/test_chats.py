@@ -63,6 +63,7 @@ hi there,
 Oma
 -- 
 Ben, caf\xe9
+From here Mon Jan  1 09:00:00 2024
 
 From b@example.org Mon Jan  1 09:16:00 2024
 From: =?utf-8?q?Oma?= <oma@example.org>

@@ -22,6 +22,7 @@ NORMALIZERS = st.builds(
 @settings(max_examples=100)
 @given(TRICKY, TRICKY, NORMALIZERS)
 @example("aΣa", "", TextNormalizer(newlines="keep", normalize="none", lowercase=True))
+@example("é\r\n", "", TextNormalizer(newlines="fold"))
 def test_a_text_may_be_cut_where_it_is_said_to_be_safe(text, more, normalizer):
     cut = normalizer.safe_cut(text)
     assert normalizer.apply(text[:cut]) + normalizer.apply(text[cut:] + more) == normalizer.apply(text + more)

@@ -203,3 +203,6 @@ def test_a_download_is_checked_and_saved_or_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "data").unlink()
     (source,) = named_corpus("shakespeare", root=tmp_path)
     assert source.path.read_bytes() == b"the sea" and list((tmp_path / "data").iterdir()) == [source.path]
+    source.path.write_bytes(b"a stone")
+    with pytest.raises(UserError, match="shakespeare: .*shakespeare.txt is another text, by its SHA-256; download "):
+        named_corpus("shakespeare", root=tmp_path)
