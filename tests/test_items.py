@@ -5,9 +5,10 @@ import random
 import re
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
-from helpers import bits, last_step, logged, logged_without_speed
+from helpers import bits, last_step, logged, logged_without_speed, publish_run
 from scripts import needs_node, run_script
 from session_helpers import finish, opened, resumed
 
@@ -15,13 +16,16 @@ import chargpt
 import sample
 import train
 from chargpt.__main__ import main
+from chargpt.analysis import run_report
 from chargpt.planning.cli import parse_options
 from chargpt.runs.checkpoint import newest
+from chargpt.sampling import items
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import UserError, run_program
 from chargpt.text.items import items_in
 from chargpt.training.trainer import Trainer
 
+NAMES = ("--items", "name", "--label", "race")
 LETTERS = {"elf": "aeil", "orc": "gruk", "ent": "bhom"}
 SETTINGS = (
     "--config tiny model.block_size=16 train.eval_interval=40 checkpoint.interval=40 train.sample_length=60 "
@@ -43,18 +47,23 @@ def names(tmp_path_factory):
 def run(names, session_root, tmp_path_factory):
     """A run on the table, with its text in the cache of the project."""
     folder = tmp_path_factory.mktemp("run") / "names"
-    words = [str(names), "--items", "name", "--label", "race", *SETTINGS, "train.max_steps=120", "--run", str(folder)]
-    assert train.main(words) == 0
+    assert train.main([str(names), *NAMES, *SETTINGS, "train.max_steps=120", "--run", str(folder)]) == 0
     return folder
 
 
 @pytest.fixture
-def write(capsys, run):
-    def write(*argv: str, code: int = 0) -> tuple[str, str]:
-        assert run_program(lambda: sample.main([str(run), "--seed", "1", *argv])) == code
+def said(capsys, run, tmp_path):
+    """What a verb or sample.py writes of the run, and of a file with this content if one is given."""
+
+    def said(verb: str, *words: str, content: str | None = None, of: Path = run, code: int = 0) -> tuple[str, str]:
+        path = tmp_path / ("new.csv" if "," in (content or "") else "new.txt")
+        path.write_text(content or "")
+        words = [str(of), *[str(path)] * (content is not None), *words]
+        capsys.readouterr()
+        assert run_program(lambda: sample.main(["--seed", "1", *words]) if verb == "sample" else main([verb, *words])) == code
         return capsys.readouterr()
 
-    return write
+    return said
 
 
 def test_a_run_records_bits_per_item_and_its_sample_is_items(run):
@@ -64,66 +73,59 @@ def test_a_run_records_bits_per_item_and_its_sample_is_items(run):
     assert all(line.split("\t")[0] in LETTERS for line in last["sample"].split("\n")[:-1])
 
 
-OTHERS = {
-    "labels, dropout": ["train.label_loss=true", "train.accumulate=2", "model.dropout=0.1"],
-    "a teacher": ["--teacher", "{run}", "optim.name=muon"],
-}
-
-
-@pytest.mark.parametrize("settings", OTHERS)
-def test_stopped_and_resumed_equals_uninterrupted(names, run, tmp_path, monkeypatch, settings):
-    words = [str(names), "--items", "name", "--label", "race", *SETTINGS, "train.max_steps=90"]
-    words += [word.format(run=run) for word in OTHERS[settings]]
-    words += [f"data.cache={tmp_path}/cache", "train.log_interval=1"]
+def test_stopped_and_resumed_equals_uninterrupted(names, run, tmp_path, monkeypatch):
+    """With all that a step on items may have: labels that are learned, several batches, dropout, Muon and a teacher."""
+    (tmp_path / "few.csv").write_text("".join(names.read_text().splitlines(keepends=True)[:120]))
+    words = [f"{tmp_path}/few.csv", *NAMES, *SETTINGS, "train.max_steps=30", "train.log_interval=1", "train.eval_interval=10"]
+    words += ["train.label_loss=true", "train.accumulate=2", "model.dropout=0.1", "--teacher", str(run), "optim.name=muon"]
+    words += [f"data.cache={tmp_path}/cache"]
     assert finish(opened([*words, "--run", f"{tmp_path}/whole"])) == 0
     advance = Trainer.advance
 
     def stop(trainer: Trainer) -> None:
-        if trainer.progress.step == 50:  # in the second epoch
+        if trainer.progress.step == 17:  # in the second epoch
             signal.raise_signal(signal.SIGTERM)
         advance(trainer)
 
     monkeypatch.setattr(Trainer, "advance", stop)
     assert finish(opened([*words, "--run", f"{tmp_path}/stopped"])) == 143
     monkeypatch.undo()
-    assert 50 <= int(last_step(tmp_path / "stopped").name[5:]) < 60
+    assert 17 <= int(last_step(tmp_path / "stopped").name[5:]) < 25
     assert finish(resumed(tmp_path / "stopped")) == 0
     assert bits(tmp_path / "stopped") == bits(tmp_path / "whole")
     assert logged_without_speed(tmp_path / "stopped") == logged_without_speed(tmp_path / "whole")
 
 
-def test_items_are_whole_and_of_the_label_that_is_asked_for(write):
-    out, err = write("--items", "40", "--label", "orc", "--unique", "--temperature", "1")
+def test_items_are_whole_and_of_the_label_that_is_asked_for(said):
+    out, err = said("sample", "--items", "40", "--label", "orc", "--unique", "--temperature", "1")
     lines = out.splitlines()
     assert len(lines) == len({*lines}) == 40 and "written        40" in err and "unique" in err
-    assert sum({*line} <= {*LETTERS["orc"]} for line in lines) > 30 and len(write()[0].splitlines()) == 10
+    assert sum({*line} <= {*LETTERS["orc"]} for line in lines) > 30 and len(said("sample")[0].splitlines()) == 10
 
 
-def test_labels_are_drawn_as_often_as_the_text_has_them(write, names):
+def test_labels_are_drawn_as_often_as_the_text_has_them(said, names):
     wanted = Counter(line.partition(",")[0] for line in names.read_text().splitlines()[1:])
-    out, _ = write("--items", "600", "--max-length", "16")
-    drawn = Counter(line.partition("\t")[0] for line in out.splitlines())
+    drawn = Counter(line.partition("\t")[0] for line in said("sample", "--items", "600", "--max-length", "16")[0].splitlines())
     for label, count in wanted.items():
         assert abs(drawn[label] - count) < 4 * (count * (1 - count / 600)) ** 0.5, (drawn, wanted)
 
 
-def test_items_are_refused_by_what_is_asked_for(write, run, names):
-    out, err = write("--items", "30", "--new", "--label", "elf", "--match", "^a", "--min-length", "4", "--max-length", "5")
+def test_items_are_refused_by_what_is_asked_for(said, run, monkeypatch):
+    out, err = said("sample", *"--items 30 --new --label elf --match ^a --min-length 4 --max-length 5".split())
     lines = out.splitlines()
     assert len(lines) == 30 and all(line[0] == "a" and 4 <= len(line) <= 5 for line in lines)
     corpus = load_model(str(run), run.parent)[0].corpus()
     assert not {*lines} & {item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=True)}
     assert "in the training text" in err
+    monkeypatch.setattr(items, "ATTEMPTS", 50)
     for words in (["--match", "zzz"], ["--min-length", "60"], ["--max-length", "1", "--prompt", "gu"]):
-        out, err = write("--items", "3", *words)
-        assert out == "" and f"no more items: 1,000 in a row were refused; change {words[0]}, raise --temperature" in err
+        out, err = said("sample", "--items", "3", *words)
+        assert out == "" and f"no more items: 50 in a row were refused; change {words[0]}, raise --temperature" in err
 
 
-def test_items_as_json_have_the_log_probability_of_the_model(write, run):
-    out, _ = write("--items", "5", "--json", "--prompt", "e", "--label", "elf")
+def test_items_as_json_have_the_log_probability_of_the_model(said, run):
     loaded, _ = load_model(str(run), run.parent)
-    for line in out.splitlines():
-        value = json.loads(line)
+    for value in map(json.loads, said("sample", *"--items 5 --json --prompt e --label elf".split())[0].splitlines()):
         ids = f"\nelf\t{value['item']}\n"
         logits = loaded.logits(ids[:-1]).log_softmax(dim=-1)
         expected = sum(logits[i, loaded.tokenizer.ids_of(ids[i + 1])[0]].item() for i in range(4, len(ids) - 1))
@@ -139,106 +141,82 @@ LIKE = {
 
 
 @pytest.mark.parametrize("what", LIKE)
-def test_the_library_writes_the_items_of_the_program(what, write, run):
+def test_the_library_writes_the_items_of_the_program(what, said, run):
     flags = [f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}") for name, value in LIKE[what].items()]
-    out, _ = write("--items", "12", "--json", *flags)
+    out, _ = said("sample", "--items", "12", "--json", *flags)
     expected = [(value["label"], value["item"]) for value in map(json.loads, out.splitlines())]
     assert chargpt.load(run).items(12, seed=1, **LIKE[what]) == expected and len(expected) == 12
 
 
-def test_the_library_writes_one_item_of_a_label(run):
+def test_the_library_writes_one_item_of_a_label(run, monkeypatch):
     model = chargpt.load(run)
-    assert model.generate("gu", label="orc", seed=4) == model.items(1, prompt="gu", label="orc", seed=4)[0].text
-    assert "".join(model.stream("gu", label="orc", seed=4)) == model.generate("gu", label="orc", seed=4)
+    one = model.generate("gu", label="orc", seed=4)
+    assert one == model.items(1, prompt="gu", label="orc", seed=4)[0].text == "".join(model.stream("gu", label="orc", seed=4))
     assert model.generate(seed=5) == model.items(1, seed=5)[0].text
     assert model.generate("orc\tgu", seed=5, lines=3).count("\n") == 2  # the list as a text
     many = model.generate(["g"] * 40, label="orc", seed=1)
     assert many == [model.generate("g", label="orc", seed=1 + i) for i in range(40)] and len({*many}) > 10
-    for wrong, says in (
-        ({"label": "Orc"}, "label='Orc': did you mean orc?"),
-        ({"label": "orc", "lines": 2}, "label: is for items"),
-    ):
-        with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
+    for wrong, says in (({"label": "Orc"}, "='Orc': did you mean orc?"), ({"label": "orc", "lines": 2}, ": is for items")):
+        with pytest.raises(ValueError, match=f"^label{re.escape(says)}"):
             model.generate(**wrong)
-    with pytest.warns(UserWarning, match="no more items: 1,000 in a row were refused; change match, raise temperature, or ask"):
+    monkeypatch.setattr(items, "ATTEMPTS", 50)
+    with pytest.warns(UserWarning, match="no more items: 50 in a row were refused; change match, raise temperature, or ask"):
         assert model.items(3, match="zzz", seed=1) == []
 
 
-MISTAKES = {
-    "a label of other case": (["--label", "ORC"], ["--label: 'ORC' given; did you mean orc?"]),
-    "an unknown label": (["--label", "zz"], ["--label: 'zz' given; use one of elf, orc, ent"]),
-    "an option of items for a text": (["--match", "a", "--lines", "2"], ["--match: --lines given as well"]),
-    "lines": (["--items", "3", "--lines", "2"], ["--items: --lines given as well"]),
-    "a wrong expression": (["--match", "("], ["--match", "regular expression"]),
-    "lengths": (
-        ["--min-length", "5", "--max-length", "3"],
-        ["--min-length: 5 given; use at most 3, the most"],
-    ),
-    "a letter that the model does not know": (["--prompt", "Q"], ["'Q'"]),
-    "interactive without a label": (["--interactive"], ["--interactive", "--label", "elf"]),
+MISTAKES = {  # words, or a verb and the content of a file, and what is said
+    "a label of other case": (["--label", "ORC"], "--label: 'ORC' given; did you mean orc?"),
+    "an unknown label": (["--label", "zz"], "--label: 'zz' given; use one of elf, orc, ent"),
+    "an option of items for a text": (["--match", "a", "--lines", "2"], "--match: --lines given as well"),
+    "lines": (["--items", "3", "--lines", "2"], "--items: --lines given as well"),
+    "a wrong expression": (["--match", "("], "--match: .*regular expression"),
+    "lengths": (["--min-length", "5", "--max-length", "3"], "--min-length: 5 given; use at most 3, the most"),
+    "a letter that the model does not know": (["--prompt", "Q"], ".*'Q'"),
+    "interactive without a label": (["--interactive"], "--interactive: .*give --label, one of elf"),
+    "a score with labels": (("score", None), ".*items with labels, .*; add --items"),
+    "no labels": (("losses", "leila\ngrukk\n"), ".*new.txt: has no labels"),
+    "a line end": (("losses", 'race,name\nelf,"lei\nla"\n'), ".* has a line end, which ends an item of this run; remove it"),
 }
 
 
 @pytest.mark.parametrize("what", MISTAKES)
-def test_a_mistake_gets_one_line(what, write):
-    words, parts = MISTAKES[what]
-    error = write(*words, code=2)[1].splitlines()[-1]
-    assert error.startswith("error: ") and all(part in error for part in parts), error
+def test_a_mistake_gets_one_line(what, said):
+    words, message = MISTAKES[what]
+    verb, content = words if isinstance(words, tuple) else ("sample", None)
+    error = said(verb, *words * (verb == "sample"), content=content, code=2)[1].splitlines()[-1]
+    assert re.match(f"error: {message}", error), error
 
 
-def test_a_plain_run_has_no_items(text, tmp_path):
-    words = [str(text), *SETTINGS, "train.max_steps=2", "--run", f"{tmp_path}/plain", f"data.cache={tmp_path}/cache"]
-    assert train.main(words) == 0
+def test_a_plain_run_has_no_items(tmp_path, said):
+    publish_run(tmp_path / "plain")
     for words in (["--items", "3"], ["--label", "a"], ["--new"], ["--match", "a"]):
-        with pytest.raises(UserError, match="not trained on items"):
-            sample.main([f"{tmp_path}/plain", *words])
-    for verb in (["classify", f"{tmp_path}/plain"], ["score", f"{tmp_path}/plain", "--items"]):
-        with pytest.raises(UserError, match="with --items"):
-            main(verb)
+        assert "not trained on items" in said("sample", *words, of=tmp_path / "plain", code=2)[1]
+    for verb, *words in (["classify"], ["score", "--items"]):
+        assert "with --items" in said(verb, *words, of=tmp_path / "plain", code=2)[1]
 
 
-def test_a_loss_without_labels_is_that_of_the_validation(run, tmp_path, capsys):
-    assert main(["losses", str(run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(logged(run)[-1]["val/loss"], abs=0.01)
-    with pytest.raises(UserError, match="items with labels, .*; add --items"):
-        main(["score", str(run)])
-    (tmp_path / "new.csv").write_text("race,name\nelf,leila\norc,grukk\n")
-    assert main(["losses", str(run), str(tmp_path / "new.csv"), "--json"]) == 0
-    assert sum(row["characters"] for row in json.loads(capsys.readouterr().out)["classes"]) == len("leila\ngrukk\n")
-    for name, content, message in (
-        ("new.txt", "leila\ngrukk\n", "new.txt: has no labels"),
-        ("new.csv", 'race,name\nelf,"lei\nla"\norc,grukk\n', "has a line end, which ends an item of this run; remove it"),
-    ):
-        (tmp_path / name).write_text(content)
-        with pytest.raises(UserError, match=message):
-            main(["losses", str(run), str(tmp_path / name)])
+def test_a_loss_without_labels_is_that_of_the_validation(run, said):
+    assert json.loads(said("losses", "--json")[0])["loss"] == pytest.approx(logged(run)[-1]["val/loss"], abs=0.01)
+    classes = json.loads(said("losses", "--json", content="race,name\nelf,leila\norc,grukk\n")[0])["classes"]
+    assert sum(row["characters"] for row in classes) == len("leila\ngrukk\n")
 
 
-def test_the_label_of_an_item_is_found(run, tmp_path, capsys):
-    assert main(["classify", str(run)]) == 0
-    out = capsys.readouterr().out
+def test_the_label_of_an_item_is_found(said):
+    out, _ = said("classify")
     assert float(out.split("%")[0].split()[-1]) > 90 and "elf" in out.splitlines()[1]
-    (tmp_path / "new.txt").write_text("leila\ngrukk\nbohom\nΩmega\n")
-    assert main(["classify", str(run), str(tmp_path / "new.txt")]) == 0
-    out, err = capsys.readouterr()
+    out, err = said("classify", content="leila\ngrukk\nbohom\nΩmega\n")
     assert [line.split("\t")[0] for line in out.splitlines()][:3] == ["elf", "orc", "ent"]
     assert "1 of 4 items have characters that the model has never seen, such as: Ωmega" in err
-    (tmp_path / "new.csv").write_text("race,name\nelf,leila\norc,grukk\norc,leia\n")
-    assert main(["classify", str(run), str(tmp_path / "new.csv"), "--json"]) == 0
-    out, err = capsys.readouterr()
+    out, err = said("classify", "--json", content="race,name\nelf,leila\norc,grukk\norc,leia\n")
     values = [json.loads(line) for line in out.splitlines()]
     assert [value["guess"] for value in values] == ["elf", "orc", "elf"] and "accuracy 66.7% of 3 items" in err
     assert all(sum(value["probability"].values()) == pytest.approx(1, abs=1e-4) for value in values)
 
 
-def test_the_most_surprising_item_comes_first(run, tmp_path, capsys):
-    (tmp_path / "new.csv").write_text("race,name\nelf,leila\nelf,grukk\norc,grukk\nelf,lia\n")
-    assert main(["score", str(run), str(tmp_path / "new.csv"), "--items", "--top", "3"]) == 0
-    out, err = capsys.readouterr()
+def test_the_most_surprising_item_comes_first(said):
+    out, err = said("score", "--items", "--top", "3", content="race,name\nelf,leila\nelf,grukk\norc,grukk\nelf,lia\n")
     assert out.splitlines()[1].endswith("2: elf grukk") and len(out.splitlines()) == 4 and "4 items" in err
-    (tmp_path / "new.txt").write_text("leila\nzzz\n")
-    assert main(["score", str(run), str(tmp_path / "new.txt"), "--items", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[0])["item"] == "zzz"
+    assert json.loads(said("score", "--items", "--json", content="leila\nzzz\n")[0].splitlines()[0])["item"] == "zzz"
 
 
 STARTED = {
@@ -249,19 +227,18 @@ STARTED = {
 
 
 @pytest.mark.parametrize("what", STARTED)
-def test_a_run_starts_from_one_with_other_labels(what, run, tmp_path, capsys):
+def test_a_run_starts_from_one_with_other_labels(what, run, tmp_path, said, monkeypatch):
+    effort = run_report.Effort(characters=1000, sample_length=50, sample_seconds=0.1)  # of each report
+    monkeypatch.setattr(run_report, "quick", lambda parameters: effort)
     name, words, labels = STARTED[what]
     rows = "".join(f"{kind},{name}\n" for kind in ("tree", "rock") for name in "leia groku bohm".split() * 9)
     (tmp_path / "more.csv").write_text(f"kind,name\n{rows}")
     (tmp_path / "tree.txt").write_text("leia\ngroku\n\nbohm\n\ngroku\nbohm\n")
-    new, place = f"{tmp_path}/new", [f"data.cache={tmp_path}/cache"]
-    words = [f"{tmp_path}/{name}", *words, "--init-from", str(run), "train.max_steps=20", "train.sample_length=0"]
-    assert train.main([*words, "--run", new, *place]) == 0
-    capsys.readouterr()
-    assert sample.main([new, "--items", "20", "--seed", "1", "--json"]) == 0
-    assert {json.loads(line).get("label", "") for line in capsys.readouterr().out.splitlines()} == labels
-    if "--label" in words:
-        assert main(["classify", new]) == 0 and "accuracy" in capsys.readouterr().out
+    words = [f"{tmp_path}/{name}", *words, "--init-from", str(run), "train.max_steps=5", "train.sample_length=0"]
+    assert train.main([*words, "train.eval_interval=5", "--run", f"{tmp_path}/new", f"data.cache={tmp_path}/cache"]) == 0
+    out, _ = said("sample", *"--items 9 --json --max-length 40".split(), of=tmp_path / "new")
+    assert {json.loads(line).get("label", "") for line in out.splitlines()} == labels
+    assert "--label" not in words or "accuracy" in said("classify", of=tmp_path / "new")[0]
 
 
 def test_an_item_longer_than_an_evaluation_has_a_loss(tmp_path):
@@ -272,23 +249,16 @@ def test_an_item_longer_than_an_evaluation_has_a_loss(tmp_path):
     assert last["val/loss"] > 0.5 and "val/bits_per_item" not in last
 
 
-def test_the_card_of_an_export_says_how_to_write_an_item(run, tmp_path):
-    assert main(["export", str(run), "--to", "hf", f"{tmp_path}/out"]) == 0
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "begin with a newline, the label and a tab" in card and "The labels: elf, orc, ent." in card
-
-
-def test_an_import_continues_a_run_on_items(names, run, tmp_path, capsys):
+def test_an_export_says_how_to_write_an_item_and_its_import_continues_the_run(names, run, tmp_path, said):
     assert main(["export", str(run), "--to", "hf", f"{tmp_path}/hf"]) == 0
-    fields = ["data.items=name", "data.label=race"]
-    words = [str(names), *fields, "--config", "tiny", "runtime.threads=1", f"data.cache={tmp_path}/cache"]
-    assert main(["import", f"{tmp_path}/hf", *words, "--run", f"{tmp_path}/whole"]) == 0
+    card = (tmp_path / "hf" / "README.md").read_text(encoding="utf-8")
+    assert "begin with a newline, the label and a tab" in card and "The labels: elf, orc, ent." in card
+    words = [str(names), "data.items=name", "data.label=race", "--config", "tiny", "runtime.threads=1"]
+    assert main(["import", f"{tmp_path}/hf", *words, f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/whole"]) == 0
     before, after = (newest(folder)[0].state for folder in (run, tmp_path / "whole"))
     assert after.fingerprint == before.fingerprint and after.tokenizer == before.tokenizer
     assert after.progress.val_loss == pytest.approx(before.progress.val_loss, rel=0.01)
-    capsys.readouterr()
-    assert main(["classify", f"{tmp_path}/whole"]) == 0
-    assert float(capsys.readouterr().out.split("%")[0].split()[-1]) > 90
+    assert float(said("classify", of=tmp_path / "whole")[0].split("%")[0].split()[-1]) > 90
     assert train.main(["--resume", "--run", f"{tmp_path}/whole", "train.max_steps=4", "train.sample_length=60"]) == 0
     assert logged(tmp_path / "whole")[-1]["val/bits_per_item"] > 4
 
@@ -304,11 +274,9 @@ def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names, word
 @needs_node
 def test_the_page_writes_one_item_of_the_label_of_its_menu(run, tmp_path):
     assert main(["export", str(run), "--to", "html", str(tmp_path / "page.html")]) == 0
-    code = """const ids = text => encode(text).ids;
+    code = """const ids = text => encode(text).ids, menu = $("label").children.map(option => option.value);
     const sent = text => ids(text).map(id => ({ id, from: 0, probability: 0.5, top: [] }));
-    $("label").value = "orc"; $("prompt").value = "gu"; ready = true;
-    const menu = $("label").children.map(option => option.value);
-    start();
+    $("label").value = "orc"; $("prompt").value = "gu"; ready = true; start();
     const question = posted.at(-1).text;
     arrived({ job, characters: sent("\\norc\\tguk") });
     arrived({ job, characters: sent("k\\nel") });

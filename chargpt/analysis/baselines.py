@@ -7,8 +7,7 @@ import lzma
 import numpy as np
 
 from chargpt.text.cache import EncodedText
-from chargpt.text.facts import TRAIN_SAMPLE, VAL_SAMPLE, repeated_lines, sample
-from chargpt.text.ngram import ngram_probabilities
+from chargpt.text.facts import TRAIN_SAMPLE, VAL_SAMPLE, ngram_probabilities, repeated_lines, sample
 
 
 def compressed_sizes(data: bytes) -> dict[str, int]:

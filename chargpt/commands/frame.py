@@ -137,11 +137,9 @@ def left_out(unknown: str) -> str:
 
 def text_in(sources: "Sources", data: "DataConfig") -> str:
     """The text of `sources` as training reads it with the settings `data`. Bytes that are not UTF-8 are surrogates."""
-    from tqdm import tqdm
-
     from chargpt.text.reading import TextReader
 
-    text = "".join(piece for _, piece in TextReader(sources, data, progress=tqdm(disable=True)))
+    text = "".join(piece for _, piece in TextReader(sources, data))
     return text.encode("latin-1").decode("utf-8", "surrogateescape") if data.vocabulary == "bytes" else text
 
 

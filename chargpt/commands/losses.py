@@ -74,7 +74,7 @@ def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np
     if broken := [item.text for item in items if end_in(loaded.tokenizer) in item.text]:
         what = f"{shown(text)}: {broken[0]!r:.40} has a line end, which ends an item of this run"
         raise UserError(f"{what}; remove it, or use {command('score')} --items")
-    ids, unknown = loaded.tokenizer.encode_known(stream_of(items, loaded.tokenizer))
+    ids, unknown = loaded.tokenizer.encode_known(stream_of(items, end=end_in(loaded.tokenizer)))
     of = f"{plural(len(items), 'item')} in {shown(text)}{left_out(unknown)}"
     return ids[:length], one_line(f"the first {min(length, len(ids)):,} characters of {of}")
 

@@ -233,7 +233,7 @@ def read_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequenc
 
     if not names:
         return [("validation split", text_of(loaded.corpus().val, loaded.tokenizer))]
-    data, root = reading_of(loaded, settings), project_root()
-    sources = select_sources(names, val_text="", pattern=data.pattern, root=root, copies=root / "data" / "cache")
-    check_effect(settings_in(settings).get("data", {}), dataclasses.replace(data, val_text=""), names, sources)
+    data = dataclasses.replace(reading_of(loaded, settings), val_text="")
+    sources = select_sources(names, data, root=project_root())
+    check_effect(settings_in(settings).get("data", {}), data, names, sources)
     return [(source.label, text_in(Sources(train=[source], val=[], notes=[]), data)) for source in sources.train]

@@ -27,9 +27,9 @@ def main(argv: Sequence[str]) -> int:
     from chargpt.text.normalization import cleaned
     from chargpt.text.sources import select_sources
 
-    config = replace(apply(Config(), options.settings, where=COMMAND_LINE).data, vocabulary="characters")
-    sources = select_sources(options.texts, val_text="", pattern=config.pattern, root=root, copies=root / "data" / "cache")
-    text, counts = cleaned(text_in(sources, config))
+    data = apply(Config(), options.settings, where=COMMAND_LINE).data
+    config = replace(data, vocabulary="characters", val_text="")
+    text, counts = cleaned(text_in(select_sources(options.texts, config, root=root), config))
     try:
         write_synced(path, text.encode("utf-8", "surrogateescape"))
     except OSError as error:

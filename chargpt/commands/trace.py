@@ -57,8 +57,8 @@ def main(argv: Sequence[str]) -> int:
         log(f"{reason}, so line numbers are those of the encoded text")
     newline, rows = corpus.tokenizer.ids_of("\n")[0], rows_of(copies, labels)
     for row, start in zip(rows, found):
-        place, line = places.get(start), int(np.count_nonzero(corpus.train[:start] == newline)) + 1
-        row |= {"file": place and place.file, "line": place and place.line, "training_line": line}
+        (file, place), line = places.get(start, (None, None)), int(np.count_nonzero(corpus.train[:start] == newline)) + 1
+        row |= {"file": file, "line": place, "training_line": line}
     result = {
         "characters": sum(map(len, texts)),
         "longest_copy": copies.longest,

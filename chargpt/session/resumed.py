@@ -18,8 +18,8 @@ from chargpt.runs.models import blank_model
 from chargpt.runs.run import Run, folder_of
 from chargpt.session.opening import Opening
 from chargpt.terminal import Notice, shown
-from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
-from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
+from chargpt.text.corpus import Corpus, absolute_paths, cached_corpus, load_corpus
+from chargpt.text.sources import DEFAULT, absolute_text, cache_folders, can_be_read_again, run_name
 from chargpt.text.tokenizer import UnknownCharacters
 from chargpt.training.parallel import Group, check_batch
 from chargpt.training.runtime import choose_runtime

@@ -1,4 +1,2 @@
-"""Text files to ids: sources, character sets, normalisation, vocabulary, encoding, cache, and a report on the text.
-
-`sources.py` is where a new source of text is added. `source.py` has the bytes of one source; `reading.py` decodes them.
-"""
+"""Text files to ids: sources (`sources.py` is where a new one is added), their bytes (`source.py`), decoding (`reading.py`),
+normalisation, vocabulary, encoding, cache, and a report on the text."""

@@ -6,8 +6,7 @@
     FOLDER/seen/<request>    the fingerprint that belongs to a request: files with their inode, size and times, and settings
     FOLDER/.lock             held while an entry is written
 
-Reading gigabytes only to find that nothing has changed takes seconds. So `seen` records which files, by name, inode, size and
-times, belong to which entry. `Source.signature` explains why this is safe.
+With `seen`, gigabytes need not be read only to find that nothing has changed. `Source.signature` explains why this is safe.
 """
 
 import contextlib
@@ -113,7 +112,7 @@ class Cache:
                 counts=_mapped(folder / "counts.int64", np.dtype("<i8"), tokenizer.vocab_size),
                 distinct=meta["distinct"],
                 notes=meta["notes"],
-                items=ItemCounts(**meta["items"]) if "items" in meta else None,
+                items=meta.get("items") and ItemCounts(**meta["items"]),
                 folder=folder,
             )
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -137,10 +136,8 @@ class Cache:
     def publishing(
         self, fingerprint: str, *, counts: np.ndarray, meta: dict[str, Any]
     ) -> Iterator[tuple[SyncedFile, SyncedFile]]:
-        """The files for the training and the validation ids of a new entry. The caller must hold the lock.
-
-        The entry appears, complete and synced to disk, when the block ends without an error. Raises OSError.
-        """
+        """The files for the ids of a new entry: training, validation. The entry appears, complete and synced to disk, when the
+        block ends without an error. The caller must hold the lock. Raises OSError."""
         discard(self.folder / fingerprint)  # `open` found it damaged
         with publishing(self.folder / fingerprint) as folder:
             folder.mkdir()
@@ -152,10 +149,8 @@ class Cache:
 
 
 def _mapped(path: Path, dtype: np.dtype, length: int, *, limit: int | None = None) -> np.ndarray:
-    """The numbers in a file, mapped read-only. Raises ValueError if there are not `length` of them.
-
-    Also if one of the first or the last CHECKED is not below the `limit`.
-    """
+    """The numbers in a file, mapped read-only. Raises ValueError if there are not `length` of them, or if one of the first or
+    the last CHECKED is not below the `limit`."""
     if path.stat().st_size != length * dtype.itemsize:
         raise ValueError(f"{path}: not {length} numbers")
     numbers = np.memmap(path, dtype, mode="r") if length else np.empty(0, dtype)

@@ -4,7 +4,6 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
 
 from chargpt.errors import Option, UserError
 from chargpt.text.formats import binary_format
@@ -55,36 +54,20 @@ OTHER = (
     ("のにはをたがでてとしれさあるいう、。", "shift_jis euc_jp"),
     ("이다는에의가을를은하고지도로", "euc_kr"),
 )
-COMMON = "’‘“”„–—…«»°€"  # beyond ASCII and in texts of all languages
+COMMON = "’‘“”„–—…«»°€"  # in texts of all languages
 UNLIKELY = frozenset({"Cc", "Cn", "Co", "Lm", "No", "Sk", "Sm", "So"})  # categories
 RARER = 0.01  # how much less likely an encoding is than the one before it in its row, as a share of characters
 LIKELY = 0.2  # share of frequent characters, less those that are wrong, above which an encoding is named
 
 
-def check_utf8(head: bytes, label: str, *, path: Path | None = None) -> None:
-    """Raise UserError, which names the text `label`, if a file that begins with `head`, without a mark, cannot be UTF-8 text.
-
-    A file in UTF-16 or of zeros can be valid UTF-8: NUL is a character.
-    """
-    if what := binary_format(head, path=path):
-        raise UserError(f"{label}: {what}")
+def may_be_utf8(head: bytes) -> bool:
+    """Whether a file that begins with `head`, without a mark, may be UTF-8 text. A file in UTF-16 or of zeros can be valid
+    UTF-8, since NUL is a character."""
     sample = head[:SAMPLE]
     are_zeros = sample.count(0) > MAX_NUL_SHARE * len(sample)
     controls = len(sample) - len(sample.translate(None, CONTROLS))  # of UTF-16, one byte of each Russian letter, for example
-    if (are_zeros or controls > MAX_NUL_SHARE * max(FEWEST, len(sample))) and (guess := likely_encoding(sample)):
-        raise perhaps(f"{label}: not utf-8 text", guess, sample)
-    if are_zeros:
-        raise UserError(f"{label}: most of it is NUL bytes, so it is not text; give a text file")
-
-
-def perhaps(what: str, encoding: str, content: bytes) -> UserError:
-    """The error `what`, with the `encoding` of `content` that is likely, and how it reads the first line of it."""
-    lines = codecs.getincrementaldecoder(encoding)("replace").decode(content).splitlines()
-    read = " ".join(next((line for line in lines if not line.isascii()), lines[0] if lines else "").split())
-    shown = read if len(read) <= SHOWN else f"{read[:SHOWN]}..."
-    return UserError(
-        f"{what}; perhaps it is {encoding}, which reads “{shown}”; if that is right, add ", Option("data.encoding", encoding)
-    )
+    are_controls = controls > MAX_NUL_SHARE * max(FEWEST, len(sample)) and likely_encoding(sample) is not None
+    return not (binary_format(head) or are_zeros or are_controls)
 
 
 def undecodable(source: Source, offset: int, encoding: str) -> UserError:
@@ -99,31 +82,31 @@ def undecodable(source: Source, offset: int, encoding: str) -> UserError:
         if len(rest) > NEAR:
             break
     where = f"{source.label}: byte {offset:,} (line {lines:,}) is not {encoding}"
-    if encoding == "utf-8" and (damage := _damage(before, rest)):
-        return UserError(f"{where}, and all before it is: {damage}")
-    around = before + rest
-    if 0 not in around:  # the beginning of a line is not inside a character
+    if encoding == "utf-8":
+        beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore"))
+        if beyond and _decoded(rest, "utf-8") == "":
+            what = "the file ends inside a character, so it was cut; copy it again, or remove its last line"
+            return UserError(f"{where}, and all before it is: {what}")
+        if beyond >= CERTAIN:
+            what = "the file is damaged there, or joined from files in different encodings"
+            return UserError(f"{where}, and all before it is: {what}; copy it again, or correct that line")
+    around, has_nul = before + rest, 0 in before + rest
+    if not has_nul:  # the beginning of a line is not inside a character
         around = before[before.rfind(b"\n") + 1 :] + rest
-    is_utf8 = 0 not in around and _decoded(around, "utf-8") is not None
-    guess = "utf-8" if encoding != "utf-8" and is_utf8 else likely_encoding(around)
-    if guess == codecs.lookup(encoding).name:
-        return UserError(f"{where}, although it reads as such: it is damaged there, or cut off; copy it again")
-    if guess:
-        return perhaps(where, guess, around)
-    if 0 in around:
+    is_utf8 = encoding != "utf-8" and not has_nul and _decoded(around, "utf-8") is not None
+    if guess := "utf-8" if is_utf8 else likely_encoding(around):
+        if guess == codecs.lookup(encoding).name:
+            return UserError(f"{where}, although it reads as such: it is damaged there, or cut off; copy it again")
+        text = codecs.getincrementaldecoder(guess)("replace").decode(around).splitlines()
+        read = " ".join(next((line for line in text if not line.isascii()), text[0] if text else "").split())
+        what = (
+            f"{where}; perhaps it is {guess}, which reads “{read[:SHOWN]}{'...' * (len(read) > SHOWN)}”; if that is right, add "
+        )
+        return UserError(what, Option("data.encoding", guess))
+    if has_nul:
         return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
     what = f"{where}; name its encoding in data.encoding, correct that byte, or set "
     return UserError(what, Option("data.vocabulary", "bytes"))
-
-
-def _damage(before: bytes, rest: bytes) -> str:
-    """What happened to a text in UTF-8 that is valid up to `rest`, and what to do; empty if it may be in another encoding."""
-    beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore"))
-    if beyond and _decoded(rest, "utf-8") == "":
-        return "the file ends inside a character, so it was cut; copy it again, or remove its last line"
-    if beyond >= CERTAIN:
-        return "the file is damaged there, or joined from files in different encodings; copy it again, or correct that line"
-    return ""
 
 
 def likely_encoding(sample: bytes) -> str | None:

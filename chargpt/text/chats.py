@@ -10,13 +10,11 @@ import html
 import re
 from collections.abc import Iterator
 from email.message import EmailMessage
-from itertools import chain
 
 from chargpt.errors import UserError
 from chargpt.text.formats import AUTHOR, CSV, DISCORD, MBOX, MESSAGE, TELEGRAM, TEXT, WHATSAPP, WHATSAPP_STAMP, Structure
-from chargpt.text.records import LeftOut, joined, lines_in, lines_of_objects, records_in, rows_in, values_in, whole
+from chargpt.text.records import LeftOut, Records, joined, lines_in, lines_of_objects, records_in, rows_in, values_in, whole
 
-Fields = dict[str, str]
 Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
 MEDIA, SERVICE, UNREADABLE = "messages without text", "lines that nobody wrote", "mails that cannot be read"
 # WhatsApp: what stands for a picture, in any language; a mark of direction is before what the program itself wrote.
@@ -36,38 +34,45 @@ QUOTED = re.compile(  # the lines of an earlier mail, with the one that says who
 TAGS = re.compile(r"(?si)<(script|style).*?</\1>|<[^>]*>")
 
 
-def messages_in(pieces: Iterator[str], kind: str, label: str, left_out: LeftOut) -> Iterator[tuple[int, Fields]]:
-    """The line where each message begins, and its fields: author, text, and message, which is both on a line.
-
-    `kind` is one of CHATS; `left_out` gets the lines of what is left out. Raises UserError.
-    """
+def messages_in(pieces: Iterator[str], kind: str, label: str, left_out: LeftOut) -> Records:
+    """The messages as records with the fields author, text, and message, which is both on a line. `kind` is one of CHATS;
+    `left_out` gets the lines of what is left out. Raises UserError."""
     for line, author, text in READERS[kind](pieces, label, left_out):
         author, text = " ".join(author.replace(":", " ").split()), " ".join(text.split())
         if text:
-            yield line, {AUTHOR: author, TEXT: text, MESSAGE: f"{author}: {text}"}
+            yield line, {AUTHOR: author, TEXT: text, MESSAGE: f"{author}: {text}"}, ""
         else:
             left_out.setdefault(MEDIA, []).append(line)
 
 
+def _blocks(
+    pieces: Iterator[str], label: str, beginning: re.Pattern[str], *, after_blank: bool = False
+) -> Iterator[tuple[int, re.Match[str], list[str]]]:
+    """The parts of a text that begin with a line like `beginning`, after a blank one or anywhere: the number of that line, what
+    matches there, and the lines that follow."""
+    found, begins, lines = None, 0, list[str]()
+    for number, line in enumerate(lines_in(pieces, label), 1):
+        line = line.rstrip("\r")
+        if (match := beginning.match(line)) and not (after_blank and lines and lines[-1]):
+            if found:
+                yield begins, found, lines
+            found, begins, lines = match, number, []
+        else:
+            lines.append(line)
+    if found:
+        yield begins, found, lines
+
+
 def _whatsapp(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
     """A message may have several lines; only the first has a date. A line with a date and no name is by the program."""
-    begins, author = 0, ""
-    text: list[str] = []
-    for number, line in enumerate(chain(lines_in(pieces, label), [None]), 1):
-        stamp = None if line is None else WHATSAPP_STAMP.match(line)
-        if line is not None and not stamp:
-            text.append(line.rstrip("\r"))
-            continue
-        if author:
+    for begins, stamp, lines in _blocks(pieces, label, WHATSAPP_STAMP):
+        author, colon, first = stamp.string[stamp.end() :].partition(":")
+        author, text = author.lstrip("~\u202f\u200e ").rstrip(), [first.removeprefix(" "), *lines]
+        if not colon or len(author) > 60 or '"' in author or "“" in author:
+            left_out.setdefault(SERVICE, []).append(begins)
+        else:
             kept = [EDITED.sub("", one) for one in text if not (OMITTED.fullmatch(one) or DELETED.fullmatch(one.strip(" ‎")))]
             yield begins, author, "\n".join(kept)
-        if line is not None and stamp:
-            begins = number
-            author, colon, first = line[stamp.end() :].rstrip("\r").partition(":")
-            text, author = [first.removeprefix(" ")], author.lstrip("~\u202f\u200e ").rstrip()
-            if not colon or len(author) > 60 or '"' in author or "“" in author:
-                left_out.setdefault(SERVICE, []).append(number)
-                author = ""
 
 
 def _telegram(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
@@ -99,31 +104,18 @@ def _discord(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
 
 def _mbox(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
     """The plain text of each mail, without what it quotes and its signature. Bytes outside ASCII are surrogate escapes."""
-    begins, is_blank = 1, True
-    mail: list[str] = []
-    for number, line in enumerate(chain(lines_in(pieces, label), [None]), 1):
-        line = line if line is None else line.rstrip("\r")
-        if line is not None and not (is_blank and MAIL.match(line)):
-            mail.append(line)
-            is_blank = not line
+    for begins, _, lines in _blocks(pieces, label, MAIL, after_blank=True):
+        try:
+            message = email.message_from_string("\n".join(lines), EmailMessage, policy=email.policy.default)
+            sender, body = message["from"].addresses[0], message.get_body(("plain", "html"))
+            text = "" if body is None else body.get_content().replace("\r\n", "\n")
+            if body is not None and body.get_content_subtype() == "html":
+                text = html.unescape(TAGS.sub(" ", text))
+        except Exception:  # of a damaged header or an unknown encoding: the email package has no error of its own
+            left_out.setdefault(UNREADABLE, []).append(begins)
             continue
-        if any(mail):
-            try:
-                yield begins, *_author_and_text("\n".join(mail))
-            except Exception:  # of a damaged header or an unknown encoding: the email package has no error of its own
-                left_out.setdefault(UNREADABLE, []).append(begins)
-        begins, mail = number, []
-
-
-def _author_and_text(mail: str) -> tuple[str, str]:
-    message = email.message_from_string(mail, EmailMessage, policy=email.policy.default)
-    sender = message["from"].addresses[0]
-    body = message.get_body(("plain", "html"))
-    text = "" if body is None else body.get_content().replace("\r\n", "\n")
-    if body is not None and body.get_content_subtype() == "html":
-        text = html.unescape(TAGS.sub(" ", text))
-    text = QUOTED.sub("", re.sub(r"(?m)^>(?=From )", "", text))
-    return sender.display_name or sender.username, re.split(r"(?m)^-- ?$", text)[0]
+        text = QUOTED.sub("", re.sub(r"(?m)^>(?=From )", "", text))
+        yield begins, sender.display_name or sender.username, re.split(r"(?m)^-- ?$", text)[0]
 
 
 READERS = {WHATSAPP: _whatsapp, TELEGRAM: _telegram, DISCORD: _discord, MBOX: _mbox}

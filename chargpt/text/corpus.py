@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -21,11 +21,10 @@ from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuf
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.source import Sources
-from chargpt.text.sources import absolute_text, run_name, select_sources
+from chargpt.text.sources import MAKE_ROOM, absolute_text, cache_folders, run_name, select_sources
 from chargpt.text.tokenizer import Tokenizer
 
-SHORTEST_USEFUL = 16  # characters of context; a text too short for it is not worth settings that make it fit
-MAKE_ROOM = "free some space there, or set data.cache to a folder that can be written to"
+SHORTEST_USEFUL = 16  # characters of context; a text too short for it needs no advice on the context
 FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; the setting data.newlines can keep them"
 BY_FILE = Message("whole files validate; ", Option("data.split", "position"), " takes the end of the text instead")
 MAX_VOCAB = 2**17  # ids of a new vocabulary without data.max_vocab
@@ -63,8 +62,7 @@ class Corpus(EncodedText):
         vocabulary = plural(known, "character") if known else "the 256 byte values of UTF-8; no character is unknown"
         if self.tokenizer.folded:
             covered = f"{known:,} characters, {1 - self.counts[-1] / self.characters:.2%} of the text"
-            others = f"one id for the {self.distinct - known:,} others, which is never sampled"
-            vocabulary = f"{self.tokenizer.vocab_size:,} ids: {covered}, and {others}"
+            vocabulary = f"{known + 1:,} ids: {covered}, and one for the {self.distinct - known:,} others, never sampled"
         split = f"{len(self.train):,} training {unit}, {len(self.val):,} validation {unit}"
         return [
             Notice("text", f"{one_line(self.name)}: {self.characters:,} {unit}, {self.distinct:,} distinct", "detail"),
@@ -88,68 +86,60 @@ def load_corpus(
     """The corpus of `texts` (files, folders, `-`, named corpora; none for the default) under `config`.
 
     The text is encoded once, into the cache in `root`/data/cache. `tokenizer` is the vocabulary of another run, to use instead
-    of a new one; its normaliser replaces that of `config`. A new vocabulary has the characters `known` too, whether they occur
-    or not. `asked` are the settings of section data that the user has given for this text alone: one that
-    has no effect is a mistake.
-    Raises UserError, also if a split is too short for sequences of `block_size` characters.
+    of a new one; its normaliser replaces that of `config`. A new vocabulary has the characters `known` too. `asked` are the
+    settings of section data that the user has given for this text alone: one that has no effect is a mistake. Raises UserError,
+    also if a split is too short for sequences of `block_size` characters.
     """
     if tokenizer is not None:
         config = tokenizer.settings(config)
     cache = Cache(cache_folders(config, root=root)[0])
-    sources = select_sources(texts, val_text=config.val_text, pattern=config.pattern, root=root, copies=cache.folder)
+    sources = select_sources(texts, config, root=root)
     reading = reading_of(config, sources)
     check_effect(asked or {}, texts=texts, config=reading, sources=sources)
     warnings = warnings_about(sources.train + sources.val, reading)
     encoded = _find_or_encode(sources, reading, tokenizer, known, cache)
-    is_at_end = reading.split == "position" and not config.val_text and config.shuffle == "none" and not config.items
     by_file = [BY_FILE] if reading.split == "document" and config.split == "auto" else []
-    found = {**vars(encoded), "notes": [*sources.notes, *by_file, *encoded.notes]}
-    absolute = [absolute_text(text) for text in texts]
-    corpus = Corpus(**found, name=run_name(texts), texts=absolute, warnings=warnings, ends_in_validation=is_at_end)
+    corpus = Corpus(
+        **{**vars(encoded), "notes": [*sources.notes, *by_file, *encoded.notes]},
+        name=run_name(texts),
+        texts=[absolute_text(text) for text in texts],
+        warnings=warnings,
+        ends_in_validation=reading.split == "position" and not (config.val_text or config.items) and config.shuffle == "none",
+    )
     _check_length(corpus, reading, block_size, has_shape=bool(known))
     return corpus
 
 
 def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequence[str], sources: Sources) -> None:
     """Raise UserError for a setting of `config` that the user has `asked` for, and that does nothing for these texts."""
-
-    def refuse(name: str, why: str) -> NoReturn:
-        raise UserError(f"data.{name}: {getattr(config, name)!r} given, but {why}")
-
-    by_field = [name for name in ("where", "field", "separator") if name in asked or (name == "where" and config.where)]
-    if config.items and {"field", "separator"} & asked.keys():
-        raise UserError(f"data.{by_field[-1]}: given with data.items, which says already what an item is; leave it out")
-    if "pattern" in asked and not any(Path(text).is_dir() for text in filter(None, [*texts, config.val_text])):
-        refuse("pattern", "no folder is read; leave it out, or give a folder")
-    if "val_fraction" in asked and config.val_text:
-        refuse("val_fraction", "data.val_text is the validation text already; leave one out")
-    if not by_field or any(fields_of(source, read_head(source), config) for source in sources.train + sources.val):
-        return
-    if by_field[0] != "separator":
-        as_it_is = ", because of data.format=text" * (config.format == "text")
-        without = f"{sources.label} is read without fields{as_it_is}"
-        refuse(by_field[0], f"{without}; leave it out, or give CSV, TSV or JSON with a field of that name")
-    if max(len(sources.train), len(sources.val)) < 2:
-        refuse("separator", f"{sources.label} is one document; leave it out, or give several files")
+    asked = {**({"where": config.where} if config.where else {}), **asked}
+    is_folder = any(Path(text).is_dir() for text in [*texts, config.val_text] if text)
+    files, by_field = sources.train + sources.val, {"where", "field", "separator"} & asked.keys()
+    is_whole = bool(by_field) and not any(fields_of(source, read_head(source), config) for source in files)
+    is_one = is_whole and max(len(sources.train), len(sources.val)) < 2
+    without = f"{sources.label} is read without fields{', because of data.format=text' * (config.format == 'text')}"
+    without += "; leave it out, or give CSV, TSV or JSON with a field of that name"
+    for name, is_useless, why in (
+        ("pattern", not is_folder, "no folder is read; leave it out, or give a folder"),
+        ("val_fraction", config.val_text, "data.val_text is the validation text already; leave one out"),
+        ("field", config.items, "data.items says already what an item is; leave it out"),
+        ("where", is_whole, without),
+        ("field", is_whole, without),
+        ("separator", is_one, f"{sources.label} is one document; leave it out, or give several files"),
+    ):
+        if name in asked and is_useless:
+            raise UserError(f"data.{name}: {asked[name]!r} given, but {why}")
 
 
 def cached_corpus(texts: Sequence[str], config: DataConfig, *, root: Path, fingerprint: str) -> Corpus | None:
-    """The corpus with this fingerprint, if it is in one of `cache_folders`; None if it is not.
-
-    Only the cache is read: `texts` are those of the run, and are not opened. Nothing is encoded or written.
-    """
+    """The corpus with this fingerprint, if it is in one of `cache_folders`; None if it is not. `texts` are those of the run,
+    and are not opened."""
     if not FINGERPRINT.fullmatch(fingerprint):  # a checkpoint from elsewhere may contain anything, for example a path
         return None
     for folder in cache_folders(config, root=root):
         if encoded := Cache(folder).open(fingerprint):
             return Corpus(**vars(encoded), name=run_name(texts), texts=list(texts))
     return None
-
-
-def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
-    """Where an encoded text may be: the folder in `config`, if it names one, and the default."""
-    named = [Path(config.cache)] if config.cache else []
-    return list(dict.fromkeys([*named, root / "data" / "cache"]))
 
 
 def absolute_paths(config: DataConfig) -> DataConfig:
@@ -183,21 +173,14 @@ def request_for(signature: list[Any] | None, config: DataConfig, tokenizer: Toke
     return "" if signature is None else fingerprint_of(FORMAT, signature, settings, *vocabulary)
 
 
-def _encode(
-    sources: Sources,
-    config: DataConfig,
-    tokenizer: Tokenizer | None,
-    known: str,
-    cache: Cache,
-) -> EncodedText:
+def _encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, known: str, cache: Cache) -> EncodedText:
     """Read the text and encode it, unless the cache has the same content from other files. The caller holds the lock."""
     total = sources.size and 2 * sources.size
     with tqdm(desc="encoding", total=total, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
         if config.items:
             from chargpt.text.item_list import read_items  # only a list needs it
 
-            has_already = (tokenizer and tokenizer.characters) or known
-            found = read_items(sources, config, progress=progress, known=has_already)
+            found = read_items(sources, config, progress=progress, known=(tokenizer and tokenizer.characters) or known)
         else:
             config, found = _count(sources, config, progress)
         tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known + found.marks)
@@ -205,25 +188,21 @@ def _encode(
             what = "a character that ends items or labels is one of the rare ones of the other vocabulary"
             raise UserError(f"{sources.label}: {what}; start a run with its own vocabulary")
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
-        fingerprint = _fingerprint(found, config, tokenizer)
+        settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
+        settings += [config.shuffle] * (config.shuffle != "none")  # what is not asked for is absent, as in earlier fingerprints
+        settings += ["items", config.items, config.label] * bool(config.items) + ["where", config.where] * bool(config.where)
+        unicode_version = None if tokenizer.normalizer.is_identity else unicodedata.unidata_version
+        fingerprint = fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
         if encoded := cache.open(fingerprint):
             return encoded
-        meta: dict[str, Any] = {
-            "tokenizer": tokenizer.to_json(),
-            "n_train": found.n_train,
-            "n_val": found.n_val,
-            "distinct": distinct,
-            "notes": found.notes,
-            **({} if found.items is None else {"items": dataclasses.asdict(found.items)}),
-        }
+        meta: dict[str, Any] = {"tokenizer": tokenizer.to_json(), "n_train": found.n_train, "n_val": found.n_val}
+        meta |= {"distinct": distinct, "notes": found.notes, "items": found.items and dataclasses.asdict(found.items)}
         with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
             reader = TextReader(sources, config, progress=progress)
             if config.shuffle == "none":
                 write_ids(found.pieces or reader, tokenizer, train=train, val=val, stretches=found.stretches)
             else:
-                n_train, folder = found.n_train, cache.folder
-                meta["n_train"] = write_shuffled_ids(reader, tokenizer, train=train, val=val, n_train=n_train, folder=folder)
-                meta["n_val"] = found.n_train + found.n_val - meta["n_train"]
+                meta |= write_shuffled_ids(reader, tokenizer, train=train, val=val, n_train=found.n_train, folder=cache.folder)
             if found.pieces is None and reader.digest() != found.digest:
                 raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
     published = cache.open(fingerprint)
@@ -245,29 +224,14 @@ def _count(sources: Sources, config: DataConfig, progress: Any) -> tuple[DataCon
     return config, found
 
 
-def _fingerprint(found: TextCounts, config: DataConfig, tokenizer: Tokenizer) -> str:
-    """A hash of everything that affects the ids and the split."""
-    settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
-    if config.shuffle != "none":  # absent otherwise, so that earlier fingerprints stay what they are
-        settings.append(config.shuffle)
-    if config.items:
-        settings += ["items", config.items, config.label]
-    if config.where:
-        settings += ["where", config.where]
-    unicode_version = None if tokenizer.normalizer.is_identity else unicodedata.unidata_version
-    return fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
-
-
 def _fit_tokenizer(counts: np.ndarray, config: DataConfig, *, known: str) -> Tokenizer:
     """The vocabulary of a text with these `counts` of code points, (CODE_POINTS,), and of the characters `known`."""
     normalizer = TextNormalizer.of(config)
     if config.vocabulary == "bytes":
         return Tokenizer(None, normalizer=normalizer)
     if counts.max() < config.min_count:
-        raise UserError(
-            f"data.min_count: {config.min_count:,} given, but no character occurs more than {counts.max():,} times; use a "
-            "smaller number"
-        )
+        often = f"no character occurs more than {counts.max():,} times"
+        raise UserError(f"data.min_count: {config.min_count:,} given, but {often}; use a smaller number")
     if (distinct := np.count_nonzero(counts >= config.min_count)) > MAX_VOCAB and not config.max_vocab:
         what = f"{distinct:,} distinct characters are more than any language has, and too many to learn; add "
         raise UserError(what, Option("data.max_vocab", 10_000), ", or check that this is a text")
@@ -275,10 +239,8 @@ def _fit_tokenizer(counts: np.ndarray, config: DataConfig, *, known: str) -> Tok
 
 
 def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> tuple[np.ndarray, int]:
-    """How often each id occurs in a text with these `counts` of code points, and the number of distinct characters.
-
-    Raises UnknownCharacters if the vocabulary, which may be that of another text, lacks some of them.
-    """
+    """How often each id occurs in a text with these `counts` of code points, and the number of distinct characters. Raises
+    UnknownCharacters if the vocabulary, which may be that of another text, lacks some of them."""
     points = np.flatnonzero(counts)
     if tokenizer.characters is None:
         return counts[:256], len(points)
@@ -293,31 +255,19 @@ def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> tupl
 
 
 def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_shape: bool) -> None:
-    """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into the training split.
-
-    `has_shape` says that the model has the shape of another one: then a shorter text is repeated. The loss of a validation
-    split is that of windows as short as it.
-    """
-    if corpus.items is not None:  # windows begin at items, and are filled up
-        return
+    """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into the training split. If the
+    model has the shape of another one, a shorter text is repeated. The windows of a validation split are as short as it."""
     n_train, n_val, need = len(corpus.train), len(corpus.val), block_size + 1
     is_complete = corpus.is_validated or config.val_fraction == 0
-    if is_complete and (n_train >= need or (has_shape and corpus.characters >= 4 * SHORTEST_USEFUL)):
+    is_long = n_train >= need or (has_shape and corpus.characters >= 4 * SHORTEST_USEFUL)
+    if corpus.items is not None or (is_complete and is_long):  # windows begin at items, and are filled up
         return
-    position = Message("set ", Option("data.split", "position"))
-    if config.split == "document" and n_val == 0:
-        what = "data.split: document given, but the text is one document; it needs two documents or more"
-        raise UserError(f"{what}: give several files or JSON lines, or ", position)
-    if corpus.characters < 4 * SHORTEST_USEFUL:
-        few = f"{plural(corpus.characters, 'character')} {'is' if corpus.characters == 1 else 'are'} too few to learn from"
-        raise UserError(f"{corpus.name}: {few}; give a text of some thousands")
-    ways: list[Words] = [position] if config.split in ("document", "blocks") else []
-    if n_train > SHORTEST_USEFUL and not has_shape:
-        ways.insert(0, Message("set ", Option("model.block_size", n_train - 1), " or less"))
-    ways.append("give a longer text")
-    raise UserError(
-        f"{corpus.name}: {n_train:,} training and {n_val:,} validation characters; ",
-        Option("model.block_size", block_size),
-        f" needs {need:,} for training: ",
-        join(", or ", ways),
-    )
+    ways: list[Words] = []
+    if SHORTEST_USEFUL < n_train < need and not has_shape:
+        ways.append(Message("set ", Option("model.block_size", n_train - 1), " or less"))
+    if config.split in ("document", "blocks"):
+        ways.append(Message("set ", Option("data.split", "position")))
+    ways.append("give a text of some thousands" if corpus.characters < 1000 else "give a longer text")
+    what = f"{corpus.name}: {n_train:,} training and {n_val:,} validation characters; "
+    needs = f" needs {need:,} for training{' and 2 for validation' * (not is_complete)}: "
+    raise UserError(what, Option("model.block_size", block_size), needs, join(", or ", ways))

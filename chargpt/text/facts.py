@@ -1,7 +1,7 @@
-"""Facts about a text that planning, the report of a run and the verb `text` use: measured once, and kept beside the text.
+"""Facts about a text, and the n-gram model behind some of them: measured once, and kept as facts.json in its cache entry.
 
-They are in facts.json in the text's entry of the cache. What is missing, damaged or of another version is measured again; where
-the file cannot be written, the facts stay in memory. No fingerprint depends on it.
+What is missing, damaged or of another version is measured again; where the file cannot be written, the facts stay in memory. No
+fingerprint depends on it.
 """
 
 import contextlib
@@ -20,10 +20,9 @@ import numpy as np
 
 from chargpt.files import publish_file
 from chargpt.text.cache import EncodedText
-from chargpt.text.ngram import HIGHEST_ORDER, copying, ngram_probabilities
 
 FACTS = "facts.json"
-VERSION = 1  # of the facts; increase it whenever one is measured in another way
+VERSION = 2  # of the facts; increase it whenever one is measured in another way
 TRAIN_SAMPLE = 2_000_000  # characters of the training split; a longer one is judged by pieces from all over it
 VAL_SAMPLE = 250_000  # characters of the validation split, likewise
 COMPRESSED_SAMPLE = 300_000  # characters of the training split that the compression programs see; more takes seconds
@@ -39,18 +38,19 @@ LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list o
 LIST_LINES = 2000  # lines of a text that are looked at to tell whether it is a list
 FEWEST_LINES = 20  # lines that a list has at least
 LIST_LINE = 60  # characters; most lines of a list are no longer
-LIST_NAME = 20  # characters of a line that a message shows
 SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet, above which a list is sorted
+HIGHEST_ORDER = 3  # of the n-gram model
+SHORTEST_COPY = 4  # ids that must agree before the next one is copied
+LONGEST_COPY = 20  # ids; longer matches count as this long
+ROUNDS = 20  # of expectation maximisation
 # UTF-8 that was decoded as Latin-1 or cp1252 and encoded again.
 GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextFacts:
-    """What was measured of a text. Losses are in nats per character of the validation split, by models of the training split.
-
-    A long text is judged by pieces from all over it.
-    """
+    """What was measured of a text, or of pieces from all over a long one. Losses are in nats per character of the validation
+    split, by models of the training split."""
 
     entropy: float  # the loss of a model that knows the frequencies of the characters alone
     ngram_order: int
@@ -61,8 +61,7 @@ class TextFacts:
     split_error: float  # the standard error of the difference of these two
     repeated: float  # share of the training split that is lines which it already contains
     shared: float  # share of the validation split that is lines of the training split
-    sorted_from: str  # of a sorted list: the first line of the validation split; empty for any other text
-    sorted_to: str  # the last one
+    is_sorted: bool  # whether it is a list in alphabetical order, so that the validation split has other initials
     garbled: int  # places in the training split that look like UTF-8 decoded with another encoding
     gzip_bits: float  # what gzip needs for a character of the validation split after the training split
     xz_bits: float  # the same of xz
@@ -71,8 +70,8 @@ class TextFacts:
     @property
     def is_split_other(self) -> bool:
         """Whether the validation split is another kind of text than the training split."""
-        is_far = self.own_loss < self.spread_loss / OTHER_TEXT or self.own_loss > self.spread_loss * OTHER_TEXT
-        return is_far and abs(self.own_loss - self.spread_loss) >= max(OTHER_NATS, SURE * self.split_error)
+        low, high = sorted((self.own_loss, self.spread_loss))
+        return high > low * OTHER_TEXT and high - low >= max(OTHER_NATS, SURE * self.split_error)
 
     @property
     def is_split_harder(self) -> bool:
@@ -89,10 +88,10 @@ def facts_of(corpus: EncodedText) -> TextFacts:
             found = json.loads(path.read_text(encoding="utf-8"))
             if {name: found.pop(name, None) for name in key} == key:
                 return TextFacts(**found)
-    judged = corpus.judged
-    facts = measure(
-        corpus if corpus.is_validated else dataclasses.replace(corpus, train=corpus.train[: -len(judged)], val=judged)
-    )
+    if not corpus.is_validated:
+        judged = corpus.judged
+        corpus = dataclasses.replace(corpus, train=corpus.train[: -len(judged)], val=judged)
+    facts = measure(corpus)
     if path is not None:
         with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
             publish_file(path, json.dumps(key | dataclasses.asdict(facts)).encode())
@@ -116,7 +115,6 @@ def measure(corpus: EncodedText) -> TextFacts:
         part = sample(np.arange(len(probability)), COPIED_SAMPLE)
         own_loss, spread_loss, split_error = _split_losses(corpus)
         repeated, shared = repeated_lines(train_text, val_text)
-        sorted_from, sorted_to = _sorted_list(train_text, val_text)
         shares = corpus.counts[corpus.counts > 0] / corpus.counts.sum()
         # What the text adds to the compressed size of `seen` is its size for a program that knows `seen`.
         gzip_bits, xz_bits = (8 * (len(both.result()) - len(alone.result())) / len(val) for both, alone in packed)
@@ -130,8 +128,7 @@ def measure(corpus: EncodedText) -> TextFacts:
         split_error=split_error,
         repeated=repeated,
         shared=shared,
-        sorted_from=sorted_from,
-        sorted_to=sorted_to,
+        is_sorted=_is_sorted(train_text, val_text),
         garbled=len(GARBLED.findall(train_text)),
         gzip_bits=gzip_bits,
         xz_bits=xz_bits,
@@ -154,16 +151,13 @@ def repeated_lines(train: str, val: str) -> tuple[float, float]:
     shortest = 1 if some and np.median([len(line) for line in some]) < LONG_LINE else LONG_LINE
     lines, val_lines = ([line for line in text.split("\n") if len(line) >= shortest] for text in (train, val))
     distinct = set(lines)
-    repeated = sum(map(len, lines)) - sum(map(len, distinct))
-    shared = sum(len(line) for line in val_lines if line in distinct)
-    return repeated / max(1, len(train)), shared / max(1, len(val))
+    repeated = len("".join(lines)) - len("".join(distinct))
+    return repeated / max(1, len(train)), len("".join(filter(distinct.__contains__, val_lines))) / max(1, len(val))
 
 
 def _lines_of_list(text: str) -> list[str]:
-    """At most LIST_LINES lines from all over a list, without what is at their ends; none of any other text.
-
-    Most lines of a list are short, and few of them are equal.
-    """
+    """At most LIST_LINES lines from all over a list, without what is at their ends; none of any other text. Most lines of a
+    list are short, and few of them are equal."""
     filled = [line for line in map(str.strip, text.split("\n")) if line]
     lines = filled[:: max(1, len(filled) // LIST_LINES)]
     short = sum(len(line) <= LIST_LINE for line in lines)
@@ -171,28 +165,21 @@ def _lines_of_list(text: str) -> list[str]:
     return lines if is_list else []
 
 
-def _sorted_list(train: str, val: str) -> tuple[str, str]:
-    """The first and the last line of the validation split if the text is a list in alphabetical order, so that this split has
-    other initials; both are empty if not.
+def _is_sorted(train: str, val: str) -> bool:
+    """Whether a text is a list in alphabetical order, and its validation split beyond nearly all of its training split. Case
+    and accents do not count, and the order need not be perfect."""
 
-    Case and accents do not count, and the order need not be perfect.
-    """
-    lines, val_lines = _lines_of_list(train), [line for line in map(str.strip, val.split("\n")[1:]) if line]
+    def key(line: str) -> str:
+        return "".join(c for c in unicodedata.normalize("NFKD", line.casefold()) if not unicodedata.combining(c))
+
+    lines, val_lines = _lines_of_list(train), [key(line) for line in map(str.strip, val.split("\n")[1:]) if line]
     if not (lines and val_lines):
-        return "", ""
-    names, places = np.unique([_sort_key(line) for line in lines], return_inverse=True)
-    correlation = float(np.corrcoef(places, np.arange(len(places)))[0, 1])
+        return False
+    names, places = np.unique([key(line) for line in lines], return_inverse=True)
+    correlation = np.corrcoef(places, np.arange(len(places)))[0, 1]
     border = names[-1 - len(names) // 10] if correlation > 0 else names[len(names) // 10]
-    beyond = np.mean([(_sort_key(line) > border) == (correlation > 0) for line in val_lines[:LIST_LINES]])
-    if not (abs(correlation) >= SORTED and beyond >= SORTED):
-        return "", ""
-    first, last = (line if len(line) <= LIST_NAME else line[: LIST_NAME - 3] + "..." for line in (val_lines[0], val_lines[-1]))
-    return first, last
-
-
-def _sort_key(line: str) -> str:
-    """`line` without case and accents."""
-    return "".join(c for c in unicodedata.normalize("NFKD", line.casefold()) if not unicodedata.combining(c))
+    beyond = np.mean([(line > border) == (correlation > 0) for line in val_lines[:LIST_LINES]])
+    return bool(abs(correlation) >= SORTED and beyond >= SORTED)
 
 
 def _split_losses(corpus: EncodedText) -> tuple[float, float, float]:
@@ -210,3 +197,72 @@ def _split_losses(corpus: EncodedText) -> tuple[float, float, float]:
     pieces = [[piece.mean() for piece in np.array_split(loss, PIECES)] for loss in losses]
     error = math.sqrt(sum(np.var(means, ddof=1) / PIECES for means in pieces))
     return float(losses[0].mean()), float(losses[1].mean()), error
+
+
+def copying(ids: np.ndarray, probability: np.ndarray, *, window: int) -> float:
+    """The loss on `ids` of a model that also copies, divided by that of the model that gives them `probability`; at most 1.
+    What is copied is the id after the longest match among the last `window` ids. How likely that is depends on the length of
+    the match alone, and is chosen for these ids."""
+    length, following = _longest_matches(ids, window=window)
+    length, hit = np.minimum(length, LONGEST_COPY), following == ids
+    times = np.bincount(length, minlength=LONGEST_COPY + 1)
+    share = np.where(np.arange(LONGEST_COPY + 1) < SHORTEST_COPY, 0.0, 0.5)  # of copying, for each length of a match
+    for _ in range(ROUNDS):
+        copies = share[length] * hit
+        by_copying = copies / (copies + (1 - share[length]) * probability)
+        share = np.bincount(length, by_copying, minlength=len(share)) / (times + 1)
+    mixed = share[length] * hit + (1 - share[length]) * probability
+    without = np.log(probability).sum()
+    return min(1.0, float(np.log(mixed).sum() / without)) if without else 1.0  # the shares are near the best ones
+
+
+def _longest_matches(ids: np.ndarray, *, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each place, how many of the ids before it equal those before an earlier place, at most `window` ids back, and the id
+    at that place: of the longest such match, and of the nearest of several."""
+    length, following = np.zeros(len(ids), np.int64), np.zeros_like(ids)
+    place = np.arange(len(ids))
+    for distance in range(min(window, len(ids) - 1), 0, -1):
+        equal = ids[distance:] == ids[:-distance]
+        last_other = np.maximum.accumulate(np.where(equal, -1, place[: len(equal)]))
+        matching = (place[: len(equal)] - last_other)[:-1]  # ids up to each place
+        better = np.flatnonzero(matching >= np.maximum(length[distance + 1 :], 1))
+        length[better + distance + 1] = matching[better]
+        following[better + distance + 1] = ids[better + 1]
+    return length, following
+
+
+def ngram_probabilities(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int = HIGHEST_ORDER) -> np.ndarray:
+    """The probability of each id of `val` but the first `order` ones, by how often it follows those before it in `train`.
+    Shorter contexts are interpolated, with a weight that depends on how many different ids followed the context (Witten and
+    Bell 1991). The order is lower for a large vocabulary (vocab_size ** (order + 1) < 2^63) and for a few ids."""
+    order = min(order if vocab_size ** (order + 1) < 2**63 else 2, len(train) - 1, len(val) - 1)
+    grams, counts = np.unique(_grams(train, order + 1, vocab_size), return_counts=True)
+    probability = np.full(len(val) - order, 1 / vocab_size)
+    wanted = _grams(val, order + 1, vocab_size)
+    for length in range(1, order + 2):
+        # `grams` is sorted, so grams with the same context are adjacent.
+        suffixes, index = np.unique(grams % vocab_size**length, return_inverse=True)
+        times = np.bincount(index, weights=counts)
+        contexts, first = np.unique(suffixes // vocab_size, return_index=True)
+        total = np.add.reduceat(times, first)
+        kinds = np.diff(first, append=len(suffixes))
+        gram = wanted % vocab_size**length
+        seen = _lookup(suffixes, times, gram)
+        in_context, followers = _lookup(contexts, total, gram // vocab_size), _lookup(contexts, kinds, gram // vocab_size)
+        mixed = (seen + followers * probability) / np.maximum(in_context + followers, 1)
+        probability = np.where(in_context > 0, mixed, probability)
+    return probability
+
+
+def _grams(ids: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
+    """Every sequence of `length` ids as a number in base vocab_size, the last id as its last digit."""
+    number = np.zeros(len(ids) - length + 1, np.int64)
+    for i in range(length):
+        number = number * vocab_size + ids[i : len(ids) - length + 1 + i]
+    return number
+
+
+def _lookup(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The value of each wanted key, 0 for a key that is missing; `keys` ascend."""
+    index = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
+    return np.where(keys[index] == wanted, values[index], 0)

@@ -1,8 +1,8 @@
 """What a file is: no text at all, a table or JSON, a format with markup, or plain text; by its name and by how it begins.
 
-A table, JSON lines and JSON have named fields, and `data.field` selects the one to train on. The other formats have no reader
-here: they are trained on as they are, with a warning that names a command which extracts their text. To add one, add a row to
-MARKUP; a file that is no text is a row of DOCUMENTS or MAGIC. An exported chat is a row of CHATS, and chats.py reads it.
+Of a table, JSON lines and JSON, `data.field` selects the field to train on. The other formats have no reader: a warning names a
+command that extracts their text. To add one, add a row to MARKUP; a file that is no text is a row of DOCUMENTS or MAGIC. An
+exported chat is a row of CHATS, and chats.py reads it.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from chargpt.config import DataConfig
 from chargpt.errors import Message, Option, UserError, Words
@@ -21,9 +21,6 @@ from chargpt.files import WINDOWS
 from chargpt.project import command, shell_word
 from chargpt.terminal import shown
 from chargpt.text.source import Source, byte_order_mark, plain_name
-
-if TYPE_CHECKING:
-    import _csv
 
 CHECKPOINT = "ckpt.pt"  # in the folder that nanoGPT's train.py writes
 # How to get the text of a document. {file} is its name and {text} that of the text.
@@ -63,7 +60,6 @@ SAME_WIDTH = 0.9  # share of the rows of a table that are as wide as the first; 
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
 NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is not a sentence
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
-FILLED = re.compile(r"\S")
 # Formats with fields, as messages name them.
 JSON_LINES, JSON, CSV, TSV = "JSON lines", "JSON", "CSV", "TSV"
 DELIMITERS = {CSV: ",;\t|", TSV: "\t"}
@@ -98,7 +94,7 @@ def _lines(pattern: str) -> str:
 
 # The times of subtitles, with what is before them in a cue; what is not shown; and tags, such as <i>, <00:01.500> and {{\an8}}.
 CUES = _without(
-    r"(?m)^(WEBVTT|NOTE|STYLE|REGION)\b(.*\n)+?\n|^(\S*\n)?.*-->.*$\n?|^[\d:.]+,[\d:.]+$\n?|^\{\d+\}\{\d+\}"
+    r"(?m)^(WEBVTT|NOTE|STYLE|REGION)\b(.*\n)+?\n|^(\S*\n)?.*-->.*$\n?|^[\d:.]+,[\d:.]+$\n?"
     r"|</?[A-Za-z\d][^>\n]*>|\{\W[^}\n]*\}"
 )
 HTML_TEXT = f"import html, re, sys; print(html.unescape(re.sub({TAGS}, '', re.sub({BREAKS}, '\\n', {READ}))))"
@@ -110,7 +106,6 @@ MARKUP = (
     Markup("WebVTT", (".vtt",), r"WEBVTT(\s|$)", CUES),
     Markup("SRT", (".srt",), r"\d+[ \t]*\r?\n\d+:\d\d:\d\d[,.]\d{1,3} --> \d+:\d\d:\d\d", CUES),
     Markup("SBV subtitles", (".sbv",), r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s", CUES),
-    Markup("MicroDVD subtitles", (), r"\{\d+\}\{\d+\}.*\r?\n\{\d+\}\{\d+\}", CUES),
     Markup("ASS subtitles", (".ass", ".ssa"), r"\[Script Info\]", _lines(r"(?m)^Dialogue:(?:[^,\n]*,){9}(.*)")),
     Markup("LRC", (".lrc",), r"(\[[a-z#]+:[^\]\n]*\]\s*)*\[\d+:\d\d\.\d{2,3}\]", LRC_TEXT),
     Markup("PGN", (".pgn",), r"\[(Event|Site|White|FEN) \"", _without(r"(?m)^\[\w+ .*\]\s*$\n?")),
@@ -163,17 +158,11 @@ def refuse_checkpoint(path: Path) -> None:
 
 def binary_format(head: bytes, *, path: Path | None = None) -> str | None:
     """What a file that begins with `head` is, and what to do about it; None if it may be text. `path` is for a command."""
-    what = next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
-    if head[TAR_OFFSET:].startswith(b"ustar"):
-        what = "a tar archive, not text; unpack it and give the folder"
     path = path or Path("FILE")
-    what = what and DOCUMENTS.get(path.suffix.lower(), what)
+    if head[TAR_OFFSET:].startswith(b"ustar"):
+        return "a tar archive, not text; unpack it and give the folder"
+    what = next((DOCUMENTS.get(path.suffix.lower(), what) for magic, what in MAGIC.items() if head.startswith(magic)), None)
     return what and what.format(file=shell_word(str(path)), text=shell_word(path.stem + ".txt"))
-
-
-def is_binary(head: bytes) -> bool:
-    """Whether a file that begins with `head` is not text: a known format, or a NUL byte without a byte-order mark."""
-    return binary_format(head) is not None or (b"\0" in head[:8192] and head[:2] not in (b"\xff\xfe", b"\xfe\xff"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,10 +214,8 @@ def suffix_of(source: Source) -> str:
 
 
 def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:
-    """A line for each structured format that is read as it is, with what to do about it. Raises UserError.
-
-    Of the files whose names have the same end, the first one stands for all.
-    """
+    """A line for each structured format that is read as it is, with what to do about it. Of the files whose names have the same
+    end, the first one stands for all. Raises UserError."""
     if config.format == "text":
         return []
     by_suffix: dict[str, list[Source]] = {}
@@ -245,16 +232,13 @@ def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]
 
 def named(fields: Iterable[str]) -> str:
     """The names of fields for a message, the first ones if there are many."""
-    fields = list(fields)
-    more = f" and {len(fields) - MAX_NAMED:,} more" if len(fields) > MAX_NAMED else ""
-    return ", ".join(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..." for name in fields[:MAX_NAMED]) + more or "none"
+    names = [name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..." for name in fields]
+    return ", ".join(names[:MAX_NAMED] + ["..."] * (len(names) > MAX_NAMED)) or "none"
 
 
 def recognise(suffix: str, head: str, *, field: str = "") -> Structure | None:
-    """The structure of a file whose name ends in `suffix` and which begins with `head`; None for plain text.
-
-    A file whose name says nothing is a table with a column `field` if its first line has that name, or if `field` is a number.
-    """
+    """The structure of a file whose name ends in `suffix` and which begins with `head`; None for plain text. A file whose name
+    says nothing is a table with a column `field` if its first line has that name, or if `field` is a number."""
     start, kind = head.lstrip("\ufeff \t\r\n"), FIELDS.get(suffix)
     if kind is None:
         if chat := chat_kind(head):
@@ -275,11 +259,11 @@ def _decoded(head: bytes, config: DataConfig) -> str:
 
 def _json(kind: str | None, start: str) -> Structure | None:
     """JSON or JSON lines, by the values at the `start` of a file; None if it is neither, unless its name says so."""
-    values, at, decoder = list[Any](), 0, json.JSONDecoder()
+    values, rest, decoder = list[Any](), start, json.JSONDecoder()
     with contextlib.suppress(ValueError, RecursionError):
-        while len(values) < ROWS and (begin := FILLED.search(start, at)):
-            value, at = decoder.raw_decode(start, begin.start())
-            values.append(value)
+        while len(values) < ROWS and (rest := rest.lstrip()):
+            value, at = decoder.raw_decode(rest)
+            values, rest = [*values, value], rest[at:]
     texts = texts_in(values if len(values) > 1 else _completed(start))
     if kind is None and not texts:
         return None
@@ -291,21 +275,19 @@ def _completed(start: str) -> object:
     """The JSON value that begins with `start`, up to the last object or list that is complete before its end, or None."""
     opened, end, closing = "", 0, ""  # what closes the objects and lists that are open
     for match in BRACKETS.finditer(start):
-        if match.group() in ("{", "["):
-            opened = ("}" if match.group() == "{" else "]") + opened
-        elif opened.startswith(match.group()):
-            opened = opened[1:]
-            end, closing = match.end(), opened
+        if match[0] in ("{", "["):
+            opened = ("}" if match[0] == "{" else "]") + opened
+        elif opened.startswith(match[0]):
+            end, opened = match.end(), opened[1:]
+            closing = opened
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(start[:end] + closing)
     return None
 
 
 def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
-    """The path of each field in a JSON value or in the objects and lists in it, and the texts in this field.
-
-    A list adds no name to a path. A list that holds text is the text of its field.
-    """
+    """The path of each field in a JSON value or in the objects and lists in it, and the texts in this field. A list adds no
+    name to a path. A list that holds text is the text of its field."""
     texts: dict[str, list[str]] = {}
     for record in value[:ROWS] if isinstance(value, list) else [value]:
         for name, inner in record.items() if isinstance(record, dict) else ():
@@ -320,8 +302,7 @@ def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
 
 def longest(texts: Mapping[str, Sequence[str]]) -> str:
     """The name whose texts are longest on average; empty if none has text."""
-    filled = {name: sum(map(len, some)) / len(some) for name, some in texts.items() if some}
-    return max(filled, key=filled.__getitem__, default="")
+    return max(filter(texts.get, texts), key=lambda name: sum(map(len, texts[name])) / len(texts[name]), default="")
 
 
 def _table_in(kind: str | None, head: str, field: str) -> Structure | None:
@@ -330,12 +311,10 @@ def _table_in(kind: str | None, head: str, field: str) -> Structure | None:
     if not kind and field.isdecimal() and " " in head.partition("\n")[0].strip():
         delimiters += " "  # a number may be that of a column of two, the first word of a line and the rest
 
-    def fit(found: tuple[Structure, float]) -> tuple[bool, bool, bool, bool, float]:
-        table, same_width = found
-        are_several = len(table.fields) > 1
-        return are_several and field in table.fields, are_several, same_width > SAME_WIDTH, table.delimiter != " ", same_width
-
-    table, same_width = max((_table(kind, head, delimiter) for delimiter in delimiters), key=fit)
+    tables = [_table(kind, head, delimiter) for delimiter in delimiters]
+    wide = [(table, width) for table, width in tables if len(table.fields) > 1] or tables
+    fit = [(field in table.fields, width > SAME_WIDTH, table.delimiter != " ", width) for table, width in wide]
+    table, same_width = wide[fit.index(max(fit))]
     if kind or (field and field in table.fields):
         return table
     if field.isdecimal():
@@ -345,8 +324,8 @@ def _table_in(kind: str | None, head: str, field: str) -> Structure | None:
         return None
     if table.kind == TSV:  # with or without a header: pairs of sentences, for example
         return table if len(table.fields) > 1 else None
-    has_names = all(map(NAME.fullmatch, table.fields)) and len(set(table.fields)) == len(table.fields)
-    return table if has_names and len(table.fields) > 2 else None
+    has_names = all(map(NAME.fullmatch, table.fields)) and len(set(table.fields)) == len(table.fields) > 2
+    return table if has_names else None
 
 
 def _table(kind: str | None, head: str, delimiter: str) -> tuple[Structure, float]:
@@ -372,7 +351,7 @@ def _table(kind: str | None, head: str, delimiter: str) -> tuple[Structure, floa
     return table, len(alike) / len(rows) if is_quoted == quoted else 0.0
 
 
-def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> "_csv.Reader":
+def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> Any:
     """A csv.reader of a table whose fields may be in quotes, or never are. A space divides a line once, if it has one."""
     if delimiter == " ":
         halves = (line.strip().split(None, 1) for line in lines)
@@ -384,18 +363,15 @@ def _warning(source: Source, structure: Structure, *, more: int) -> Words:
     """What is read as it is, like so many `more` of its kind, and what to do if that is not meant."""
     what = f"{source.label}{f' and {more:,} more' if more else ''}: {structure.kind}, read as plain text"
     has_names = all(NAME.fullmatch(name) and (" " not in name or len(structure.fields) > 1) for name in structure.fields)
-    if structure.fields and (not structure.is_table or has_names):
-        where = f"its {'columns' if structure.is_table else 'fields'} are {named(structure.fields)}"
-        return Message(f"{what}; {where}; for the text of one alone, add ", Option("data.field", structure.longest or "NAME"))
-    if structure.is_table:
+    if structure.is_table and not has_names:
         return Message(f"{what}; for one column alone, give its number: add ", Option("data.field", 1))
     if structure.has_fields:
-        return Message(f"{what}; for the text in one field of its objects, add ", Option("data.field", "NAME"))
+        where = f"its {'columns' if structure.is_table else 'fields'} are {named(structure.fields)}"
+        return Message(f"{what}; {where}; for the text of one alone, add ", Option("data.field", structure.longest or "NAME"))
     if structure.kind == FASTA:
         rename = "" if suffix_of(source) in FASTA_NAMES else "give it a name that ends in .fasta, and "
-        return Message(
-            f"{what}, with its headers; for its sequences alone, one item each, {rename}add ", Option("data.items", "line")
-        )
+        items = f", with its headers; for its sequences alone, one item each, {rename}add "
+        return Message(what, items, Option("data.items", "line"))
     name = "FILE" if source.path is None else str(source.path)
     new = shell_word(Path(plain_name(Path(name))).stem + "-text.txt")  # never the file itself, which a shell empties first
     code = next(markup.code for markup in MARKUP if markup.name == structure.kind)

@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,15 +18,11 @@ from chargpt.text.reading import TRAIN, VAL, TextReader
 from chargpt.text.shuffle import shuffled_lines
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
 
-# Blocks of the validation split with data.split=blocks.
-BLOCKS = 10
+BLOCKS = 10  # of the validation split with data.split=blocks
 # Characters on each side of a block that are in no split, so that it does not go on with what was learned; at most.
-MARGIN = 500
-# The same as a share of the block, at most.
-MARGIN_SHARE = 0.1
+MARGIN, MARGIN_SHARE = 500, 0.1  # the second as a share of the block
 
-# Where stretches of a text end, and the split that each is in; None: in no split.
-Stretches = list[tuple[int, int | None]]
+Stretches = list[tuple[int, int | None]]  # where stretches of a text end, and the split that each is in; None: in no split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +50,12 @@ def count_characters(reader: TextReader, config: DataConfig) -> TextCounts:
         sizes[split] += len(points)
         found = np.bincount(points)
         counts[: len(found)] += found
-    stretches = stretches_of(sizes[TRAIN], config)
-    n_train, n_val = _size(stretches, TRAIN, sizes[TRAIN]), sizes[VAL] + _size(stretches, VAL, sizes[TRAIN])
+    stretches, parts = stretches_of(sizes[TRAIN], config), [0, sizes[VAL]]
+    ends = [min(end, sizes[TRAIN]) for end, _ in stretches]
+    for start, end, (_, part) in zip([0, *ends], ends, stretches):
+        if part is not None:
+            parts[part] += end - start
+    n_train, n_val = parts
     notes = notes_of(reader, config)
     if left_out := sum(sizes) - n_train - n_val:
         notes.append(f"{BLOCKS} blocks spread over the text validate; {left_out:,} characters beside them are left out")
@@ -66,14 +66,12 @@ def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
     notes = [f"{encoding}, as its byte-order mark says; the mark is removed" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
-        is_chat = kind in CHATS and config.format != "fields"
         as_it_is = "each a line `Name: message`; data.format=text reads the file as it is"
         record = f"{config.field!r} of {plural(count, 'record')} is the text"
+        is_chat = kind in CHATS and config.format != "fields"
         notes.append(f"{kind}: {plural(count, 'message')}, {as_it_is}" if is_chat else f"{kind}: {record}")
-    for what, lines in reader.left_out.items():
-        notes.append(f"{what}, left out: {len(lines):,}, the first in line {lines[0]:,}")
-    notes += [f"{what} skipped: {count:,}" for what, count in reader.skipped.items() if count]
-    return notes
+    notes += [f"{what}, left out: {len(at):,}, the first in line {at[0]:,}" for what, at in reader.left_out.items()]
+    return notes + [f"{what} skipped: {count:,}" for what, count in reader.skipped.items() if count]
 
 
 def stretches_of(characters: int, config: DataConfig) -> Stretches:
@@ -92,19 +90,8 @@ def stretches_of(characters: int, config: DataConfig) -> Stretches:
     return [*stretches, (sys.maxsize, TRAIN)]
 
 
-def _size(stretches: Stretches, split: int, characters: int) -> int:
-    """The characters of a text in a split."""
-    ends = [min(end, characters) for end, _ in stretches]
-    return sum(end - start for start, end, (_, one) in zip([0, *ends], ends, stretches) if one == split)
-
-
 def write_ids(
-    reader: Iterable[tuple[int, str]],
-    tokenizer: Tokenizer,
-    *,
-    train: SyncedFile,
-    val: SyncedFile,
-    stretches: Sequence[tuple[int, int | None]],
+    reader: Iterable[tuple[int, str]], tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, stretches: Stretches
 ) -> None:
     """The second pass: write the ids of each of the `stretches` to the file of its split; what only validates goes to `val`."""
     encode, files = _encoder(tokenizer), {TRAIN: train, VAL: val}
@@ -115,24 +102,21 @@ def write_ids(
         if part == VAL:
             val.write(ids)
             continue
-        while len(ids) > end - done:
+        while len(ids):
+            now = ids[: end - done]
             if split is not None:
-                files[split].write(ids[: end - done])
-            ids, done = ids[end - done :], end
-            end, split = next(waiting)
-        if split is not None:
-            files[split].write(ids)
-        done += len(ids)
+                files[split].write(now)
+            ids, done = ids[len(now) :], done + len(now)
+            if done == end:
+                end, split = next(waiting)
 
 
 def write_shuffled_ids(
     reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, n_train: int, folder: Path
-) -> int:
-    """The second pass with data.shuffle=lines: write the lines in another order. Returns the size of the training split.
-
-    The training split has about `n_train` ids and ends with a line. An unnamed file in `folder` holds the ids in their order.
-    Raises UserError for a text of one line.
-    """
+) -> dict[str, int]:
+    """The second pass with data.shuffle=lines: write the lines in another order. Returns the sizes of the splits, n_train,
+    about as it was, for it ends with a line, and n_val. An unnamed file in `folder` holds the ids in their order. Raises
+    UserError for a text of one line."""
     encode, written = _encoder(tokenizer), 0
     newline = int(tokenizer.ids_of("\n")[0])
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -143,13 +127,11 @@ def write_shuffled_ids(
         if newline < 0 or newline in tokenizer.never_sampled or newline not in ids[:-1]:
             raise UserError("data.shuffle: lines given, but the text is one line; leave it out")
         for line in shuffled_lines(ids, newline):
-            if written < n_train:
-                train.write(line.data)
-                written += len(line)
-            else:
-                val.write(line.data)
+            (train if written < n_train else val).write(line.data)
+            written += len(line) * (written < n_train)
+        sizes = {"n_train": written, "n_val": len(ids) - written}
         del ids
-    return written
+    return sizes
 
 
 def _encoder(tokenizer: Tokenizer) -> Callable[[str], memoryview]:

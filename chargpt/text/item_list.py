@@ -5,12 +5,11 @@ import hashlib
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError
@@ -18,7 +17,7 @@ from chargpt.project import shell_word
 from chargpt.terminal import one_line, plural
 from chargpt.text.formats import FASTA_NAMES, fields_of, read_head, suffix_of
 from chargpt.text.ids import TextCounts, notes_of
-from chargpt.text.items import FILE, LINE, PARAGRAPH, SEPARATOR, TAB, Item, ItemCounts
+from chargpt.text.items import FILE, LINE, PARAGRAPH, SEPARATOR, TAB, Item, ItemCounts, stream_of
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader, reading_of
 from chargpt.text.shuffle import random_numbers
 from chargpt.text.source import Sources, plain_name
@@ -33,26 +32,24 @@ BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")  # between paragraphs
 MAX_LABELS = 10_000  # different ones; more are not labels, but names of single items
 MAX_LABEL = 250  # characters
 LONGEST_BLOCK = 30  # lines; with more between two blank ones, a list of lines is not one of blocks
-MAX_NAMED = 3  # items that a note names
-MAX_NAME = 30  # characters of each of them
+MAX_NAME = 30  # characters of an item that a note names
 MAX_ITEM = 2**23  # characters; more are not an item, but a text
 
 
 def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: str = "") -> TextCounts:
-    """The items of all sources, read with `config` of `reading_of`. The vocabulary has the characters `known` anyway.
-
-    Raises UserError.
-
-    The order depends on the number of items alone, as that of data.shuffle=lines. On which side an item is depends on its text:
-    duplicates are on one side, also under several labels, and an item stays there when others are added to the list.
-    """
+    """The items of all sources, read with `config` of `reading_of`. The vocabulary has the characters `known` anyway. The order
+    depends on the number of items alone, as that of data.shuffle=lines. On which side an item is depends on its text:
+    duplicates are on one side, also under several labels, and an item stays there when others are added. Raises UserError."""
     reader, has_labels = TextReader(sources, config, progress=progress), bool(config.label_fields)
     found: tuple[list[Item], list[Item]] = ([], [])
     empty = unlabelled = 0
     for split, label, text in items_of(reader, config):
-        if text and (label or not has_labels):
+        if not text:
+            empty += 1
+        elif has_labels and not label:
+            unlabelled += 1
+        else:
             found[split].append(Item(label, text))
-        empty, unlabelled = empty + (not text), unlabelled + (bool(text) and has_labels and not label)
     items = found[TRAIN] + found[VAL]
     texts, labels = (Counter(item[part] for item in items) for part in (1, 0))
     if len(labels) > MAX_LABELS:
@@ -65,8 +62,7 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
         notes.append(f"empty items skipped: {empty:,}{hint}")
     notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
     if not items:
-        why = f" ({'; '.join(notes)})" if notes else ""
-        raise UserError(f"{sources.label}: no item in it{why}; give a file with items")
+        raise UserError(f"{sources.label}: no item in it ({'; '.join(notes) or 'empty'}); give a file with items")
     counts = ItemCounts(
         items=len(items),
         duplicates=len(items) - len(texts),
@@ -80,11 +76,16 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     if removed := len(items) - len(train) - len(val):
         notes.append(f"items removed from the training text because they are validation items: {removed:,}")
     if passed_over:
-        notes.append(_about_frequent(passed_over, texts))
+        named = f"{one_line(passed_over[0])[:MAX_NAME]} ({texts[passed_over[0]]:,} times)"
+        others = f" and {len(passed_over) - 1:,} more" if len(passed_over) > 1 else ""
+        notes.append(f"too frequent to validate, so for training alone: {named}{others}")
     end = SEPARATOR if any("\n" in text for text in texts) or SEPARATOR in known else "\n"
     if end == SEPARATOR:
         notes.append(f"items may hold newlines, so {character_name(SEPARATOR)} ends each of them for the model")
-    pieces = [(split, _mixed(some, end)) for split, some in ((TRAIN, train), (VAL, val))]
+    pieces = []
+    for split, some in ((TRAIN, train), (VAL, val)):
+        order = np.argsort(random_numbers(len(some)), kind="stable").tolist()
+        pieces.append((split, stream_of((some[i] for i in order), end=end)))
     return TextCounts(
         counts=np.bincount(code_points("".join(piece for _, piece in pieces)), minlength=CODE_POINTS),
         n_train=len(pieces[TRAIN][1]),
@@ -98,31 +99,18 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     )
 
 
-def _about_frequent(items: Sequence[str], times: Mapping[str, int]) -> str:
-    """The note on items that occur so many times that none of them validates."""
-    names = [f"{one_line(item)[:MAX_NAME]} ({times[item]:,} times)" for item in items[:MAX_NAMED]]
-    names += ["..."] * (len(items) > MAX_NAMED)
-    return f"too frequent to validate, so for training alone: {', '.join(names)}"
-
-
 def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[Item]:
-    """The items of `texts` (files, folders, `-`) in their order, without empty ones: to be looked at, not trained on.
-
-    A text that has no fields, or not those of the labels, is read without them. Raises UserError.
-    """
+    """The items of `texts` (files, folders, `-`) in their order, without empty ones: to be looked at, not trained on. A text
+    that has no fields, or not those of the labels, is read without them. Raises UserError."""
     found = list[Item]()
-    folder = root / "data" / "cache"
-    sources = select_sources(texts, val_text="", pattern=config.pattern, root=root, copies=folder)
+    sources = select_sources(texts, config, root=root)
     for source in sources.train:
-        alone, own = dataclasses.replace(sources, train=[source]), config
+        alone = dataclasses.replace(sources, train=[source])
         structure = fields_of(source, read_head(source), reading_of(config, alone))
-        if structure is None and config.items not in (LINE, PARAGRAPH, FILE):
-            own = dataclasses.replace(own, items=LINE)
-        is_place = structure is None and config.label in PLACES
-        has_fields = structure is not None and {*config.label_fields} <= {*structure.fields}
-        if config.label_pattern is None and not is_place and not has_fields:
-            own = dataclasses.replace(own, label="")
-        reader = TextReader(alone, reading_of(own, alone), progress=tqdm(disable=True))
+        items = LINE if structure is None and config.items not in (LINE, PARAGRAPH, FILE) else config.items
+        has_labels = config.label in PLACES if structure is None else {*config.label_fields} <= {*structure.fields}
+        own = dataclasses.replace(config, items=items, label=config.label if config.label_pattern or has_labels else "")
+        reader = TextReader(alone, reading_of(own, alone))
         found += [Item(label, text) for _, label, text in items_of(reader, own) if text]
     if not found:
         raise UserError(f"{sources.label}: no item in it; give a file with items")
@@ -130,18 +118,15 @@ def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[
 
 
 def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str, str]]:
-    """The split, the label and the text of each item that `reader`, made with `reading_of(config, ...)`, finds.
-
-    Labels and texts may be empty. Raises UserError.
-    """
+    """The split, the label and the text of each item that `reader`, made with `reading_of(config, ...)`, finds. Labels and
+    texts may be empty. Raises UserError."""
     pattern = config.label_pattern
     for origin, split, pieces in reader.documents():
         where = f"{origin.source.label}: line {origin.line:,}"
         text = "".join(pieces)
-        for character in ("\0", SEPARATOR):
-            if (at := text.find(character)) >= 0:
-                line = origin.line + text.count("\n", 0, at)
-                raise UserError(f"{origin.source.label}: line {line:,}: {character_name(character)} in an item; remove it")
+        if mark := re.search(f"[\0{SEPARATOR}]", text):
+            line = origin.line + text.count("\n", 0, mark.start())
+            raise UserError(f"{origin.source.label}: line {line:,}: {character_name(mark[0])} in an item; remove it")
         for header, item in _parts(text, origin, config):
             if pattern:
                 labels = [_found(pattern, item if header is None else header)]
@@ -162,14 +147,12 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
 
 def _parts(text: str, origin: Origin, config: DataConfig) -> Iterator[tuple[str | None, str]]:
     """The text of each item that a document holds, after the header of a sequence in FASTA. Raises UserError."""
-    if origin.is_record:
+    if origin.is_record or (config.items == FILE and suffix_of(origin.source) not in FASTA_NAMES):
         yield None, text
     elif suffix_of(origin.source) in FASTA_NAMES:
         for record in re.split(r"(?m)^>", text)[1:]:
             header, _, sequence = record.partition("\n")
             yield header, "".join(sequence.split())
-    elif config.items == FILE:
-        yield None, text
     elif config.items in (LINE, PARAGRAPH):
         inside = text.strip("\n\t ")  # neither the end of a file nor blank lines at its beginning are empty items
         for part in BLANK_LINES.split(inside) if config.items == PARAGRAPH else inside.split("\n"):
@@ -177,15 +160,14 @@ def _parts(text: str, origin: Origin, config: DataConfig) -> Iterator[tuple[str 
                 yield None, part
     else:
         what = f"{origin.source.label}: plain text, so it has no field {config.items!r}"
-        raise UserError(
-            f"{what}; give CSV, TSV or JSON lines with it, or ", Option("data.items", "line"), ", paragraph or file"
-        )
+        mend = "; give CSV, TSV or JSON lines with it, or "
+        raise UserError(f"{what}{mend}", Option("data.items", "line"), ", paragraph or file")
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:
     """What the groups of `pattern` match in `text` first, without spaces around it; empty if it does not match."""
     found = pattern.search(text)
-    return "" if found is None else next((group for group in map(str.strip, filter(None, found.groups())) if group), "")
+    return next(filter(None, (group.strip() for group in (found.groups("") if found else ()))), "")
 
 
 def _label(name: str, header: str | None, origin: Origin, given: str) -> str:
@@ -199,21 +181,19 @@ def _label(name: str, header: str | None, origin: Origin, given: str) -> str:
     if name in PLACES and path is not None:
         path = path.absolute()
         return plain_name(path).stem if name == "file" else path.parent.name
-    kind, more = "plain text", "a regular expression such as '^K:(.*)'"
+    kind, use = "plain text", "a regular expression such as '^K:(.*)'"
     if header is not None:
-        kind, more = "FASTA", "header (the first word), header[1], organism"
-    what, allowed = (kind, f"file or folder, {more}") if path is not None else ("no file", "a file with it")
-    raise UserError(f"data.label: {given!r} given, but {origin.source.label} is {what}; use {allowed}, or leave it out")
+        kind, use = "FASTA", "header (the first word), header[1], organism"
+    kind, use = ("no file", use) if path is None else (kind, f"file or folder, {use}")
+    raise UserError(f"data.label: {given!r} given, but {origin.source.label} is {kind}; use {use}, or leave it out")
 
 
 def _divided(
     found: tuple[list[Item], list[Item]], texts: Counter[str], config: DataConfig
 ) -> tuple[list[Item], list[Item], list[str]]:
-    """The items for training and for validation, and those too frequent for validation, which would have twice its share.
-
-    Of `found`, the second part is from a text for validation. Without one, about the fraction of `config` of all others are
-    held out, those with the lowest hashes; at least one, and never all of them.
-    """
+    """The items for training and for validation, and those too frequent for validation, which would have twice its share. Of
+    `found`, the second part is from a text for validation. Without one, about the fraction of `config` of all others are held
+    out, those with the lowest hashes; at least one, and never all of them."""
     if config.val_text:
         held_out = {item.text for item in found[VAL]}
         return [item for item in found[TRAIN] if item.text not in held_out], found[VAL], []
@@ -232,9 +212,3 @@ def _divided(
         held_out = {min(passed_over, key=texts.__getitem__)}
     train, val = ([item for item in found[TRAIN] if (item.text in held_out) == is_val] for is_val in (False, True))
     return train, val, [item for item in passed_over if item not in held_out]
-
-
-def _mixed(items: list[Item], end: str) -> str:
-    """The text of `items` in their order for the model, each with its label and its `end`."""
-    order = np.argsort(random_numbers(len(items)), kind="stable").tolist()
-    return "".join(f"{items[i].label}{TAB}{items[i].text}{end}" if items[i].label else items[i].text + end for i in order)

@@ -1,7 +1,6 @@
 """Items in an encoded text: a stream of `label TAB item NEWLINE`, in which each item is found by its ids.
 
-An item that is one line ends with a newline. Items that hold newlines end with SEPARATOR, all of them. Without labels, there is
-no label and no tab.
+If some items hold newlines, all of them end with SEPARATOR instead. Without labels, there is no label and no tab.
 """
 
 from collections.abc import Iterable
@@ -31,9 +30,9 @@ class ItemCounts:
     def describe(self) -> str:
         """How many items and labels there are, for a line."""
         repeated = f", {self.duplicates:,} of them duplicates" if self.duplicates else ""
-        counted = ", ".join(f"{label} {count:,}" for label, count in list(self.labels.items())[:MAX_NAMED])
-        more = f" and {len(self.labels) - MAX_NAMED:,} more" if len(self.labels) > MAX_NAMED else ""
-        labels = f"; {len(self.labels):,} labels: {counted}{more}" if self.labels else ""
+        counted = [f"{label} {count:,}" for label, count in self.labels.items()]
+        counted = counted[:MAX_NAMED] + ["..."] * (len(counted) > MAX_NAMED)
+        labels = f"; {len(self.labels):,} labels: {', '.join(counted)}" if counted else ""
         return f"{self.items:,}, the longest has {self.longest:,} characters{repeated}{labels}"
 
 
@@ -57,7 +56,7 @@ class ItemMarks:
         return cls(int(tokenizer.ids_of(end_in(tokenizer))[0]), int(tokenizer.ids_of(TAB)[0]) if has_labels else None)
 
     def bounds(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each item of `ids` that is complete: where it begins, with its label, and where its end is, int64."""
+        """For each complete item of `ids`: where it begins, with its label, and where its end is, int64."""
         stops = np.flatnonzero(ids == self.end)
         return np.concatenate((np.zeros(min(1, len(stops)), np.int64), stops[:-1] + 1)), stops
 
@@ -95,9 +94,8 @@ def item_prompt(tokenizer: Tokenizer, label: str, beginning: str = "") -> str:
     return end_in(tokenizer) + (f"{label}{TAB}" if label else "") + beginning
 
 
-def stream_of(items: Iterable[Item], tokenizer: Tokenizer) -> str:
-    """The text of `items`, each with its label if it has one, as `items_in` reads it."""
-    end = end_in(tokenizer)
+def stream_of(items: Iterable[Item], *, end: str) -> str:
+    """The text of `items`, each with its label if it has one and its `end`, as `items_in` reads it."""
     return "".join(f"{item.label}{TAB}{item.text}{end}" if item.label else item.text + end for item in items)
 
 

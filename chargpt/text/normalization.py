@@ -1,4 +1,4 @@
-"""What is done to a text before it is encoded: line ends, case and Unicode normal form. A prompt is treated in the same way.
+"""What is done to a text, and to a prompt, before it is encoded: line ends, case, Unicode normal form.
 
 And what `text --clean` takes out of a text from a PDF or a scan: page breaks, hyphens at line ends, ligatures.
 """
@@ -13,6 +13,9 @@ from typing import Literal
 from chargpt.config import DataConfig
 
 MAX_HELD = 2**16  # characters that `safe_cut` looks back over
+# The last character that neither combines with the one before it nor decides whether a Greek sigma ends a word: such as the
+# second of two plain letters or digits, for a sigma before or after them sees one of the two.
+LAST_CUT = re.compile(r"(?s).*([ \t\r\u4e00-\u9fff]|(?<!\r)\n|(?<=[0-9A-Za-z])[0-9A-Za-z])")
 PAGE_NUMBER = re.compile(r"(?:^|\n)[-–—\[ \t]*\d{1,4}[-–—\] \t]*\Z")
 ENDS = ".!?:;…\"'”’»)]"  # what a paragraph may end with
 LETTER = r"[^\W\d_]"
@@ -61,27 +64,15 @@ class TextNormalizer:
         yield self.apply(held)
 
     def safe_cut(self, text: str) -> int:
-        """An index i near the end of `text` with apply(text[:i]) + apply(text[i:] + more) == apply(text + more) for any `more`.
-
-        0 when there is no such index near the end.
-        """
-        if self.is_identity:
-            return len(text)
-        for i in range(len(text) - 1, max(0, len(text) - MAX_HELD), -1):
-            # None of these characters combines with the one before it, or decides whether a Greek sigma ends a word.
-            if text[i] in " \t\r" or "\u4e00" <= text[i] <= "\u9fff" or (text[i] == "\n" and text[i - 1] != "\r"):
-                return i
-            # Nor does the second of two plain letters or digits: a sigma before or after them sees one of the two.
-            if text[i].isascii() and text[i].isalnum() and text[i - 1].isascii() and text[i - 1].isalnum():
-                return i
-        return 0
+        """An index i near the end of `text` with apply(text[:i]) + apply(text[i:] + more) == apply(text + more) for any `more`;
+        0 when there is no such index near the end."""
+        found = LAST_CUT.match(text, max(0, len(text) - MAX_HELD))
+        return found.start(1) if found else 0
 
 
 def cleaned(text: str) -> tuple[str, dict[str, int]]:
-    """The clean `text`, and how many things of each kind were changed. NFKC replaces ligatures, and characters like them.
-
-    The second part of a divided word goes to the line of the first. A word that is elsewhere written with a hyphen keeps it.
-    """
+    """The clean `text`, and how many things of each kind were changed. NFKC replaces ligatures. The second part of a divided
+    word goes to the line of the first; a word that is elsewhere written with a hyphen keeps it."""
     pages = text.replace("\r\n", "\n").replace("\r", "\n").split("\f")
     text = pages[0] if len(pages) == 1 else _joined(pages)
     compounds = {word.lower() for word in COMPOUND.findall(text)}

@@ -1,7 +1,6 @@
-"""One pass over the text of all sources: decoded, normalised, and assigned to the training or the validation split.
+"""One pass over the text of all sources, in little memory: decoded, normalised, and assigned to a split.
 
-With a vocabulary of bytes, a text is its UTF-8 read as Latin-1: each character stands for one byte. Memory use does not depend
-on the length of the text.
+With a vocabulary of bytes, a text is its UTF-8 read as Latin-1: each character stands for one byte.
 """
 
 import codecs
@@ -12,23 +11,20 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+
+from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.text.character_encodings import check_utf8, undecodable
-from chargpt.text.formats import CHATS, MBOX, Structure, fields_of, is_binary
+from chargpt.text.character_encodings import may_be_utf8, undecodable
+from chargpt.text.formats import CHATS, MBOX, Structure, binary_format, fields_of
 from chargpt.text.items import FILE, LINE, PARAGRAPH
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.source import Source, Sources, byte_order_mark
 
 CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
-TRAIN = 0  # the training split
-VAL = 1  # the validation split
-# For a folder of this many files or more, data.split=auto means document.
-MANY_FILES = 20
-
-Item = TypeVar("Item")
+TRAIN, VAL = 0, 1  # the splits
+MANY_FILES = 20  # in a folder of this many or more, data.split=auto means document
 
 
 @dataclass(frozen=True)
@@ -41,11 +37,9 @@ class Origin:
 
 
 def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
-    """`config` with what data.items, and data.split=auto, mean for a reader of these sources.
-
-    The split is `document` for a folder of MANY_FILES or more, unless one of them is larger than the validation split. Items
-    that are a field of records are read as that field.
-    """
+    """`config` with what data.items, and data.split=auto, mean for a reader of these sources. The split is `document` for a
+    folder of MANY_FILES or more, unless one of them is larger than the validation split. Items that are a field of records are
+    read as that field."""
     if config.items:
         newlines = "fold" if config.newlines == "auto" else config.newlines
         config = dataclasses.replace(config, newlines=newlines, split="position")
@@ -63,15 +57,14 @@ def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
 class TextReader:
     """One pass over all sources. Iterate over it once for pairs (TRAIN or VAL, piece); the attributes are complete then."""
 
-    def __init__(self, sources: Sources, config: DataConfig, *, progress: Any) -> None:
-        """`progress` has an update(bytes) method, which another thread calls."""
+    def __init__(self, sources: Sources, config: DataConfig, *, progress: tqdm | None = None) -> None:
+        """`progress` counts bytes, in another thread."""
         self._sources = [(source, TRAIN) for source in sources.train] + [(source, VAL) for source in sources.val]
-        self.config, self._progress = config, progress
+        self.config, self._progress = config, tqdm(disable=True) if progress is None else progress
         self._normalizer = TextNormalizer.of(config)
-        self._is_identity = self._normalizer.is_identity
         is_utf8 = codecs.lookup(config.encoding).name == "utf-8"
         # The vocabulary of bytes takes any file as it is, unless something must be decoded.
-        self._takes_bytes = config.vocabulary == "bytes" and is_utf8 and self._is_identity
+        self._takes_bytes = config.vocabulary == "bytes" and is_utf8 and self._normalizer.is_identity
         self._hash = hashlib.sha256()
         self.byte_order_marks: set[str] = set()  # the encodings that they named
         self.records: Counter[str] = Counter()  # of each format that is read by data.field
@@ -120,18 +113,29 @@ class TextReader:
             for source, split in self._sources:
                 chunks = source.chunks(CHUNK)
                 head = next(chunks, b"")
-                if source.in_folder and is_binary(head):
+                is_utf16 = head[:2] in (b"\xff\xfe", b"\xfe\xff")  # whose texts hold NUL bytes
+                if source.in_folder and (binary_format(head) or (b"\0" in head[:8192] and not is_utf16)):
                     self.skipped["binary files"] += 1
                     continue
                 structure = fields_of(source, head, self.config)
                 tag = "False" if structure is None else structure.tag
                 chunks = _prefetch(self._hashed(tag, split, itertools.chain([head], chunks)), pool)
                 text = self._decoded(source, head, structure, chunks)
-                if structure is not None:
-                    for line, record in self._records(source, structure, text):
-                        yield Origin(source, line, is_record=True), split, [record]
-                else:
-                    yield Origin(source, 1), split, text if self._is_identity else self._normalizer.apply_in_pieces(text)
+                if structure is None:
+                    # To hold a piece while the next one is decoded takes a tenth of the time.
+                    is_identity = self._normalizer.is_identity
+                    yield Origin(source, 1), split, text if is_identity else self._normalizer.apply_in_pieces(text)
+                    continue
+                from chargpt.text.chats import messages_in  # only a text with records needs it
+                from chargpt.text.records import documents_in
+
+                label, left_out = source.label, self.left_out
+                messages = messages_in(text, structure.kind, label, left_out) if structure.kind in CHATS else None
+                records = documents_in(text, structure, self.config, label=label, left_out=left_out, messages=messages)
+                for line, record in records:
+                    self.records[structure.kind] += 1
+                    self.skipped["records without text"] += not record
+                    yield Origin(source, line, is_record=True), split, [self._normalizer.apply(record)]
 
     def _hashed(self, tag: str, split: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """`chunks`, then b"". Runs in another thread, so that reading and hashing take no extra time."""
@@ -155,8 +159,8 @@ class TextReader:
             mark, encoding = byte_order_mark(head)
             if mark:
                 self.byte_order_marks.add(encoding)
-            else:
-                check_utf8(head, source.label, path=source.path)
+            elif not may_be_utf8(head):
+                raise undecodable(source, 0, encoding)
         decoder, offset = codecs.getincrementaldecoder(encoding)(errors), len(mark)
         for chunk in itertools.chain([next(chunks)[len(mark) :]], chunks):
             pending = len(decoder.getstate()[0])
@@ -166,28 +170,13 @@ class TextReader:
                 raise undecodable(source, offset - pending + getattr(error, "start", 0), encoding) from None
             offset += len(chunk)
 
-    def _records(self, source: Source, structure: Structure, text: Iterator[str]) -> Iterator[tuple[int, str]]:
-        """The line where each record begins, and the text in its field, normalised."""
-        from chargpt.text.records import documents_in  # only a text with records needs it
-
-        label, messages = source.label, None
-        if structure.kind in CHATS:
-            from chargpt.text.chats import messages_in
-
-            messages = messages_in(text, structure.kind, label, self.left_out)
-        documents = documents_in(text, structure, self.config, label=label, left_out=self.left_out, messages=messages)
-        for line, record in documents:
-            self.records[structure.kind] += 1
-            self.skipped["records without text"] += not record
-            yield line, record if self._is_identity else self._normalizer.apply(record)
-
     def _as_vocabulary(self, text: str) -> str:
         return text.encode().decode("latin-1") if self.config.vocabulary == "bytes" else text
 
 
-def _prefetch(items: Iterator[Item], pool: ThreadPoolExecutor) -> Iterator[Item]:
-    """`items`; while one is used, the next few are computed in the thread of `pool`."""
-    pending = deque(pool.submit(next, items, None) for _ in range(PREFETCHED))
-    while (item := pending.popleft().result()) is not None:
-        pending.append(pool.submit(next, items, None))
-        yield item
+def _prefetch(chunks: Iterator[bytes], pool: ThreadPoolExecutor) -> Iterator[bytes]:
+    """`chunks`; while one is used, the next few are computed in the thread of `pool`."""
+    pending = deque(pool.submit(next, chunks, None) for _ in range(PREFETCHED))
+    while (chunk := pending.popleft().result()) is not None:
+        pending.append(pool.submit(next, chunks, None))
+        yield chunk

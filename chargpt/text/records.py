@@ -10,29 +10,17 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, Words
-from chargpt.text.formats import (
-    AUTHOR,
-    CHATS,
-    JSON_LINES,
-    MESSAGE,
-    NAME,
-    TEXT,
-    Structure,
-    csv_reader,
-    longest,
-    named,
-    texts_in,
-)
+from chargpt.terminal import plural
+from chargpt.text.formats import AUTHOR, CHATS, JSON_LINES, MESSAGE, NAME, TEXT, Structure, csv_reader, longest, named, texts_in
 
 MAX_LINE = 2**28  # characters, which must fit into memory
 MAX_JSON = 2**30  # characters of a file of JSON, likewise
 MAX_FIELD = 2**24  # characters in a table; more are a sign of a quote that is never closed
-MAX_COLUMNS = 2**20  # fields in a line; more would fill the memory, and are no table
 MAX_WITHOUT = 1000  # records at the beginning that may lack a field, before that is a mistake
 CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it means here
     "unexpected end of data": "a field in quotes has no closing quote; close it",
@@ -49,20 +37,12 @@ OBJECT = re.compile(r'"(?:[^"\\]|\\.)*"|\{', re.DOTALL)  # a string, or the begi
 
 
 def documents_in(
-    pieces: Iterator[str],
-    structure: Structure,
-    config: DataConfig,
-    *,
-    label: str,
-    left_out: LeftOut,
-    messages: Iterable[tuple[int, dict[str, str]]] | None = None,
+    pieces: Iterator[str], structure: Structure, config: DataConfig, *, label: str, left_out: LeftOut, messages: Records | None
 ) -> Iterator[tuple[int, str]]:
-    """The line where each record of the text that `pieces` form begins, and the text in its field, which may be empty.
-
-    `config` says which field, and which records are left out. Before the text are the labels for which it asks: joined by
-    commas, each as one line, and a tab after the last. `label` names the file in errors. `messages` are the records of a chat,
-    in place of `pieces`. Raises UserError.
-    """
+    """The line where each record of the text that `pieces` form begins, and the text in its field, which may be empty. `config`
+    says which field, and which records are left out. Before the text are the labels for which it asks: joined by commas, each
+    as one line, and a tab after the last. `label` names the file in errors. `messages` are the records of a chat. Raises
+    UserError."""
     labels = [] if config.label_pattern else config.label_fields
     field = config.field
     if structure.kind in CHATS and config.format != "fields":
@@ -72,7 +52,7 @@ def documents_in(
     asked += [("data.where", name)] * bool(config.where)
     fields = [_Field(one, setting, label, is_table=structure.is_table) for setting, one in asked]
     if messages is not None:
-        records: Records = ((line, message, "") for line, message in messages)
+        records = messages
     elif structure.is_table:
         records = rows_in(pieces, structure, [one.name for one in fields], label)
     else:
@@ -104,9 +84,8 @@ class _Field:
 
     def __init__(self, name: str, setting: str, label: str, *, is_table: bool) -> None:
         self.name, self._setting, self._label, self._is_table = name, setting, label, is_table
-        self._without = 0  # records before the first one that has text in the field
+        self._without, self._is_found = 0, False  # records without text in the field, and whether one has it
         self._problem: UserError | None = None  # the first of them
-        self._is_found = False
 
     def text_of(self, record: object, prefix: str, line: int) -> str:
         """The text of a `record` to which the `prefix` of the name leads. Raises UserError."""
@@ -145,12 +124,11 @@ class _Field:
         close = [other for other in others if other.endswith(f".{name}")] or difflib.get_close_matches(name, others, n=1)
         if close and not inside:
             return ["did you mean ", Option(self._setting, close[0]), "?"]
-        what_to_do: list[Words] = [f"name one with text in {self._setting}"]
+        what_to_do = f"name one with text in {self._setting}"
         if self._is_table and not all(map(NAME.fullmatch, texts)):  # its first row has no names
-            return [*what_to_do, ", or its number, such as ", Option(self._setting, 1)]
-        if example := longest(inside) or longest(texts):
-            what_to_do += [", for example ", Option(self._setting, example)]
-        return what_to_do
+            return [f"{what_to_do}, or its number, such as ", Option(self._setting, 1)]
+        example = longest(inside) or longest(texts)
+        return [f"{what_to_do}, for example ", Option(self._setting, example)] if example else [what_to_do]
 
 
 def joined(parts: list[Any]) -> str:
@@ -174,16 +152,13 @@ def _value_of(record: dict[str, Any], field: str) -> Any:
 
 
 def records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
-    """The records in a JSON value, and the part of the path `field` that leads to them.
-
-    They are the value itself if it has the field; or the objects of the list on the path; or, if the path begins elsewhere,
-    those of the only list in the value whose objects have the field.
-    """
+    """The records in a JSON value, and the part of the path `field` that leads to them: the value itself if it has the field;
+    or the objects of the list on the path; or, if the path begins elsewhere, those of the only list whose objects have the
+    field."""
     rest = field.removeprefix(prefix)
     if isinstance(value, dict) and _value_of(value, rest) is MISSING:
         names = rest.split(".")
-        for count in range(1, len(names)):
-            head = ".".join(names[:count])
+        for head in accumulate(names[:-1], "{}.{}".format):
             if isinstance(inner := _value_of(value, head), list):
                 for one in inner:
                     yield from records_in(one, field, f"{prefix}{head}.")
@@ -215,20 +190,16 @@ def lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
 
 def whole(pieces: Iterable[str], label: str) -> list[tuple[int, str]]:
     """A text that comes in pieces, as its first line and all of it: one text for `values_in`. Raises UserError."""
-    text, size = list[str](), 0
+    text = io.StringIO()
     for piece in pieces:
-        text.append(piece)
-        size += len(piece)
-        if size > MAX_JSON:
+        if text.write(piece) and text.tell() > MAX_JSON:
             raise UserError(f"{label}: more than {MAX_JSON:,} characters of JSON; give JSON lines, of which each is read alone")
-    return [(1, "".join(text))]
+    return [(1, text.getvalue())]
 
 
 def values_in(texts: Iterable[tuple[int, str]], label: str) -> Iterator[tuple[int, Any, str]]:
-    """The line where each value in some texts of JSON begins, the value, and its JSON. Raises UserError.
-
-    Each text comes with the line where it begins. Its values are those of a list, or one after the other.
-    """
+    """The line where each value in some texts of JSON begins, the value, and its JSON. Each text comes with the line where it
+    begins; its values are those of a list, or one after the other. Raises UserError."""
     decoder = json.JSONDecoder()
     for line, text in texts:
         at = 0
@@ -246,11 +217,8 @@ def values_in(texts: Iterable[tuple[int, str]], label: str) -> Iterator[tuple[in
 
 
 def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], label: str) -> Records:
-    """The records of a table: a text by the name of each column.
-
-    The first row has the names, unless one of those `wanted` is the number of a column: then all are named by their numbers.
-    Empty lines are skipped. Line ends inside a field become newlines. Raises UserError.
-    """
+    """The records of a table: a text by the name of each column. The first row has the names, unless one of those `wanted` is
+    the number of a column: then all are named by their numbers. Line ends inside a field become newlines. Raises UserError."""
     csv.field_size_limit(MAX_FIELD)
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     translated = (newlines.decode(piece, final=not piece) for piece in chain(filter(None, pieces), [""]))
@@ -263,21 +231,17 @@ def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], 
             line, done = done + 1, rows.line_num
             if not row:
                 continue
-            separator = f"(the separator is {structure.delimiter!r})"
             if not header:
-                if len(row) > MAX_COLUMNS:
-                    raise UserError(f"{label}: line {line:,}: more than {MAX_COLUMNS:,} fields {separator}; correct that line")
                 header, numbers = [name.strip() for name in row], [f"{number}" for number in range(1, len(row) + 1)]
                 if twice := next((name for name in wanted if header.count(name) > 1), None):
-                    what = f"{label}: {header.count(twice)} columns are named {twice!r}"
-                    raise UserError(f"{what}; give each of them its own name")
+                    raise UserError(f"{label}: {header.count(twice)} columns are named {twice!r}; give each its own name")
                 if set(header).issuperset(wanted) or not set(numbers) & set(wanted):
                     continue
                 header = numbers
             if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
+                count = f"{plural(len(row), 'field')}, and the header has {len(header):,} (by {structure.delimiter!r})"
                 what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
-                count = f"{len(row):,} {'field' if len(row) == 1 else 'fields'}, and the header has {len(header):,}"
-                raise UserError(f"{label}: line {line:,}: {count} {separator}; {what_to_do}")
+                raise UserError(f"{label}: line {line:,}: {count}; {what_to_do}")
             yield line, dict(zip(header, row)), ""
     except csv.Error as error:
         known = next((what for text, what in CSV_PROBLEMS.items() if text in str(error)), f"not {structure.kind} ({error})")
@@ -285,10 +249,8 @@ def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], 
 
 
 def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:
-    """The lines of a text that comes in pieces, without their ends; the last one is empty if the text ends with a line end.
-
-    Only \\n ends a line. `label` names the text in errors. Raises UserError for a line that may not fit into memory.
-    """
+    """The lines of a text in pieces, without their ends \\n; the last one is empty if the text ends with a line end. `label`
+    names the text in errors. Raises UserError for a line that may not fit into memory."""
     held: list[str] = []
     for piece in pieces:
         first, *others = piece.split("\n")

@@ -25,14 +25,11 @@ NEEDED_BY = re.compile("[\u0590-\u109f\u1780-\u18af\u2194-\u27bf\u2934-\u2b55\U0
 
 
 def examine(corpus: Corpus) -> list[Notice]:
-    """Notices on the text: rarest and odd characters, repeated lines, and the bits per character to beat.
-
-    Further ones tell of characters that look the same, and warn of files that are read as they are although they have a
-    structure, and of a sorted list.
-    """
-    characters = [Notice("rarest", _rarest(corpus), "detail"), _odd(corpus), *_forms(corpus)]
+    """Notices on the text: its characters, repeated lines, the bits per character to beat, and warnings."""
+    found = [Notice("rarest", _rarest(corpus), "detail"), _odd(corpus), *_forms(corpus)]
+    found += [Notice("warning", words) for words in [*corpus.warnings, *split_problems(corpus), *_rare_labels(corpus)]]
     if not corpus.is_validated:
-        return characters
+        return found
     facts = corpus.facts
     estimate = f" (estimated from {facts.sampled:,} characters)" if facts.sampled < corpus.characters else ""
     copies = f"{facts.shared:.1%} of the validation split is lines that are also in the training split"
@@ -41,10 +38,9 @@ def examine(corpus: Corpus) -> list[Notice]:
     ngram = f"order-{facts.ngram_order} n-gram {facts.ngram_loss / math.log(2):z.2f} bits per {unit} of validation text"
     bits = f"{ngram}, gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}, each after reading the training text{part}"
     return [
-        *characters,
+        *found,
         Notice("repeats", f"{facts.repeated:.1%} of the training split is repeated lines; {copies}{estimate}", "detail"),
         *(Notice("note", note) for note in about_repeats(corpus)),
-        *(Notice("warning", warning) for warning in [*corpus.warnings, *split_problems(corpus), *_rare_labels(corpus)]),
         Notice("to beat", f"a loss of {facts.ngram_loss:z.2f}, that of an n-gram model{estimate}; in bits: {bits}", "detail"),
     ]
 
@@ -54,10 +50,9 @@ def split_problems(corpus: Corpus) -> list[Words]:
     if not corpus.is_validated:
         return []
     facts = corpus.facts
-    if facts.sorted_from:
-        lines = f"those from {facts.sorted_from!r} to {facts.sorted_to!r}, unlike the training split"
-        what = f"the lines are in alphabetical order, so the validation split is only {lines}"
-        return [Message(what, "; add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split")]
+    if facts.is_sorted:
+        what = "the lines are in alphabetical order, so those of the validation split begin with other letters; add "
+        return [Message(what, Option("data.shuffle", "lines"), ", which shuffles the lines before the split")]
     if not (corpus.ends_in_validation and facts.is_split_other):
         return []
     what = f"the validation split is {'harder' if facts.is_split_harder else 'easier'} than the rest of the text"
@@ -69,32 +64,27 @@ def split_problems(corpus: Corpus) -> list[Words]:
 
 def about_repeats(corpus: Corpus) -> list[str]:
     """What many lines that both splits have mean for the validation loss: a note, for they are no fault of a text."""
-    what = f"lines repeat, as refrains do ({corpus.facts.shared:.0%} of the validation split is lines of the training split)"
-    is_much = corpus.is_validated and corpus.facts.shared > MAX_OVERLAP
-    return [f"{what}; the loss then also measures memory"] * is_much
+    if not corpus.is_validated or (shared := corpus.facts.shared) <= MAX_OVERLAP:
+        return []
+    what = f"lines repeat, as refrains do ({shared:.0%} of the validation split is lines of the training split)"
+    return [f"{what}; the loss then also measures memory"]
 
 
 def _rare_labels(corpus: Corpus) -> list[Words]:
     """A warning if labels occur once: a label teaches what its items have in common."""
     labels = {} if corpus.items is None else corpus.items.labels
-    once = [one_line(label) for label, count in labels.items() if count == 1]
-    names = ", ".join(once[:MAX_NAMED]) + ", ..." * (len(once) > MAX_NAMED)
-    what = f"{len(once):,} of {len(labels):,} labels occur once ({names}), which teaches nothing"
-    return [f"{what}; name what groups the items in data.label"] * bool(once)
+    if not (once := [one_line(label) for label, count in labels.items() if count == 1]):
+        return []
+    what = f"{len(once):,} of {len(labels):,} labels occur once, such as {once[0]}, which teaches nothing"
+    return [f"{what}; name what groups the items in data.label"]
 
 
-def _rarest(corpus: Corpus) -> Words:
+def _rarest(corpus: Corpus) -> str:
     if corpus.tokenizer.characters is None:
         return f"{np.count_nonzero(corpus.counts == 0)} of 256 byte values do not occur"
     counts = _counts(corpus)
-    written = {character: count for character, count in counts.items() if character not in _own_marks(corpus)} or counts
-    rarest = min(written, key=written.__getitem__)
-    named = f"{character_name(rarest)}, {'once' if written[rarest] == 1 else f'{written[rarest]:,} times'}"
-    rare = [count for count in counts.values() if count < 3]
-    if len(rare) < 50:
-        return named
-    what = f"{named}; {len(rare):,} characters occur less than 3 times, {sum(rare) / corpus.characters:.2%} of the text ("
-    return Message(what, Option("data.min_count", 3), " merges them)")
+    rarest = min(counts, key=counts.__getitem__)
+    return f"{character_name(rarest)}, {'once' if counts[rarest] == 1 else f'{counts[rarest]:,} times'}"
 
 
 def _odd(corpus: Corpus) -> Notice:
@@ -108,13 +98,12 @@ def _odd(corpus: Corpus) -> Notice:
         kind = ODD.get(unicodedata.category(character))
         if has_needs and NEEDED.match(character):
             needed += count
-        elif kind and character not in "\t\n\r" + _own_marks(corpus):
+        elif kind and character not in "\t\n\r":
             kinds[kind][character] += count
     found = list[Words]()
     for kind, of_kind in kinds.items():
         names = [f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c, _ in of_kind.most_common(MAX_NAMED)]
-        names += ["others"] * (len(of_kind) > MAX_NAMED)
-        found.append(f"{of_kind.total():,} {kind} ({', '.join(names)})")
+        found.append(f"{of_kind.total():,} {kind} ({', '.join(names)}{', others' * (len(of_kind) > MAX_NAMED)})")
     if replaced := counts.get("\ufffd"):
         found.append(f"{replaced:,} U+FFFD (the text was decoded wrongly before)")
     if garbled := corpus.facts.garbled:
@@ -129,13 +118,10 @@ def _odd(corpus: Corpus) -> Notice:
 
 
 def _counts(corpus: Corpus) -> dict[str, int]:
-    """How often each character occurs, without those that do not."""
-    return {character: count for character, count in zip(corpus.tokenizer.characters or "", corpus.counts.tolist()) if count}
-
-
-def _own_marks(corpus: Corpus) -> str:
-    """The characters that the program itself has put between items and labels."""
-    return "" if corpus.items is None else end_in(corpus.tokenizer) + TAB * bool(corpus.items.labels)
+    """How often each character occurs that does, but for those that the program has put between items and labels."""
+    own = "" if corpus.items is None else end_in(corpus.tokenizer) + TAB * bool(corpus.items.labels)
+    counts = zip(corpus.tokenizer.characters or "", corpus.counts.tolist())
+    return {character: count for character, count in counts if count and character not in own}
 
 
 def _forms(corpus: Corpus) -> list[Notice]:
@@ -160,9 +146,9 @@ def _forms(corpus: Corpus) -> list[Notice]:
         found = [(one, count, other) for form, one, count, other in pairs if form == mend and count and other in counts]
         rarer += sum(min(count, counts[other]) for _, count, other in found)
         listed = [f"{count:,} {one} beside {counts[other]:,} {_code_point(other)}" for one, count, other in found[:MAX_NAMED]]
-        more = f" and {len(found) - MAX_NAMED:,} more" if len(found) > MAX_NAMED else ""
+        listed += ["..."] * (len(found) > MAX_NAMED)
         advice = Message(Option("data.normalize", mend), " makes them one") if mend else "write them in one way in the text"
-        said += [Message(f"{', '.join(listed)}{more} (", advice, ")")] * bool(found)
+        said += [Message(f"{', '.join(listed)} (", advice, ")")] * bool(found)
     is_much = rarer > FORMS_MATTER * corpus.characters
     return [Notice("alike", join("; ", said), "line" if is_much else "detail")] * bool(said)
 

@@ -1,7 +1,5 @@
-"""The lines of an encoded text in another order, which is always the same for the same number of lines.
-
-The order depends on nothing but that number: not on train.seed, so that runs with different seeds have the same training and
-validation split, and not on a random generator whose numbers another version of numpy may change.
+"""The lines of an encoded text in another order, which depends on their number alone: not on train.seed, so that all runs have
+the same splits, and not on a random generator whose numbers another version of numpy may change.
 """
 
 from collections.abc import Iterator
@@ -13,10 +11,8 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the step from one state of SplitMix64 t
 
 
 def shuffled_lines(ids: np.ndarray, newline: int) -> Iterator[np.ndarray]:
-    """The ids of each line of `ids`, with its newline, in the new order.
-
-    Empty lines stay where they are. Joined, the lines have as many ids as `ids`: the last one has a newline if the text has.
-    """
+    """The ids of each line of `ids`, with its newline, in the new order. Empty lines stay where they are. Joined, the lines
+    have as many ids as `ids`: the last one has a newline if the text has."""
     ids = np.asarray(ids)
     blocks = range(0, len(ids), BLOCK)
     found = [start + np.flatnonzero(ids[start : start + BLOCK] == newline) for start in blocks]
@@ -39,10 +35,7 @@ def random_numbers(count: int) -> np.ndarray:
 
 
 def splitmix64(states: np.ndarray) -> np.ndarray:
-    """The number after each state of SplitMix64 (Steele, Lea and Flood 2014), a bijection of uint64.
-
-    Neighbouring states give unrelated numbers.
-    """
+    """The number after each state of SplitMix64 (Steele, Lea and Flood 2014): a bijection of uint64, without order."""
     x = states + GAMMA
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

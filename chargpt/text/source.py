@@ -8,6 +8,7 @@ import codecs
 import contextlib
 import gzip
 import hashlib
+import importlib
 import lzma
 import mmap
 import os
@@ -35,25 +36,17 @@ RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
 
 
 def _open_zst(file: BinaryIO) -> Any:
-    try:
-        from compression import zstd  # Python 3.14
-    except ImportError:
-        try:
-            from backports import zstd
-        except ImportError:
-            what_to_do = "unpack it (zstd -d), or pip install backports.zstd"
-            raise UserError(f"{file.name}: this Python cannot read .zst; {what_to_do}") from None
-    return zstd.open(file, "rb")
+    for package in ("compression", "backports"):  # that of Python 3.14, and of earlier ones
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(f"{package}.zstd").open(file, "rb")
+    raise UserError(f"{file.name}: this Python cannot read .zst; unpack it (zstd -d), or pip install backports.zstd")
 
 
 # How a file is opened whose name ends so. A .tgz, .txz or .tbz2 holds no text, which its content says better.
 OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
-    ".gz": gzip.open,
-    ".tgz": gzip.open,
-    ".xz": lzma.open,
-    ".txz": lzma.open,
-    ".bz2": bz2.open,
-    ".tbz2": bz2.open,
+    **dict.fromkeys((".gz", ".tgz"), gzip.open),
+    **dict.fromkeys((".xz", ".txz"), lzma.open),
+    **dict.fromkeys((".bz2", ".tbz2"), bz2.open),
     ".zst": _open_zst,
 }
 
@@ -73,10 +66,8 @@ class Source:
     in_folder: bool = False  # found in a folder, not named by the user: skipped if it is binary
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """The content in pieces of `size` bytes. Raises UserError if it cannot be read, or unpacks to far more than a text.
-
-        A file that grows is read up to the size that it has now, so that the end is reached.
-        """
+        """The content in pieces of `size` bytes, up to the size that it has now, also if it grows. Raises UserError if it
+        cannot be read, or unpacks to far more than a text."""
         if self.path is None:
             yield from (self.content[start : start + size] for start in range(0, len(self.content), size))
             return
@@ -88,8 +79,7 @@ class Source:
                 while chunk := file.read(min(size, most - done)):
                     done += len(chunk)
                     if opener and done > max(BOMB_SIZE, MAX_RATIO * packed.tell()):
-                        what_to_do = "unpack it yourself if it really is a text"
-                        raise UserError(f"{self.label}: unpacks to more than {MAX_RATIO} times its size; {what_to_do}")
+                        raise UserError(f"{self.label}: unpacks to more than {MAX_RATIO} times its size; unpack it yourself")
                     yield chunk
         except UserError:
             raise
@@ -105,11 +95,8 @@ class Source:
         return None if self.path.suffix.lower() in OPENERS else self.path.stat().st_size
 
     def signature(self) -> list[Any] | None:
-        """A value that changes whenever the content changes; None if there is no such value.
-
-        On POSIX, a file's change time cannot be set back. But a file that was changed just now may change again within the
-        same tick of the clock, unnoticed (git calls such index entries racy): it has no signature.
-        """
+        """A value that changes whenever the content changes. None for a file that was changed just now: it may change again in
+        the same tick of the clock (git calls such index entries racy). On POSIX, a change time cannot be set back."""
         if self.path is None:
             return [self.label, hashlib.sha256(self.content).hexdigest()]
         stat = self.path.stat()
@@ -135,8 +122,7 @@ class Sources:
     def size(self) -> int | None:
         """The number of bytes to read; None if it is known only after reading."""
         sizes = [source.size for source in self.train + self.val]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if len(known) == len(sizes) else None
+        return None if None in sizes else sum(filter(None, sizes))
 
     def signature(self) -> list[Any] | None:
         """The signature of all sources together; None if one of them has none."""
@@ -145,11 +131,8 @@ class Sources:
 
 
 def walk(folder: Path, *, skipped: Counter[str], skipped_folders: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Every file below `folder` in a stable order. Links to folders are not followed.
-
-    `skipped` counts what is left out for the user to know: HIDDEN files and folders, and BROKEN links. Folders with a name in
-    `skipped_folders` are ignored.
-    """
+    """Every file below `folder` in a stable order. Links to folders are not followed. `skipped` counts what is left out for the
+    user to know, HIDDEN and BROKEN; folders with a name in `skipped_folders` are ignored."""
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:

@@ -22,11 +22,11 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError
 from chargpt.files import WINDOWS, portable, publish_file
-from chargpt.project import shell_word
 from chargpt.terminal import log, shown
-from chargpt.text.formats import CHECKPOINT, DOCUMENTS, refuse_checkpoint
+from chargpt.text.formats import CHECKPOINT, binary_format, read_head, refuse_checkpoint
 from chargpt.text.source import Source, Sources, plain_name, walk
 
 # The corpora that have a name: `named_corpus` has their sources.
@@ -35,46 +35,46 @@ SHAKESPEARE_FILE = Path("data", "shakespeare.txt")  # in the root of the project
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
+MAKE_ROOM = "free some space there, or set data.cache to a folder that can be written to"
 MAX_NAMED = 3  # files that a note names
 MAX_DOWNLOAD = 2**24  # bytes
-READ_ONCE = "files that are the same as another file, read once"
-HELD_OUT = "files removed from the training text because they are validation text"
 CHUNK = 2**20  # bytes read at a time
 RUN_STEP = re.compile(r"step-[0-9]{8,15}(\.[0-9]+)?")  # the name of a checkpoint in the folder of a run
 
 
-def select_sources(texts: Sequence[str], *, val_text: str, pattern: str, root: Path, copies: Path) -> Sources:
-    """The sources that `texts` and `val_text` mean: files, folders (their files that match `pattern`), `-`, named corpora.
+def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
+    """Where an encoded text may be: the folder in `config`, if it names one, and the default."""
+    named = [Path(config.cache)] if config.cache else []
+    return list(dict.fromkeys([*named, root / "data" / "cache"]))
 
-    A stream that can be read only once (standard input, a pipe) is first copied to an unnamed file in the folder `copies`.
-    Raises UserError.
-    """
-    texts = list(texts) or [DEFAULT]
+
+def select_sources(texts: Sequence[str], config: DataConfig, *, root: Path) -> Sources:
+    """The sources that `texts` and data.val_text mean: files, folders (their files that match data.pattern), `-`, named
+    corpora. Standard input or a pipe is first copied to an unnamed file in the cache. Raises UserError."""
+    texts, val_text = list(texts) or [DEFAULT], config.val_text
     skipped: Counter[str] = Counter()
     if [*texts, val_text].count("-") > 1:
         raise UserError("-: standard input given twice; it can be read only once")
-    train = [source for text in texts for source in _sources(text, pattern, root, copies, skipped)]
-    val = _sources(val_text, pattern, root, copies, skipped) if val_text else []
+    train = [source for text in texts for source in _sources(text, config, root, skipped)]
+    val = _sources(val_text, config, root, skipped) if val_text else []
     same, held_out = duplicates(val + train), set(val)
     for source, first in same.items():
         if first in held_out and source not in held_out:
-            skipped[HELD_OUT] += 1
+            skipped["files removed from the training text because they are validation text"] += 1
         elif source.in_folder or first.in_folder:
-            skipped[READ_ONCE] += 1
+            skipped["files that are the same as another file, read once"] += 1
         else:
             raise UserError(f"{source.label}: the same text as {first.label}; give it once")
     train, val = ([source for source in some if source not in same] for some in (train, val))
     if not train:
         raise UserError(f"data.val_text: {val_text} is the training text as well; give another, or use data.val_fraction")
-    files = [f"{len(train) + len(val):,} files"] if len(train) + len(val) > 1 else []
+    files = [f"{len(train) + len(val):,} files"] * (len(train) + len(val) > 1)
     return Sources(train=train, val=val, notes=files + [f"{what}: {count:,}" for what, count in skipped.items()])
 
 
 def duplicates(sources: Sequence[Source]) -> dict[Source, Source]:
-    """For each source with the same content as an earlier one, the earlier one. Empty sources are not compared.
-
-    The whole content is read only where size and beginning are equal. Raises UserError if a source cannot be read.
-    """
+    """For each source with the same content as an earlier one, the earlier one. Empty sources are not compared. The whole
+    content is read only where size and beginning are equal. Raises UserError if a source cannot be read."""
     groups = [[source for source in sources if source.size != 0]]
     are_sizes_known = all(source.size is not None for source in sources)  # that of a compressed text is not
     keys: list[Callable[[Source], Hashable]] = [lambda source: source.size] if are_sizes_known else []
@@ -119,25 +119,25 @@ def can_be_read_again(text: str) -> bool:
     return text != "-" and (text in NAMES or os.path.isfile(text) or os.path.isdir(text))
 
 
-def _sources(text: str, pattern: str, root: Path, copies: Path, skipped: Counter[str]) -> list[Source]:
+def _sources(text: str, config: DataConfig, root: Path, skipped: Counter[str]) -> list[Source]:
     """The sources that one TEXT means. `skipped` counts what is left out in folders."""
     check_found([text])
-    path = Path(text)
+    path, copies = Path(text), cache_folders(config, root=root)[0]
     if text == "-":
         return [_copied("standard input", sys.stdin.buffer, copies)]
     if path.is_dir():
-        return _in_folder(path, pattern, skipped)
+        return _in_folder(path, config.pattern, skipped)
     if path.is_file():
         if path.name == CHECKPOINT:
             refuse_checkpoint(path)
         return [Source(label=shown(path), path=path)]
     if not path.exists():
         return named_corpus(text, root=root)
-    if not path.is_fifo():
-        raise UserError(f"{shown(path)}: a device or a socket, not a text; give a file, a folder or a pipe")
-    log(f"reading the pipe {shown(path)}")  # opening it waits for a writer
-    with open(path, "rb") as pipe:
-        return [_copied(shown(path), pipe, copies)]
+    if path.is_fifo():
+        log(f"reading the pipe {shown(path)}")  # opening it waits for a writer
+        with open(path, "rb") as pipe:
+            return [_copied(shown(path), pipe, copies)]
+    raise UserError(f"{shown(path)}: a device or a socket, not a text; give a file, a folder or a pipe")
 
 
 def check_found(texts: Sequence[str]) -> None:
@@ -147,12 +147,11 @@ def check_found(texts: Sequence[str]) -> None:
         if text == "-" or text in NAMES or path.exists():
             continue
         if path.is_symlink():
-            what = "a link to a file that does not exist, or to itself"
-            raise UserError(f"{text}: {what}; correct the link, or give a text file")
+            raise UserError(f"{text}: a link to a file that does not exist, or to itself; correct it, or give a text file")
+        siblings = {entry.name: entry for entry in path.parent.iterdir()} if path.parent.is_dir() else {}
         what_to_do = f"give a text file, a folder, - for standard input, or one of {', '.join(NAMES)}"
-        siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
         if close := difflib.get_close_matches(path.name, [*NAMES, *siblings], n=1):
-            what_to_do = f"did you mean {close[0] if close[0] in NAMES else path.parent / close[0]}?"
+            what_to_do = f"did you mean {siblings.get(close[0], close[0])}?"
         raise UserError(f"{text}: no such file or folder; {what_to_do}")
 
 
@@ -160,22 +159,20 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
     """A copy of `stream`. It may take half of the free space: the rest is for its ids, and a stream may never end."""
     if stream.isatty():
         log(f"reading {label}; end it with {'Ctrl-Z and Enter' if WINDOWS else 'Ctrl-D'}")
-    what_to_do = "free some space there, or set data.cache to a folder that can be written to"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         size, limit = 0, shutil.disk_usage(folder).free // 2
         with tempfile.TemporaryFile(dir=folder) as copy:  # it has no name: the system removes it when nothing uses it any more
-            while chunk := stream.read(CHUNK):
-                size += len(chunk)
-                if size > limit:
-                    what = f"more than {limit:,} bytes, half of the free space in {shown(folder)}"
-                    raise UserError(f"{label}: {what}; {what_to_do}")
-                copy.write(chunk)
+            while size <= limit and (chunk := stream.read(CHUNK)):
+                size += copy.write(chunk)
             copy.flush()
-            content = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            if size <= limit:
+                content = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+                return Source(label=label, content=content)
+        what = f"more than {limit:,} bytes, half of the free space in {shown(folder)}"
     except OSError as error:
-        raise UserError(f"{label}: {error.strerror} while copying it to {shown(folder)}; {what_to_do}") from None
-    return Source(label=label, content=content)
+        what = f"{error.strerror} while copying it to {shown(folder)}"
+    raise UserError(f"{label}: {what}; {MAKE_ROOM}")
 
 
 def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source]:
@@ -189,16 +186,15 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
         suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
         wanted = f"*{suffix}" if suffix else "*"
         what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}"
-        if suffix in DOCUMENTS:
-            document = next(path for path in files if path.suffix.lower() == suffix)
-            how = DOCUMENTS[suffix].format(file=shell_word(shown(document)), text=shell_word(document.stem + ".txt"))
+        example = next(path for path in files if plain_name(path).suffix.lower() == suffix)
+        if how := binary_format(read_head(Source(label=shown(example), path=example)), path=example):
             raise UserError(f"{what}: each is {how}")
         raise UserError(f"{what}; add ", Option("data.pattern", wanted))
     runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
-    if others := [shown(path.relative_to(folder)) for path in files if path not in set(matching)]:
-        names = ", ".join(others[:MAX_NAMED]) + ", ..." * (len(others) > MAX_NAMED)
+    if others := sorted({*files} - {*matching}):
+        names = ", ".join(shown(path.relative_to(folder)) for path in others[:MAX_NAMED]) + ", ..." * (len(others) > MAX_NAMED)
         skipped[f"files left out that do not match {pattern} ({names}; data.pattern chooses which are read)"] += len(others)
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
 
@@ -224,23 +220,17 @@ def needs_download(name: str, *, root: Path) -> bool:
 
 def _shakespeare(path: Path) -> Source:
     """Andrej Karpathy's selection of 1.1 MB, downloaded once and checked. Raises UserError, and then saves nothing."""
-    content, source = b"", Source(label=shown(path), path=path)
-    if path.exists():
-        if hashlib.sha256(path.read_bytes()).hexdigest() != SHAKESPEARE_SHA256:
-            raise UserError(f"{shown(path)}: not the Shakespeare text, by its SHA-256; delete it to download it again")
-        return source
-    reason = f"{SHAKESPEARE_URL} gave another text, by its SHA-256"  # for example the login page of a network
+    reason = f"{shown(path)} is another text, by its SHA-256"
     try:
-        with urllib.request.urlopen(SHAKESPEARE_URL, timeout=20) as answer:
-            content = answer.read(MAX_DOWNLOAD)
+        if not path.exists():
+            reason = f"{SHAKESPEARE_URL} gave another text, by its SHA-256"  # for example the login page of a network
+            with urllib.request.urlopen(SHAKESPEARE_URL, timeout=20) as answer:
+                content = answer.read(MAX_DOWNLOAD)
+            if hashlib.sha256(content).hexdigest() == SHAKESPEARE_SHA256:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                publish_file(path, content)
+        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == SHAKESPEARE_SHA256:
+            return Source(label=shown(path), path=path)
     except OSError as error:
-        reason = f"{SHAKESPEARE_URL} cannot be read ({getattr(error, 'reason', error)})"
-    if hashlib.sha256(content).hexdigest() != SHAKESPEARE_SHA256:
-        raise UserError(f"shakespeare: {reason}; download that file elsewhere and save it as {shown(path)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        publish_file(path, content)
-    except OSError as error:
-        reason = f"cannot be saved as {shown(path)} ({error.strerror})"
-        raise UserError(f"shakespeare: {reason}; download it yourself and give the file") from None
-    return source
+        reason = f"{error.filename or SHAKESPEARE_URL}: {getattr(error, 'reason', error.strerror)}"
+    raise UserError(f"shakespeare: {reason}; download {SHAKESPEARE_URL} elsewhere, and save it as {shown(path)}")

@@ -27,10 +27,8 @@ COMPARED = 32  # ids of a query compared at a time
 
 
 class SuffixIndex:
-    """The places of any sequence in a text of `ids`.
-
-    `suffixes` (n,) are those of `sorted_chunks`, one chunk after the other: places relative to the start of the chunk.
-    """
+    """The places of any sequence in a text of `ids`. `suffixes` (n,) are those of `sorted_chunks`, one chunk after the other:
+    places relative to the start of the chunk."""
 
     def __init__(self, ids: np.ndarray, suffixes: np.ndarray, *, chunk: int = CHUNK) -> None:
         self.ids = ids
@@ -51,10 +49,8 @@ class SuffixIndex:
 
     def longest_matches(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each place in `query` (m,), the length of the longest sequence from there on that stands in the text, and where.
-
         `query` may contain -1 for what occurs in no text. Returns lengths (m,) and places in the text (m,), int64; the place of
-        a match of length 0 means nothing.
-        """
+        a match of length 0 means nothing."""
         m = len(query)
         lengths, places = np.zeros(m, np.int64), np.zeros(m, np.int64)
         padded = np.append(query.astype(np.int64), -1)
@@ -67,11 +63,9 @@ class SuffixIndex:
         return lengths, places
 
     def _search(self, query: np.ndarray, at: np.ndarray, start: int, suffixes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The longest matches in one chunk: a binary search for all of `query[at:]` at once.
-
-        `low` is below the query and `high` is not; the longest match is at one of the two when they are neighbours. Both share
-        at least the smaller of their matches with everything between them, which is not compared again.
-        """
+        """The longest matches in one chunk: a binary search for all of `query[at:]` at once. `low` is below the query and
+        `high` is not; the longest match is at one of the two when they are neighbours. Both share at least the smaller of their
+        matches with everything between them, which is not compared again."""
         low, high = np.full(len(at), -1), np.full(len(at), len(suffixes))
         low_match, high_match = np.zeros_like(at), np.zeros_like(at)
         while len(left := np.flatnonzero(high - low > 1)):
@@ -87,10 +81,8 @@ class SuffixIndex:
     def _compare(
         self, query: np.ndarray, at: np.ndarray, places: np.ndarray, match: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """How many ids `query[at:]` and the text from `places` on have in common, and whether the text is the smaller one.
-
-        At least `match` are in common. The end of the text is smaller than any id, and the end of the query too.
-        """
+        """How many ids `query[at:]` and the text from `places` on have in common, and whether the text is the smaller one. At
+        least `match` are in common. The end of the text is smaller than any id, and the end of the query too."""
         match, is_below = match.copy(), np.zeros(len(at), bool)
         left = np.arange(len(at))
         while len(left):
@@ -108,12 +100,10 @@ class SuffixIndex:
 
 
 def sort_suffixes(ids: np.ndarray, *, vocab_size: int) -> np.ndarray:
-    """The places of the suffixes of `ids` (m,) in ascending order, int32 (m,). A suffix precedes those that continue it.
-
-    By prefix doubling: sorted by their first h ids, suffixes that are equal so far are sorted by the rank of what follows the
-    h ids, which sorts them by 2 h. After the first round, only suffixes that are still equal take part (Larsson and Sadakane,
-    "Faster suffix sorting", 1999). Takes about 80 bytes for each id.
-    """
+    """The places of the suffixes of `ids` (m,) in ascending order, int32 (m,). A suffix precedes those that continue it. By
+    prefix doubling: sorted by their first h ids, suffixes that are equal so far are sorted by the rank of what follows the h
+    ids, which sorts them by 2 h. After the first round, only suffixes that are still equal take part (Larsson and Sadakane,
+    "Faster suffix sorting", 1999). Takes about 80 bytes for each id."""
     m, bits = len(ids), int(vocab_size).bit_length()
     h = 64 // bits  # as many ids as fit into 64 bits
     keys = np.zeros(m, np.uint64)

@@ -1,10 +1,12 @@
 """The vocabulary: converts text to ids and back, and reports characters that it does not contain."""
 
 import codecs
+import functools
+import json
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +20,10 @@ FOLDED = "\N{REPLACEMENT CHARACTER}"  # the id of folded characters decodes to t
 # Characters that look alike, or stand for each other where one of them is not at hand; the plain one is the first.
 LOOK_ALIKES = ('"“”„‟″«»', "'’‘‚‛′ʼ`´", "-‐‑‒–—―−", " \t", "\n\r\u2028\u2029", "x×", "*•·")
 MAX_LISTED = 8  # unknown characters that an error message describes
+# What a saved vocabulary has beside its characters, and what each may be.
+SAVED = dict[str, Any](
+    folded=[False, True], newlines=["keep", "fold"], normalize=["none", "NFC", "NFKC"], lowercase=[False, True]
+)
 
 
 class UnknownCharacters(UserError):
@@ -28,36 +34,37 @@ class UnknownCharacters(UserError):
         self.characters = characters
 
 
+@dataclass(frozen=True)
 class Tokenizer:
-    """An immutable vocabulary: characters in the order of their code points, or the 256 byte values.
+    """A vocabulary: characters in the order of their code points, or the 256 byte values."""
 
-    If it is `folded`, rare characters were merged: the last id stands for every other character, and is never sampled.
-    """
+    characters: str | None  # in ascending order, each once; None means bytes
+    _: KW_ONLY
+    folded: bool = False  # rare characters were merged: the last id stands for every other character, and is never sampled
+    normalizer: TextNormalizer = TextNormalizer()
 
-    def __init__(self, characters: str | None, *, folded: bool = False, normalizer: TextNormalizer = TextNormalizer()) -> None:
-        """`characters` in ascending order, each once; None means bytes."""
-        self.characters = characters
-        self.folded = folded
-        self.normalizer = normalizer
-        self.vocab_size = 256 if characters is None else len(characters) + folded
-        self.never_sampled: tuple[int, ...] = (self.vocab_size - 1,) if folded else ()
-        self.dtype = np.dtype(np.uint8 if self.vocab_size <= 2**8 else np.uint16 if self.vocab_size <= 2**16 else np.uint32)
+    @functools.cached_property
+    def vocab_size(self) -> int:
+        """The number of ids."""
+        return 256 if self.characters is None else len(self.characters) + self.folded
+
+    @property
+    def never_sampled(self) -> tuple[int, ...]:
+        """The ids that a model never writes."""
+        return (self.vocab_size - 1,) * self.folded
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The smallest numbers that hold the ids."""
+        return np.min_scalar_type(self.vocab_size - 1)
 
     @classmethod
     def fit(
-        cls,
-        counts: np.ndarray,
-        *,
-        normalizer: TextNormalizer,
-        min_count: int = 1,
-        max_vocab: int = 0,
-        known: str = "",
+        cls, counts: np.ndarray, *, normalizer: TextNormalizer, min_count: int = 1, max_vocab: int = 0, known: str = ""
     ) -> "Tokenizer":
-        """The vocabulary of a text. `counts` (CODE_POINTS,) holds how often each code point occurs in it.
-
-        Characters that occur less than `min_count` times, and the rarest beyond `max_vocab` ids (0: no limit), are folded. The
-        characters `known`, fewer than `max_vocab`, are in the vocabulary too, whether they occur or not.
-        """
+        """The vocabulary of a text. `counts` (CODE_POINTS,) holds how often each code point occurs in it. Characters that occur
+        less than `min_count` times, and the rarest beyond `max_vocab` ids (0: no limit), are folded. The characters `known`,
+        fewer than `max_vocab`, are in the vocabulary too, whether they occur or not."""
         seen, always = np.flatnonzero(counts), np.unique(code_points(known))
         more = np.setdiff1d(seen[counts[seen] >= min_count], always)
         kept = np.union1d(always, more)
@@ -78,9 +85,8 @@ class Tokenizer:
         """The ids of `text` after normalisation, int64, (n_ids,). Raises UnknownCharacters, which calls the text `name`."""
         text = self.normalized(text)
         ids = self.ids_of(text, name)
-        first = {text[i]: i for i in reversed(np.flatnonzero(ids < 0).tolist())}
-        if first:
-            positions = {c: f"at character {first[c] + 1:,}" for c in sorted(first, key=first.__getitem__)}
+        if unknown := dict.fromkeys(text[i] for i in np.flatnonzero(ids < 0)):
+            positions = {character: f"at character {text.index(character) + 1:,}" for character in unknown}
             raise self.unknown(name, positions, Message("change them, or skip them with ", Option("unknown", "skip")))
         return ids
 
@@ -111,19 +117,15 @@ class Tokenizer:
         described = []
         for character, position in list(positions.items())[:MAX_LISTED]:
             nearest = self.nearest(character)
-            hint = f"nearest known: {character_name(nearest)}" if nearest else "no similar character is known"
-            described.append(f"{character_name(character)} {position} ({hint})")
+            hint = f" (nearest known: {character_name(nearest)})" if nearest else ""
+            described.append(f"{character_name(character)} {position}{hint}")
         more = f" and {len(positions) - MAX_LISTED:,} more" if len(positions) > MAX_LISTED else ""
-        listed = ", ".join(described)
-        what = f"{where}: characters that the model has never seen: {listed}{more}; "
+        what = f"{where}: characters that the model has never seen: {', '.join(described)}{more}; "
         return UnknownCharacters(what, what_to_do, characters="".join(positions))
 
     def settings(self, config: DataConfig) -> DataConfig:
-        """`config` for reading a text with this vocabulary and its normaliser.
-
-        If \\r is unknown, line ends become \\n, unless `config` keeps them. In a vocabulary with an id of rare characters, \\r
-        has that id.
-        """
+        """`config` for reading a text with this vocabulary and its normaliser. If \\r is unknown, line ends become \\n, unless
+        `config` keeps them. In a vocabulary with an id of rare characters, \\r has that id."""
         folds = config.newlines != "keep" and self._has_no_return and not self.folded
         normalizer = asdict(replace(self.normalizer, newlines="fold") if folds else self.normalizer)
         vocabulary: Literal["characters", "bytes"] = "bytes" if self.characters is None else "characters"
@@ -136,30 +138,19 @@ class Tokenizer:
     @classmethod
     def from_json(cls, data: object) -> "Tokenizer":
         """The tokenizer that `to_json` described. Raises ValueError for anything else."""
-        keys = {"characters", "folded", "newlines", "normalize", "lowercase"}
-        if not isinstance(data, dict) or set(data) != keys:
-            raise ValueError(f"vocabulary: not an object with the keys {', '.join(sorted(keys))}")
+        if not isinstance(data, dict) or set(data) != {"characters", *SAVED}:
+            raise ValueError(f"vocabulary: not an object with the keys characters, {', '.join(SAVED)}")
+        for name, allowed in SAVED.items():
+            if not any(data[name] == one and type(data[name]) is type(one) for one in allowed):
+                raise ValueError(f"vocabulary.{name}: not one of {json.dumps(allowed)}")
         characters, folded = data["characters"], data["folded"]
         are_characters = isinstance(characters, str) and bool(characters) and not re.search("[\ud800-\udfff]", characters)
         if characters is not None and not (are_characters and all(a < b for a, b in zip(characters, characters[1:]))):
             raise ValueError("vocabulary.characters: not null, and not whole characters in ascending order, each once")
-        if not isinstance(folded, bool) or (folded and characters is None):
-            raise ValueError("vocabulary.folded: not true or false, or true for bytes, which cannot be folded")
-        if data["newlines"] not in ("keep", "fold") or data["normalize"] not in ("none", "NFC", "NFKC"):
-            raise ValueError("vocabulary: newlines must be keep or fold; normalize must be none, NFC or NFKC")
-        if not isinstance(data["lowercase"], bool):
-            raise ValueError("vocabulary.lowercase: not true or false")
-        return cls(
-            characters,
-            folded=folded,
-            normalizer=TextNormalizer(**{name: data[name] for name in keys - {"characters", "folded"}}),
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokenizer) and self.to_json() == other.to_json()
-
-    def __hash__(self) -> int:
-        return hash((self.characters, self.folded, self.normalizer))
+        if folded and characters is None:
+            raise ValueError("vocabulary.folded: true for bytes, which cannot be folded")
+        normalizer = TextNormalizer(**{name: data[name] for name in SAVED if name != "folded"})
+        return cls(characters, folded=folded, normalizer=normalizer)
 
     def normalized(self, text: str) -> str:
         """`text` after normalisation. In a vocabulary without \\r, line ends become \\n."""
@@ -170,10 +161,8 @@ class Tokenizer:
         return self.characters is not None and "\r" not in self.characters
 
     def ids_of(self, text: str, name: str = "prompt") -> np.ndarray:
-        """The ids of a text that is already normalised, such as decoded ids, int64; -1 for unknown characters.
-
-        Raises UnknownCharacters, which calls the text `name`, for half a character in a vocabulary of bytes.
-        """
+        """The ids of a text that is already normalised, such as decoded ids, int64; -1 for unknown characters. Raises
+        UnknownCharacters, which calls the text `name`, for half a character in a vocabulary of bytes."""
         if self.characters is None:
             try:
                 # The command line represents bytes that are not UTF-8 as surrogates; this restores those bytes.

@@ -10,12 +10,9 @@ import numpy as np
 
 from chargpt.text.items import ItemMarks
 
-# Logits in a batch: limits the memory for any vocabulary.
-LOGITS_AT_ONCE = 2**22
-# The target of a position that is not predicted, as torch's cross_entropy has it.
-IGNORED = -100
-# Ids in a batch.
-IDS_AT_ONCE = 2**14
+LOGITS_AT_ONCE = 2**22  # in a batch: limits the memory for any vocabulary
+IDS_AT_ONCE = 2**14  # likewise
+IGNORED = -100  # the target of a position that is not predicted, as torch's cross_entropy has it
 
 
 class Windows(NamedTuple):
@@ -32,13 +29,10 @@ def ids_at_once(vocab_size: int) -> int:
 
 
 def windows_of(pieces: Iterable[np.ndarray], *, size: int, stride: int, vocab_size: int) -> Iterator[Windows]:
-    """The windows of a text whose ids come in consecutive `pieces`, in batches; memory does not depend on the text's length.
-
-    A window of `size` ids begins every `stride` ids. It predicts the ids that no window before it has predicted: the first
-    one all of its ids, each other one the last `stride`, after at least size - stride ids of context. With a stride of `size`,
-    each window begins without context: these are the windows of the validation loss. The last window may be shorter.
-    """
-    assert 1 <= stride <= size, (stride, size)
+    """The windows of a text whose ids come in consecutive `pieces`, in batches; memory does not depend on the text's length. A
+    window of `size` ids begins every `stride` ids. It predicts the ids that no window before it has predicted: the first one
+    all of its ids, each other one the last `stride`, after at least size - stride ids of context. With a stride of `size`, each
+    window begins without context: these are the windows of the validation loss. The last window may be shorter."""
     rows = max(1, ids_at_once(vocab_size) // size)
     ids, known = np.empty(0, np.int64), 0  # the ids from the next window on, and how many of its predictions are known
     for piece in pieces:
@@ -47,19 +41,16 @@ def windows_of(pieces: Iterable[np.ndarray], *, size: int, stride: int, vocab_si
             yield _batch(ids[: (rows - 1) * stride + size + 1], size, stride, known)
             ids, known = ids[rows * stride :], size - stride
     if len(ids) > size:
-        batch = _batch(ids, size, stride, known)
-        yield batch
+        yield (batch := _batch(ids, size, stride, known))
         ids, known = ids[len(batch.inputs) * stride :], size - stride
     if len(ids) - 1 > known:
         yield _batch(ids, len(ids) - 1, stride, known)
 
 
 def windows_of_items(ids: np.ndarray, marks: ItemMarks, *, size: int, vocab_size: int) -> list[Windows]:
-    """The windows in which a model predicts each item of `ids` alone, after the end of an item; in batches of like lengths.
-
-    An item longer than `size` goes on in windows without the context of those before. Targets that do not count are IGNORED:
-    labels, and what fills a row up. An item at the end that is not complete is left out, unless it is the only one.
-    """
+    """The windows in which a model predicts each item of `ids` alone, after the end of an item; in batches of like lengths. An
+    item longer than `size` goes on in windows without the context of those before. Targets that do not count are IGNORED:
+    labels, and what fills a row up. An item at the end that is not complete is left out, unless it is the only one."""
     starts, stops = marks.bounds(ids)
     if not len(stops):
         starts, stops = np.zeros(1, np.int64), np.array([len(ids) - 1])
@@ -83,10 +74,8 @@ def windows_of_items(ids: np.ndarray, marks: ItemMarks, *, size: int, vocab_size
 def windows_at(
     stream: np.ndarray, starts: np.ndarray, sizes: np.ndarray, *, length: int, counted: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Windows of `stream`, which begin at `starts` and predict `sizes` ids each: inputs and targets, (B, length) int64.
-
-    The target of an id that is not `counted`, or after the last one of a window, is IGNORED. None counts all ids.
-    """
+    """Windows of `stream`, which begin at `starts` and predict `sizes` ids each: inputs and targets, (B, length) int64. The
+    target of an id that is not `counted`, or after the last one of a window, is IGNORED. None counts all ids."""
     places = np.minimum(starts[:, None] + np.arange(length + 1), len(stream) - 1)
     ids, predicted = stream[places].astype(np.int64), np.arange(length) < sizes[:, None]
     if counted is not None:

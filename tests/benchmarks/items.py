@@ -58,7 +58,7 @@ def _grams(text: str, longest: int) -> list[str]:
 
 
 def ngram_models(items: Sequence[Item], order: int = 4) -> Classifier:
-    """An n-gram model for each label, interpolated as in chargpt/text/ngram.py, and Bayes' rule."""
+    """An n-gram model for each label, interpolated as in chargpt/text/facts.py, and Bayes' rule."""
     labels = Counter(item.label for item in items)
     counts = {label: defaultdict[str, Counter[str]](Counter) for label in labels}
     for item in items:

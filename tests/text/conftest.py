@@ -1,6 +1,6 @@
 """What the tests of the text package need: load_corpus on files in a folder of the test."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,6 @@ import pytest
 from chargpt.config import DataConfig
 from chargpt.text import source
 from chargpt.text.corpus import Corpus, load_corpus
-from chargpt.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -21,17 +20,9 @@ def short_time_of_doubt(monkeypatch) -> None:
 def load(tmp_path) -> Callable[..., Corpus]:
     """load_corpus with a cache of this test, half of the text for validation, and sequences of four characters."""
 
-    def load(
-        *texts: Path | str,
-        block_size: int = 4,
-        tokenizer: Tokenizer | None = None,
-        asked: Collection[str] = (),
-        known: str = "",
-        **changes: object,
-    ) -> Corpus:
+    def load(*texts: Path | str, block_size: int = 4, **changes: object) -> Corpus:
+        more = {name: changes.pop(name) for name in ("tokenizer", "known", "asked") if name in changes}
         config = DataConfig(**{"cache": str(tmp_path / ".cache"), "val_fraction": 0.5, **changes})
-        names = [str(text) for text in texts]
-        more = {"tokenizer": tokenizer, "known": known, "asked": dict.fromkeys(asked)}
-        return load_corpus(names, config, root=tmp_path, block_size=block_size, **more)
+        return load_corpus([str(text) for text in texts], config, root=tmp_path, block_size=block_size, **more)
 
     return load

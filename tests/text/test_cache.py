@@ -1,13 +1,10 @@
 """The cache survives damage, kills, full disks and several processes."""
 
-import contextlib
 import json
 import resource
-import signal
-from collections.abc import Iterator
 
 import pytest
-from text_helpers import encoding_process, entries_in, text_of
+from text_helpers import encoding_process, entries_in, text_of, write
 
 from chargpt.terminal import UserError
 from chargpt.text.cache import Cache
@@ -25,57 +22,48 @@ DAMAGE = {  # a file of an entry, and what becomes of its content
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_entry_is_not_used_and_made_anew(how, load, tmp_path):
-    (tmp_path / "text.txt").write_text("the sea and the stone")
-    corpus, (name, damage) = load(tmp_path / "text.txt"), DAMAGE[how]
+    corpus, (name, damage) = load(write(tmp_path / "text.txt", "the sea and the stone")), DAMAGE[how]
     file, cache = tmp_path / ".cache" / corpus.fingerprint / name, Cache(tmp_path / ".cache")
-    file.write_bytes(damage(file.read_bytes()))
-    assert cache.open(corpus.fingerprint) is None and text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
-    file.unlink()
-    assert cache.open(corpus.fingerprint) is None and text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
+    for content in (damage(file.read_bytes()), None):
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
+        assert cache.open(corpus.fingerprint) is None and text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
 
 
-@pytest.mark.parametrize("written", [b"\xff\xfe", b"..", b""])
-def test_a_damaged_record_of_what_was_seen_is_ignored(written, tmp_path):
+def test_a_damaged_record_of_what_was_seen_is_ignored(tmp_path):
     (tmp_path / "seen").mkdir()
-    (tmp_path / "seen" / "request").write_bytes(written)
-    assert Cache(tmp_path).find("request") is None
-
-
-@contextlib.contextmanager
-def files_limited_to(size: int) -> Iterator[None]:
-    """No file may grow beyond `size` bytes: to a writer, a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    for written in (b"\xff\xfe", b"..", b""):
+        (tmp_path / "seen" / "request").write_bytes(written)
+        assert Cache(tmp_path).find("request") is None
 
 
 def test_killed_while_encoding_the_next_start_makes_it_whole(programs, load, tmp_path):
     path, cache = tmp_path / "text.txt", tmp_path / ".cache"
-    path.write_bytes(b"the sea and the stone\n" * 3_000_000)
-    process = encoding_process(programs, path, cache)
-    while not any(file.stat().st_size for file in cache.glob(".*.tmp-*/train.ids")):
-        assert process.poll() is None
-    process.send_signal(signal.SIGKILL)
+    path.write_bytes(b"the sea and the stone\n" * 1000)
+    kill = "SyncedFile.close = lambda file: os.kill(os.getpid(), 9)"  # when the ids are written
+    process = encoding_process(programs, path, cache, before=f"import os\nfrom chargpt.files import SyncedFile\n{kill}")
     process.communicate()
-    assert list(cache.glob(".*.tmp-*")) and not entries_in(cache), "killed too late to be a test"
+    assert process.returncode == -9 and list(cache.glob(".*.tmp-*")) and not entries_in(cache)
     corpus = load(path)
     assert corpus.characters == path.stat().st_size and not list(cache.glob(".*.tmp-*"))
 
 
 def test_a_full_disk_is_a_line_and_leaves_nothing(load, tmp_path):
     (tmp_path / "text.txt").write_text("the sea and the stone\n" * 10_000)
-    with files_limited_to(100_000), pytest.raises(UserError, match="cache: File too large; free some space there, or"):
-        load(tmp_path / "text.txt")
-    assert not entries_in(tmp_path / ".cache")
-    assert load(tmp_path / "text.txt").characters == 220_000
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # to a writer, a full disk
+    try:
+        with pytest.raises(UserError, match="cache: File too large; free some space there, or"):
+            load(tmp_path / "text.txt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not entries_in(tmp_path / ".cache") and load(tmp_path / "text.txt").characters == 220_000
 
 
 def test_two_runs_that_start_at_once_share_one_encoding(programs, load, tmp_path):
     path, cache = tmp_path / "text.txt", tmp_path / ".cache"
-    path.write_bytes(b"the sea and the stone\n" * 1_000_000)
+    path.write_bytes(b"the sea and the stone\n" * 1000)
     with Cache(cache).locked():  # so that both come to the point where one has to wait
         processes = [encoding_process(programs, path, cache) for _ in range(2)]
         for process in processes:

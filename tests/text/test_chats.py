@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from text_helpers import text_of
+from text_helpers import text_of, write
 
 from chargpt.errors import UserError
 from chargpt.text.formats import chat_kind
@@ -58,12 +58,12 @@ DISCORD = """AuthorID,Author,Date,Content,Attachments,Reactions
 MBOX = b"""From a@example.org Mon Jan  1 09:15:00 2024
 From: Ben <ben@example.org>
 Content-Type: text/plain; charset=latin-1
-Content-Transfer-Encoding: 8bit
 
 hi there,
 Oma
 -- 
 Ben, caf\xe9
+From here Mon Jan  1 09:00:00 2024
 
 From b@example.org Mon Jan  1 09:16:00 2024
 From: =?utf-8?q?Oma?= <oma@example.org>
@@ -122,12 +122,7 @@ CHATS = {
 
 @pytest.fixture
 def chat(tmp_path):
-    def chat(name: str) -> str:
-        file, content, *_ = CHATS[name]
-        (tmp_path / file).write_bytes(content)
-        return str(tmp_path / file)
-
-    return chat
+    return lambda name: write(tmp_path / CHATS[name][0], CHATS[name][1])
 
 
 @pytest.mark.parametrize("name", CHATS)
@@ -157,9 +152,10 @@ def test_one_author_alone_the_texts_alone_and_the_file_as_it_is(name, chat, load
         assert text_of(load(path, field="text", format="fields")).startswith("hi there, Oma\nhello")
 
 
-ROWS = [{"name": name, "who": who} for name, who in (("sea", "elf"), ("rock", "orc"), ("ash", "elf"), ("elm", "elf"))]
+SOME = "name,who\nsea,elf\nstone,orc\nash,elf\nelm,elf\n"
+ROWS = [dict(zip(("name", "who"), row.split(","))) for row in SOME.split()[1:]]
 TABLES = {
-    "a.csv": ("name,who\nsea,elf\nstone,orc\nash,elf\nelm,elf\n", {"field": "name", "format": "fields"}),
+    "a.csv": (SOME, {"field": "name", "format": "fields"}),
     "a.jsonl": ("\n".join(map(json.dumps, ROWS)), {"field": "name"}),
     "a.json": (json.dumps({"n": ROWS}), {"items": "n.name"}),
     "b.csv": ("1,sea,elf\n2,rock,orc\n3,ash,elf\n4,elm,elf\n", {"items": "2", "where": "3=elf"}),
@@ -169,8 +165,7 @@ TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 def test_any_field_of_a_record_chooses_which_are_kept(name, tmp_path, load):
     content, settings = TABLES[name]
-    (tmp_path / name).write_text(content)
-    corpus = load(tmp_path / name, **{"where": "who=elf", **settings})
+    corpus = load(write(tmp_path / name, content), **{"where": "who=elf", **settings})
     assert sorted(text_of(corpus).split()) == ["ash", "elm", "sea"]
     with pytest.raises(UserError, match="is read without fields|no column|no field"):
         load(tmp_path / name, **settings | {"where": "none=elf"})
@@ -178,11 +173,7 @@ def test_any_field_of_a_record_chooses_which_are_kept(name, tmp_path, load):
 
 BAD = {
     "not JSON": ("r.json", json.dumps(CHAT, indent=1).replace('"fine', '"fine" x'), r"line \d+: not JSON"),
-    "no text": (
-        "r.json",
-        json.dumps(CHAT, indent=0).replace('"text": "fine', '"words": "fine'),
-        r"line \d\d: a message without a text",
-    ),
+    "no text": ("r.json", json.dumps(CHAT, indent=0).replace('"text": "fine', '"t": "fine'), r"line \d\d: a message without a"),
     "no object": ("r.json", json.dumps({**CHAT, "messages": [*TELEGRAM, 7]}), "line 1: a message without a text"),
     "no list": ("r.json", json.dumps({**ACCOUNT, "chats": {"list": [1]}}), "line 1: a message without a text"),
     "a quote": ("d.csv", DISCORD.replace("fine", '"fine'), r"line 7: a field in quotes has no closing quote"),
@@ -195,22 +186,16 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_chat_is_one_line_with_the_place(name, tmp_path, load):
     file, content, message = BAD[name]
-    (tmp_path / file).write_text(content)
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
-        load(tmp_path / file)
+        load(write(tmp_path / file, content))
 
 
 NO_CHATS = [
     "[2024-01-02 10:00:00] local.ERROR: it failed\n[2024-01-02 10:00:01] local.INFO: well\n",
-    "2024-01-02 10:00:00,123 - root - INFO - it: began\n",
-    "2024-01-02 10:00:00 - root: began\n",
-    "2024-01-02 10:00, temperature: 5\n",
-    "Ben: hi\nOma: hello\n",
-    '{"messages": [{"role": "user", "content": "hi"}]}',
-    '{"name": "x", "type": "list", "messages": []}',
-    "Author,Date,Content\na,b,c\n",
-    "From here on 10:15 it went\nwell: ",
-]
+    "2024-01-02 10:00:00,123 - root - INFO - it: began\n", "2024-01-02 10:00:00 - root: began\n",
+    "2024-01-02 10:00, temperature: 5\n", "Ben: hi\nOma: hello\n", '{"messages": [{"role": "user", "content": "hi"}]}',
+    '{"name": "x", "type": "list", "messages": []}', "Author,Date,Content\na,b,c\n", "From here on 10:15 it went\nwell: ",
+]  # fmt: skip
 
 
 def test_what_only_looks_like_a_chat_is_read_as_before():

@@ -6,68 +6,50 @@ import sys
 
 import numpy as np
 import pytest
-from text_helpers import text_of
+from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError, notice_line
-from chargpt.text.corpus import absolute_paths, cached_corpus
+from chargpt.text.corpus import Corpus, absolute_paths, cached_corpus
 from chargpt.text.ids import BLOCKS, MARGIN
 from chargpt.text.tokenizer import UnknownCharacters
 
-TOO_SHORT = {
-    "empty": (b"", "text.txt: empty; give"),
-    "one character": (b"a", "text: 1 character is too few to learn from; give a text of some thousands"),
-    "too short": (b"abcdefghi" * 9, "text: 40 training and 41 validation characters; model.block_size=64 .*block_size=39"),
-}
+UNFIT = {  # a text, settings, and what is said of it with a context of 64
+    "empty": ("a.txt", "", {}, "a.txt: empty; give"),
+    "one character": ("a.txt", "a", {}, "a: 0 training and 1 validation .* needs 65 for training and 2 for validation: give"),
+    "too short": ("a.txt", "abcdefghi" * 9, {}, "a: 40 training and 41 validation .*size=64 .* set .*size=39 or less, or"),
+    "a short poem": ("a.txt", "a" * 300, {"val_fraction": 0.9}, "65 for training: set model.block_size=28 or less, or give"),
+    "one document": ("a.txt", "the sea" * 99, {"split": "document"}, "and 2 for validation: set data.split=position, or give"),
+    "one record": ("a.jsonl", '{"text": "the sea and the stone"}', {"split": "document"}, "set data.split=position, or give"),
+    "short ones": ("a.jsonl", '{"text": "the sea"}\n{"text": "b"}', {"split": "document"}, "7 training .*data.split=position"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TOO_SHORT)
+@pytest.mark.parametrize("case", UNFIT)
 def test_a_text_that_is_too_short_says_in_one_line_what_to_do(case, load, tmp_path):
-    content, message = TOO_SHORT[case]
-    (tmp_path / "text.txt").write_bytes(content)
+    name, content, settings, message = UNFIT[case]
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
-        load(tmp_path / "text.txt", block_size=64)
-
-
-def test_more_characters_than_a_language_has_are_refused_with_the_setting(load, tmp_path, monkeypatch):
-    monkeypatch.setattr("chargpt.text.corpus.MAX_VOCAB", 100)
-    (tmp_path / "a.txt").write_text("".join(map(chr, range(0x4E00, 0x4E00 + 101))))
-    with pytest.raises(UserError, match="101 distinct characters are more than any language has, .*; add data.max_vocab=10000"):
-        load(tmp_path / "a.txt")
-    assert load(tmp_path / "a.txt", max_vocab=50).tokenizer.vocab_size == 50
+        load(write(tmp_path / name, content), block_size=64, **settings)
 
 
 def test_the_advice_given_for_a_short_poem_works(load, tmp_path):
     (tmp_path / "poem.txt").write_text("a" * 300)
-    with pytest.raises(UserError, match="needs 65 for training: set model.block_size=28 or less, or give a longer text"):
-        load(tmp_path / "poem.txt", block_size=64, val_fraction=0.9)
-    load(tmp_path / "poem.txt", block_size=64, val_fraction=0.78)
-    load(tmp_path / "poem.txt", block_size=28, val_fraction=0.9)
-    load(tmp_path / "poem.txt", block_size=64, val_fraction=0.1)  # the validation split may be shorter than a window
-    load(tmp_path / "poem.txt", block_size=400, val_fraction=0.1, known="ab")  # a start has a context
+    for block_size, fraction, known in ((64, 0.78, ""), (28, 0.9, ""), (64, 0.1, ""), (400, 0.1, "ab")):
+        load(tmp_path / "poem.txt", block_size=block_size, val_fraction=fraction, known=known)  # "ab": a start has a context
 
 
-def test_the_fingerprint_follows_content_and_settings_and_nothing_else(load, tmp_path):
-    content = "The sea\r\nand the stone " * 20
-    path, copy = tmp_path / "text.txt", tmp_path / "other.txt"
-    path.write_bytes(content.encode())
-    copy.write_bytes(content.encode())
-    first = load(path)
-    assert load(copy).fingerprint == load(path, pattern="*.md").fingerprint == first.fingerprint
-    assert load(path, tokenizer=first.tokenizer).fingerprint == first.fingerprint, "a resumed run has the tokenizer already"
-    assert load(path, newlines="fold").fingerprint == first.fingerprint, "line ends are folded without asking"
-    others = [{"val_fraction": 0.4}, {"lowercase": True}, {"newlines": "keep"}, {"vocabulary": "bytes"}, {"max_vocab": 5}]
-    fingerprints = {load(path, **other).fingerprint for other in others} | {first.fingerprint}
-    path.write_bytes(content.encode() + b".")
-    assert len(fingerprints | {load(path).fingerprint}) == 7
+def test_more_characters_than_a_language_has_are_refused_with_the_setting(load, tmp_path, monkeypatch):
+    monkeypatch.setattr("chargpt.text.corpus.MAX_VOCAB", 100)
+    with pytest.raises(UserError, match="101 distinct characters are more than any language has, .*; add data.max_vocab=10000"):
+        load(write(tmp_path / "a.txt", "".join(map(chr, range(0x4E00, 0x4E00 + 101)))))
+    assert load(tmp_path / "a.txt", max_vocab=50).tokenizer.vocab_size == 50
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 def test_line_ends_are_folded_with_a_note_unless_they_are_to_stay(end, load, tmp_path):
     lines = "the sea\nand the stone\n" * 5
     (tmp_path / "text.txt").write_text(lines.replace("\n", end), newline="")
-    (tmp_path / "plain.txt").write_text(lines)
-    corpus, plain = load(tmp_path / "text.txt"), load(tmp_path / "plain.txt")
+    corpus, plain = load(tmp_path / "text.txt"), load(write(tmp_path / "plain.txt", lines))
     assert text_of(corpus) == text_of(plain) == lines and "\r" not in corpus.tokenizer.characters
     assert [note for note in corpus.notes if "data.newlines can keep them" in note] and not plain.notes
     assert plain.fingerprint == load(tmp_path / "plain.txt", newlines="keep").fingerprint, "as before line ends were folded"
@@ -80,13 +62,14 @@ def test_line_ends_are_folded_with_a_note_unless_they_are_to_stay(end, load, tmp
         assert text_of(load(tmp_path / "text.txt", **changes)) == lines.replace("\n", end)
 
 
-def test_a_corpus_records_where_its_text_is(load, tmp_path, monkeypatch):
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "sea.txt").write_text("the sea and the stone")
+def test_a_corpus_records_where_its_text_is_and_its_name_cannot_control_the_terminal(load, tmp_path, monkeypatch):
+    write(tmp_path / "texts" / "sea.txt", "the sea and the stone")
     monkeypatch.chdir(tmp_path)
     corpus = load("texts/sea.txt", "texts")
     assert corpus.texts == [str(tmp_path / "texts" / "sea.txt"), str(tmp_path / "texts")] and corpus.name == "sea"
     assert load("python-docs").texts == ["python-docs"] and load().texts == []
+    path = write(tmp_path / "a\x1b[31m\u202eb.txt", "the sea and the stone")
+    assert all(notice_line(*notice[:2]).isprintable() for notice in load(path).describe())
 
 
 def test_a_text_edited_during_a_run_does_not_touch_the_run_but_its_resumption(load, tmp_path):
@@ -102,8 +85,7 @@ def test_a_text_edited_during_a_run_does_not_touch_the_run_but_its_resumption(lo
     path.unlink()
     config = DataConfig(cache=str(tmp_path / ".cache"))
     again = cached_corpus(corpus.texts, config, root=tmp_path, fingerprint=corpus.fingerprint)
-    assert again.name == "text" and again.texts == [str(path)]
-    assert text_of(again) == "the sea and the stone"
+    assert (again.name, again.texts) == ("text", [str(path)]) and text_of(again) == "the sea and the stone"
 
 
 def test_a_text_from_standard_input_is_found_again_by_its_fingerprint_alone(load, tmp_path, monkeypatch):
@@ -113,58 +95,30 @@ def test_a_text_from_standard_input_is_found_again_by_its_fingerprint_alone(load
     saved = absolute_paths(DataConfig(cache="elsewhere", val_text="stone.txt"))
     assert saved.cache == str(tmp_path / "elsewhere") and saved.val_text == "stone.txt"
     monkeypatch.chdir("/")
-    again = cached_corpus(corpus.texts, saved, root=tmp_path, fingerprint=corpus.fingerprint)
-    assert text_of(again) == "the sea and the stone" and (again.name, again.texts) == ("stdin", ["-"])
-    for found in (
-        cached_corpus(["-"], DataConfig(), root=tmp_path, fingerprint=corpus.fingerprint),
-        cached_corpus(["-"], saved, root=tmp_path, fingerprint="0" * 64),
-        cached_corpus(["-"], saved, root=tmp_path, fingerprint="../elsewhere/" + corpus.fingerprint),
-    ):
-        assert found is None
     os.mkfifo(tmp_path / "pipe")  # to open it would wait for ever
-    assert cached_corpus([str(tmp_path / "pipe")], saved, root=tmp_path, fingerprint=corpus.fingerprint).name == "pipe"
-    (tmp_path / "elsewhere").rename(tmp_path / "moved")
+
+    def again(text: str = "-", config: DataConfig = saved, fingerprint: str = corpus.fingerprint) -> Corpus | None:
+        return cached_corpus([text], config, root=tmp_path, fingerprint=fingerprint)
+
+    assert text_of(again()) == "the sea and the stone" and (again().name, again().texts) == ("stdin", ["-"])
+    assert again(str(tmp_path / "pipe")).name == "pipe"
+    assert again(config=DataConfig()) is again(fingerprint="0" * 64) is again(fingerprint=f"../{corpus.fingerprint}") is None
     (tmp_path / "data").mkdir()
-    (tmp_path / "moved").rename(tmp_path / "data" / "cache")  # the default is searched as well
-    assert cached_corpus(["-"], saved, root=tmp_path, fingerprint=corpus.fingerprint).fingerprint == corpus.fingerprint
+    (tmp_path / "elsewhere").rename(tmp_path / "data" / "cache")  # the default is searched as well
+    assert again().fingerprint == corpus.fingerprint
 
 
-def test_names_cannot_control_the_terminal(load, tmp_path):
-    (tmp_path / "a\x1b[31m\u202eb.txt").write_text("the sea and the stone")
-    assert all(notice_line(*notice[:2]).isprintable() for notice in load(tmp_path / "a\x1b[31m\u202eb.txt").describe())
-
-
-def test_a_split_by_documents_needs_several(load, tmp_path):
-    none = "data.split: document given, but the text is one document; it needs two documents or more: give several files or"
-    for name, content, message in (
-        ("text.txt", "the sea and the stone", none),
-        ("one.jsonl", '{"text": "the sea and the stone"}', none),
-        (
-            "two.jsonl",
-            f'{{"text": "{"the sea" * 10}"}}\n{{"text": "a"}}',
-            "70 training .*set data.split=position, or",
-        ),
-    ):
-        (tmp_path / name).write_text(content)
-        with pytest.raises(UserError, match=message):
-            load(tmp_path / name, split="document")
-
-
-@pytest.mark.parametrize(
-    "wrong, message",
-    [
+def test_settings_that_mean_nothing_are_errors():
+    for wrong, message in (
         ({"split": "document", "val_text": "x"}, "split: 'document' given; use position, because data.val_text"),
         ({"split": "blocks", "shuffle": "lines"}, "shuffle: 'lines' given; use none, because"),
         ({"vocabulary": "bytes", "max_vocab": 50}, "vocabulary: 'bytes' given; use characters, because min_count"),
         ({"separator": "\\"}, "separator: .* given; use text, with"),
         ({"encoding": "utf-88"}, "encoding: 'utf-88' given; use a text encoding that Python knows"),
         ({"min_count": 0}, "min_count: 0 given"),
-    ],
-    ids=str,
-)
-def test_settings_that_mean_nothing_are_errors(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        DataConfig(**wrong)
+    ):
+        with pytest.raises(ValueError, match=message):
+            DataConfig(**wrong)
 
 
 def test_a_validation_text_given_is_all_that_validates(load, tmp_path):
@@ -186,8 +140,7 @@ def numbered(count: int) -> str:
 
 @pytest.mark.parametrize(("length", "fraction"), [(600, 0.1), (600, 0.95), (4321, 0.1), (4321, 0.95), (105_000, 0.5)])
 def test_blocks_from_all_over_validate_with_a_margin_on_each_side(length, fraction, load, tmp_path):
-    (tmp_path / "text.txt").write_text(numbered(length), encoding="utf-8")
-    corpus = load(tmp_path / "text.txt", split="blocks", val_fraction=fraction)
+    corpus = load(write(tmp_path / "text.txt", numbered(length)), split="blocks", val_fraction=fraction)
     train, val = (np.array([ord(c) for c in corpus.tokenizer.decode(ids)]) - 0x1_0000 for ids in (corpus.train, corpus.val))
     blocks = np.split(val, np.flatnonzero(np.diff(val) != 1) + 1)
     assert len(blocks) == BLOCKS and len(val) == pytest.approx(fraction * length, abs=BLOCKS)

@@ -55,18 +55,10 @@ def files(tmp_path):
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content.encode())
     (tmp_path / "l.txt").write_bytes(TEXT.encode("cp1252"))
+    (tmp_path / "copy.txt").write_text(FILES["b.txt"])
+    rows = "".join(f"{'ab'[n % 2]},{'ba'[n % 2]},name{n}\n" for n in range(60))
+    (tmp_path / "two.csv").write_text("one,two,name\n" + rows)
     return tmp_path
-
-
-@pytest.mark.parametrize("names, settings, fingerprint, ids", PINNED)
-def test_a_text_keeps_the_fingerprint_and_the_ids_by_which_runs_find_it(
-    names, settings, fingerprint, ids, load, files, monkeypatch
-):
-    monkeypatch.setattr("unicodedata.unidata_version", "14.0.0")  # part of the fingerprint of a normalised text
-    paths = {"val_text": str(files / settings["val_text"])} if "val_text" in settings else {}
-    corpus = load(*(files / name for name in names.split()), **{"val_fraction": 0.1, **settings, **paths})
-    digest = hashlib.sha256(corpus.train.tobytes() + b"|" + corpus.val.tobytes()).hexdigest()
-    assert (corpus.fingerprint[:16], digest[:12]) == (fingerprint, ids)
 
 
 # Another value of each setting.
@@ -91,41 +83,30 @@ def test_files_and_vocabulary_ask_for_another_text():
     assert len({*requests}) == len(requests) == 10 and not request_for(None, DataConfig(), None, "")
 
 
-# Texts and settings of which no two give the same ids, split, labels and vocabulary, but for those of one row.
-DIFFERENT = [
-    [("a.txt", {}), ("a.txt", {"pattern": "*.md"}), ("a.txt", {"newlines": "fold"}), ("a.txt", {"format": "text"})],
-    [("a.txt", {"val_fraction": 0.11})],
-    [("a.txt", {"newlines": "keep"})],
-    [("a.txt", {"lowercase": True})],
-    [("a.txt", {"vocabulary": "bytes"})],
-    [("a.txt", {"min_count": 50})],
-    [("a.txt", {"max_vocab": 20})],
-    [("a.txt", {"split": "blocks"})],
-    [("b.txt", {}), ("copy.txt", {})],
-    [("b.txt", {"shuffle": "lines"})],
-    [("b.txt", {"items": "line"}), ("copy.txt", {"items": "line"})],
-    [("b.txt", {"items": "line", "label": "file"})],
-    [("a.txt b.txt", {})],
-    [("b.txt a.txt", {})],
-    [("a.txt b.txt", {"separator": "--"})],
-    [("t.csv", {})],
-    [("t.csv", {"field": "name", "format": "fields"})],
-    [("t.csv", {"items": "name"})],
-    [("t.csv", {"items": "name", "label": "race"})],
-    [("t.csv", {"items": "name", "label": "body"})],
-    [("two.csv", {"items": "name", "label": "one"})],
-    [("two.csv", {"items": "name", "label": "two"})],
+OTHERS = [  # those that are the text of a row above, and others, no two of which are the same
+    *(("a.txt", settings, *PINNED[0][2:]) for settings in ({"pattern": "*.md"}, {"newlines": "fold"}, {"format": "text"})),
+    *((names, {}, "", "") for names in ("b.txt", "copy.txt", "a.txt b.txt", "b.txt a.txt", "t.csv")),
+    ("copy.txt", {"items": "line"}, "e8b6342a8216bf49", "2ce3a095fc7d"),
+    ("b.txt", {"items": "line", "label": "file"}, "", ""),
+    ("a.txt b.txt", {"separator": "--"}, "", ""),
+    ("t.csv", {"field": "name", "format": "fields"}, "", ""),
+    ("t.csv", {"items": "name"}, "", ""),
+    ("t.csv", {"items": "name", "label": "body"}, "", ""),
+    ("two.csv", {"items": "name", "label": "one"}, "", ""),  # two labels of the same characters
+    ("two.csv", {"items": "name", "label": "two"}, "", ""),
 ]
 
 
-def test_texts_have_one_fingerprint_exactly_if_ids_split_labels_and_vocabulary_are_the_same(load, files):
-    (files / "copy.txt").write_text(FILES["b.txt"])
-    rows = "".join(f"{'ab'[n % 2]},{'ba'[n % 2]},name{n}\n" for n in range(60))
-    (files / "two.csv").write_text("one,two,name\n" + rows)  # two labels of the same characters
-    seen: dict[str, tuple[int, tuple[object, ...]]] = {}
-    for row, cases in enumerate(DIFFERENT):
-        for names, settings in cases:
-            corpus = load(*(files / name for name in names.split()), **{"val_fraction": 0.1, **settings})
-            content = (corpus.train.tobytes(), corpus.val.tobytes(), json.dumps(corpus.tokenizer.to_json()), corpus.marks)
-            assert seen.setdefault(corpus.fingerprint, (row, content)) == (row, content)
-    assert len(seen) == len({content for _, content in seen.values()}) == len(DIFFERENT)
+def test_texts_keep_their_fingerprints_and_those_that_differ_in_ids_split_labels_or_vocabulary_have_others(
+    load, files, monkeypatch
+):
+    monkeypatch.setattr("unicodedata.unidata_version", "14.0.0")  # part of the fingerprint of a normalised text
+    seen: dict[str, tuple[object, ...]] = {}
+    for names, settings, fingerprint, ids in PINNED + OTHERS:
+        paths = {"val_text": str(files / settings["val_text"])} if "val_text" in settings else {}
+        corpus = load(*(files / name for name in names.split()), **{"val_fraction": 0.1, **settings, **paths})
+        content = (corpus.train.tobytes(), corpus.val.tobytes(), json.dumps(corpus.tokenizer.to_json()), corpus.marks)
+        digest = hashlib.sha256(content[0] + b"|" + content[1]).hexdigest()
+        assert not ids or (corpus.fingerprint[:16], digest[:12]) == (fingerprint, ids), (names, settings)
+        assert seen.setdefault(corpus.fingerprint, content) == content, (names, settings)
+    assert len(seen) == len(PINNED + OTHERS) - 5

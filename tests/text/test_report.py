@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from text_helpers import write
 
 from chargpt.text import facts
 from chargpt.text.corpus import Corpus
@@ -17,12 +18,7 @@ from chargpt.text.report import examine
 @pytest.fixture
 def load_string(load, tmp_path) -> Callable[..., Corpus]:
     """The corpus of a string."""
-
-    def load_string(text: str, **changes: object) -> Corpus:
-        (tmp_path / "text.txt").write_bytes(text.encode())
-        return load(tmp_path / "text.txt", **changes)
-
-    return load_string
+    return lambda text, **changes: load(write(tmp_path / "text.txt", text), **changes)
 
 
 def words(count: int, seed: int = 0) -> str:
@@ -48,38 +44,30 @@ def test_odd_characters_are_counted_and_explained(load_string):
     assert line(load_string("the sea\tand\nthe stone é海"), "odd").endswith("no odd characters")
 
 
-HARMLESS = {
-    "emoji": ("a family 👩\u200d👩\u200d👧 by the sea", 2),
-    "a flag": ("England \U0001f3f4\U000e0067\U000e0062\U000e007f by the sea", 3),
-    "Persian": ("می\u200cخواهم می\u200cروم به دریا و سنگ", 2),
-    "Hebrew": ("הים והאבן\u200f הים והאבן", 1),
+HARMLESS = {  # texts, and how many invisible characters they need
+    "a family 👩\u200d👩\u200d👧 by the sea": 2,
+    "England \U0001f3f4\U000e0067\U000e0062\U000e007f by the sea": 3,
+    "می\u200cخواهم می\u200cروم به دریا و سنگ": 2,
+    "הים והאבן\u200f הים והאבן": 1,
 }
 
 
-@pytest.mark.parametrize("case", HARMLESS)
-def test_invisible_characters_that_a_text_needs_are_called_harmless(case, load_string):
-    content, count = HARMLESS[case]
-    said = line(load_string(content), "odd")
-    assert said.startswith(f"no odd characters; {count} invisible that") and said.endswith("(harmless)")
-    joiner = next(c for c in content if unicodedata.category(c) == "Cf")
-    assert f"1 invisible (U+{ord(joiner):04X}" in line(load_string(f"the sea{joiner} and the stone"), "odd")
+def test_invisible_characters_that_a_text_needs_are_called_harmless(load_string):
+    for content, count in HARMLESS.items():
+        said = line(load_string(content), "odd")
+        assert said.startswith(f"no odd characters; {count} invisible that") and said.endswith("(harmless)")
+        joiner = next(c for c in content if unicodedata.category(c) == "Cf")
+        assert f"1 invisible (U+{ord(joiner):04X}" in line(load_string(f"the sea{joiner} and the stone"), "odd")
 
 
+NFC, NFKC = "(data.normalize=NFC makes them one)", "(data.normalize=NFKC"
 FORMS = {  # a text, what is said of its forms, and whether everybody is told
-    "an accent": (
-        "l'été à la mer. " * 9 + "l'e\u0301te\u0301",
-        "2 U+0065 U+0301 beside 18 é U+00E9 (data.normalize=NFC makes them one)",
-        True,
-    ),
-    "spaces": (
-        "the sea and\u00a0the\u2009stone",
-        "1 U+00A0 beside 2 U+0020, 1 U+2009 beside 2 U+0020 (data.normalize=NFKC",
-        True,
-    ),
+    "an accent": ("l'été à la mer. " * 9 + "l'e\u0301te\u0301", f"2 U+0065 U+0301 beside 18 é U+00E9 {NFC}", True),
+    "spaces": ("the sea and\u00a0the\u2009stone", f"1 U+00A0 beside 2 U+0020, 1 U+2009 beside 2 U+0020 {NFKC}", True),
     "quotes": ('"the sea" and “the stone”', '1 “ U+201C beside 2 " U+0022, 1 ” U+201D beside 2 " U+0022 (write them', True),
-    "a micro sign": ("5 µm, 6 μm", "1 µ U+00B5 beside 1 μ U+03BC (data.normalize=NFKC", True),
-    "an Ångström": ("5 \u212b, 6 Å in all", "1 \u212b U+212B beside 1 Å U+00C5 (data.normalize=NFC", True),
-    "a ligature": ("ﬁrst and first", "1 ﬁ U+FB01 beside 1 f U+0066 (data.normalize=NFKC", True),
+    "a micro sign": ("5 µm, 6 μm", f"1 µ U+00B5 beside 1 μ U+03BC {NFKC}", True),
+    "an Ångström": ("5 \u212b, 6 Å in all", f"1 \u212b U+212B beside 1 Å U+00C5 {NFC}", True),
+    "a ligature": ("ﬁrst and first", f"1 ﬁ U+FB01 beside 1 f U+0066 {NFKC}", True),
     "Hangul": ("한국 " * 5 + unicodedata.normalize("NFD", "한"), "1 U+1112 U+1161 U+11AB beside 5 한 U+D55C", True),
     "Hangul in one form": (unicodedata.normalize("NFD", "한국 " * 5), "", False),
     "two in one": ("Å " * 9 + "\u212b A\u030a", "1 \u212b U+212B beside 9 Å U+00C5, 1 U+0041 U+030A beside 9 Å U+00C5", True),
@@ -111,12 +99,6 @@ def test_what_the_text_does_not_have_is_neither_rare_nor_odd(load_string):
     assert line(corpus, "rarest").endswith("ACUTE, once") and line(corpus, "odd").endswith("no odd characters")
 
 
-def test_the_rarest_character_and_what_folding_would_save(load_string):
-    many = "a" * 9900 + "".join(map(chr, range(0x4E00, 0x4E00 + 100)))
-    said = line(load_string(many), "rarest")
-    assert "100 characters occur less than 3 times, 1.00% of the text (data.min_count=3 merges them)" in said
-
-
 def test_repeated_lines_are_counted_and_refrains_are_a_note_and_no_fault(load_string):
     poem = [f"line number {n:04} of the poem" for n in range(100)]
     said = {label: str(text) for label, text, _ in examine(load_string("\n".join(poem + poem)))}
@@ -142,17 +124,16 @@ def test_a_list_in_alphabetical_order_is_a_warning_that_names_the_mend(load_stri
     for lines in (NAMES, NAMES[::-1], nearly, [f"  {name.lower()}" for name in NAMES], "\n\n".join(NAMES).split("\n")):
         said = sorted_warning(load_string("\n".join(lines), val_fraction=0.1))
         assert said.startswith("the lines are in alphabetical order") and "; add data.shuffle=lines, which" in said
-    others = [
-        draw.sample(NAMES, len(NAMES)),
-        [words(8, seed) for seed in range(200)],
-        NAMES[:10],
-        ["the sea"] * 100,
-        ["a"] * 100,
-    ]
-    for lines in others:
+    prose = [words(8, seed) for seed in range(200)]
+    for lines in (draw.sample(NAMES, len(NAMES)), prose, NAMES[:10], ["the sea"] * 100, ["a"] * 100):
         assert not sorted_warning(load_string("\n".join(lines), val_fraction=0.1))
     (tmp_path / "val.txt").write_text("\n".join(NAMES[::7]))
     assert not sorted_warning(load_string("\n".join(NAMES), val_text=str(tmp_path / "val.txt"))), "both have every initial"
+
+
+def test_a_text_without_a_validation_split_is_told_of_its_format(load, tmp_path):
+    (tmp_path / "a.csv").write_text("id,body\n" + "1,the sea\n" * 20)
+    assert "data.field=body" in line(load(tmp_path / "a.csv", val_fraction=0), "warning")
 
 
 def test_the_marks_of_a_short_text_are_free_of_what_every_archive_begins_with(load_string):
@@ -178,23 +159,20 @@ def test_a_part_of_a_few_characters_has_a_mark(before, ids, load_string):
     assert math.isfinite(corpus.facts.ngram_loss) and math.isfinite(corpus.facts.copying)
 
 
-def test_a_validation_split_of_another_kind_is_a_warning_with_both_losses_and_the_mend(load_string, tmp_path):
+def test_a_validation_split_of_another_kind_is_a_warning_with_both_losses_and_the_mend(load_string):
     """The last tenth of a concatenated text has other letters in another order."""
-    verse = " ".join("".join(random.Random(n).choices("abcd", k=4)) for n in range(4000))
-    other = words(400, seed=1)
+    texts = (range(4000), range(4000, 4400))
+    verse, same = (" ".join("".join(random.Random(n).choices("abcd", k=4)) for n in numbers) for numbers in texts)
+    other, known = words(400, seed=1), "abcd " * 400
 
-    def warning(corpus: Corpus) -> str:
-        return "".join(str(text) for _, text, _ in examine(corpus) if "from all parts" in str(text))
+    def said(before: str, after: str, **settings: object) -> tuple[str, Corpus]:
+        corpus = load_string(before + after, **{"val_fraction": len(after) / len(before + after), **settings})
+        return "".join(str(text) for _, text, _ in examine(corpus) if "from all parts" in str(text)), corpus
 
-    harder = load_string(verse + other, val_fraction=len(other) / len(verse + other))
-    said = warning(harder)
-    assert "the validation split is harder than the rest" in said and said.endswith("add data.split=blocks")
-    assert harder.facts.is_split_harder
-    known = "abcd " * 400
-    easier = load_string(known + verse + known, val_fraction=len(known) / len(known + verse + known))
-    assert "the validation split is easier than the rest" in warning(easier) and not easier.facts.is_split_harder
-    own, spread = map(float, re.findall(r"\d+\.\d\d", said))
-    assert own > spread + 0.5 and spread == pytest.approx(1.4, abs=0.2)
-    same = " ".join("".join(random.Random(n).choices("abcd", k=4)) for n in range(4000, 4400))
-    assert not warning(load_string(verse + same, val_fraction=0.1))
-    assert not warning(load_string(verse + other, val_fraction=0.1, split="blocks"))
+    warning, harder = said(verse, other)
+    assert "the validation split is harder than the rest" in warning and warning.endswith("add data.split=blocks")
+    own, spread = map(float, re.findall(r"\d+\.\d\d", warning))
+    assert own > spread + 0.5 and spread == pytest.approx(1.4, abs=0.2) and harder.facts.is_split_harder
+    warning, easier = said(known + verse, known)
+    assert "the validation split is easier than the rest" in warning and not easier.facts.is_split_harder
+    assert not said(verse, same)[0] and not said(verse, other, split="blocks")[0]
