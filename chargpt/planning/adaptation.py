@@ -6,18 +6,17 @@ A model that knows its language forgets it at the rates of a training from scrat
 import math
 from collections.abc import Sequence
 
-from chargpt.config import Config, Settings, Source
+from chargpt.config import Settings, Source
 from chargpt.model import GPT
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, chooses, multiple
 from chargpt.planning.time_model import time_model_of, training_speed
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.models import blank_model, name_of_start, start_from
-from chargpt.terminal import Notice
+from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
-from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
+from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 
 FEWEST_EPOCHS, EPOCHS = 2, 6  # epochs for a text like those of the start, and the most of any
 # How many more for each nat that the start loses on the text, compared with its own: for a model of up to SMALL parameters.
@@ -43,22 +42,25 @@ STEPS = 1200  # steps, about, if the text is long enough
 MEASURED = 20_000  # characters of the validation split on which the loss of a start is measured; on a CPU, so not more
 
 
-def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> tuple[float, Notice]:
+def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> tuple[float, list[Notice]]:
     """The nats that a start loses on the text, compared with its own text, and what to say of it.
 
     Its loss on this text before training is that on MEASURED characters of the validation split. The distance is 0 if its loss
     on its own text is not known. `ngram_loss` is that of an n-gram model.
     """
-    model, measured = blank_model(source.state.config.model, corpus.tokenizer.vocab_size), len(corpus.judged)
+    state, measured = source.state, len(corpus.judged)
+    model = blank_model(state.config.model, corpus.tokenizer.vocab_size)
     vocabulary = start_from(source, model, corpus.tokenizer)
-    loss, own_loss = (
-        evaluate(model, validation_split(corpus.judged, MEASURED), marks=corpus.marks),
-        source.state.progress.best_loss,
-    )
+    loss = evaluate(model, validation_split(corpus.judged, MEASURED), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
     error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
     losses = f"its loss on this text is {loss:.2f}{error}, that of an n-gram model {ngram_loss:z.2f}"
-    said = Notice("start", f"{name_of_start(source)}, {vocabulary}; {losses}")
+    said = [Notice("start", f"{name_of_start(source)}, {vocabulary}; {losses}")]
+    if corpus.is_validated and state.fingerprint != corpus.fingerprint and {*state.texts} & {*corpus.texts}:
+        what = "it may have been trained on this validation split, and then the losses look too good"
+        instead = "start from a run on other text, or give data.val_text"
+        said.append(Notice("warning", f"{shown(source.path)}: {what}; {instead}"))
+    own_loss = state.progress.best_loss
     return 0.0 if own_loss is None else max(0.0, loss - own_loss), said
 
 
@@ -83,11 +85,12 @@ def adapt(
     is_small = len(corpus.val) < SMALL_SPLIT
     if chooses(settings, minutes=minutes):
         settings = settings.choose("a start learns most with it", optim={"name": WITH_MINUTES})
-        batch = _batch(settings.values, characters, of=processes)
+        (least, most), config = STEP_CHARACTERS, settings.values
+        windows = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
         gentle = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * distance / max(1.0, parameters / SMALL) ** 2
-        most = epochs or min(EPOCHS, round(gentle, 1))
-        settings = settings.choose("the length of the text", train={"batch_size": batch})
-        settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": most})
+        passes = epochs or min(EPOCHS, round(gentle, 1))
+        settings = settings.choose("the length of the text", train={"batch_size": multiple(windows, of=processes)})
+        settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": passes})
         config = settings.values
         seen = (config.train.max_epochs or math.inf) * characters
         if minutes is not None or epochs is None:
@@ -122,16 +125,3 @@ def _rate(optimizer: str, characters: int, distance: float) -> float:
     lowest, highest = OPTIMIZERS[optimizer].start_rates
     same_kind = min(highest, max(lowest, lowest * (characters / LOWEST_RATE_FOR) ** RATE_POWER))
     return float(f"{same_kind * (highest / same_kind) ** math.sqrt(min(1.0, distance / FAR)):.2g}")
-
-
-def has_seen_validation(state: SavedState, corpus: Corpus) -> bool:
-    """Whether the run with this `state` was trained on the same texts, split in another way or changed since."""
-    is_same = state.fingerprint == corpus.fingerprint
-    return not is_same and corpus.is_validated and bool({*state.texts} & {*corpus.texts})
-
-
-def _batch(config: Config, characters: int, *, of: int) -> int:
-    """Windows in a batch; a multiple of `of`."""
-    least, most = STEP_CHARACTERS
-    wanted = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
-    return multiple(wanted, of=of)

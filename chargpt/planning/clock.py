@@ -40,9 +40,8 @@ class Clock:
     ) -> None:
         """`deadline`, on time.perf_counter, is when the run shall end; None sets no limit. `min_evaluations` is the user's.
 
-        The host waits for the device after `waits_every` steps, so only their mean is a time of a step.
-
-        time.monotonic would do as well, but on Windows, before Python 3.13, it stands still for 16 ms: several small steps.
+        The host waits for the device after `waits_every` steps, so only their mean is a time of a step. (time.monotonic would
+        do as well, but on Windows, before Python 3.13, it stands still for 16 ms: several small steps.)
         """
         self.deadline = deadline
         self.steps = 0
@@ -136,23 +135,19 @@ class Clock:
         self._next = step + left // 2 if left > max_steps // 16 else 0
 
     def length_that_fits(self, step: int, *, eval_interval: int, longest: int = MAX_STEPS) -> tuple[int, int]:
-        """The length of a run at `step`, and its train.min_evaluations: the user's where `eval_interval` is short enough.
-
-        The run is not longer than `longest` steps, whatever time is left.
+        """The length of a run, `longest` at most, and its train.min_evaluations: the user's where `eval_interval` is short.
 
         Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take EVALUATION_SHARE of what is left
         of the time; the earlier steps of a resumed run are counted as if they had been evaluated as often.
         """
         assert self.deadline is not None
         seconds, evaluation = self.deadline - self.reserve - time.perf_counter(), self.evaluation_seconds
-        fits = self.time_model.steps_in(seconds, interval=eval_interval)
-        fits, longest = min(fits, longest - step), min(longest, MAX_STEPS)
-        least = self._min_evaluations
+        fits = min(self.time_model.steps_in(seconds, interval=eval_interval), longest - step)
+        longest, least = min(longest, MAX_STEPS), self._min_evaluations
         if self.steps + fits >= MIN_EVALUATIONS * eval_interval:
             return min(step + max(1, fits), longest), least
         share = fits / max(1, self.steps + fits)  # of this process's steps that are still to come
-        affordable = EVALUATION_SHARE * seconds / max(evaluation, 1e-9)
-        wanted = min(MIN_EVALUATIONS * share, affordable)
+        wanted = min(MIN_EVALUATIONS * share, EVALUATION_SHARE * seconds / max(evaluation, 1e-9))
         fits = max(1, int(max(0.0, seconds - (1 + wanted) * evaluation) / self.seconds_per_step))
         fits = min(fits, longest - step)
         interval = max(1, fits / wanted) if wanted > 1 else step + fits  # there is time for the last evaluation alone
@@ -167,10 +162,7 @@ class Clock:
         return steps / seconds
 
     def seconds_left(self, *, is_undecided: bool = False) -> float | None:
-        """What is left of --minutes until the run's length has been fitted to them; None afterwards, and without them.
-
-        While a run `is_undecided` between two lengths, it has none.
-        """
+        """What is left of --minutes while the length is not fitted to them, or `is_undecided`; otherwise None."""
         if self.deadline is None or not (self.is_unmeasured or is_undecided):
             return None
         return max(0.0, self.deadline - time.perf_counter())

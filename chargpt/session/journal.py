@@ -50,6 +50,10 @@ class Journal:
             if kind != ("summary" if self.verbose else "detail"):
                 notice(label, text)
 
+    def warn(self, *problems: Words | None) -> None:
+        """Print those that there are."""
+        self.add(Notice("warning", problem) for problem in problems if problem)
+
     # Metrics and progress bar
 
     @contextlib.contextmanager
@@ -58,8 +62,7 @@ class Journal:
     ) -> Iterator[None]:
         """Record a model of `run` in this block, as it is at `progress`. If it is not new, everything up to there is recorded.
 
-        The `name` is shown before its steps. Without a run, in a process that is not the first one, nothing is recorded or
-        shown.
+        The `name` is shown before its steps. Without a run, in a process that is not the first one, nothing is shown.
         """
         if run is None:
             yield
@@ -80,15 +83,10 @@ class Journal:
             self._metrics.close()
             self._bar = self._metrics = None
 
-    def advance_bar(self) -> None:
-        """Move the progress bar by a step."""
+    def move_bar(self, step: int, total: int) -> None:
+        """The model is at `step` of `total`."""
         if self._bar is not None:
-            self._bar.advance()
-
-    def set_total(self, total: int) -> None:
-        """The run's length has changed."""
-        if self._bar is not None:
-            self._bar.set_total(total)
+            self._bar.move(step, total)
 
     def record(self, step: int, values: Mapping[str, float | str | np.ndarray]) -> None:
         """Record `values` at `step`, see `Metrics.log`; show the losses, the speed and the beginning of the sample."""

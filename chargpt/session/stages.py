@@ -11,7 +11,6 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
-from chargpt.planning.teachers import models_in_all
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -38,9 +37,11 @@ def decision_step(config: Config) -> float:
 
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[float, float] | None:
     """The losses of the model as it is on equal amounts of training and validation text; None if a signal came."""
-    split = validation_split(corpus.judged, trainer.config.train.eval_chars)
-    # Items are mixed, so the first ones are from everywhere; a stretch would begin inside one.
-    texts = _stretches(corpus.train, len(split)) if corpus.marks is None else [corpus.train[: len(split)]]
+    split, ids = validation_split(corpus.judged, trainer.config.train.eval_chars), corpus.train
+    each = max(2, min(len(ids), len(split)) // STRETCHES)
+    texts = [ids[start : start + each] for start in np.linspace(0, len(ids) - each, STRETCHES).astype(int)]
+    if corpus.marks is not None:  # items are mixed, so the first ones are from everywhere; a stretch would begin inside one
+        texts = [ids[: len(split)]]
     texts.append(split)
     *training, validation = (trainer.evaluate(ids, marks=corpus.marks, interrupt=interrupt) for ids in texts)
     known = [loss for loss in training if loss is not None]
@@ -49,24 +50,16 @@ def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[flo
     return sum(known) / len(known), validation
 
 
-def _stretches(ids: np.ndarray, length: int) -> list[np.ndarray]:
-    """Stretches of `ids`, spread evenly from its beginning to its end, which are about `length` long together."""
-    each = max(2, min(len(ids), length) // STRETCHES)
-    starts = np.linspace(0, len(ids) - each, STRETCHES).astype(int)
-    return [ids[start : start + each] for start in starts]
-
-
 def decided(training: float, validation: float, config: Config) -> tuple[Config, Notice]:
     """The settings of a run that has measured these losses, and what to say.
 
-    Others follow the model if its loss on training text is so much lower; also if one is not a number. Otherwise, it trains
-    alone, as long as one model may.
+    Others follow if the loss on training text is so much lower, or not a number; else it trains alone, as long as one may.
     """
     measured = f"the loss is {training:.2f} on training text and {validation:.2f} on validation text"
     train = dataclasses.replace(config.train, student_gap=0.0)
     if not validation - training < config.train.student_gap:
         what = f"{measured}: this model begins to memorise the text, so the last model will learn from its predictions too"
-        return dataclasses.replace(config, train=train), Notice(models_in_all(train.teachers), what)
+        return dataclasses.replace(config, train=train), Notice(f"{train.teachers + 1} models", what)
     epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
     train = dataclasses.replace(train, teachers=0, teacher_minutes=0.0, max_epochs=epochs)
     alone = Notice("one model", f"{measured}: this model does not memorise the text, so it trains alone")

@@ -50,8 +50,9 @@ class ItemBatches:
         both = np.empty((2, len(epochs), self._block_size), np.int64)
         inputs, targets = both
         for epoch in np.unique(epochs):
-            own = epochs == epoch
-            inputs[own], targets[own] = self._of_epoch(int(epoch)).windows(numbers[own], self._block_size)
+            own, (stream, counted, starts, sizes) = epochs == epoch, self._of_epoch(int(epoch))
+            at, count = starts[numbers[own]], sizes[numbers[own]]
+            inputs[own], targets[own] = windows_at(stream, at, count, length=self._block_size, counted=counted)
         return torch.from_numpy(both)
 
     def windows(self, fetched: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,7 +94,3 @@ class _Layout(NamedTuple):
     counted: np.ndarray | None  # whether each of them is a target; None: all are
     starts: np.ndarray  # of the windows: the place of their first input
     sizes: np.ndarray  # how many ids each of them predicts
-
-    def windows(self, numbers: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of windows, (B, T) each."""
-        return windows_at(self.stream, self.starts[numbers], self.sizes[numbers], length=block_size, counted=self.counted)

@@ -18,15 +18,13 @@ from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import StepKernel, is_faster, step_kernel
 from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
-from chargpt.terminal import one_line
+from chargpt.terminal import one_line, plural
 from chargpt.training.parallel import Group
 
-# Seconds that compiling takes, about: 25 for 6 layers on two slow cores.
-COMPILING_SECONDS = 30.0
+COMPILING_SECONDS = 30.0  # that compiling takes, about: 25 for 6 layers on two slow cores
 # Share of the time of recorded steps that compiled ones save, an estimate: what kernels that are fused do not read and write.
 COMPILED_SAVES = 0.2
-# Compiling is worth its time if it saves this many times as much.
-WORTH = 4
+WORTH = 4  # compiling is worth its time if it saves this many times as much
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,27 +47,25 @@ class Runtime:
         """Whether the host goes on while the device computes. torch's Metal has no update that a number on it decides."""
         return self.device.type not in ("cpu", "mps")
 
+    @property
+    def name(self) -> str:
+        """That of the GPU, or the kind of another device."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+
     def describe(self) -> str:
         """One line for the user."""
-        on = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
-        parts = [on, str(self.precision).removeprefix("torch."), f"{self.threads} thread{'s' * (self.threads != 1)}"]
-        if self.step is not None:
-            parts.append("steps compiled from C")
-        elif self.attention is not None:
-            parts.append("attention compiled from C")
-        return ", ".join([*parts, *["compiled"] * self.compile])
+        in_c = "steps" if self.step else "attention" if self.attention else ""
+        compiled = [f"{in_c} compiled from C"] * bool(in_c) + ["compiled"] * self.compile
+        return ", ".join([self.name, str(self.precision).removeprefix("torch."), plural(self.threads, "thread"), *compiled])
 
     def environment(self) -> dict[str, str | int | bool]:
         """Everything that must be equal for a resumed run to be equal to the bit."""
-        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
         driver = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)
-        gpu: dict[str, str | int | bool] = {
-            "cuda": f"{torch.version.cuda or torch.version.hip}, driver {driver()}",
-            "deterministic": self.deterministic,
-        }
+        cuda = f"{torch.version.cuda or torch.version.hip}, driver {driver()}"
+        gpu: dict[str, str | int | bool] = {"cuda": cuda, "deterministic": self.deterministic}
         return {
             "torch": torch.__version__,
-            "device": device,
+            "device": self.name,
             "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
             "precision": "tf32" if self.tf32 else str(self.precision).removeprefix("torch."),
             "threads": self.threads,
@@ -192,7 +188,5 @@ def _why_not_compile(device: torch.device) -> str:
     try:
         torch.compile(lambda x: x * x + 1, dynamic=False)(torch.ones(8, device=device))
     except Exception as problem:  # no kind of failure here may end a run
-        lines = [line.strip() for line in str(problem).splitlines()]
-        telling = [line for line in lines if line and not line.endswith(("raised:", "subprocess:"))]
-        return one_line(telling[0][:200] if telling else type(problem).__name__)
+        return one_line(" ".join(str(problem).split())[:200]) or type(problem).__name__
     return ""

@@ -43,7 +43,7 @@ from chargpt.config import COMMAND_LINE, Config, Settings, Source, apply, to_dic
 from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.planning.chosen_for_time import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
-from chargpt.planning.law import HEAD_SIZE, SHAPES, SPREAD, Text, expected_loss, longest_useful, recipe_for  # noqa: E402
+from chargpt.planning.law import HEAD_SIZE, MAX_EPOCHS, SHAPES, SPREAD, Text, expected_loss, recipe_for  # noqa: E402
 from chargpt.planning.settings import load_settings  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
@@ -271,7 +271,7 @@ def plan(texts: list[str], minutes: float, others: int) -> None:
                 speeds[way].append(training_speed(config, corpus))
         for way, config in configs.items():
             in_steps = IN_STEPS * (minutes * 60 - STARTING_SECONDS)
-            seen = min(statistics.median(speeds[way]) * in_steps, longest_useful(text_of(corpus)))
+            seen = min(statistics.median(speeds[way]) * in_steps, MAX_EPOCHS * len(corpus.train))
             print(f"{line_of(name, config, int(seen))}  # {way}, {minutes:g} minute{'s' * (minutes != 1)}", flush=True)
 
 

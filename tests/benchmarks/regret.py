@@ -55,7 +55,7 @@ from chargpt.config import Config, difference  # noqa: E402
 from chargpt.planning import adaptation, chosen_for_time, clock  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
-from chargpt.planning.plan import Plan, make_plan  # noqa: E402
+from chargpt.planning.plan import Opening, make_plan  # noqa: E402
 from chargpt.runs.load import find_checkpoint  # noqa: E402
 from chargpt.runs.models import blank_model, restore_model  # noqa: E402
 from chargpt.session import session  # noqa: E402
@@ -297,7 +297,7 @@ def simulated() -> Iterator[None]:
 # --- Runs --------------------------------------------------------------------------------------------------------------------
 
 
-def planned(words: list[str]) -> Plan:
+def planned(words: list[str]) -> Opening:
     return make_plan(parse_options(words), root=ROOT)
 
 
@@ -357,7 +357,7 @@ def compare(name: str, text: str, following: str, minutes: float, seed: int | No
     return f"{name}, {minutes:g} minutes: regret {done[REGRET]['regret']:.3f}, best: {done[REGRET]['best']}"
 
 
-def trained(run: list[str], plan: Plan, folder: Path, *, following: str) -> dict:
+def trained(run: list[str], plan: Opening, folder: Path, *, following: str) -> dict:
     """Train, and return what a row says of it."""
     if code := train.main(run):
         raise RuntimeError(f"{run}: ended with {code}")

@@ -14,12 +14,12 @@ import train
 from chargpt.config import Config, Settings, Source
 from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL_SPLIT, adapt
 from chargpt.planning.cli import parse_options
-from chargpt.planning.plan import Plan, make_plan
+from chargpt.planning.plan import Opening, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.terminal import UserError
 from chargpt.training.learning_rate import is_falling
-from chargpt.training.optimizer_kinds import OPTIMIZERS
+from chargpt.training.optimizers import OPTIMIZERS
 
 SMALLEST = ["model.n_embd=16", "model.n_head=2", "model.block_size=16", "runtime.threads=1"]
 TINY = ["--config", "tiny", "train.sample_length=0", "runtime.threads=1"]
@@ -42,14 +42,14 @@ def other(text, tmp_path) -> Path:
     return path
 
 
-def begun(text: Path, start: Path, *words: str) -> Plan:
+def begun(text: Path, start: Path, *words: str) -> Opening:
     cache = f"data.cache={text.parent}/cache"
     return make_plan(
         parse_options([str(text), "--init-from", str(start), cache, "runtime.threads=1", *words]), root=project_root()
     )
 
 
-def passes(plan: Plan) -> float:
+def passes(plan: Opening) -> float:
     """The epochs of a run."""
     return plan.config.train.max_steps * plan.config.chars_per_step / len(plan.corpus.train)
 

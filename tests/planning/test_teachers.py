@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import TINY_FILE, apply_overrides, bits, last_step, publish_run
+from helpers import TINY_FILE, bits, last_step, publish_run
 
 import train
 from chargpt.config import Config, TrainConfig
@@ -19,11 +19,9 @@ from chargpt.kernels.step import step_kernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.teachers import keep_teachers, models_of, teachers_of_stage
 from chargpt.runs.checkpoint import newest
-from chargpt.runs.load import find_checkpoint
-from chargpt.runs.models import restore_model
 from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, DistillationLoss, digest
-from chargpt.training.runtime import Runtime, choose_runtime
+from chargpt.training.runtime import Runtime
 from chargpt.training.trainer import Trainer
 
 SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8)
@@ -193,19 +191,6 @@ def test_a_teacher_that_is_damaged_or_gone_is_one_line(taught, student, tmp_path
         with pytest.raises(UserError, match="student: its teachers are not those with which it began, or are gone; restore"):
             resume(tmp_path / "student", "train.max_steps=30")
         gc.collect()  # the lock of the run
-
-
-def test_teachers_serve_several_trainers_in_bfloat16(taught):
-    """`--find-lr` makes a trainer for each rate. A trainer must not change the teachers that it is given."""
-    checkpoint, _ = find_checkpoint("a", taught.folder)
-    teacher = restore_model(checkpoint)[0]
-    before = digest([teacher])
-    config = apply_overrides(checkpoint.state.config, ["runtime.device=cpu", "runtime.precision=bfloat16"])
-    ids = np.arange(500, dtype=np.uint16) % 5
-    for _ in range(2):
-        trainer = Trainer(copy.deepcopy(teacher), ids, config, runtime=choose_runtime(config), teachers=[teacher])
-        trainer.step()
-        assert trainer.environment["teachers"] == before
 
 
 @pytest.mark.parametrize(
