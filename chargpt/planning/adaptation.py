@@ -4,12 +4,10 @@ A model that knows its language forgets it at the rates of a training from scrat
 """
 
 import math
-from collections.abc import Sequence
 
 from chargpt.config import Settings, Source
-from chargpt.model import GPT
-from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, chooses, multiple
-from chargpt.planning.time_model import time_model_of, training_speed
+from chargpt.planning.chosen_for_time import Job, chooses, multiple
+from chargpt.planning.time_model import time_model_of
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.models import blank_model, name_of_start, start_from
@@ -22,8 +20,7 @@ FEWEST_EPOCHS, EPOCHS = 2, 6  # epochs for a text like those of the start, and t
 # How many more for each nat that the start loses on the text, compared with its own: for a model of up to SMALL parameters.
 EPOCHS_OF_A_NAT = 1.5
 SMALL = 1_300_000  # a larger model memorises the text sooner
-# Characters of a validation split below which it cannot choose the checkpoint: the noise is as large as the differences.
-SMALL_SPLIT = 3000
+SMALL_SPLIT = 3000  # characters of a validation split below which it cannot choose the checkpoint: the noise is too large
 NOISE = 2.0  # nats: a loss on n characters has a standard error of about NOISE / sqrt(n)
 # Steps in which the rate rises, and what AdamW needs from scratch for few epochs.
 WARMUP_STEPS, WEIGHT_DECAY, DROPOUT = 5, 0.1, 0.0
@@ -36,9 +33,7 @@ PATIENCE = 4  # evaluations without a better loss, after which the run ends: two
 # Characters of a text whose rate is the lower one of `OptimizerKind.start_rates`, and the power with which the rate grows.
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
 FAR = 1.0  # nats that a start loses on a text, compared with its own: with this many or more, the rate is the higher one
-# Characters in a step: least and most.
-STEP_CHARACTERS = (512, 2048)
-STEPS = 1200  # steps, about, if the text is long enough
+STEP_CHARACTERS, STEPS = (512, 2048), 1200  # characters in a step, least and most; steps, about, if the text is long enough
 MEASURED = 20_000  # characters of the validation split on which the loss of a start is measured; on a CPU, so not more
 
 
@@ -64,39 +59,28 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> t
     return 0.0 if own_loss is None else max(0.0, loss - own_loss), said
 
 
-def adapt(
-    settings: Settings,
-    corpus: Corpus,
-    *,
-    distance: float,
-    minutes: float | None,
-    epochs: float | None = None,
-    processes: int = 1,
-    teachers: Sequence[GPT] = (),
-) -> Settings:
+def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | None, epochs: float | None = None) -> Settings:
     """`settings` for a run from the weights of a start at this `distance`, see `measure_start`.
 
     What is given decides which length and which optimizer are left to choose. The rest of a preset is replaced: its
-    rate is one for a training from scratch. `minutes` is the user's limit; without one, the run takes at most the time of a
-    default run. `epochs` are the user's, None for those that fit the text. If the user gives the epochs, or the validation
-    split is small, the last checkpoint is the best one.
+    rate is one for a training from scratch. `minutes` is the user's limit, `epochs` are the user's, None for those that fit
+    the text. If the user gives the epochs, or the validation split is small, the last checkpoint is the best one.
     """
+    corpus, is_small = job.corpus, len(job.corpus.val) < SMALL_SPLIT
     characters, parameters = len(corpus.train), parameter_count(settings.values.model, corpus.tokenizer.vocab_size)
-    is_small = len(corpus.val) < SMALL_SPLIT
     if chooses(settings, minutes=minutes):
         settings = settings.choose("a start learns most with it", optim={"name": WITH_MINUTES})
         (least, most), config = STEP_CHARACTERS, settings.values
         windows = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
         gentle = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * distance / max(1.0, parameters / SMALL) ** 2
         passes = epochs or min(EPOCHS, round(gentle, 1))
-        settings = settings.choose("the length of the text", train={"batch_size": multiple(windows, of=processes)})
+        settings = settings.choose("the length of the text", train={"batch_size": multiple(windows, of=job.processes)})
         settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": passes})
         config = settings.values
         seen = (config.train.max_epochs or math.inf) * characters
         if minutes is not None or epochs is None:
-            seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
-            speed = processes * training_speed(config, corpus, teachers)
-            seen = min(seen, speed * time_model_of(config, corpus, speed=speed).in_steps(seconds))
+            speed = job.speed(config)
+            seen = min(seen, speed * time_model_of(config, corpus, speed=speed).in_steps(job.seconds))
         steps = max(1, math.ceil(seen / config.chars_per_step))
         settings = settings.leaving_open("train.max_steps").choose("the epochs and the time", train={"max_steps": steps})
     config = settings.values

@@ -142,26 +142,17 @@ def chooses(settings: Settings, *, minutes: float | None) -> bool:
     return (minutes is not None or not settings.is_given("train.max_steps")) and not all(map(settings.is_given, CHOSEN))
 
 
-def choose(
-    settings: Settings,
-    corpus: Corpus,
-    text: Text,
-    *,
-    seconds: float,
-    optimizer: str,
-    processes: int = 1,
-    teachers: Sequence[GPT] = (),
-) -> Choice:
-    """Complete `settings` for a run on `text` of this many `seconds`. What is given stays.
+def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
+    """Complete `settings` for a job. What is given stays.
 
     `optimizer` is chosen, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time. The models that
     are timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model
     fits what was given.
     """
-    job = Job(corpus, text, seconds, processes, teachers)
-    candidates = list(_candidates(shapes_of(settings, corpus, optimizer), job))
+    text, seconds = job.text, job.seconds
+    candidates = list(_candidates(shapes_of(settings, job.corpus, optimizer), job))
     is_given, wanted = settings.is_given("train.teachers"), settings.values.train.teachers
-    if optimizer == WITH_MINUTES and not teachers and (wanted or (not is_given and corpus.is_validated)):
+    if optimizer == WITH_MINUTES and not job.teachers and (wanted or (not is_given and job.corpus.is_validated)):
         students = [_student(candidate, job) for candidate in candidates]
         best = _best(students)
         epochs = law.TWO_MODELS_FROM_HARDER if text.is_split_harder else law.TWO_MODELS_FROM
@@ -280,8 +271,6 @@ def _candidates(shapes: Iterator[Settings], job: Job) -> Iterator[Candidate]:
             return
         done.append(Candidate(complete, parameters, speed, known, seen, loss, most_in_step=most))
         yield done[-1]
-        if loss >= text.entropy:  # it learns nothing, and a larger one has less time for it
-            return
 
 
 def _times_of_steps(shaped: Settings, job: Job, *, speed: float, deadline: float) -> dict[int, float]:

@@ -4,21 +4,13 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from chargpt.planning.time_model import (
-    EVALUATION_SHARE,
-    MAX_STEPS,
-    OVERHEAD_SECONDS,
-    OVERHEAD_SHARE,
-    SETTLING_STEPS,
-    TimeModel,
-)
+from chargpt.planning.time_model import EVALUATION_SHARE, MAX_STEPS, OVERHEAD_SECONDS, SETTLING_STEPS, TimeModel
 
 SETTLED_SECONDS = 3.0  # seconds of steps after which the speed is known
 SLOW = 2.0  # steps are slow if they take more than this many times as long as the user was told
 CHANGED = 1.5  # the length is fitted again if the speed has changed by this factor or more
-# Windows of SETTLED_SECONDS for which steps are slower than expected before the run is made shorter, at least.
-SLOWER_WINDOWS = 2
-SLOWER_SHARE = 0.1  # the same as a share of the time that is left
+# Windows of SETTLED_SECONDS, and share of the time left, for which steps are slower before the run is made shorter, at least.
+SLOWER_WINDOWS, SLOWER_SHARE = 2, 0.1
 MAX_CHANGES = 4  # measurements that follow from a change of the speed, at most: each one saves a checkpoint
 # A run that is fitted to its time has this many evaluations, as long as they take at most EVALUATION_SHARE of it.
 MIN_EVALUATIONS = 5
@@ -60,7 +52,7 @@ class Clock:
         self._has_changed = False  # from what is expected, by CHANGED or more
         self._changes_left = MAX_CHANGES
         self._last = time.perf_counter()
-        self._most_reserve = 0.0 if deadline is None else max(0.0, deadline - self._last) * OVERHEAD_SHARE
+        self._given = 0.0 if deadline is None else max(0.0, deadline - self._last)  # seconds
 
     def step_done(self) -> float:
         """One more step is done. Returns the seconds that it took."""
@@ -121,7 +113,7 @@ class Clock:
     def measure(self) -> None:
         """Measure the speed since the last call and, with a deadline, the time to reserve for the end of the run."""
         if self.deadline is not None:
-            self.reserve = min(OVERHEAD_SECONDS * slowness(), self._most_reserve)
+            self.reserve = TimeModel(0, 0, OVERHEAD_SECONDS * slowness()).reserve(self._given)
         steps, seconds = self.steps - self._measured[0], self.seconds - self._measured[1]
         if steps > 0:
             self.seconds_per_step, self._measured = seconds / steps, (self.steps, self.seconds)

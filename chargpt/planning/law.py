@@ -36,8 +36,7 @@ SIZE_POWER = 0.33  # the power with which this falls as the parameters grow; fit
 SEEN = 0.157  # what a model of 100,000 parameters adds to FLOOR after a million useful characters; fitted
 SEEN_POWER = 0.4  # the power with which this falls as the characters grow; fitted
 GROWTH = 0.0416  # the power with which this grows with the parameters; fitted
-# From a text below a million characters, a network learns more than n-grams do: the loss falls by this power; fitted.
-TEXT_POWER = 0.0432
+TEXT_POWER = 0.0432  # of a text below a million characters, by which a network learns more than n-grams do; fitted
 REPEATS = 5.4  # epochs after which a further one adds little: R* of Muennighoff et al.; fitted
 MAX_USEFUL = 16.4  # useful parameters for each character of the text; fitted
 SPREAD = 0.12  # share of the loss by which it may be off, mostly because texts differ
@@ -55,8 +54,7 @@ WEIGHT_DECAY = ((10.0, 0.1), (150.0, 0.4), (1500.0, 1.0))
 DROPOUT = ((2000.0, 0.0), (8000.0, 0.2), (130_000.0, 0.3))
 SMALL = 100_000  # parameters in the blocks up to which `OptimizerKind.small_dropout` is the highest dropout
 RARE = 1000  # occurrences of each character, on average, below which the embedding memorises the text as soon as it repeats
-# Epochs between which this begins: it does not at the first, and does fully at the second.
-RARE_EPOCHS = (1.0, 1.5)
+RARE_EPOCHS = (1.0, 1.5)  # the epochs at which this begins, and at which it is complete
 RARE_DECAY = 0.5  # weight decay of such a text then, at least
 # Distinct characters above which, if most are rare, the embedding has many parameters, and how many times the parameters then
 # count for dropout, because this happens much sooner.
@@ -75,14 +73,12 @@ AVERAGED_UP_TO, AVERAGED_FROM, AVERAGED = 100_000, 8, 0.3
 # of what one does.
 SEVERAL_TEACHERS, SEVERAL_SHARE = 3, 0.98
 STUDENT_SEES = 0.5  # the student's characters, as a share of those that one run would see
-# The highest weight decay of a student. It memorises the text late, and needs no dropout.
-STUDENT_DECAY = 0.5
+STUDENT_DECAY = 0.5  # the highest weight decay of a student, which memorises the text late, and needs no dropout
 # Nats by which the loss on training text must be lower than on validation text for a second model, at the peak of the rate.
 # A model that memorises nothing has nothing to teach. The rate hides most of it: 0.04 became 0.20 at the end of the run.
 STUDENT_GAP = 0.02
 
-# Epochs^2 times parameters for each character of the text: with this many or more, a run memorises it, and dropout helps.
-MEMORISES = DROPOUT[0][0]
+MEMORISES = DROPOUT[0][0]  # `repetition` with which a run memorises its text, so that dropout helps
 
 # --- Length, batch, rate and context -------------------------------------------------------------------------------------
 
@@ -98,8 +94,7 @@ MOST_IN_STEP = 2048
 GROWS = 4 / 3  # a GPU gets twice as many characters in a step while that takes less than this many times as long
 MOST_IN_STEP_MEDIUM, MEDIUM = 4096, 5e6  # the most for a model of this many parameters in the blocks
 IN_STEP_MULTIPLE = 256  # the characters in a step are a multiple of this
-# Muon's momentum, and that of a model of LARGE parameters in the blocks or more.
-MOMENTUM, MOMENTUM_LARGE, LARGE = 0.9, 0.95, 1e7
+MOMENTUM, MOMENTUM_LARGE, LARGE = 0.9, 0.95, 1e7  # Muon's, and that of this many parameters in the blocks or more
 # A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their timescale (Wang & Aitchison 2024,
 # arXiv 2405.13698). A run takes at most this many timescales at its highest rate.
 MAX_TIMESCALES = 10

@@ -14,7 +14,16 @@ from chargpt.config import Config, Settings, Source, difference, to_dict
 from chargpt.errors import Message, Option, UserError, join
 from chargpt.model import GPT
 from chargpt.planning.adaptation import adapt, measure_start
-from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
+from chargpt.planning.chosen_for_time import (
+    DEFAULT_SECONDS,
+    SHORTEST_CONTEXT,
+    Choice,
+    Job,
+    choose,
+    chooses,
+    regularized,
+    text_of,
+)
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory, memory_needed
 from chargpt.planning.settings import load_settings
@@ -135,13 +144,13 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     notices += [*check_teachers(teachers, corpus, context=context), *([] if options.find_lr else examine(corpus))]
 
     # The model and its training: chosen for the text and the time, where the user leaves it open.
-    models = models_of(teachers)
-    choice = _choose(settings, corpus, options, start, processes=processes, teachers=models)
+    models, seconds = models_of(teachers), DEFAULT_SECONDS if options.minutes is None else 60 * options.minutes
+    choice = _choose(settings, Job(corpus, text_of(corpus), seconds, processes, models), options, start)
     settings = dataclasses.replace(choice.settings, values=_for_any_folder_and_length(choice, corpus))
-    config, seconds = settings.values, choice.seconds
+    config, limit = settings.values, choice.seconds
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=group.local_size)
     known = choice.time_model or measured(config, corpus, models, processes=processes)
-    worth_compiling = is_made and is_worth_compiling(seconds or known.step * config.train.max_steps)
+    worth_compiling = is_made and is_worth_compiling(limit or known.step * config.train.max_steps)
 
     # What to say of it.
     origin = shown(file or ("chosen for the text and the time" if is_open else "the defaults"))
@@ -157,8 +166,8 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
         folder=folder.absolute(),
         worth_compiling=worth_compiling,
         runtime=choose_runtime(config, worth_compiling=worth_compiling, group=group),
-        seconds=seconds,
-        steps=config.train.max_steps if is_open and seconds is not None else None,
+        seconds=limit,
+        steps=config.train.max_steps if is_open and limit is not None else None,
         time_model=known,
         notices=tuple(notices),
         choices=tuple(choices),
@@ -226,38 +235,27 @@ def _load_corpus(
     )
 
 
-def _choose(
-    settings: Settings,
-    corpus: Corpus,
-    options: TrainOptions,
-    start: Checkpoint | None,
-    *,
-    processes: int,
-    teachers: list[GPT],
-) -> Choice:
+def _choose(settings: Settings, job: Job, options: TrainOptions, start: Checkpoint | None) -> Choice:
     """The settings for this text and this much time, and what to say of them.
 
     One of three: gentle ones from the weights of a `start`; those with the lowest expected loss of all models that the
     machine can train in the time; or, if the user has decided everything else, only the regularization.
     """
-    text, minutes = text_of(corpus), options.minutes
-    limit = None if minutes is None else 60 * minutes
+    minutes, limit = options.minutes, None if options.minutes is None else job.seconds
     if options.epochs is not None:
-        steps = steps_in(options.epochs, settings.values, characters=len(corpus.train))
+        steps = steps_in(options.epochs, settings.values, characters=job.text.characters)
         settings = settings.give({"train": {"max_steps": steps}}, source=Source.USER, where="--epochs")
     if start is not None:
-        distance, notices = measure_start(start, corpus, ngram_loss=text.ngram_loss)
+        distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss)
         if options.epochs is not None:  # it decides how often the text is seen, and that decides the steps
             settings = settings.leaving_open("train.max_steps")
-        given = {"minutes": minutes, "epochs": options.epochs}
-        settings = adapt(settings, corpus, distance=distance, processes=processes, teachers=teachers, **given)
-        return Choice(settings, limit, notices)
+        adapted = adapt(settings, job, distance=distance, minutes=minutes, epochs=options.epochs)
+        return Choice(adapted, limit, notices)
     if chooses(settings, minutes=minutes):
-        seconds, optimizer = limit or DEFAULT_SECONDS, WITHOUT_MINUTES if minutes is None else WITH_MINUTES
-        choice = choose(settings, corpus, text, seconds=seconds, optimizer=optimizer, processes=processes, teachers=teachers)
+        choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)
     else:
-        choice = Choice(regularized(settings, text), limit, [])
-    return choice._replace(settings=taught(choice.settings)) if teachers else choice
+        choice = Choice(regularized(settings, job.text), limit, [])
+    return choice._replace(settings=taught(choice.settings)) if job.teachers else choice
 
 
 def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:

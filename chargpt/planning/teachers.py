@@ -1,7 +1,6 @@
-"""The teachers of a model: others from whose predictions it learns. Each is found, read and checked once.
+"""The teachers of a model, from whose predictions it learns. Each is found, read and checked once.
 
-They are runs that the user names (--teacher), whose weights the new run keeps in folders of its own, or the models of the run
-itself before its last one (train.teachers).
+They are runs that the user names (--teacher), of which the new run keeps copies, or the models before its last one.
 """
 
 import re

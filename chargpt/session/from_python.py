@@ -79,8 +79,7 @@ class Caller(Screen):
 def train_run(text: PathLike | Sequence[PathLike] | None, **options: Any) -> Path:
     """Train with these arguments of `chargpt.train`, and return the folder of the run.
 
-    Raises UserError for a mistake, KeyboardInterrupt if an interrupt came before there was anything to save, and RuntimeError
-    if the training failed.
+    Raises UserError for a mistake, KeyboardInterrupt for one before there was anything to save, RuntimeError for a failure.
     """
     for name, (types, what) in TYPES.items():
         if (value := options[name]) is not None and not isinstance(value, types):

@@ -16,11 +16,9 @@ from chargpt.session.metrics import Metrics
 from chargpt.session.progress_bar import ProgressBar
 from chargpt.terminal import LABEL, Notice, notice, one_line, screen
 
-# The validation loss of the best checkpoint so far. TensorBoard's HParams shows the last value of the first five metrics in
-# the order of their names: this name comes first.
+# The loss of the best checkpoint so far. HParams shows five metrics in the order of their names: this one comes first.
 BEST = "best/val_loss"
-# Settings that it shows of every run, beside those that the user gave. Those that differ come first, then all by their names,
-# in five columns; the losses follow. So with few settings, a window of 1,280 pixels shows the first loss.
+# Settings that it shows of every run beside those that the user gave: few, so that a window of 1,280 pixels shows this loss.
 COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
 # What decides what a run learns, and stays as it is: --minutes and a resumed run change the number of steps.
 DECIDES = ("model.", "optim.", "train.batch_size", "train.accumulate", "train.seed")

@@ -28,12 +28,10 @@ CHARTS = {
 
 
 class Metrics:
-    """The numbers and samples of a model of a run, each step once: its lines in the `folder` of the run, and its event file in
-    its `place`.
+    """The numbers and samples of a model, each step once: lines in the `folder` of the run, an event file in its `place`.
 
     Continues a model whose checkpoint is of `step`; -1 is a new one. `first_step` is added to each step that is logged. Entries
-    after `step`, from before a crash, are dropped, since they are logged again. On a full disk or in a folder that has
-    vanished, logging stops with one warning.
+    after `step`, from before a crash, are dropped, since they are logged again. A full disk ends logging with one warning.
     """
 
     def __init__(

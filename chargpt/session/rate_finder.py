@@ -28,10 +28,9 @@ STOPPING = "\nstopping\nCtrl-C again stops at once\n"
 
 
 def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
-    """--find-lr: short trainings at a range of rates, a table of their losses, and a suggestion. Returns the exit code.
+    """Make the sweep. TensorBoard gets the losses of each rate, in the folder NAME-find-lr beside the run NAME.
 
-    TensorBoard gets the losses of each rate, in the folder NAME-find-lr beside the run NAME. `root` is the folder of the
-    project. Raises UserError.
+    `root` is the folder of the project. Returns the exit code. Raises UserError.
     """
     plan = make_plan(options, root=root)
     for label, text, kind in plan.notices:
@@ -41,8 +40,7 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     folder = plan.folder.with_name(f"{plan.folder.name}-find-lr")
     with plan.runtime.applied(), Interrupt(STOPPING) as interrupt:
         notice("sweep", f"{STEPS} steps at each of several rising learning rates, until one is clearly too high")
-        found: dict[float, float] = {}
-        losses: dict[float, list[float]] = {}
+        found, losses = dict[float, float](), dict[float, list[float]]()
         for rate, loss, losses[rate] in try_rates(plan, steps=STEPS, interrupt=interrupt):
             found[rate] = loss
             notice("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")

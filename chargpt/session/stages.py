@@ -1,7 +1,6 @@
 """The models of a run: one, or several of which the last learns from the others as well as from the text.
 
-A model that memorises its text has something to teach. Whether it does is measured while its rate is still at its peak: a
-model whose rate has fallen cannot go on.
+A model that memorises its text has something to teach. This is measured at the peak of its rate: later it could not go on.
 """
 
 import dataclasses
@@ -17,9 +16,8 @@ from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import decay_start
 from chargpt.training.trainer import Trainer
 
-BEFORE_DECAY = 0.9  # the decision comes after this share of the steps before the decay,
-# and after this share of the run, also if its rate falls from the beginning.
-EARLIEST = 0.2
+# The decision comes after this share of the steps before the decay, and after this share of the run.
+BEFORE_DECAY, EARLIEST = 0.9, 0.2
 STRETCHES = 8  # stretches of the training split, spread over it, on which the loss is measured
 
 
@@ -75,8 +73,7 @@ def name_of_stage(config: Config, stage: int) -> str:
 def describe_stage(config: Config, stage: int) -> list[Notice]:
     """Which model of a run begins or continues, and from which it learns; nothing for the only one."""
     name, seed = name_of_stage(config, stage), config.train.seed
-    if not name:
-        return []
+    what = f"{name} learns from those before it as well as from the text, with seed {seed}"
     if stage <= config.train.teachers:
-        return [Notice("stage", f"{name}, with seed {seed}; the final model will learn from it")]
-    return [Notice("stage", f"{name} learns from those before it as well as from the text, with seed {seed}")]
+        what = f"{name}, with seed {seed}; the final model will learn from it"
+    return [Notice("stage", what)] * bool(name)

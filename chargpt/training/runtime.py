@@ -154,21 +154,19 @@ def choose_runtime(
             slower = f"attention is not compiled, so steps take longer: {reason}"
     if asked.device == "auto" and device.type == "cpu" and torch.cuda.is_available():
         slower = f"{why_not_cuda(0)}; until then the CPU is used"
-    is_native = asked.step == "native"
-    if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
-        what = "it is for a CPU, without runtime.compile, and for a model whose n_embd is a multiple of "
-        what = f"runtime.step: native given, but {what}{PANEL}, {config.model.n_embd} given; use "
-        raise UserError(what, Option("runtime.step", "auto"))
+    is_native, step, why = asked.step == "native", None, ""
     is_torchs = saved_environment is not None and saved_environment.get("step") == "torch"
-    step: StepKernel | None = None
-    if is_native or attention is not None and may_be_in_c(config) and not is_torchs:
+    if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
+        why = "it is for a CPU, without runtime.compile, and for a model whose n_embd is a multiple of "
+        why += f"{PANEL}, {config.model.n_embd} given"
+    elif is_native or attention is not None and may_be_in_c(config) and not is_torchs:
         try:
             step = step_kernel(precision)
         except Unavailable as reason:
-            if is_native:
-                what = f"runtime.step: native given, but it cannot be compiled here ({reason}); use "
-                raise UserError(what, Option("runtime.step", "auto")) from None
+            why = f"it cannot be compiled here ({reason})" * is_native
             slower = f"steps are not compiled from C, so they take longer: {reason}"
+    if why:
+        raise UserError(f"runtime.step: native given, but {why}; use ", Option("runtime.step", "auto"))
     return Runtime(
         device=device,
         precision=precision,

@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -66,7 +66,6 @@ class Trainer:
     """A model in training on `ids`. `config` is the only copy of the settings; of those, `set_length` changes the length.
 
     With `marks`, the ids are those of a list of items. It learns from the predictions of `teachers`, too, if there are any.
-
     Each process of `group` computes its rows of a batch, and makes the same update from the sum of all gradients. All processes
     call the same methods in the same order.
 
@@ -94,13 +93,12 @@ class Trainer:
         self.rows = group.rows(config.train.batch_size)  # of a batch, those that are computed here
         self.optimizer = make_optimizer(self.weights, config.optim)
         train, T = config.train, config.model.block_size
-        size: Any = {"batch_size": train.batch_size, "accumulate": train.accumulate, "seed": train.seed}
         self._batches: Batches | ItemBatches
         if marks is None:
             resident = on_device(ids, runtime.device) if runtime.has_memory_for(ids) else None
-            self._batches = Batches(ids, T, resident=resident, **size)
+            self._batches = Batches(ids, T, train=train, resident=resident)
         else:
-            self._batches = ItemBatches(ids, T, marks=marks, counts_labels=train.label_loss, **size)
+            self._batches = ItemBatches(ids, T, train=train, marks=marks)
         working = self.weights.working.train()
         distillation = DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None) if teachers else None
         self._loss = runtime.compiled(distillation or working)

@@ -1,8 +1,7 @@
 """All weights of a model as one float32 vector, and the low-precision copy of the model that computes with them.
 
-Matrix products are fast in bfloat16 and small updates are lost in it, so the weights are kept in float32 and a copy follows
-them (mixed precision training, arXiv 1710.03740). Because they are one vector, clipping, updating and
-copying take one call each instead of fifty; on a small model, the calls would cost as much as the arithmetic.
+Matrix products are fast in bfloat16 and small updates are lost in it, so the weights are float32 and a copy follows them (mixed
+precision training, arXiv 1710.03740). Clipping, updating and copying one vector take one call each instead of fifty.
 """
 
 import copy

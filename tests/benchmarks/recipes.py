@@ -41,7 +41,7 @@ sys.path.insert(0, str(ROOT))
 
 from chargpt.config import COMMAND_LINE, Config, Settings, Source, apply, to_dict  # noqa: E402
 from chargpt.launch import keep_freed_memory  # noqa: E402
-from chargpt.planning.chosen_for_time import SHORTEST_CONTEXT, choose, text_of, training_speed  # noqa: E402
+from chargpt.planning.chosen_for_time import SHORTEST_CONTEXT, Job, choose, text_of, training_speed  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.planning.law import HEAD_SIZE, MAX_EPOCHS, SHAPES, SPREAD, Text, expected_loss, recipe_for  # noqa: E402
 from chargpt.planning.settings import load_settings  # noqa: E402
@@ -281,7 +281,7 @@ def ways(corpus: Corpus, seconds: float, others: int) -> Iterator[tuple[str, Con
     def chosen(*settings: str) -> Config:
         settings = ("runtime.threads=1", "train.teachers=0", *settings)  # one run
         given = Settings().give(settings_in(settings), source=Source.USER, where=COMMAND_LINE)
-        return choose(given, corpus, text_of(corpus), seconds=seconds, optimizer="muon").config
+        return choose(given, Job(corpus, text_of(corpus), seconds), optimizer="muon").config
 
     best = chosen()
     yield CHOSEN, best

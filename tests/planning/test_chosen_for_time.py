@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import random
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +11,18 @@ from helpers import SHAPE, apply_overrides, given, publish_run
 
 from chargpt.config import Config, DataConfig, Settings, Source, difference
 from chargpt.planning import chosen_for_time, law
-from chargpt.planning.chosen_for_time import CHOSEN, SHORTEST_CONTEXT, Choice, choose, chooses, completed, regularized, text_of
-from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS, SHAPES, Text, expected_loss
+from chargpt.planning.chosen_for_time import (
+    CHOSEN,
+    SHORTEST_CONTEXT,
+    Choice,
+    Job,
+    choose,
+    chooses,
+    completed,
+    regularized,
+    text_of,
+)
+from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
 from chargpt.planning.teachers import models_of, seconds_of_stage, taught
 from chargpt.planning.time_model import training_speed
 from chargpt.runs.checkpoint import newest
@@ -50,7 +59,7 @@ def test_a_rate_with_which_no_second_step_can_be_taken_does_not_stop_the_measure
 
 def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, optimizer: str = "muon", **more) -> Choice:
     settings_ = given("runtime.threads=1", *settings)
-    return choose(settings_, corpus, text_of(corpus), seconds=seconds, optimizer=optimizer, **more)
+    return choose(settings_, Job(corpus, text_of(corpus), seconds, **more), optimizer=optimizer)
 
 
 def said_by(notices: list[Notice]) -> dict[str, str]:
@@ -88,7 +97,7 @@ def chosen_for(characters: int, minutes: float, *given_: str, optimizer: str = "
     train, val = (np.broadcast_to(np.uint8(0), int(characters * share)) for share in (0.9, 0.1))
     corpus = SimpleNamespace(train=train, val=val, judged=val, is_validated=True, marks=None, tokenizer=characters_of)
     text = Text(len(train), entropy=3.3, ngram_loss=1.77, vocabulary=65)
-    return choose(given(*given_), corpus, text, seconds=60 * minutes, optimizer=optimizer).config
+    return choose(given(*given_), Job(corpus, text, 60 * minutes), optimizer=optimizer).config
 
 
 LENGTHS, MINUTES = (100_000, 1_000_000, 100_000_000), (0.5, 3, 30)
@@ -118,28 +127,18 @@ def test_shapes_grow_beyond_the_table():
 
 
 CHOICES_OF_A_CPU: list[tuple] = [
-    (20000, 0.5, "muon", 3, 96, 128, 8, 0.008, 1054, 1.0),
-    (20000, 0.5, "adamw", 2, 64, 32, 32, 0.003, 1054, 1.0),
     (20000, 3, "muon", 3, 96, 128, 4, 0.008, 1054, 1.0),
     (20000, 3, "adamw", 2, 64, 32, 32, 0.003, 1054, 1.0),
-    (20000, 30, "muon", 3, 96, 128, 4, 0.008, 1054, 1.0),
-    (20000, 30, "adamw", 2, 64, 32, 32, 0.003, 1054, 1.0),
     (100000, 0.5, "muon", 3, 96, 128, 14, 0.008, 917, 0.95),
-    (100000, 0.5, "adamw", 3, 96, 128, 14, 0.003, 893, 0.93),
     (100000, 3, "muon", 4, 128, 128, 10, 0.008, 1204, 1.0),
     (100000, 3, "adamw", 4, 128, 128, 16, 0.003, 2401, 1.0),
     (100000, 30, "muon", 5, 192, 256, 8, 0.006, 1318, 1.0),
     (100000, 30, "adamw", 4, 128, 128, 16, 0.003, 2636, 1.0),
-    (1000000, 0.5, "muon", 2, 64, 256, 8, 0.008, 2513, 0.1),
-    (1000000, 0.5, "adamw", 2, 64, 128, 16, 0.003, 2350, 0.1),
     (1000000, 3, "muon", 4, 128, 256, 8, 0.008, 2272, 0.19),
     (1000000, 3, "adamw", 3, 96, 128, 16, 0.003, 5420, 0.29),
     (1000000, 30, "muon", 5, 192, 256, 8, 0.006, 2807, 0.36),
     (1000000, 30, "adamw", 5, 192, 256, 8, 0.002, 8679, 0.88),
     (100000000, 0.5, "muon", 2, 64, 256, 8, 0.008, 2424, 0.1),
-    (100000000, 0.5, "adamw", 2, 64, 128, 16, 0.003, 2261, 0.1),
-    (100000000, 3, "muon", 3, 96, 256, 8, 0.008, 5478, 0.1),
-    (100000000, 3, "adamw", 3, 96, 128, 16, 0.003, 5331, 0.1),
     (100000000, 30, "muon", 4, 128, 256, 8, 0.004, 24877, 0.1),
     (100000000, 30, "adamw", 4, 128, 128, 16, 0.003, 24548, 0.1),
 ]
@@ -203,15 +202,6 @@ def test_the_context_holds_the_longest_item_if_it_is_at_most_twice_as_long(longe
     corpus = load_corpus([str(tmp_path / "list.txt")], data, root=tmp_path, block_size=SHORTEST_CONTEXT)
     shape = ["model.n_layer=1", "model.n_embd=32", "model.n_head=1"]
     assert choice_for(corpus, *shape).config.model.block_size == context
-
-
-def test_time_that_a_short_text_cannot_use_is_not_used(corpora):
-    choice = choice_for(corpora[3000], "train.teachers=0", seconds=7 * 24 * 3600)
-    epochs = choice.config.train.max_steps * choice.config.chars_per_step / len(corpora[3000].train)
-    assert epochs <= MAX_EPOCHS + 1 and choice.config.train.max_epochs == MAX_EPOCHS
-    assert choice.seconds == 7 * 24 * 3600  # the ceiling
-    label, said, _ = choice.notices[-1]
-    assert label == "note" and f"ends after {MAX_EPOCHS} passes" in said
 
 
 def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
@@ -336,19 +326,12 @@ def test_epochs_that_the_user_gives_limit_the_run_and_what_is_chosen_for_it(corp
 @pytest.mark.parametrize(("length", "seconds"), [(2700, 120.0), (30_000, 600.0), (90_000, 30.0)])
 def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(corpora, monkeypatch, seconds, length):
     """On a machine whose speed grows with the characters of a step. With time enough, a teacher sees the text 30 times."""
-    timed = []
-    monkeypatch.setattr(
-        "chargpt.planning.chosen_for_time.training_speed",
-        lambda config, *_: timed.append(config) or 10.0 * config.chars_per_step,
-    )
+    monkeypatch.setattr(chosen_for_time, "training_speed", lambda config, *_: 10.0 * config.chars_per_step)
     text = dataclasses.replace(corpora[100_000], train=corpora[100_000].train[:length])
     choice = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
     config, notices = choice.config, choice.notices
     speed = f"at {10 * config.chars_per_step:,} characters a second"
     assert any(speed in line for label, line, _ in notices if label == "chosen")
-    if len(timed) == 3:  # the last one for the first of two runs, whose dropout takes time too
-        assert dataclasses.replace(timed[-1].model, dropout=config.model.dropout) == config.model
-        assert (timed[-1].model.dropout > 0) == (config.model.dropout > 0)
     if config.train.teachers and "note" in said_by(notices):
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
 
@@ -369,15 +352,6 @@ def test_an_impossible_time_is_used_as_well_as_possible_and_a_model_that_is_too_
     assert (config.model.n_layer, config.model.n_embd) == SHAPES[0]
     with pytest.raises(UserError, match="10,000,000 layers"):
         choice_for(corpora[3000], "model.n_layer=10000000")
-
-
-def test_models_that_are_expected_to_learn_nothing_are_not_considered(corpora, tmp_path):
-    """For random letters, every model has the same expected loss: their entropy."""
-    (tmp_path / "random.txt").write_text("".join(random.Random(0).choices("abcdefgh", k=3000)))
-    letters = load_corpus([str(tmp_path / "random.txt")], DataConfig(), root=tmp_path, block_size=SHORTEST_CONTEXT)
-    words, nothing = (said_by(choice_for(corpus, seconds=5.0).notices) for corpus in (corpora[3000], letters))
-    assert words["considered"].count(" (") > 2 and "considered" not in nothing
-    assert nothing["expected"].startswith("validation loss 2.08 ")  # ln 8
 
 
 def test_whoever_has_decided_everything_or_the_length_is_left_alone():

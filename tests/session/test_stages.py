@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import TINY_FILE, Clock, apply_overrides, bits, logged, logged_without_speed, random_weights, saved_state
-from session_helpers import clock_of_steps
+from session_helpers import clock_of_steps, resume
 
 import train
 from chargpt.commands import runs
@@ -189,10 +189,6 @@ def whole(text, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("stages")
     assert run(text, folder, "whole", "train.teachers=2", *REGULARIZED) == 0
     return folder
-
-
-def resume(folder: Path, *words: str) -> int:
-    return train.main(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *words])
 
 
 def test_the_last_model_learns_from_the_best_checkpoints_of_those_before_it(whole):

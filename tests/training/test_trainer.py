@@ -84,7 +84,8 @@ def test_steps_are_those_of_plain_training_in_float64(name, clip):
         momentum=optim.momentum,
         decay=optim.weight_decay,
     )
-    batches = Batches(IDS, model.block_size, batch_size=8, seed=config.train.seed)  # the two micro-batches as one
+    together = dataclasses.replace(config.train, batch_size=8, accumulate=1)  # the two micro-batches as one
+    batches = Batches(IDS, model.block_size, train=together)
     for step in range(4):
         found = trainer.step()
         loss = logits_loss(plain, *batch_of(batches, step))
