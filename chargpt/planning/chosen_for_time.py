@@ -145,9 +145,8 @@ def chooses(settings: Settings, *, minutes: float | None) -> bool:
 def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
     """Complete `settings` for a job. What is given stays.
 
-    `optimizer` is chosen, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time. The models that
-    are timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model
-    fits what was given.
+    `optimizer` is chosen, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time. To time models takes
+    a few seconds. Raises UserError if no model fits what was given.
     """
     text, seconds = job.text, job.seconds
     candidates = list(_candidates(shapes_of(settings, job.corpus, optimizer), job))

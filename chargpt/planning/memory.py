@@ -14,9 +14,9 @@ from chargpt.training.runtime import may_be_in_c
 # Numbers that a step keeps for each layer and channel of a character: measured, 22 to 27 with attention in C, else 25 to 34;
 # and for each entry of the vocabulary and character: logits, probabilities and their gradients.
 KEPT_PER_CHANNEL, KEPT_PER_LOGIT = 29, 5
-BYTES_PER_PARAMETER = 16  # bytes for each parameter: weights, gradient and two of the optimizer, in float32
-# With `optim.start_decay`, the weights with which the run began, and with `optim.average_fraction`, the mean of several steps.
-BYTES_OF_KEPT_WEIGHTS = 4
+# Bytes for each parameter: weights, gradient and two of the optimizer, in float32; and for each copy of the weights that
+# `optim.start_decay` and `optim.average_fraction` keep.
+BYTES_PER_PARAMETER, BYTES_OF_KEPT_WEIGHTS = 16, 4
 # Gradients that steps compiled from C keep at most, in float32: one for each part of the batch. They pack each matrix twice.
 PARTS_OF_BATCH = 8
 

@@ -34,8 +34,6 @@ class Journal:
         self._metrics: Metrics | None = None
         self._bar: ProgressBar | None = None
 
-    # Notices
-
     def notice(self, label: str, text: Words) -> None:
         """Print a line that everybody needs, above the progress bar if there is one."""
         self.add([Notice(label, text)])
@@ -51,8 +49,6 @@ class Journal:
     def warn(self, *problems: Words | None) -> None:
         """Print those that there are."""
         self.add(Notice("warning", problem) for problem in problems if problem)
-
-    # Metrics and progress bar
 
     @contextlib.contextmanager
     def recording(

@@ -73,10 +73,7 @@ def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Ru
 
 
 def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
-    """The run that `options` continue, as its newest valid checkpoint left it, with the settings that they change.
-
-    Raises UserError if there is none, if another process trains it, or if it cannot continue as the same run.
-    """
+    """The run that `options` continue, from its newest valid checkpoint, with the settings that they change. UserError."""
     if group.restarted_after_save:
         options = options_of_restart(options, root=root)
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))

@@ -94,7 +94,7 @@ class Session:
         journal.add(self.opening.notices)
         if checkpoint is not None and self.run is not None:
             train, seconds = trainer.config.train, self.opening.seconds
-            journal.add(what_differs(checkpoint.state.environment, trainer.environment))
+            journal.warn(what_differs(checkpoint.state.environment, trainer.environment))
             steps = "no steps" if trainer.is_finished else plural(train.max_steps - checkpoint.step, "step")
             left: list[Words] = [f"{shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
             if trainer.is_finished and self.stage > train.teachers:
@@ -333,13 +333,9 @@ def bits_per_item(loss: float, corpus: Corpus, config: TrainConfig) -> float:
     return loss / math.log(2) * ((corpus.marks and corpus.marks.characters_per_item(split)) or 0)
 
 
-def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> list[Notice]:
-    """A warning if a run whose environment was `before` cannot continue with the same bits here."""
-    if "teachers" not in before:  # of a version that did not save them
-        now = {key: value for key, value in now.items() if key != "teachers"}
-    before = {"processes": 1, **before}  # earlier versions did not save their number
+def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> str:
+    """A warning if a run whose environment was `before` cannot continue with the same bits here; else empty."""
+    before = {"processes": 1, "teachers": now.get("teachers", ""), **before}  # earlier versions did not save these
     changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
-    if not changes:
-        return []
     what = f"the environment has changed ({', '.join(changes)}): the run continues, but not with the same bits"
-    return [Notice("warning", what)]
+    return what * bool(changes)

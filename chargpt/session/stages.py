@@ -49,10 +49,7 @@ def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[flo
 
 
 def decided(training: float, validation: float, config: Config) -> tuple[Config, Notice]:
-    """The settings of a run that has measured these losses, and what to say.
-
-    Others follow if the loss on training text is so much lower, or not a number; else it trains alone, as long as one may.
-    """
+    """The settings of a run that has measured these losses, and what to say. Others follow also if a loss is not a number."""
     measured = f"the loss is {training:.2f} on training text and {validation:.2f} on validation text"
     train = dataclasses.replace(config.train, student_gap=0.0)
     if not validation - training < config.train.student_gap:

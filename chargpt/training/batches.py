@@ -21,8 +21,7 @@ class Batches:
     An epoch tiles `ids` (N of them) with windows of stride T = block_size. Its offset is its own, so that the borders between
     windows move from epoch to epoch. It has W = max(1, (N - T) // T) windows, ordered by a keyed permutation that is computed
     as needed. Sample number i of a run is window i % W of epoch i // W; a step takes accumulate * batch_size consecutive
-    samples, batch_size for each of its micro-batches. Nothing else that a run does (evaluate, log, sample, stop and resume)
-    changes them.
+    samples, batch_size for each of its micro-batches. Nothing else that a run does changes them.
 
     With `resident`, the ids on a device, windows are gathered there.
     """

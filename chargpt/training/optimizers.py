@@ -63,8 +63,7 @@ class Optimizer:
     def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
         """One update at learning rate `rate`. On a GPU, `skips` is 1 where it must change nothing, and 0 otherwise.
 
-        With `start_decay`, the weights first move by a share of their distance from the first ones (L2-SP, arXiv 1802.01483).
-        Like weight decay, this comes before the update, so that the last update stays whole.
+        With `start_decay`, the weights first move towards the first ones (L2-SP, arXiv 1802.01483), as weight decay does.
         """
         if (first := self._copy("start")) is not None:
             amount = rate * self._start_decay * _kept(skips)

@@ -143,8 +143,7 @@ class Trainer:
     def advance(self) -> None:
         """Take one step: the gradient of a batch, clipping, an update. On a GPU, do not wait for it.
 
-        On a CPU, raises NotFinite, with the weights unchanged, when the loss or the gradient is not finite. A step in
-        `progress.skipped` changes nothing and is not counted in the losses.
+        On a CPU, raises NotFinite, with the weights unchanged. A step in `progress.skipped` changes and counts nothing.
         """
         progress, step = self.progress, self.progress.step
         rate = self.rate_of(step)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import TINY_FILE, apply_overrides
-from session_helpers import opened
 
 import train
 from chargpt.commands.text import main
@@ -19,7 +18,6 @@ from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_needed
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.planning.time_model import SETTLING_STEPS, TimeModel, at_least_measurable
 from chargpt.project import project_root
-from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import UserError
 from chargpt.training.batches import Batches
@@ -175,15 +173,6 @@ def test_each_choice_is_told_with_its_reason_and_what_was_given_is_not(text, tmp
         lines = [said.text for said in told if f"{key} " in said.text]
         assert len(lines) == (source is Source.CHOSEN), key
         assert not lines or f"({plan.state.settings.reasons[key]})" in lines[0]
-
-
-def test_a_run_knows_who_set_its_settings_also_when_it_is_resumed(text, tmp_path):
-    words = [str(text), *STEPS, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    assert train.main([*words, f"{KEY}=0.25"]) == 0
-    first = newest(tmp_path / "run")[0].state.settings.sources
-    assert first[KEY] == "user" and first["model.n_embd"] == "user" and "train.seed" not in first
-    again = opened(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=4", "optim.grad_clip=0.5"])
-    assert again.settings.sources == {**first, "optim.grad_clip": "user"}
 
 
 def test_the_shape_of_a_model_that_a_run_begins_with_is_that_of_the_run(text, tmp_path):

@@ -94,17 +94,6 @@ def test_the_losses_of_a_list_are_those_of_whole_items(tmp_path):
     assert measure(trainer, dataclasses.replace(corpus, train=longer), Interrupt())[0] > 1
 
 
-def test_a_model_that_knows_its_text_by_heart_becomes_a_teacher_and_one_that_does_not_goes_on(corpus):
-    short = dataclasses.replace(corpus, train=corpus.train[:120])
-    trainer = new_trainer(short, "optim.learning_rate=0.01", "optim.warmup_steps=5")
-    fresh = measure(trainer, short, Interrupt())
-    while not trainer.is_finished:
-        trainer.step()
-    trained = measure(trainer, short, Interrupt())
-    teachers = [decided(*losses, trainer.config)[0].train.teachers for losses in (fresh, trained)]
-    assert teachers == [0, 1] and trained[0] < 1.3 < 2 < trained[1]
-
-
 def test_the_decision_keeps_the_plan_or_makes_one_long_run():
     config = apply_overrides(Config(), [*UNDECIDED, "train.max_epochs=30"])
     (taught, said), (alone, says) = decided(1.0, 1.1001, config), decided(1.0, 1.0999, config)
