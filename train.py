@@ -20,7 +20,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.planning.cli import TrainOptions, parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
-from chargpt.session.opening import open_plan
+from chargpt.session.opening import open_plan, open_saved
 from chargpt.session.result import conclude, give_up
 from chargpt.session.session import Session
 from chargpt.terminal import best_effort_output
@@ -37,7 +37,7 @@ def main(asked: Sequence[str] | TrainOptions | None = None) -> int:
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
         options = parse_options(asked) if group.is_first else TrainOptions()  # the others get what the first one decides
         if options.dry_run:  # as in `open_session`; writes nothing but the cache of the text
-            print(make_plan(options, root=root, processes=group.size).describe())
+            print(make_plan(options, root=root, group=group).describe())
             return 0
         if options.find_lr:
             from chargpt.session.rate_finder import find_learning_rate
@@ -56,12 +56,10 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
     """A new run, or one that continues. The first of several processes decides. Raises UserError."""
     opening = None
     if group.is_first and (options.resume or group.restarted_after_save):  # in the latter case by torchrun
-        from chargpt.session.resumed import open_saved
-
         opening = open_saved(options, root=root, group=group)
     elif group.is_first:
-        plan = make_plan(options, root=root, processes=group.size)  # encodes the text; times some steps to choose settings
-        opening = open_plan(plan, options, checkpoints=root / "checkpoints", group=group)
+        plan = make_plan(options, root=root, group=group)  # encodes the text; times some steps to choose settings
+        opening = open_plan(plan, options, checkpoints=root / "checkpoints")
     return Session(opening, options, root=root, group=group, started=started)
 
 
@@ -102,14 +100,12 @@ def take_steps(session: Session, interrupt: Interrupt) -> None:
                     session.save()
             if session.trainer.is_finished or due.is_stopping:  # after a signal during the save, one more step is saved
                 return
-            session.trainer.advance()
-            session.trainer.progress.seconds += clock.step_done()
-            session.journal.advance_bar()
+            session.advance()
             if session.due(interrupt).record:
                 session.record(session.trainer.report())
             if session.due(interrupt).sample:
                 with clock.paused():
                     session.write_sample()  # early ones, so that one sees letters become words
-            if session.due(interrupt).measure_speed:
+            if session.is_speed_due:
                 with clock.paused():
                     session.measure_speed(interrupt)  # with a time limit, it fits the length to it, and saves

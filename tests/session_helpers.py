@@ -38,6 +38,17 @@ def opened(words: Sequence[str], *, root: Path | None = None) -> Session:
     return train.open_session(options, root=root or project_root(), group=Group(), started=time.perf_counter())
 
 
+def trained(text: Path, folder: Path, *words: str) -> Path:
+    """The folder of a run that train.py has made of these words; the encoded text is in the cache beside it."""
+    assert train.main([str(text), *words, "--run", str(folder), f"data.cache={folder.parent}/cache"]) == 0
+    return folder
+
+
+def resume(folder: Path, *words: str) -> int:
+    """The exit code of train.py that continues this run."""
+    return train.main(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *words])
+
+
 def resumed(folder: Path, *settings: str) -> Session:
     """The session that continues the run in `folder`; its text is in the cache beside it."""
     return opened(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])

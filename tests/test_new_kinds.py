@@ -31,21 +31,20 @@ from chargpt.sampling.rules import NEVER
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.terminal import UserError
 from chargpt.training.learning_rate import SCHEDULES, Schedule, decay_start, learning_rate
-from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
-from chargpt.training.optimizers import Optimizer
+from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES, Optimizer
 
 
 class PlainDescent(Optimizer):
     """Stochastic gradient descent with momentum."""
 
     def __init__(self, weights, config):
-        super().__init__(weights)
-        self.states = [self._zeros("momentum", slice(0, len(weights.vector)))]
+        super().__init__(weights, config)
+        self._momentum = self._zeros("momentum", slice(0, len(weights.vector)))
 
     @torch.no_grad()
-    def step(self, rate):
-        (_, _, momentum), weights = self.states[0], self._weights
-        weights.vector.sub_(momentum.mul_(0.5).add_(weights.gradient), alpha=rate)
+    def update(self, rate, skips):
+        weights = self._weights
+        weights.vector.sub_(self._momentum.mul_(0.5).add_(weights.gradient), alpha=rate)
         self._count += 1
 
 

@@ -25,7 +25,7 @@ from chargpt.terminal import notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate, validation_split
-from chargpt.training.optimizer_kinds import make_optimizer
+from chargpt.training.optimizers import make_optimizer
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.weights import FlatWeights
 

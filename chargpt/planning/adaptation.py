@@ -4,27 +4,23 @@ A model that knows its language forgets it at the rates of a training from scrat
 """
 
 import math
-from collections.abc import Sequence
 
-from chargpt.config import Config, Settings, Source
-from chargpt.model import GPT
-from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, chooses, multiple
-from chargpt.planning.time_model import time_model_of, training_speed
+from chargpt.config import Settings, Source
+from chargpt.planning.chosen_for_time import Job, chooses, multiple
+from chargpt.planning.time_model import time_model_of
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.models import blank_model, name_of_start, start_from
-from chargpt.terminal import Notice
+from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
-from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
+from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 
 FEWEST_EPOCHS, EPOCHS = 2, 6  # epochs for a text like those of the start, and the most of any
 # How many more for each nat that the start loses on the text, compared with its own: for a model of up to SMALL parameters.
 EPOCHS_OF_A_NAT = 1.5
 SMALL = 1_300_000  # a larger model memorises the text sooner
-# Characters of a validation split below which it cannot choose the checkpoint: the noise is as large as the differences.
-SMALL_SPLIT = 3000
+SMALL_SPLIT = 3000  # characters of a validation split below which it cannot choose the checkpoint: the noise is too large
 NOISE = 2.0  # nats: a loss on n characters has a standard error of about NOISE / sqrt(n)
 # Steps in which the rate rises, and what AdamW needs from scratch for few epochs.
 WARMUP_STEPS, WEIGHT_DECAY, DROPOUT = 5, 0.1, 0.0
@@ -37,63 +33,54 @@ PATIENCE = 4  # evaluations without a better loss, after which the run ends: two
 # Characters of a text whose rate is the lower one of `OptimizerKind.start_rates`, and the power with which the rate grows.
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
 FAR = 1.0  # nats that a start loses on a text, compared with its own: with this many or more, the rate is the higher one
-# Characters in a step: least and most.
-STEP_CHARACTERS = (512, 2048)
-STEPS = 1200  # steps, about, if the text is long enough
+STEP_CHARACTERS, STEPS = (512, 2048), 1200  # characters in a step, least and most; steps, about, if the text is long enough
 MEASURED = 20_000  # characters of the validation split on which the loss of a start is measured; on a CPU, so not more
 
 
-def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> tuple[float, Notice]:
+def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> tuple[float, list[Notice]]:
     """The nats that a start loses on the text, compared with its own text, and what to say of it.
 
     Its loss on this text before training is that on MEASURED characters of the validation split. The distance is 0 if its loss
     on its own text is not known. `ngram_loss` is that of an n-gram model.
     """
-    model, measured = blank_model(source.state.config.model, corpus.tokenizer.vocab_size), len(corpus.judged)
+    state, measured = source.state, len(corpus.judged)
+    model = blank_model(state.config.model, corpus.tokenizer.vocab_size)
     vocabulary = start_from(source, model, corpus.tokenizer)
-    loss, own_loss = (
-        evaluate(model, validation_split(corpus.judged, MEASURED), marks=corpus.marks),
-        source.state.progress.best_loss,
-    )
+    loss = evaluate(model, validation_split(corpus.judged, MEASURED), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
     error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
     losses = f"its loss on this text is {loss:.2f}{error}, that of an n-gram model {ngram_loss:z.2f}"
-    said = Notice("start", f"{name_of_start(source)}, {vocabulary}; {losses}")
+    said = [Notice("start", f"{name_of_start(source)}, {vocabulary}; {losses}")]
+    if corpus.is_validated and state.fingerprint != corpus.fingerprint and {*state.texts} & {*corpus.texts}:
+        what = "it may have been trained on this validation split, and then the losses look too good"
+        instead = "start from a run on other text, or give data.val_text"
+        said.append(Notice("warning", f"{shown(source.path)}: {what}; {instead}"))
+    own_loss = state.progress.best_loss
     return 0.0 if own_loss is None else max(0.0, loss - own_loss), said
 
 
-def adapt(
-    settings: Settings,
-    corpus: Corpus,
-    *,
-    distance: float,
-    minutes: float | None,
-    epochs: float | None = None,
-    processes: int = 1,
-    teachers: Sequence[GPT] = (),
-) -> Settings:
+def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | None, epochs: float | None = None) -> Settings:
     """`settings` for a run from the weights of a start at this `distance`, see `measure_start`.
 
     What is given decides which length and which optimizer are left to choose. The rest of a preset is replaced: its
-    rate is one for a training from scratch. `minutes` is the user's limit; without one, the run takes at most the time of a
-    default run. `epochs` are the user's, None for those that fit the text. If the user gives the epochs, or the validation
-    split is small, the last checkpoint is the best one.
+    rate is one for a training from scratch. `minutes` is the user's limit, `epochs` are the user's, None for those that fit
+    the text. If the user gives the epochs, or the validation split is small, the last checkpoint is the best one.
     """
+    corpus, is_small = job.corpus, len(job.corpus.val) < SMALL_SPLIT
     characters, parameters = len(corpus.train), parameter_count(settings.values.model, corpus.tokenizer.vocab_size)
-    is_small = len(corpus.val) < SMALL_SPLIT
     if chooses(settings, minutes=minutes):
         settings = settings.choose("a start learns most with it", optim={"name": WITH_MINUTES})
-        batch = _batch(settings.values, characters, of=processes)
+        (least, most), config = STEP_CHARACTERS, settings.values
+        windows = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
         gentle = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * distance / max(1.0, parameters / SMALL) ** 2
-        most = epochs or min(EPOCHS, round(gentle, 1))
-        settings = settings.choose("the length of the text", train={"batch_size": batch})
-        settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": most})
+        passes = epochs or min(EPOCHS, round(gentle, 1))
+        settings = settings.choose("the length of the text", train={"batch_size": multiple(windows, of=job.processes)})
+        settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": passes})
         config = settings.values
         seen = (config.train.max_epochs or math.inf) * characters
         if minutes is not None or epochs is None:
-            seconds = DEFAULT_SECONDS if minutes is None else 60 * minutes
-            speed = processes * training_speed(config, corpus, teachers)
-            seen = min(seen, speed * time_model_of(config, corpus, speed=speed).in_steps(seconds))
+            speed = job.speed(config)
+            seen = min(seen, speed * time_model_of(config, corpus, speed=speed).in_steps(job.seconds))
         steps = max(1, math.ceil(seen / config.chars_per_step))
         settings = settings.leaving_open("train.max_steps").choose("the epochs and the time", train={"max_steps": steps})
     config = settings.values
@@ -122,16 +109,3 @@ def _rate(optimizer: str, characters: int, distance: float) -> float:
     lowest, highest = OPTIMIZERS[optimizer].start_rates
     same_kind = min(highest, max(lowest, lowest * (characters / LOWEST_RATE_FOR) ** RATE_POWER))
     return float(f"{same_kind * (highest / same_kind) ** math.sqrt(min(1.0, distance / FAR)):.2g}")
-
-
-def has_seen_validation(state: SavedState, corpus: Corpus) -> bool:
-    """Whether the run with this `state` was trained on the same texts, split in another way or changed since."""
-    is_same = state.fingerprint == corpus.fingerprint
-    return not is_same and corpus.is_validated and bool({*state.texts} & {*corpus.texts})
-
-
-def _batch(config: Config, characters: int, *, of: int) -> int:
-    """Windows in a batch; a multiple of `of`."""
-    least, most = STEP_CHARACTERS
-    wanted = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
-    return multiple(wanted, of=of)

@@ -1,13 +1,12 @@
 """The settings that are chosen for the time of a run: for --minutes, or without it for three minutes.
 
 Models of several sizes, the candidates, are timed on this machine. law.py has the sizes, and for each its expected loss, batch,
-context and regularization; training/optimizer_kinds.py has the optimizers and their rates. clock.py corrects the number of
+context and regularization; training/optimizers.py has the optimizers and their rates. clock.py corrects the number of
 steps in the run. A run that begins with a start (--start, --init-from) has settings of its own: adaptation.py.
 """
 
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -22,18 +21,16 @@ from chargpt.model import GPT
 from chargpt.planning import law
 from chargpt.planning.law import Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
-from chargpt.planning.teachers import models_in_all
 from chargpt.planning.time_model import STEADY_SECONDS, TimeModel, time_model_of, training_speed
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.terminal import Notice, clock
 from chargpt.text.corpus import Corpus
-from chargpt.training.optimizer_kinds import OPTIMIZERS, WITH_MINUTES
+from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 
 PATIENT_EPOCHS = 4  # epochs from which a run ends early if the model begins to memorise its text
 SHORTEST_CONTEXT = 16  # characters of context, at least
 DEFAULT_SECONDS = 180.0  # seconds of a run for which the user has chosen no length
-# Seconds, and share of the run's time, for timing candidates, at most; more on a GPU, where each is timed with several numbers
-# of characters in a step.
+# Seconds, and share of the run's time, for timing candidates, at most; more on a GPU, where steps of several sizes are timed.
 TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015
 TIMING_SECONDS_GPU, TIMING_SHARE_GPU = 10.0, 0.1
 STEP_TIME_EXPONENT = 0.8  # step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates
@@ -43,11 +40,8 @@ SHORTEST_FOR_TWO = 60.0
 TEACHER_TIME = 1 / 3  # time for the predictions of a teacher, as a share of the time of a step without teachers
 CLEARLY_WORSE = 0.045  # nats above the expected loss of the next smaller model from which larger ones are not considered
 NEGLIGIBLE = 0.003  # nats for which no larger model is worth its time
-# The same for a student of one teacher: of two sizes for which the law expects about the same, the smaller one is as good or
-# better.
-NEGLIGIBLE_FOR_STUDENT = 0.011
-# It is at most this share of the loss: for a log or a table, whose loss may be 0.2, 0.011 nats are a lot.
-NEGLIGIBLE_SHARE = 0.02
+NEGLIGIBLE_FOR_STUDENT = 0.011  # the same for a student of one teacher: the smaller one is as good or better
+NEGLIGIBLE_SHARE = 0.02  # share of the loss that this is at most: of a log, whose loss may be 0.2, 0.011 nats are a lot
 ITEMS_HELD, MULTIPLE = 0.995, 8  # share of the items that the context of a list holds whole, and what it is a multiple of
 STRETCHED = 2  # the context is up to this many times longer if it then holds every item of a list
 # What decides the loss of a training, by the beginnings of its settings: the law knows the loss if none of them was given.
@@ -83,7 +77,7 @@ class Candidate(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a run is for, and who trains it."""
+    """A text, the time for it, and who trains."""
 
     corpus: Corpus
     text: Text
@@ -103,7 +97,11 @@ class Job:
     def useful(self, settings: Settings) -> int:
         """The characters to see after which a model ends: those of the epochs that are given, or of more than enough."""
         epochs = settings.values.train.max_epochs if settings.is_given("train.max_epochs") else 0
-        return int(epochs * self.text.characters if epochs else law.longest_useful(self.text))
+        return int((epochs or law.MAX_EPOCHS) * self.text.characters)
+
+    def seen_by_each(self, settings: Settings) -> int:
+        """The characters that each of several models sees at most."""
+        return min(law.ENOUGH_EPOCHS * self.text.characters, self.useful(settings))
 
     def check_memory(self, config: Config) -> None:
         """As `check_memory` of memory.py, if all processes are on this machine."""
@@ -114,8 +112,7 @@ class Job:
     def contexts(self) -> tuple[int, int]:
         """The longest context that text and teachers allow, and the one that holds every item with its label; 0 without items.
 
-        The longest one of a list holds nearly every item: an item is predicted from the beginning of a window, so positions
-        that only other items of a window reach are of no use.
+        The longest of a list holds nearly every item: positions that only further items of a window reach are of no use.
         """
         lengths = [len(self.corpus.train) // 2, len(self.corpus.judged) - 1]
         taught, whole = [teacher.config.block_size for teacher in self.teachers], 0
@@ -145,26 +142,16 @@ def chooses(settings: Settings, *, minutes: float | None) -> bool:
     return (minutes is not None or not settings.is_given("train.max_steps")) and not all(map(settings.is_given, CHOSEN))
 
 
-def choose(
-    settings: Settings,
-    corpus: Corpus,
-    text: Text,
-    *,
-    seconds: float,
-    optimizer: str,
-    processes: int = 1,
-    teachers: Sequence[GPT] = (),
-) -> Choice:
-    """Complete `settings` for a run on `text` of this many `seconds`. What is given stays.
+def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
+    """Complete `settings` for a job. What is given stays.
 
-    `optimizer` is chosen, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time. The models that
-    are timed are as large as this machine can train in that time, so this takes a few seconds. Raises UserError if no model
-    fits what was given.
+    `optimizer` is chosen, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time. To time models takes
+    a few seconds. Raises UserError if no model fits what was given.
     """
-    job = Job(corpus, text, seconds, processes, teachers)
-    candidates = list(_candidates(shapes_of(settings, corpus, optimizer), job))
+    text, seconds = job.text, job.seconds
+    candidates = list(_candidates(shapes_of(settings, job.corpus, optimizer), job))
     is_given, wanted = settings.is_given("train.teachers"), settings.values.train.teachers
-    if optimizer == WITH_MINUTES and not teachers and (wanted or (not is_given and corpus.is_validated)):
+    if optimizer == WITH_MINUTES and not job.teachers and (wanted or (not is_given and job.corpus.is_validated)):
         students = [_student(candidate, job) for candidate in candidates]
         best = _best(students)
         epochs = law.TWO_MODELS_FROM_HARDER if text.is_split_harder else law.TWO_MODELS_FROM
@@ -179,10 +166,7 @@ def choose(
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
-    """The smallest model of those whose loss is `within` this many nats of the lowest one.
-
-    More than NEGLIGIBLE nats are also within NEGLIGIBLE_SHARE of the loss.
-    """
+    """The smallest model of those whose loss is `within` this many nats, or NEGLIGIBLE_SHARE of it, of the lowest one."""
     lowest = min(candidate.compared for candidate in candidates)
     highest = lowest + max(NEGLIGIBLE, min(within, NEGLIGIBLE_SHARE * lowest))
     return next(candidate for candidate in candidates if candidate.compared <= highest)
@@ -192,16 +176,11 @@ def _student(candidate: Candidate, job: Job) -> Candidate:
     """The same model as the last of several: after fewer characters, and with several teachers if there is time."""
     config, seen = candidate.config, int(law.STUDENT_SEES * candidate.seen)
     loss = law.expected_loss(job.text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
-    teachers, most = max(1, config.train.teachers), _most_seen(candidate, job)
+    teachers, most = max(1, config.train.teachers), job.seen_by_each(candidate.settings)
     if not candidate.settings.is_given("train.teachers") and _memorises(candidate, job.text, most):
         has_time = _have_time(candidate, most, job.seconds, teachers=law.SEVERAL_TEACHERS)
         teachers = law.SEVERAL_TEACHERS if has_time else 1
     return candidate._replace(seen=seen, loss=loss, teachers=teachers)
-
-
-def _most_seen(candidate: Candidate, job: Job) -> int:
-    """The characters that each of several models sees at most."""
-    return min(law.ENOUGH_EPOCHS * job.text.characters, job.useful(candidate.settings))
 
 
 def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> Choice:
@@ -209,8 +188,8 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> C
 
     Whether others follow depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
     """
-    text, seconds, teachers, most = job.text, job.seconds, best.teachers, _most_seen(best, job)
-    longest, timing = law.teacher_share(teachers) * seconds, min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2
+    text, seconds, teachers, most = job.text, job.seconds, best.teachers, job.seen_by_each(best.settings)
+    longest, timing = seconds / (teachers + 2), min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2  # the last one gets two shares
     seen = min(most, int(best.speed * best.time_model.in_steps(longest)))
     shaped = with_batch(best.settings, job, seen=seen, most=best.most_in_step)
     shaped = completed(shaped, text, seen=seen, evaluations=1)
@@ -229,12 +208,11 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> C
         "student_gap": 0.0 if is_sure else law.STUDENT_GAP,
         "max_epochs": float(law.ENOUGH_EPOCHS),
     }
-    settings = settings.choose(f"the time is shared by {models_in_all(teachers)}", train=students)
+    settings = settings.choose(f"the time is shared by {teachers + 1} models", train=students)
     earlier = f"{teachers} models of at most {clock(first)} each" if teachers > 1 else f"one model of at most {clock(first)}"
-    about = f"first {earlier}, then one that learns from "
-    about += f"the text and its teachers, for at most {clock(last)}"
+    about = f"first {earlier}, then one that learns from the text and its teachers, for at most {clock(last)}"
     about += "" if is_sure else "; if the first one does not begin to memorise the text, it trains alone"
-    models = Notice(models_in_all(teachers), about, "detail" if _is_expected(settings) else "line")
+    models = Notice(f"{teachers + 1} models", about, "line" if settings.is_any_given(*DECIDES_LOSS) else "detail")
     best = best._replace(settings=settings, seen=seen)
     described = _described(best, candidates, job, takes=teachers * first + last)
     return Choice(settings, longest, [models, *described], known)
@@ -247,8 +225,7 @@ def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
 
 def _have_time(candidate: Candidate, seen: float, seconds: float, *, teachers: int) -> bool:
     """Whether `teachers` models, and one that learns from them, see so many characters each in their shares of `seconds`."""
-    share = law.teacher_share(teachers)
-    known = candidate.time_model
+    share, known = 1 / (teachers + 2), candidate.time_model
     first = candidate.speed * known.in_steps(share * seconds)
     last = candidate.speed / (1 + TEACHER_TIME * teachers) * known.in_steps((1 - teachers * share) * seconds)
     return min(first, last) >= seen
@@ -293,26 +270,26 @@ def _candidates(shapes: Iterator[Settings], job: Job) -> Iterator[Candidate]:
             return
         done.append(Candidate(complete, parameters, speed, known, seen, loss, most_in_step=most))
         yield done[-1]
-        if loss >= text.entropy:  # it learns nothing, and a larger one has less time for it
-            return
 
 
 def _times_of_steps(shaped: Settings, job: Job, *, speed: float, deadline: float) -> dict[int, float]:
-    """The seconds of steps on a GPU of more and more characters, as `law.most_in_step`; the first have `speed`."""
-    least, useful = shaped.values.chars_per_step, job.useful(shaped)
+    """The seconds of a step on a GPU, by its characters: those of `shaped`, which has this `speed`, twice as many, and so on.
 
-    def took(characters: int) -> float:
-        if characters == least:
-            return least / speed
-        larger = with_batch(shaped, job, seen=law.STEPS * characters, most=characters)
+    The last ones take less than GROWS times as long as half of them, and leave STEPS steps or more.
+    """
+    now, useful = shaped.values.chars_per_step, job.useful(shaped)
+    times = {now: now / speed}
+    while law.STEPS * 2 * now <= min(useful, 2 * now / times[now] * job.seconds) and time.perf_counter() < deadline:
+        larger = with_batch(shaped, job, seen=law.STEPS * 2 * now, most=2 * now)
         try:
-            if time.perf_counter() < deadline:
-                return characters / job.speed(larger.values)
+            took = 2 * now / job.speed(larger.values)
         except torch.OutOfMemoryError:
-            pass
-        return math.inf
-
-    return law.most_in_step(least, took, enough=lambda rate: min(useful, rate * job.seconds))
+            break
+        if took >= law.GROWS * times[now]:
+            break
+        now *= 2
+        times[now] = took
+    return times
 
 
 def text_of(corpus: Corpus) -> Text:
@@ -321,26 +298,18 @@ def text_of(corpus: Corpus) -> Text:
     return Text(len(corpus.train), facts.entropy, facts.ngram_loss, vocabulary, facts.copying, facts.is_split_harder)
 
 
-def _is_expected(settings: Settings) -> bool:
-    """Whether the law expects a loss: nothing that decides it is given."""
-    return not settings.is_any_given(*DECIDES_LOSS)
-
-
 def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes: float) -> list[Notice]:
-    """What was chosen and, if everything was, the loss that the law expects of the run, or of its last model.
-
-    All models together take so many seconds.
-    """
+    """What was chosen for models that take so many seconds together and, if everything was, the loss to expect of the last."""
     config, model, text = best.config, best.config.model, job.text
     epochs = config.train.max_steps * config.chars_per_step / text.characters
     parameters = f"{parameter_count(model, text.vocabulary):,} parameters"
     size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
     seen = f"at {best.speed:,.0f} characters a second, it reads the text {epochs:.1f} times"
     notices = [Notice("chosen", f"{size}: {seen}", "detail")]
-    if _is_expected(best.settings) and job.corpus.is_validated:
+    if job.corpus.is_validated and not best.settings.is_any_given(*DECIDES_LOSS):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
-        last = f" for the last of {models_in_all(best.teachers)}, which take {clock(takes)} together" if best.teachers else ""
+        last = f" for the last of {best.teachers + 1} models, which take {clock(takes)} together" if best.teachers else ""
         notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}){last}; {ngram}"))
     others = [
         f"{other.parameters:,} ({other.config.model.n_layer} x {other.config.model.n_embd}) {other.compared:z.2f}"
@@ -366,21 +335,16 @@ def regularized(settings: Settings, text: Text) -> Settings:
 
 
 def shapes_of(settings: Settings, corpus: Corpus, optimizer: str) -> Iterator[Settings]:
-    """With this optimizer and its positions, models of growing size, of those that what is given allows.
-
-    Raises UserError if no model is possible.
-    """
-    seen, problem = [], None
-    model = settings.values.model
+    """With this optimizer and its positions, models of growing size that what is given allows. UserError if there is none."""
+    seen, problem, model = [], None, settings.values.model
     is_gpu = choose_device(settings.values.runtime.device).type == "cuda"
-    for n_layer, n_embd in law.shapes() if is_gpu else law.SHAPES:
+    for n_layer, n_embd in law.SHAPES + law.LARGER_SHAPES * is_gpu:
         heads = model.n_head if settings.is_given("model.n_head") else None
         width = model.n_embd if settings.is_given("model.n_embd") else multiple(n_embd, of=2 * (heads or 1))
         shape = {"n_layer": n_layer, "n_embd": width, "n_head": heads or heads_for(width)}
-        kind = OPTIMIZERS[optimizer]
         try:
             why = "the lowest loss that the law expects in this time, on this machine"
-            shaped = settings.choose(why, optim={"name": optimizer}, model={**kind.model, **shape})
+            shaped = settings.choose(why, optim={"name": optimizer}, model={**OPTIMIZERS[optimizer].model, **shape})
             check_size(shaped.values.model, corpus.tokenizer.vocab_size)  # before a model is made
         except UserError as error:  # for example a width that is not a multiple of the number of heads that is given
             problem = error
@@ -406,22 +370,17 @@ def with_context_and_batch(shape: Settings, job: Job, *, seen: int, most: int = 
 
 
 def with_batch(settings: Settings, job: Job, *, seen: int, most: int = 0) -> Settings:
-    """With the batch for a run that sees this many characters; a multiple of the processes.
-
-    `most` are the characters in a step, at most; 0 for those of a CPU.
-    """
+    """With the batch for a run that sees this many characters, `most` of them in a step (0: as on a CPU)."""
     config = settings.values
     in_step = recipe_of(config, job.text, seen=seen, most=most).characters_per_step
-    windows = round(in_step / config.model.block_size / config.train.accumulate)
-    batch = multiple(windows, of=job.processes)
+    batch = multiple(round(in_step / config.model.block_size / config.train.accumulate), of=job.processes)
     return settings.choose(f"about {law.STEPS:,} steps or more", train={"batch_size": batch})
 
 
 def completed(settings: Settings, text: Text, *, seen: int, evaluations: int) -> Settings:
     """With what follows from the characters that are seen, but for context and batch: length, rate, regularization."""
-    config = settings.values
-    recipe = recipe_of(config, text, seen=seen)
-    steps = max(law.MIN_STEPS, seen // config.chars_per_step)
+    recipe = recipe_of(settings.values, text, seen=seen)
+    steps = max(law.MIN_STEPS, seen // settings.values.chars_per_step)
     interval = -(-steps // evaluations)  # rounded down, a few steps would be left for one more evaluation
     patience = 3 if seen > PATIENT_EPOCHS * text.characters else 0
     is_averaged = text.characters <= law.AVERAGED_UP_TO and seen >= law.AVERAGED_FROM * text.characters

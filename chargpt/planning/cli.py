@@ -18,8 +18,7 @@ from chargpt.terminal import NUMBER, Parser, number
 SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
 SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option
-MAX_MINUTES = 5_256_000  # ten years
-MAX_EPOCHS = 1_000_000
+MAX_MINUTES, MAX_EPOCHS = 5_256_000, 1_000_000  # ten years
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 
 
@@ -78,10 +77,7 @@ def tree_of(pairs: Iterable[tuple[str, object]]) -> Tree:
 
 
 def check_command_line(argv: Sequence[str] | None = None) -> None:
-    """Raise UserError for a mistake in the options and settings in `argv` (None: those of the process).
-
-    If there are several processes, one reports it in train.py.
-    """
+    """Raise UserError for a mistake in `argv` (None: that of the process). Of several processes, one reports it in train.py."""
     if os.environ.get("WORLD_SIZE") in (None, "", "1"):
         parse_options(argv)
 
@@ -188,10 +184,7 @@ def texts_and_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def minutes(text: str) -> float:
-    """An argparse type: minutes as a number, or with units: 90, 1.5h, 45m, 45min, 30s, 1h30, 1h30m, 2m30s.
-
-    1:30 is refused, since it may be hours or minutes.
-    """
+    """An argparse type: minutes as a number, or with units: 90, 1.5h, 45min, 30s, 1h30m, 2m30s. (1:30 may be both kinds.)"""
     if NUMBER.fullmatch(text) or text.lstrip("+-") in ("inf", "nan"):
         return number(text)
     short = re.sub("min(?![a-z])", "m", text)
@@ -214,10 +207,9 @@ def check_options(options: TrainOptions) -> None:
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
         what = ": the same text given twice, so that its validation split would be trained on; give it once"
         raise UserError(Option("text"), what)
-    if options.minutes is not None and not 0 < options.minutes <= MAX_MINUTES:
-        raise UserError(Given("minutes", options.minutes), f"use a number above 0, up to {MAX_MINUTES:,}")
-    if options.epochs is not None and not 0 < options.epochs <= MAX_EPOCHS:
-        raise UserError(Given("epochs", options.epochs), f"use a number above 0, up to {MAX_EPOCHS:,}")
+    for name, length, most in (("minutes", options.minutes, MAX_MINUTES), ("epochs", options.epochs, MAX_EPOCHS)):
+        if length is not None and not 0 < length <= most:
+            raise UserError(Given(name, length), f"use a number above 0, up to {most:,}")
     if options.epochs is not None and (options.minutes is not None or options.gives("train.max_steps")):
         other = Option("train.max_steps" if options.minutes is None else "minutes")
         raise UserError(Option("epochs"), ": given together with ", other, ", which sets the length as well; leave one out")

@@ -4,21 +4,13 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from chargpt.planning.time_model import (
-    EVALUATION_SHARE,
-    MAX_STEPS,
-    OVERHEAD_SECONDS,
-    OVERHEAD_SHARE,
-    SETTLING_STEPS,
-    TimeModel,
-)
+from chargpt.planning.time_model import EVALUATION_SHARE, MAX_STEPS, OVERHEAD_SECONDS, SETTLING_STEPS, TimeModel
 
 SETTLED_SECONDS = 3.0  # seconds of steps after which the speed is known
 SLOW = 2.0  # steps are slow if they take more than this many times as long as the user was told
 CHANGED = 1.5  # the length is fitted again if the speed has changed by this factor or more
-# Windows of SETTLED_SECONDS for which steps are slower than expected before the run is made shorter, at least.
-SLOWER_WINDOWS = 2
-SLOWER_SHARE = 0.1  # the same as a share of the time that is left
+# Windows of SETTLED_SECONDS, and share of the time left, for which steps are slower before the run is made shorter, at least.
+SLOWER_WINDOWS, SLOWER_SHARE = 2, 0.1
 MAX_CHANGES = 4  # measurements that follow from a change of the speed, at most: each one saves a checkpoint
 # A run that is fitted to its time has this many evaluations, as long as they take at most EVALUATION_SHARE of it.
 MIN_EVALUATIONS = 5
@@ -40,9 +32,8 @@ class Clock:
     ) -> None:
         """`deadline`, on time.perf_counter, is when the run shall end; None sets no limit. `min_evaluations` is the user's.
 
-        The host waits for the device after `waits_every` steps, so only their mean is a time of a step.
-
-        time.monotonic would do as well, but on Windows, before Python 3.13, it stands still for 16 ms: several small steps.
+        The host waits for the device after `waits_every` steps, so only their mean is a time of a step. (time.monotonic would
+        do as well, but on Windows, before Python 3.13, it stands still for 16 ms: several small steps.)
         """
         self.deadline = deadline
         self.steps = 0
@@ -61,7 +52,7 @@ class Clock:
         self._has_changed = False  # from what is expected, by CHANGED or more
         self._changes_left = MAX_CHANGES
         self._last = time.perf_counter()
-        self._most_reserve = 0.0 if deadline is None else max(0.0, deadline - self._last) * OVERHEAD_SHARE
+        self._given = 0.0 if deadline is None else max(0.0, deadline - self._last)  # seconds
 
     def step_done(self) -> float:
         """One more step is done. Returns the seconds that it took."""
@@ -122,7 +113,7 @@ class Clock:
     def measure(self) -> None:
         """Measure the speed since the last call and, with a deadline, the time to reserve for the end of the run."""
         if self.deadline is not None:
-            self.reserve = min(OVERHEAD_SECONDS * slowness(), self._most_reserve)
+            self.reserve = TimeModel(0, 0, OVERHEAD_SECONDS * slowness()).reserve(self._given)
         steps, seconds = self.steps - self._measured[0], self.seconds - self._measured[1]
         if steps > 0:
             self.seconds_per_step, self._measured = seconds / steps, (self.steps, self.seconds)
@@ -136,23 +127,19 @@ class Clock:
         self._next = step + left // 2 if left > max_steps // 16 else 0
 
     def length_that_fits(self, step: int, *, eval_interval: int, longest: int = MAX_STEPS) -> tuple[int, int]:
-        """The length of a run at `step`, and its train.min_evaluations: the user's where `eval_interval` is short enough.
-
-        The run is not longer than `longest` steps, whatever time is left.
+        """The length of a run, `longest` at most, and its train.min_evaluations: the user's where `eval_interval` is short.
 
         Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take EVALUATION_SHARE of what is left
         of the time; the earlier steps of a resumed run are counted as if they had been evaluated as often.
         """
         assert self.deadline is not None
         seconds, evaluation = self.deadline - self.reserve - time.perf_counter(), self.evaluation_seconds
-        fits = self.time_model.steps_in(seconds, interval=eval_interval)
-        fits, longest = min(fits, longest - step), min(longest, MAX_STEPS)
-        least = self._min_evaluations
+        fits = min(self.time_model.steps_in(seconds, interval=eval_interval), longest - step)
+        longest, least = min(longest, MAX_STEPS), self._min_evaluations
         if self.steps + fits >= MIN_EVALUATIONS * eval_interval:
             return min(step + max(1, fits), longest), least
         share = fits / max(1, self.steps + fits)  # of this process's steps that are still to come
-        affordable = EVALUATION_SHARE * seconds / max(evaluation, 1e-9)
-        wanted = min(MIN_EVALUATIONS * share, affordable)
+        wanted = min(MIN_EVALUATIONS * share, EVALUATION_SHARE * seconds / max(evaluation, 1e-9))
         fits = max(1, int(max(0.0, seconds - (1 + wanted) * evaluation) / self.seconds_per_step))
         fits = min(fits, longest - step)
         interval = max(1, fits / wanted) if wanted > 1 else step + fits  # there is time for the last evaluation alone
@@ -167,10 +154,7 @@ class Clock:
         return steps / seconds
 
     def seconds_left(self, *, is_undecided: bool = False) -> float | None:
-        """What is left of --minutes until the run's length has been fitted to them; None afterwards, and without them.
-
-        While a run `is_undecided` between two lengths, it has none.
-        """
+        """What is left of --minutes while the length is not fitted to them, or `is_undecided`; otherwise None."""
         if self.deadline is None or not (self.is_unmeasured or is_undecided):
             return None
         return max(0.0, self.deadline - time.perf_counter())

@@ -14,19 +14,19 @@ copies, and short is 1 for a long text. A large model learns more slowly: hence 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from chargpt.training.optimizer_kinds import OPTIMIZERS
+from chargpt.training.optimizers import OPTIMIZERS
 
 # --- The models that are considered ---------------------------------------------------------------------------------------
 
 HEAD_SIZE = 32  # channels of an attention head
 # Layers and width, from small to large; each has about two to three times the parameters of the one before.
 SHAPES = ((2, 64), (3, 96), (4, 128), (5, 192), (6, 256), (6, 384), (8, 512), (12, 768))
-CHANNELS_A_LAYER, MOST_LAYERS = 64, 28  # channels for each layer of larger ones, about, and the last of their layers
+LARGER_SHAPES = tuple((layers, 64 * layers) for layers in (16, 20, 24, 28))  # for a GPU; each has about twice the parameters
 
 # --- The law -------------------------------------------------------------------------------------------------------------
 
@@ -36,8 +36,7 @@ SIZE_POWER = 0.33  # the power with which this falls as the parameters grow; fit
 SEEN = 0.157  # what a model of 100,000 parameters adds to FLOOR after a million useful characters; fitted
 SEEN_POWER = 0.4  # the power with which this falls as the characters grow; fitted
 GROWTH = 0.0416  # the power with which this grows with the parameters; fitted
-# From a text below a million characters, a network learns more than n-grams do: the loss falls by this power; fitted.
-TEXT_POWER = 0.0432
+TEXT_POWER = 0.0432  # of a text below a million characters, by which a network learns more than n-grams do; fitted
 REPEATS = 5.4  # epochs after which a further one adds little: R* of Muennighoff et al.; fitted
 MAX_USEFUL = 16.4  # useful parameters for each character of the text; fitted
 SPREAD = 0.12  # share of the loss by which it may be off, mostly because texts differ
@@ -49,14 +48,13 @@ SHORT_TEXT, SHORT_POWER = 30_000, 0.05
 
 # --- Regularization ------------------------------------------------------------------------------------------------------
 
-# Weight decay at these values of epochs^2 times parameters for each character of the text, as `_interpolated`.
+# Weight decay at these values of `repetition`, and between them by its logarithm.
 WEIGHT_DECAY = ((10.0, 0.1), (150.0, 0.4), (1500.0, 1.0))
 # Dropout at these values of the same. A small model needs none for epochs in which a large one memorises the text.
 DROPOUT = ((2000.0, 0.0), (8000.0, 0.2), (130_000.0, 0.3))
 SMALL = 100_000  # parameters in the blocks up to which `OptimizerKind.small_dropout` is the highest dropout
 RARE = 1000  # occurrences of each character, on average, below which the embedding memorises the text as soon as it repeats
-# Epochs between which this begins: it does not at the first, and does fully at the second.
-RARE_EPOCHS = (1.0, 1.5)
+RARE_EPOCHS = (1.0, 1.5)  # the epochs at which this begins, and at which it is complete
 RARE_DECAY = 0.5  # weight decay of such a text then, at least
 # Distinct characters above which, if most are rare, the embedding has many parameters, and how many times the parameters then
 # count for dropout, because this happens much sooner.
@@ -75,14 +73,12 @@ AVERAGED_UP_TO, AVERAGED_FROM, AVERAGED = 100_000, 8, 0.3
 # of what one does.
 SEVERAL_TEACHERS, SEVERAL_SHARE = 3, 0.98
 STUDENT_SEES = 0.5  # the student's characters, as a share of those that one run would see
-# The highest weight decay of a student. It memorises the text late, and needs no dropout.
-STUDENT_DECAY = 0.5
+STUDENT_DECAY = 0.5  # the highest weight decay of a student, which memorises the text late, and needs no dropout
 # Nats by which the loss on training text must be lower than on validation text for a second model, at the peak of the rate.
 # A model that memorises nothing has nothing to teach. The rate hides most of it: 0.04 became 0.20 at the end of the run.
 STUDENT_GAP = 0.02
 
-# Epochs^2 times parameters for each character of the text: with this many or more, a run memorises it, and dropout helps.
-MEMORISES = DROPOUT[0][0]
+MEMORISES = DROPOUT[0][0]  # `repetition` with which a run memorises its text, so that dropout helps
 
 # --- Length, batch, rate and context -------------------------------------------------------------------------------------
 
@@ -91,16 +87,14 @@ MAX_EPOCHS = 60  # epochs after which more do not lower the loss
 # has MIN_STEPS, however short its text.
 STEPS, MIN_STEPS = 1200, 10
 LEAST_IN_STEP = 512  # characters in a step, at least: with fewer, the calls of a step take most of its time
-# Characters in a step, at most, on a CPU. A GPU gets more (`most_in_step`) while STEPS remain, at the same rate: a guess from
-# one model of 0.3M parameters with Muon and 8 million characters of Shakespeare, Python and Chinese poems. 2,048 give 1.411,
-# 1.130 and 4.210 nats, 8,192 in 976 steps 1.435, 1.145 and 4.347, 16,384 in 488 steps 1.447, 1.182 and 4.428. With
-# twice the rate, 16,384 give 1.452 and 1.170, and 8,192 of the poems 4.292. No longer run and no other model was measured.
+# Characters in a step, at most, on a CPU. A GPU gets more (GROWS) while STEPS remain, at the same rate: a guess from one model
+# of 0.3M parameters with Muon and 8 million characters of Shakespeare, Python and Chinese poems. 2,048 give 1.411, 1.130 and
+# 4.210 nats, 16,384 in 488 steps 1.447, 1.182 and 4.428, with twice the rate 1.452 and 1.170. Nothing else was measured.
 MOST_IN_STEP = 2048
 GROWS = 4 / 3  # a GPU gets twice as many characters in a step while that takes less than this many times as long
 MOST_IN_STEP_MEDIUM, MEDIUM = 4096, 5e6  # the most for a model of this many parameters in the blocks
 IN_STEP_MULTIPLE = 256  # the characters in a step are a multiple of this
-# Muon's momentum, and that of a model of LARGE parameters in the blocks or more.
-MOMENTUM, MOMENTUM_LARGE, LARGE = 0.9, 0.95, 1e7
+MOMENTUM, MOMENTUM_LARGE, LARGE = 0.9, 0.95, 1e7  # Muon's, and that of this many parameters in the blocks or more
 # A step multiplies the weights by 1 - rate * decay, so 1 / (rate * decay) steps are their timescale (Wang & Aitchison 2024,
 # arXiv 2405.13698). A run takes at most this many timescales at its highest rate.
 MAX_TIMESCALES = 10
@@ -156,41 +150,8 @@ def effective_characters(text: Text, seen: float) -> float:
     return text.characters * (1 + REPEATS * (1 - math.exp(-(epochs - 1) / REPEATS)))
 
 
-def teacher_share(teachers: int) -> float:
-    """The share of the time of each of so many runs that teach the last one, which takes twice as long."""
-    return 1 / (teachers + 2)
-
-
-def longest_useful(text: Text) -> float:
-    """The characters to see after which more epochs do not lower the loss."""
-    return MAX_EPOCHS * text.characters
-
-
-def shapes() -> Iterator[tuple[int, int]]:
-    """SHAPES, and larger ones for a GPU, each with about twice the parameters of the one before."""
-    yield from SHAPES
-    for layers in range(SHAPES[-1][0] + 4, MOST_LAYERS + 1, 4):
-        yield layers, CHANNELS_A_LAYER * layers
-
-
-def most_in_step(least: int, seconds: Callable[[int], float], *, enough: Callable[[float], float]) -> dict[int, float]:
-    """The seconds of steps of `least` characters, of twice as many, and so on, while those take less than GROWS times as long.
-
-    `seconds` measures a step of so many characters. `enough` are the characters that a run sees at a number of characters a
-    second: at least STEPS steps remain.
-    """
-    known, now = {least: seconds(least)}, least
-    while STEPS * 2 * now <= enough(2 * now / known[now]) and (longer := seconds(2 * now)) < GROWS * known[now]:
-        now *= 2
-        known[now] = longer
-    return known
-
-
 def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, most: int = 0) -> Recipe:
-    """The training of a model with `parameters` in its blocks that sees `seen` characters.
-
-    `most` are the characters in a step, at most; 0 for those of a CPU.
-    """
+    """The training of a model with `parameters` in its blocks that sees `seen` characters, `most` in a step (0: of a CPU)."""
     decay, dropout = regularization(text, parameters=parameters, seen=seen, optimizer=optimizer)
     momentum = MOMENTUM if parameters < LARGE else MOMENTUM_LARGE
     most = most or (MOST_IN_STEP if parameters < MEDIUM else MOST_IN_STEP_MEDIUM)
@@ -217,10 +178,7 @@ def regularization(text: Text, *, parameters: int, seen: float, optimizer: str =
 
 
 def repetition(text: Text, *, parameters: int, seen: float) -> float:
-    """How much a model with `parameters` in its blocks memorises of a text if it sees `seen` characters.
-
-    It is epochs^2 times parameters for each character of the text.
-    """
+    """How much a model memorises of a text of which it sees `seen` characters: epochs^2 times parameters for each character."""
     return (seen / text.characters) ** 2 * parameters / text.characters
 
 

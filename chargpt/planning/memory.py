@@ -11,14 +11,12 @@ from chargpt.errors import Option, UserError
 from chargpt.runs.model_shape import parameter_count
 from chargpt.training.runtime import may_be_in_c
 
-# Numbers that a step keeps for each layer and channel of a character. Measured: 22 to 27 with attention compiled from C, 25 to
-# 34 with torch's.
-KEPT_PER_CHANNEL = 29
-# Numbers that a step keeps for each entry of the vocabulary and character: logits, probabilities and their gradients.
-KEPT_PER_LOGIT = 5
-BYTES_PER_PARAMETER = 16  # bytes for each parameter: weights, gradient and two of the optimizer, in float32
-# With `optim.start_decay`, the weights with which the run began, and with `optim.average_fraction`, the mean of several steps.
-BYTES_OF_KEPT_WEIGHTS = 4
+# Numbers that a step keeps for each layer and channel of a character: measured, 22 to 27 with attention in C, else 25 to 34;
+# and for each entry of the vocabulary and character: logits, probabilities and their gradients.
+KEPT_PER_CHANNEL, KEPT_PER_LOGIT = 29, 5
+# Bytes for each parameter: weights, gradient and two of the optimizer, in float32; and for each copy of the weights that
+# `optim.start_decay` and `optim.average_fraction` keep.
+BYTES_PER_PARAMETER, BYTES_OF_KEPT_WEIGHTS = 16, 4
 # Gradients that steps compiled from C keep at most, in float32: one for each part of the batch. They pack each matrix twice.
 PARTS_OF_BATCH = 8
 
@@ -30,10 +28,7 @@ class NotEnoughMemory(UserError):
 def memory_needed(
     config: Config, *, parameters: int, vocab_size: int, precision: torch.dtype = torch.float32, processes: int = 1
 ) -> int:
-    """About how many bytes a training takes beyond torch: weights, gradient, optimizer, and what a step keeps.
-
-    A step computes the part of the batch of one of the `processes`, in `precision`.
-    """
+    """About how many bytes one of the `processes` takes beyond torch: weights, gradient, optimizer, and what a step keeps."""
     kept = precision.itemsize * KEPT_PER_CHANNEL * config.model.n_layer * config.model.n_embd + 4 * KEPT_PER_LOGIT * vocab_size
     windows = config.train.batch_size // processes
     by_torch = windows * config.model.block_size * kept
@@ -50,8 +45,7 @@ def bytes_of_state(config: Config, parameters: int) -> int:
 def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_machine: int = 1, has_begun: bool = False) -> None:
     """Raise NotEnoughMemory, with the setting to lower, if the training of `config` cannot fit. No model is made for it.
 
-    The `processes` share each batch. Those `on_machine`, this one, have a model each, and on a CPU they share its memory. The
-    settings of a run that `has_begun` cannot change.
+    The `processes` share each batch; those `on_machine`, this one, share its memory. A run that `has_begun` keeps its batch.
     """
     device = choose_device(config.runtime.device)
     free = memory_free(device)

@@ -1,9 +1,10 @@
-"""What will be trained, decided before the first step: `make_plan` makes all the decisions, and a `Plan` holds them.
+"""What will be trained, decided before the first step: `make_plan` makes all the decisions, and an `Opening` holds them.
 
 Nothing is printed or written, but for texts in the cache. What the user should know of a decision is a `Notice`.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,80 +13,114 @@ import torch
 from chargpt.config import Config, Settings, Source, difference, to_dict
 from chargpt.errors import Message, Option, UserError, join
 from chargpt.model import GPT
-from chargpt.planning.adaptation import adapt, has_seen_validation, measure_start
-from chargpt.planning.chosen_for_time import DEFAULT_SECONDS, SHORTEST_CONTEXT, Choice, choose, chooses, regularized, text_of
-from chargpt.planning.cli import TrainOptions
-from chargpt.planning.memory import check_memory
-from chargpt.planning.settings import load_settings
-from chargpt.planning.teachers import (
-    check_teachers,
-    models_in_all,
-    models_of,
-    student_settings,
-    taught,
-    warnings_about,
+from chargpt.planning.adaptation import adapt, measure_start
+from chargpt.planning.chosen_for_time import (
+    DEFAULT_SECONDS,
+    SHORTEST_CONTEXT,
+    Choice,
+    Job,
+    choose,
+    chooses,
+    regularized,
+    text_of,
 )
-from chargpt.planning.time_model import TimeModel, at_least_measurable, describe_training, longest_run, measured, steps_in
+from chargpt.planning.cli import TrainOptions
+from chargpt.planning.memory import check_memory, memory_needed
+from chargpt.planning.settings import load_settings
+from chargpt.planning.teachers import check_teachers, models_of, student_settings, taught
+from chargpt.planning.time_model import TimeModel, at_least_measurable, longest_run, measured, steps_in
 from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.runs.load import find_checkpoint
-from chargpt.runs.model_shape import check_size
+from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.models import RUN, name_of_start, start_from
-from chargpt.runs.run import folder_of, new_folder
+from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.starts import load_start
-from chargpt.terminal import Notice, notice_line, shown
+from chargpt.terminal import Notice, clock, notice_line, plural, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.report import examine
 from chargpt.text.sources import check_found, run_name
 from chargpt.training.initialisation import initial_model
-from chargpt.training.optimizer_kinds import WITH_MINUTES, WITHOUT_MINUTES
-from chargpt.training.parallel import check_batch
-from chargpt.training.runtime import choose_runtime, is_worth_compiling
+from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
+from chargpt.training.parallel import Group, check_batch
+from chargpt.training.runtime import Runtime, choose_runtime, is_worth_compiling
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A run that has not begun."""
+class Opening:
+    """One model of a run, before its first step in this process: made by a plan, by a saved run, or by the model before."""
 
-    settings: Settings  # complete; with --minutes, train.max_steps is only a length that is enough to measure the speed
+    state: SavedState  # its settings, vocabulary, progress and stage, as they are now
     corpus: Corpus
-    model: GPT  # the initial weights, on the CPU
-    teachers: tuple[Checkpoint, ...]  # of other runs, from which it learns
-    folder: Path  # of the run; it holds no run, unless the plan is for no run: --dry-run, --find-lr
-    seconds: float | None  # the time limit of the first model, from the start of the program; None: no limit
-    steps: int | None  # how many are expected to fit into `seconds`, if that is known
-    time_model: TimeModel
-    notices: tuple[Notice, ...]  # on the text and the settings: for the user before those of `describe_training`
-    choices: tuple[Notice, ...]  # what was chosen, and the loss to expect: for the user after those of `describe_training`
+    model: GPT  # its weights, on the CPU; those of `checkpoint` replace them
+    teachers: Sequence[GPT] = ()
+    named: tuple[Checkpoint, ...] = ()  # the teachers of a new run, which are copied into its folder
+    saved: SavedState | None = None  # what the newest checkpoint holds; None for a new model
+    checkpoint: Checkpoint | None = None  # that one; None in a process that is not the first one
+    folder: Path | None = None  # of a new run
+    run: Run | None = None  # where the first process writes
+    worth_compiling: bool
+    runtime: Runtime
+    seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
+    is_extended: bool = False  # by --minutes, with --resume
+    steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
+    time_model: TimeModel | None  # by some steps that were timed; None if no step is left
+    notices: tuple[Notice, ...] = ()  # on text and settings: for the user before those of `about_training`
+    choices: tuple[Notice, ...] = ()  # what was chosen, and the loss to expect: for the user after those
 
     @property
     def config(self) -> Config:
-        return self.settings.values
-
-    @property
-    def worth_compiling(self) -> bool:
-        """Whether a GPU should compile the model for this run."""
-        return is_worth_compiling(self.seconds or self.time_model.step * self.config.train.max_steps)
+        return self.state.config
 
     def describe(self) -> str:
         """What --dry-run prints: every choice, how long the training takes, and what to expect."""
-        config, corpus, runtime = self.config, self.corpus, choose_runtime(self.config)
-        training = describe_training(
-            config, corpus, runtime, Progress(), known=self.time_model, seconds=self.seconds, steps=self.steps
-        )
-        said = [*self.notices, *training, *self.choices]
+        said = [*self.notices, *self.about_training(), *self.choices]
         return "\n".join(notice_line(label, str(text)) for label, text, kind in said if kind != "summary")
 
+    def about_training(self) -> list[Notice]:
+        """The model, the machine and the length of the training, how long it takes and its memory.
 
-def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
+        If the epochs end it before its time limit, they are told in place of it.
+        """
+        config, runtime, known, vocabulary = self.config, self.runtime, self.time_model, self.corpus.tokenizer.vocab_size
+        model, optim, train, step = config.model, config.optim, config.train, self.state.progress.step
+        parameters, characters = parameter_count(model, vocabulary), len(self.corpus.train)
+        shape = (
+            f"{plural(model.n_layer, 'layer')}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
+        )
+        how = f"{optim.name}, rate {optim.learning_rate:g}, {optim.schedule} schedule, dropout {model.dropout:g}"
+        notices = [
+            Notice("model", f"{parameters:,} parameters: {shape}; {OPTIMIZERS[optim.name].label}"),
+            Notice("steps", f"{config.chars_per_step:,} characters each; {how}", "detail"),
+        ]
+        if known is not None:
+            left, takes = train.max_steps - step, 0.0
+            if self.seconds is not None:
+                fits = known.steps_in(self.seconds - known.reserve(self.seconds), interval=train.eval_interval)
+                fits = fits if self.steps is None else self.steps
+                longest = longest_run(config, characters=characters) - step
+                left = max(1, min(fits, longest))
+                takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
+            count, epochs = plural(left, "step"), left * config.chars_per_step / characters
+            duration = clock(known.duration(left, interval=config.steps_between_evaluations))
+            length = f"{clock(takes)}, about {count}" if takes else f"{count}, {epochs:.1f} epochs, about {duration}"
+            memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
+            size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
+            notices += [
+                Notice("estimate", f"{1000 * known.step:.1f} ms a step, {size}", "detail"),
+                Notice("training", f"{length} on {runtime.describe()}"),
+            ]
+        return [*notices, *[Notice("slower", runtime.slower)] * bool(runtime.slower)]
+
+
+def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> Opening:
     """Decide everything about a new run before its first step. Raises UserError.
 
-    `root` is the folder of the project, or where an installed library keeps runs; `processes` are how many train together.
-    The order is that of the mistakes a user can make: settings and names first, then the text, then what does not fit it. Only
-    a text that is not there comes before a run that is.
+    `root` is the folder of the project, or where an installed library keeps runs. The order is that of the mistakes a user can
+    make: settings and names first, then the text, then what does not fit it. A missing text comes before a run that exists.
     """
-    checkpoints, notices = root / "checkpoints", list[Notice]()
+    checkpoints, notices, processes = root / "checkpoints", list[Notice](), group.size
 
     # What the user names: settings, and other runs.
     start = None if options.start is None else load_start(options.start)
@@ -103,38 +138,37 @@ def make_plan(options: TrainOptions, *, root: Path, processes: int = 1) -> Plan:
     is_open, config = chooses(settings, minutes=options.minutes), settings.values
     context = SHORTEST_CONTEXT if is_open and not settings.is_given("model.block_size") else config.model.block_size
     corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
-    check_teachers(teachers, corpus.tokenizer, context=context)
     if not is_open or settings.is_given("train.batch_size"):
         check_batch(config.train.batch_size, processes)
-    if options.epochs is not None:
-        steps = steps_in(options.epochs, config, characters=len(corpus.train))
-        settings = settings.give({"train": {"max_steps": steps}}, source=Source.USER, where="--epochs")
     notices += [Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()]
-    notices += [*([] if options.find_lr else examine(corpus)), *warnings_about(teachers, corpus.fingerprint)]
+    notices += [*check_teachers(teachers, corpus, context=context), *([] if options.find_lr else examine(corpus))]
 
     # The model and its training: chosen for the text and the time, where the user leaves it open.
-    models = models_of(teachers)
-    choice = _choose(settings, corpus, options, start, processes=processes, teachers=models)
+    models, seconds = models_of(teachers), DEFAULT_SECONDS if options.minutes is None else 60 * options.minutes
+    choice = _choose(settings, Job(corpus, text_of(corpus), seconds, processes, models), options, start)
     settings = dataclasses.replace(choice.settings, values=_for_any_folder_and_length(choice, corpus))
-    config = settings.values
-    check_size(config.model, corpus.tokenizer.vocab_size)
-    check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes)
-    check_teachers(teachers, corpus.tokenizer, context=config.model.block_size)
+    config, limit = settings.values, choice.seconds
+    check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=group.local_size)
+    known = choice.time_model or measured(config, corpus, models, processes=processes)
+    worth_compiling = is_made and is_worth_compiling(limit or known.step * config.train.max_steps)
 
     # What to say of it.
-    origin = file or ("chosen for the text and the time" if is_open else "the defaults")
-    choices = [*choice.notices, *_about_choices(settings, loaded, options, origin=shown(origin))]
-    choices += [*_about_teachers(settings, teachers), *_about_splits(corpus, config)]
+    origin = shown(file or ("chosen for the text and the time" if is_open else "the defaults"))
+    choices = [*choice.notices, *_about_choices(settings, loaded, options, origin=origin)]
+    choices += [*_about_teachers(settings, teachers), *_about_splits(corpus, config), *_about_processes(config, group)]
     notices, choices = _with_one_note(notices, choices)
-    return Plan(
-        settings=settings,
+    return Opening(
+        state=_first_state(settings, corpus),
         corpus=corpus,
-        time_model=choice.time_model or measured(config, corpus, models, processes=processes),
         model=_first_model(config, corpus, start),
-        teachers=teachers,
+        teachers=models,
+        named=teachers,
         folder=folder.absolute(),
-        seconds=choice.seconds,
-        steps=config.train.max_steps if is_open and choice.seconds is not None else None,
+        worth_compiling=worth_compiling,
+        runtime=choose_runtime(config, worth_compiling=worth_compiling, group=group),
+        seconds=limit,
+        steps=config.train.max_steps if is_open and limit is not None else None,
+        time_model=known,
         notices=tuple(notices),
         choices=tuple(choices),
     )
@@ -201,57 +235,43 @@ def _load_corpus(
     )
 
 
-def _choose(
-    settings: Settings,
-    corpus: Corpus,
-    options: TrainOptions,
-    start: Checkpoint | None,
-    *,
-    processes: int,
-    teachers: list[GPT],
-) -> Choice:
+def _choose(settings: Settings, job: Job, options: TrainOptions, start: Checkpoint | None) -> Choice:
     """The settings for this text and this much time, and what to say of them.
 
     One of three: gentle ones from the weights of a `start`; those with the lowest expected loss of all models that the
     machine can train in the time; or, if the user has decided everything else, only the regularization.
     """
-    text, minutes = text_of(corpus), options.minutes
-    limit = None if minutes is None else 60 * minutes
+    minutes, limit = options.minutes, None if options.minutes is None else job.seconds
+    if options.epochs is not None:
+        steps = steps_in(options.epochs, settings.values, characters=job.text.characters)
+        settings = settings.give({"train": {"max_steps": steps}}, source=Source.USER, where="--epochs")
     if start is not None:
-        distance, said = measure_start(start, corpus, ngram_loss=text.ngram_loss)
+        distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss)
         if options.epochs is not None:  # it decides how often the text is seen, and that decides the steps
             settings = settings.leaving_open("train.max_steps")
-        given = {"minutes": minutes, "epochs": options.epochs}
-        settings = adapt(settings, corpus, distance=distance, processes=processes, teachers=teachers, **given)
-        notices = [said]
-        if has_seen_validation(start.state, corpus):
-            what = (
-                f"{shown(start.path)}: it may have been trained on this validation split, and then the losses look too good; "
-            )
-            notices.append(Notice("warning", f"{what}start from a run on other text, or give data.val_text"))
-        return Choice(settings, limit, notices)
+        adapted = adapt(settings, job, distance=distance, minutes=minutes, epochs=options.epochs)
+        return Choice(adapted, limit, notices)
     if chooses(settings, minutes=minutes):
-        choice = choose(
-            settings,
-            corpus,
-            text,
-            seconds=limit or DEFAULT_SECONDS,
-            optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES,
-            processes=processes,
-            teachers=teachers,
-        )
+        choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)
     else:
-        choice = Choice(regularized(settings, text), limit, [])
-    return choice._replace(settings=taught(choice.settings)) if teachers else choice
+        choice = Choice(regularized(settings, job.text), limit, [])
+    return choice._replace(settings=taught(choice.settings)) if job.teachers else choice
 
 
 def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
     """The chosen settings, with which a run finds its text from any folder, and no longer than `train.max_epochs` allows."""
+    check_size(choice.config.model, corpus.tokenizer.vocab_size)
     config = dataclasses.replace(choice.config, data=absolute_paths(choice.config.data))
     if choice.seconds is not None:
         return at_least_measurable(config, step=0, seconds=choice.seconds)
     most = longest_run(config, characters=len(corpus.train))
     return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=min(most, config.train.max_steps)))
+
+
+def _first_state(settings: Settings, corpus: Corpus) -> SavedState:
+    """What is saved of a run before its first step."""
+    text = {"tokenizer": corpus.tokenizer, "texts": corpus.texts, "fingerprint": corpus.fingerprint}
+    return SavedState(settings=settings, progress=Progress(), environment={}, **text)  # type: ignore[arg-type]
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:
@@ -294,12 +314,18 @@ def _about_teachers(settings: Settings, teachers: tuple[Checkpoint, ...]) -> lis
     if settings.is_given("train.teachers"):  # otherwise the choice has told it
         condition = "if the first one memorises the text, " * bool(train.student_gap)
         what = f"{condition}the last one learns from those before it as well as from the text"
-        notices.append(Notice(models_in_all(train.teachers), what))
+        notices.append(Notice(f"{train.teachers + 1} models", what))
     changed = difference(settings.values, student_settings(settings).values)
     if given := [str(change) for change in changed if settings.is_given(change.key)]:
         what = f"the last model changes {', '.join(given)}; for one model with your values, add "
         notices.append(Notice("note", Message(what, Option("train.teachers", 0))))
     return notices
+
+
+def _about_processes(config: Config, group: Group) -> list[Notice]:
+    """How several processes share the batch."""
+    on, windows = plural(group.size // group.local_size, "machine"), plural(config.train.batch_size // group.size, "window")
+    return [Notice("processes", f"{group.size} on {on}; each computes {windows} of a batch")] * (group.size > 1)
 
 
 def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:

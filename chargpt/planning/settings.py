@@ -2,10 +2,9 @@
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
 from pathlib import Path
 
-from chargpt.config import COMMAND_LINE, RENAMED, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply, typed_values
+from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply, names_in, typed_values
 from chargpt.device import choose_device
 from chargpt.errors import Option, UserError
 from chargpt.planning.chosen_for_time import chooses
@@ -35,10 +34,10 @@ def load_settings(
     shape: dict[str, object] = {}
     if model is not None:
         shape = {key: value for key, value in dataclasses.asdict(model).items() if key != "dropout"}
-        tree = {**tree, "model": {key: value for key, value in _section(tree, "model").items() if key == "dropout"}}
-    sources = {} if source is Source.DEFAULT else dict.fromkeys(_keys(tree), source)
-    sources |= dict.fromkeys(_keys({"model": shape}), Source.RUN)
-    settings = Settings(sources=sources | dict.fromkeys(_keys(typed), Source.USER))
+        tree = {**tree, "model": {key: value for key, value in tree.get("model", {}).items() if key == "dropout"}}
+    sources: dict[str, Source] = {} if source is Source.DEFAULT else dict.fromkeys(names_in(tree), source)
+    sources |= dict.fromkeys(names_in({"model": shape}), Source.RUN) | dict.fromkeys(names_in(typed), Source.USER)
+    settings = Settings(sources=sources)
     values, where = Config(), shown(path or "the settings")
     if source is not Source.USER:
         values = apply(values, tree, where=where)
@@ -59,21 +58,9 @@ def by_fields(settings: Settings, typed: Tree) -> Settings:
     return settings.choose("a field is given", data={"format": "fields"})
 
 
-def _section(tree: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """A section of a tree of settings, which may have mistakes."""
-    found = tree.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _keys(tree: Mapping[str, object]) -> list[str]:
-    """The settings in a tree that may have mistakes, as section.key."""
-    keys = [f"{section}.{key}" for section in tree for key in _section(tree, section)]
-    return [RENAMED.get(key, key) for key in keys]
-
-
-def _with_room(values: Config, *trees: Mapping[str, object]) -> Config:
+def _with_room(values: Config, *trees: Tree) -> Config:
     """`values` with a width and heads that fit those that are given in `trees`: what is not given is chosen later."""
-    given = {key: value for tree in trees for key, value in _section(tree, "model").items()}
+    given = {key: value for tree in trees for key, value in tree.get("model", {}).items()}
     heads, model = given.get("n_head"), values.model
     if "n_head" not in given and "n_embd" in given:
         model = dataclasses.replace(model, n_head=1)

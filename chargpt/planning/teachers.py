@@ -1,10 +1,8 @@
-"""The teachers of a model: others from whose predictions it learns. Each is found, read and checked once.
+"""The teachers of a model, from whose predictions it learns. Each is found, read and checked once.
 
-They are runs that the user names (--teacher), whose weights the new run keeps in folders of its own, or the models of the run
-itself before its last one (train.teachers).
+They are runs that the user names (--teacher), of which the new run keeps copies, or the models before its last one.
 """
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +16,7 @@ from chargpt.runs.checkpoint import Checkpoint, best, load, publish, stage_folde
 from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.models import restore_model
 from chargpt.terminal import Notice, shown
-from chargpt.text.tokenizer import Tokenizer
+from chargpt.text.corpus import Corpus
 from chargpt.training.distillation import digest
 
 
@@ -45,28 +43,24 @@ def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: o
     return models
 
 
-def check_teachers(teachers: Sequence[Checkpoint], tokenizer: Tokenizer, *, context: int) -> None:
-    """Raise UserError for a teacher with another vocabulary than `tokenizer`, or that cannot read a `context` so long."""
+def check_teachers(teachers: Sequence[Checkpoint], corpus: Corpus, *, context: int) -> list[Notice]:
+    """A warning for each teacher of another text. UserError if its vocabulary is another one, or its context shorter."""
     for teacher in teachers:
         where, longest = f": {shown(teacher.path)}: ", teacher.state.config.model.block_size
-        if teacher.state.tokenizer != tokenizer:
+        if teacher.state.tokenizer != corpus.tokenizer:
             raise UserError(Option("teacher"), where, "it has another vocabulary; use runs on the same text")
         if longest < context:
             what = f"its context is {longest}, and that of the new model {context}; use "
             raise UserError(Option("teacher"), where, what, Option("model.block_size", longest))
-
-
-def warnings_about(teachers: Sequence[Checkpoint], fingerprint: str) -> list[Notice]:
-    """A warning for each teacher that was trained on another text than that of `fingerprint`."""
     what = "a teacher trained on another text; if that text contains the validation split, the losses will look too good"
-    others = [shown(teacher.path) for teacher in teachers if teacher.state.fingerprint != fingerprint]
+    others = [shown(teacher.path) for teacher in teachers if teacher.state.fingerprint != corpus.fingerprint]
     return [Notice("warning", f"{name}: {what}") for name in others]
 
 
 def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
-    """Copy the weights of `teachers` into the folder `run` of a new run, as teacher-1, teacher-2 and so on.
+    """Copy the weights of `teachers` into the folder of a new run, as teacher-1 and so on: their runs may change or vanish.
 
-    The runs may be trained further, moved or removed meanwhile. Copies that a crash has left are replaced. Raises UserError.
+    Copies that a crash has left are replaced. Raises UserError.
     """
     for left in run.glob("teacher-[1-9]*"):
         try:
@@ -86,26 +80,12 @@ def taught(settings: Settings) -> Settings:
 
 
 def student_settings(settings: Settings) -> Settings:
-    """The settings of the last model of a run; with `settings`, it would be one more teacher. They replace what is given.
-
-    With teachers, the loss is lowest at the end.
-    """
+    """Those of the last model, where a teacher has `settings`; also of what is given. Its loss is lowest at its end."""
     patient = settings.leaving_open("train.patience", "model.dropout", "optim.weight_decay")
     return taught(patient.choose("it learns from other models", train={"patience": 0}))
-
-
-def another_seed(config: Config) -> Config:
-    """`config` for the model that follows."""
-    seed = (config.train.seed + 1) % 2**63
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
 
 
 def seconds_of_stage(config: Config, stage: int) -> float | None:
     """The seconds of a model after the first one, at most; the last one gets twice those of a teacher. None: no limit."""
     share = 1 if stage <= config.train.teachers else 2
     return 60 * share * config.train.teacher_minutes or None
-
-
-def models_in_all(teachers: int) -> str:
-    """How many models a run has that so many teachers begin, as a label."""
-    return f"{teachers + 1} models"

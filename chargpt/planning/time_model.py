@@ -1,7 +1,4 @@
-"""The one model of a training's time, and what is said of a training before its first step: its model, its time, its memory.
-
-Some steps that are timed make a `TimeModel`; the clock of a training corrects it (clock.py).
-"""
+"""The one model of a training's time: made by some steps that are timed, corrected by the clock of a training (clock.py)."""
 
 import dataclasses
 import math
@@ -14,15 +11,10 @@ import torch
 from chargpt.config import COMMAND_LINE, Config, apply
 from chargpt.graphs import WARM_UP
 from chargpt.model import GPT
-from chargpt.planning.memory import memory_needed
-from chargpt.runs.checkpoint_schema import Progress
-from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.models import gpt_config
-from chargpt.terminal import Notice, clock, plural
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
-from chargpt.training.optimizer_kinds import OPTIMIZERS
-from chargpt.training.runtime import Runtime, choose_runtime
+from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 
 # Seconds that an idle machine needs before the first step and after the last one: imports, planning, the report.
@@ -74,14 +66,8 @@ class TimeModel:
         return min(self.overhead, OVERHEAD_SHARE * seconds)
 
 
-# The speed of a training
-
-
 def training_speed(config: Config, corpus: Corpus, teachers: Sequence[GPT] = (), *, at_least: float = STEADY_SECONDS) -> float:
-    """Characters a second of training `config` here, from the fastest of a few steps of a model that is then discarded.
-
-    The steps are timed for `at_least` this many seconds; three are enough.
-    """
+    """Characters a second of training `config` here: the fastest of some steps, timed for `at_least` this many seconds."""
     # Compiling takes longer than the choice may, and with a rate or a decay of the user perhaps no step can be taken.
     gentle = {"learning_rate": 1e-6, "weight_decay": 0.0}
     config = apply(config, {"runtime": {"compile": "off"}, "optim": gentle}, where=COMMAND_LINE)
@@ -116,11 +102,8 @@ def time_model_of(config: Config, corpus: Corpus, *, speed: float) -> TimeModel:
 
 
 def measured(config: Config, corpus: Corpus, teachers: Sequence[GPT] = (), *, processes: int = 1) -> TimeModel:
-    """The times of a training by some steps, for what is said of it."""
+    """The times of a training, by a few steps."""
     return time_model_of(config, corpus, speed=processes * training_speed(config, corpus, teachers, at_least=0.0))
-
-
-# The length of a run
 
 
 def steps_in(epochs: float, config: Config, *, characters: int) -> int:
@@ -135,51 +118,5 @@ def longest_run(config: Config, *, characters: int) -> int:
 
 def at_least_measurable(config: Config, *, step: int, seconds: float | None) -> Config:
     """With a time limit: a run long enough to measure the speed before the rate falls, whatever its preset says."""
-    if seconds is None:
-        return config
-    steps = max(step + 4 * (SETTLING_STEPS + 1), config.train.max_steps)
+    steps = config.train.max_steps if seconds is None else max(step + 4 * (SETTLING_STEPS + 1), config.train.max_steps)
     return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps))
-
-
-# What is said of a training
-
-
-def describe_training(
-    config: Config,
-    corpus: Corpus,
-    runtime: Runtime,
-    progress: Progress,
-    *,
-    known: TimeModel | None,
-    seconds: float | None,
-    steps: int | None = None,
-) -> list[Notice]:
-    """The model, the machine and the length of a training that begins or continues, how long it takes and its memory.
-
-    `known` are its times, None if it is finished, `seconds` its time limit, if it has one, and `steps` how many are expected to
-    fit, if that is known. If the epochs end it before the limit, they are told in place of it.
-    """
-    model, optim, vocabulary = config.model, config.optim, corpus.tokenizer.vocab_size
-    parameters, characters = parameter_count(model, vocabulary), len(corpus.train)
-    shape = f"{plural(model.n_layer, 'layer')}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
-    how = f"{optim.name}, rate {optim.learning_rate:g}, {optim.schedule} schedule, dropout {model.dropout:g}"
-    notices = [
-        Notice("model", f"{parameters:,} parameters: {shape}; {OPTIMIZERS[optim.name].label}"),
-        Notice("steps", f"{config.chars_per_step:,} characters each; {how}", "detail"),
-    ]
-    if known is not None:
-        left, takes, interval = config.train.max_steps - progress.step, 0.0, config.steps_between_evaluations
-        if seconds is not None:
-            fits = known.steps_in(seconds - known.reserve(seconds), interval=config.train.eval_interval)
-            fits, longest = fits if steps is None else steps, longest_run(config, characters=characters) - progress.step
-            left, takes = max(1, min(fits, longest)), seconds * (fits < longest - 1)  # the last one may be a part of a step
-        count, epochs = plural(left, "step"), left * config.chars_per_step / characters
-        length = f"{count}, {epochs:.1f} epochs, about {clock(known.duration(left, interval=interval))}"
-        length = f"{clock(takes)}, about {count}" if takes else length
-        memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
-        size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
-        notices += [
-            Notice("estimate", f"{1000 * known.step:.1f} ms a step, {size}", "detail"),
-            Notice("training", f"{length} on {runtime.describe()}"),
-        ]
-    return [*notices, *[Notice("slower", runtime.slower)] * bool(runtime.slower)]

@@ -1,4 +1,1 @@
-"""A training in progress: how it is created or resumed, what it records and prints, and how it ends.
-
-What will be trained is decided in planning/; a step is in training/.
-"""
+"""A training in progress: how it is created or resumed, what it records and prints, and how it ends."""

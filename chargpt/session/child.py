@@ -23,55 +23,45 @@ SECONDS = 0.2  # between two records of progress, at least
 
 
 class ParentScreen(Screen):
-    """The screen is that of the parent, who reads the words of the library."""
+    """The screen is that of the parent, who reads the words of the library, and whose bar has `bar_width` columns."""
+
+    bar_width = 0  # no property here
 
     def __init__(self, bar_width: int) -> None:
         super().__init__()
-        self._width, self._drawn = bar_width, (0.0, 0, "")  # when, total and numbers
-
-    @property
-    def bar_width(self) -> int:
-        """The columns of the parent's progress bar; 0 where it has none."""
-        return self._width
+        self.bar_width, self._drawn = bar_width, (0.0, 0, "")  # when, total and numbers
 
     def spelled(self, words: Words) -> str:
-        """`words` in Python."""
         return in_python(words)
 
     def lines(self, text: str) -> None:
-        """Whole lines: a sample, or the state of the training."""
         self._send("lines", text)
 
     def notice(self, label: str, text: Words) -> None:
-        """A notice in two columns."""
-        self._send("notice", label, self.spelled(text))
+        self._send("notice", label, text)
 
     def log(self, text: Words) -> None:
-        """A message."""
-        self._send("log", self.spelled(text))
+        self._send("log", text)
 
     def error(self, text: Words) -> None:
-        """Why the training ends."""
-        self._send("error", self.spelled(text))
+        self._send("error", text)
 
     def progress(self, step: int, total: int, numbers: str) -> None:
-        """The state of the progress bar."""
         now, (before, *shown) = time.monotonic(), self._drawn
         if now - before >= SECONDS or shown != [total, numbers] or step == total:
             self._drawn = (now, total, numbers)
             self._send("progress", step, total, numbers)
 
     def end_progress(self) -> None:
-        """The bar stays as it is."""
-        if self._width:
+        if self.bar_width:
             self._send("end_progress")
 
     def saved(self, run: Path) -> None:
-        """The folder of the run to return."""
         self._send("saved", str(run.absolute()))
 
-    def _send(self, method: str, *given: str | int) -> None:
-        print(RECORD + json.dumps([method, *given]), flush=True)
+    def _send(self, method: str, *given: Words | int) -> None:
+        spelled = [value if isinstance(value, int) else in_python(value) for value in given]
+        print(RECORD + json.dumps([method, *spelled]), flush=True)
 
 
 def run(bar_width: str, options: str) -> None:

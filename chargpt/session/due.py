@@ -2,13 +2,9 @@
 
 from dataclasses import KW_ONLY, dataclass
 
-import torch
-
 from chargpt.config import Config
-from chargpt.planning.clock import Clock
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.session.stages import decision_step, is_undecided
-from chargpt.training.parallel import Group
 
 
 @dataclass(frozen=True)
@@ -20,8 +16,6 @@ class Due:
     _: KW_ONLY
     saved: SavedState | None  # the newest checkpoint, None if there is none
     is_stopping: bool  # a signal came
-    clock: Clock
-    group: Group
 
     @property
     def decide_on_teachers(self) -> bool:
@@ -34,11 +28,8 @@ class Due:
         step, evaluated = self.progress.step, self.progress.evaluated
         if evaluated == step:
             return False
-        return (
-            evaluated is None
-            or step - evaluated >= self.config.steps_between_evaluations
-            or self.progress.is_finished(self.config.train)
-        )
+        is_late = evaluated is None or step - evaluated >= self.config.steps_between_evaluations
+        return is_late or self.progress.is_finished(self.config.train)
 
     @property
     def save(self) -> bool:
@@ -66,13 +57,3 @@ class Due:
         """Whether to write a sample now, before the evaluations that write one: after steps 1, 2, 5, 10, 20, 50 and so on."""
         is_early = not self.progress.evaluated and str(self.progress.step).rstrip("0") in ("1", "2", "5")
         return is_early and self.config.train.sample_length > 0 and not self.evaluate
-
-    @property
-    def measure_speed(self) -> bool:
-        """Whether to measure the speed now. With a time limit, the clock of the first process decides for all."""
-        due = self.clock.is_due(self.progress.step)
-        if self.clock.deadline is None or self.group.size == 1:
-            return due
-        number = torch.tensor(float(due))  # faster than `share`, and this is asked in every step
-        self.group.broadcast(number)
-        return bool(number)

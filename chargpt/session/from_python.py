@@ -1,6 +1,7 @@
 """`chargpt.train`: from arguments of Python to the process that trains, and from what it tells to a run or an error."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import numbers
@@ -51,43 +52,34 @@ class Caller(Screen):
 
     @property
     def bar_width(self) -> int:
-        """The columns of the progress bar."""
         return NOTEBOOK if issubclass(tqdm, tqdm_notebook) else super().bar_width
 
     def new_bar(self, **settings: Any) -> Any:
-        """A bar of a notebook or of a terminal."""
         return tqdm(**settings)
 
     def show(self, line: str) -> None:
         """Show a line of the child: a record of what `ParentScreen` was asked for, or what else it has printed."""
         plain, is_record, content = line.partition(RECORD)
         print(plain, end="", flush=True)
-        if not is_record:
-            return
-        try:
-            method, *given = json.loads(content)
-        except ValueError:  # the end of a child that was killed
-            return
-        getattr(self, method)(*given)
+        if is_record:
+            with contextlib.suppress(json.JSONDecodeError):  # the end of a child that was killed
+                method, *given = json.loads(content)
+                getattr(self, method)(*given)
 
     def log(self, text: Any) -> None:
-        """A message stands among the lines."""
         self.lines(one_line(text))
 
     def error(self, text: Any) -> None:
-        """The training ends."""
         self.problem = text
 
     def saved(self, run: Path) -> None:
-        """A checkpoint is in the folder `run`."""
         self.run = Path(run)
 
 
 def train_run(text: PathLike | Sequence[PathLike] | None, **options: Any) -> Path:
     """Train with these arguments of `chargpt.train`, and return the folder of the run.
 
-    Raises UserError for a mistake, KeyboardInterrupt if an interrupt came before there was anything to save, and RuntimeError
-    if the training failed.
+    Raises UserError for a mistake, KeyboardInterrupt for one before there was anything to save, RuntimeError for a failure.
     """
     for name, (types, what) in TYPES.items():
         if (value := options[name]) is not None and not isinstance(value, types):
@@ -110,43 +102,32 @@ def train_run(text: PathLike | Sequence[PathLike] | None, **options: Any) -> Pat
 
 
 def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
-    """Run train.py with these `options`, and show on `screen` what it tells.
+    """Run train.py, and show on `screen` what it tells. Returns its exit code, and whether it was interrupted.
 
-    Returns its exit code, and whether it was interrupted. A KeyboardInterrupt stops it after saving. A second one kills it and
-    is raised.
+    A KeyboardInterrupt stops it after saving. A second one kills it and is raised.
     """
     # In a group of its own, a Ctrl-C of the terminal does not reach it twice.
     group: dict[str, Any] = {"process_group": 0}
     if sys.platform == "win32":
         group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(SOURCE), str(screen.bar_width), json.dumps(dataclasses.asdict(options))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        **group,
-    )
-    assert child.stdin is not None and child.stdout is not None
+    words = [sys.executable, "-c", CHILD, str(SOURCE), str(screen.bar_width), json.dumps(dataclasses.asdict(options))]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     is_interrupted = False
-    try:
+    with subprocess.Popen(words, encoding="utf-8", errors="replace", **pipes, **group) as child:
+        assert child.stdin is not None and child.stdout is not None
         while True:
             try:
                 for line in child.stdout:
                     screen.show(line)
-                break
+                screen.end_progress()
+                return child.wait(), is_interrupted
             except KeyboardInterrupt:
                 if is_interrupted:
+                    screen.end_progress()
                     child.kill()
                     raise
                 is_interrupted = True
                 child.stdin.close()
-        return child.wait(), is_interrupted
-    finally:
-        screen.end_progress()
-        child.stdin.close()
-        child.stdout.close()
 
 
 def options_for(

@@ -16,11 +16,9 @@ from chargpt.session.metrics import Metrics
 from chargpt.session.progress_bar import ProgressBar
 from chargpt.terminal import LABEL, Notice, notice, one_line, screen
 
-# The validation loss of the best checkpoint so far. TensorBoard's HParams shows the last value of the first five metrics in
-# the order of their names: this name comes first.
+# The loss of the best checkpoint so far. HParams shows five metrics in the order of their names: this one comes first.
 BEST = "best/val_loss"
-# Settings that it shows of every run, beside those that the user gave. Those that differ come first, then all by their names,
-# in five columns; the losses follow. So with few settings, a window of 1,280 pixels shows the first loss.
+# Settings that it shows of every run beside those that the user gave: few, so that a window of 1,280 pixels shows this loss.
 COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
 # What decides what a run learns, and stays as it is: --minutes and a resumed run change the number of steps.
 DECIDES = ("model.", "optim.", "train.batch_size", "train.accumulate", "train.seed")
@@ -36,8 +34,6 @@ class Journal:
         self._metrics: Metrics | None = None
         self._bar: ProgressBar | None = None
 
-    # Notices
-
     def notice(self, label: str, text: Words) -> None:
         """Print a line that everybody needs, above the progress bar if there is one."""
         self.add([Notice(label, text)])
@@ -50,7 +46,9 @@ class Journal:
             if kind != ("summary" if self.verbose else "detail"):
                 notice(label, text)
 
-    # Metrics and progress bar
+    def warn(self, *problems: Words | None) -> None:
+        """Print those that there are."""
+        self.add(Notice("warning", problem) for problem in problems if problem)
 
     @contextlib.contextmanager
     def recording(
@@ -58,8 +56,7 @@ class Journal:
     ) -> Iterator[None]:
         """Record a model of `run` in this block, as it is at `progress`. If it is not new, everything up to there is recorded.
 
-        The `name` is shown before its steps. Without a run, in a process that is not the first one, nothing is recorded or
-        shown.
+        The `name` is shown before its steps. Without a run, in a process that is not the first one, nothing is shown.
         """
         if run is None:
             yield
@@ -80,15 +77,10 @@ class Journal:
             self._metrics.close()
             self._bar = self._metrics = None
 
-    def advance_bar(self) -> None:
-        """Move the progress bar by a step."""
+    def move_bar(self, step: int, total: int) -> None:
+        """The model is at `step` of `total`."""
         if self._bar is not None:
-            self._bar.advance()
-
-    def set_total(self, total: int) -> None:
-        """The run's length has changed."""
-        if self._bar is not None:
-            self._bar.set_total(total)
+            self._bar.move(step, total)
 
     def record(self, step: int, values: Mapping[str, float | str | np.ndarray]) -> None:
         """Record `values` at `step`, see `Metrics.log`; show the losses, the speed and the beginning of the sample."""

@@ -13,10 +13,9 @@ APART = 100  # the time between two pages, as a multiple of what one takes
 
 
 class LivePage:
-    """The report of one run, for all of its models."""
+    """The report of one run, for all of its models; in a browser, if it `opens`."""
 
     def __init__(self, *, opens: bool) -> None:
-        """`opens` if the page is to be opened in a browser."""
         self._opens, self._seconds, self._last = opens, FIRST, time.perf_counter()
 
     @property

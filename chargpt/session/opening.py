@@ -1,106 +1,56 @@
-"""What a session begins with: made by a plan, by a saved run, by the model before, or by the first of several processes."""
+"""How a model of a run is opened: by a plan, after the model before, from a checkpoint, or as the first process decides."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from chargpt.config import Config
-from chargpt.errors import UserError
+from chargpt.config import COMMAND_LINE, Settings, Source, Tree, apply, difference
+from chargpt.errors import Command, Message, Option, UserError
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
-from chargpt.planning.plan import Plan
-from chargpt.planning.teachers import (
-    another_seed,
-    keep_teachers,
-    models_of,
-    seconds_of_stage,
-    student_settings,
-    teachers_of_stage,
-)
-from chargpt.planning.time_model import TimeModel, at_least_measurable, measured
-from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors
-from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.planning.plan import Opening
+from chargpt.planning.teachers import keep_teachers, seconds_of_stage, student_settings, teachers_of_stage
+from chargpt.planning.time_model import at_least_measurable, longest_run, measured, steps_in
+from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, run_of
+from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
+from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.models import blank_model
-from chargpt.runs.run import Run, new_run
-from chargpt.terminal import Notice, plural, shown
-from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
+from chargpt.runs.run import Run, folder_of, new_run
+from chargpt.terminal import Notice, shown
+from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
+from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
+from chargpt.text.tokenizer import UnknownCharacters
 from chargpt.training.initialisation import initial_model
-from chargpt.training.parallel import Group
+from chargpt.training.parallel import Group, check_batch
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.trainer import Trainer, TrainerState
 
-
-@dataclass(frozen=True, kw_only=True)
-class Opening:
-    """One model of a run, before its first step in this process."""
-
-    state: SavedState  # its settings, vocabulary, progress and stage, as they are now
-    corpus: Corpus
-    model: GPT  # its weights, on the CPU; those of `checkpoint` replace them
-    teachers: Sequence[GPT] = ()
-    saved: SavedState | None = None  # what the newest checkpoint holds; None for a new model
-    checkpoint: Checkpoint | None = None  # that one; None in a process that is not the first one
-    run: Run | None = None  # where the first process writes
-    worth_compiling: bool
-    runtime: Runtime
-    seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
-    is_extended: bool = False  # by --minutes, with --resume
-    steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
-    time_model: TimeModel | None  # by some steps that were timed; None if no step is left
-    notices: tuple[Notice, ...] = ()  # before the session begins
-    choices: tuple[Notice, ...] = ()  # after the model and the time are described
-
-    @property
-    def config(self) -> Config:
-        return self.state.config
+# Where a resumed run reads and writes its text; the text itself stays.
+PLACES = ("cache", "val_text")  # of section data
+ONCE = "it cannot be read again"  # why standard input and pipes are not read
+# A resumed run may not change these: they decide the model, or which text a step reads.
+FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.start", "optim.name")
+# Settings that such a run can change, but not to 0 or from it: the optimizer's state has weights for them.
+SWITCHES = ("optim.start_decay", "optim.average_fraction")
 
 
-def open_plan(plan: Plan, options: TrainOptions, *, checkpoints: Path, group: Group) -> Opening:
-    """The first model of a new run; its folder is made here. Raises UserError."""
-    config, corpus = plan.config, plan.corpus
-    vocab_size = corpus.tokenizer.vocab_size
-    check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size)
-    runtime = choose_runtime(config, worth_compiling=plan.worth_compiling, group=group)
-    shares = f"each computes {plural(config.train.batch_size // group.size, 'window')} of a batch"
-    on = f"{group.size} on {plural(group.size // group.local_size, 'machine')}; {shares}"
-    processes = [Notice("processes", on)] if group.size > 1 else []
+def open_plan(plan: Opening, options: TrainOptions, *, checkpoints: Path) -> Opening:
+    """The first model of a new run, whose folder is made here. Raises UserError."""
+    assert plan.folder is not None
     run = new_run(plan.folder, checkpoints, overwrite=options.overwrite)
-    keep_teachers(plan.teachers, run.folder)
-    return Opening(
-        state=SavedState(
-            settings=plan.settings,
-            tokenizer=corpus.tokenizer,
-            texts=corpus.texts,
-            fingerprint=corpus.fingerprint,
-            progress=Progress(),
-            environment={},
-        ),
-        corpus=corpus,
-        model=plan.model,
-        teachers=models_of(plan.teachers),
-        run=run,
-        worth_compiling=plan.worth_compiling,
-        runtime=runtime,
-        seconds=plan.seconds,
-        steps=plan.steps,
-        time_model=plan.time_model,
-        notices=plan.notices,
-        choices=(*plan.choices, *processes),
-    )
+    keep_teachers(plan.named, run.folder)
+    return dataclasses.replace(plan, run=run)
 
 
 def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Runtime) -> Opening:
     """The model that follows the one whose training ended in the state `before`. Raises UserError."""
-    stage, config = before.stage + 1, another_seed(before.config)
-    settings, seconds, models = (
-        dataclasses.replace(before.settings, values=config),
-        seconds_of_stage(config, stage),
-        list[GPT](),
-    )
+    stage, models, train = before.stage + 1, list[GPT](), before.config.train
+    config = dataclasses.replace(before.config, train=dataclasses.replace(train, seed=(train.seed + 1) % 2**63))
+    settings, seconds = dataclasses.replace(before.settings, values=config), seconds_of_stage(config, stage)
     if stage > config.train.teachers:
         settings, models = student_settings(settings), teachers_of_stage(run.folder, stage, config)
     config = at_least_measurable(settings.values, step=0, seconds=seconds)
@@ -122,17 +72,157 @@ def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Ru
     )
 
 
+def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
+    """The run that `options` continue, from its newest valid checkpoint, with the settings that they change. UserError."""
+    if group.restarted_after_save:
+        options = options_of_restart(options, root=root)
+    run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
+    checkpoint, skipped = run.load_newest()
+    notices = [Notice("warning", line) for line in skipped]
+    saved = checkpoint.state
+    if saved.stage == 0:
+        what = f"{shown(run.folder)}: the first of several runs of an earlier version; it can write text, but not continue; "
+        raise UserError(what, "to train, start again with ", Option("run", "NAME"))
+    corpus, said = _corpus_of(checkpoint, options, root=root)
+    characters = len(corpus.train)
+    if options.epochs is not None:
+        steps = {"max_steps": steps_in(options.epochs, saved.config, characters=characters)}
+        typed = {**options.settings, "train": {**options.settings.get("train", {}), **steps}}
+        options = dataclasses.replace(options, epochs=None, settings=typed)
+    settings, changes = _settings_of(checkpoint, options)
+    seconds = None if options.gives("train.max_steps") else saved.seconds_left
+    seconds = seconds if options.minutes is None else 60 * options.minutes
+    config = at_least_measurable(settings.values, step=checkpoint.step, seconds=seconds)
+    if options.gives("train.max_epochs"):
+        longest = max(checkpoint.step, longest_run(config, characters=characters))
+        train = dataclasses.replace(config.train, max_steps=min(config.train.max_steps, longest))
+        config = dataclasses.replace(config, train=train)
+    models = teachers_of_stage(run.folder, saved.stage, config, digest_of_all=saved.environment.get("teachers"))
+    check_batch(config.train.batch_size, group.size)
+    vocab_size = corpus.tokenizer.vocab_size
+    check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size, has_begun=True)
+    progress = saved.progress.copy()
+    if options.minutes is not None or config.train.max_steps != saved.config.train.max_steps:
+        progress.without_gain = 0
+    settings = dataclasses.replace(settings, values=config)
+    worth_compiling, environment = saved.environment.get("compile") is True, saved.environment
+    return Opening(
+        state=dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress),
+        corpus=corpus,
+        model=blank_model(config.model, vocab_size),
+        teachers=models,
+        saved=saved,
+        checkpoint=checkpoint,
+        run=run,
+        worth_compiling=worth_compiling,
+        runtime=choose_runtime(config, worth_compiling=worth_compiling, saved_environment=environment, group=group),
+        seconds=seconds,
+        is_extended=seconds is not None,
+        time_model=None if progress.is_finished(config.train) else measured(config, corpus, models, processes=group.size),
+        notices=(*notices, *said, *changes),
+    )
+
+
+def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> Path:
+    """The folder of the run to continue: by its name, by its texts, or the newest one. Raises UserError if there is none."""
+    by_text = folder_of(run_name(texts), checkpoints)
+    return find_run(str(by_text) if name is None and texts and by_text.is_dir() else name, checkpoints)
+
+
+def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> tuple[Corpus, list[Notice]]:
+    """The text of a run that is resumed, and a warning if it has changed since. Raises UserError.
+
+    If it has changed or is gone, the run goes on with the encoded copy in the cache. A text that the user gives is read in
+    place of the one that the run recorded, which may have moved. A cache that the user gives is read and written.
+    """
+    state, folder = checkpoint.state, run_of(checkpoint.path)
+    data = apply(without_cache(state.config), _places(options), where=COMMAND_LINE).data
+    run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
+    anew = Command("", Option("init_from", run), Option("run", "NAME"))
+    if state.fingerprint == NO_TEXT:
+        raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
+    texts = list(options.texts or state.texts)
+    is_same = not options.texts or [absolute_text(text) for text in texts] == state.texts
+    is_same = is_same and not options.gives("data.val_text")
+    read = [text for text in (*texts, data.val_text) if text]
+    is_once = any(text == "-" or (os.path.exists(text) and not can_be_read_again(text)) for text in read)
+    problem = ONCE if is_once and is_same else "it has changed since the run began"
+    try:
+        if problem != ONCE:
+            size = state.config.model.block_size
+            corpus = load_corpus(texts, data, root=root, block_size=size, tokenizer=state.tokenizer)
+            if corpus.fingerprint == state.fingerprint:
+                return corpus, []
+    except UnknownCharacters:
+        pass
+    except UserError:
+        if not is_same:
+            raise
+        problem = "it is not there any more"
+    if not is_same:
+        what = f": {' '.join(texts)} given, which is not the text of the run {run}; leave "
+        raise UserError(Option("text"), what, Option("text"), " out, or train on it from the weights of this run with ", anew)
+    gone = [text for text in read if os.path.isabs(text) and not os.path.exists(text)]
+    name = "standard input" if read[:1] == ["-"] else shown([*gone, *read, DEFAULT][0])
+    for settings in (data, state.config.data):
+        if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint):
+            goes_on = f"{name}: {problem}; the run goes on with the text that it began with; for another text, use "
+            return kept, [] if problem == ONCE else [Notice("warning", Message(goes_on, anew))]
+    folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
+    place: str | Option = Option("data.val_text", "TEXT") if gone[:1] == [data.val_text] else "TEXT"
+    again = Command("", Option("resume", True), Option("run", run), place)
+    what = f"{name}: {problem}, and its encoded copy is not in {folders}; if it has moved, give its new place: "
+    raise UserError(what, again, "; for another text, use ", anew)
+
+
+def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, list[Notice]]:
+    """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
+    saved, notices = checkpoint.state.config, list[Notice]()
+    if options.minutes is not None or options.gives("train.max_steps"):  # --minutes had chosen them for another length
+        train = dataclasses.replace(saved.train, min_evaluations=0, max_epochs=0.0)
+        saved = dataclasses.replace(saved, train=train, optim=dataclasses.replace(saved.optim, replanned=(0.0, 0.0)))
+    before = dataclasses.replace(checkpoint.state.settings, values=saved)
+    settings = before.give(options.settings, source=Source.USER, where=COMMAND_LINE)
+    config = settings.values
+    if _places(options)["data"]:
+        config = dataclasses.replace(config, data=absolute_paths(config.data))
+    if config.train.max_steps < checkpoint.step:
+        given = f"{config.train.max_steps:,} given, but the run has taken {checkpoint.step:,} steps already"
+        raise UserError(f"train.max_steps: {given}; give more")
+    for change in difference(saved, config):
+        is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
+        fixed = (*FIXED, "train.teachers") if checkpoint.state.stage > 1 else FIXED
+        is_switched = change.key in SWITCHES and bool(change.old) != bool(change.new)
+        if (change.key.startswith(fixed) and not is_place) or is_switched:
+            what = f"{change}: cannot change in a run that has begun; start a new one with "
+            raise UserError(what, Option("run", "NAME"))
+        if options.minutes is None or change.key != "train.max_steps":
+            notices.append(Notice("changed", str(change)))
+    return dataclasses.replace(settings, values=config), notices
+
+
+def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
+    """The options that continue, after a save, what `options` began. The checkpoint holds settings and what is left of time."""
+    settings = _places(options)
+    if options.resume:
+        return dataclasses.replace(options, minutes=None, epochs=None, settings=settings)
+    folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
+    return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)
+
+
+def _places(options: TrainOptions) -> Tree:
+    """Those of the settings that say where a text is read and written."""
+    return {"data": {key: value for key, value in options.settings.get("data", {}).items() if key in PLACES}}
+
+
 def for_others(opening: Opening) -> Opening:
     """What the other processes get of the first one's `opening`: what it decided, without the text and the weights."""
-    own = dict.fromkeys(("corpus", "model", "runtime", "checkpoint", "run"))
-    return dataclasses.replace(opening, **own, notices=(), choices=())  # type: ignore[arg-type]  # `joined` fills them
+    own = dict.fromkeys(("corpus", "model", "runtime", "checkpoint", "folder", "run"))  # `joined` fills them
+    return dataclasses.replace(opening, **own, named=(), notices=(), choices=())  # type: ignore[arg-type]
 
 
 def joined(given: Opening, *, root: Path, group: Group, corpus: Corpus | None, runtime: Runtime | None) -> Opening:
-    """The opening of a process that is not the first one, from `for_others`; text and machine are those of the model before.
-
-    Raises UserError.
-    """
+    """The opening of a process that is not the first one, with text and machine of the model before. Raises UserError."""
     state, config = given.state, given.config
     environment, worth_compiling = state.environment, given.worth_compiling
     runtime = runtime or choose_runtime(config, worth_compiling=worth_compiling, saved_environment=environment, group=group)

@@ -16,8 +16,6 @@ class ProgressBar:
         self._step, self._total, self._first = step, total, step
         self._started = self._last_line = time.perf_counter()
         self._numbers: dict[str, float] = {}
-        self._evaluated = 0  # the step of the last validation loss
-        self._is_new = False  # whether no line has shown the last training loss yet
         self._beside = "".join(self._name)  # what stands beside the bar
         self._draw()
 
@@ -25,40 +23,26 @@ class ProgressBar:
         if self._screen.bar_width:
             self._screen.progress(self._step, self._total, self._beside)
 
-    def advance(self) -> None:
-        """One step is done."""
-        self._step += 1
-        self._draw()
-
-    def set_total(self, total: int) -> None:
-        """The run's length has changed."""
-        self._total = total
+    def move(self, step: int, total: int) -> None:
+        """The run is at `step` of `total` now."""
+        self._step, self._total = step, total
         self._draw()
 
     def show(self, step: int, values: Mapping[str, float]) -> bool:
-        """Show numbers that were just logged: beside the bar, and as a line for an evaluation or when one is due.
-
-        A line holds a loss only if it is new. Beside the bar, an older validation loss has the step that it belongs to, or is
-        left out where that does not fit. Returns whether there is a line.
-        """
+        """Show what was just logged: beside the bar, and as a line for an evaluation or when one is due. Returns whether."""
         self._numbers.update(values)
-        numbers, width = self._numbers, self._screen.bar_width
-        train = [f"train {numbers['train/loss']:.3f}"] if "train/loss" in numbers else []
-        self._is_new = self._is_new or "train/loss" in values
-        words = list(train) if self._is_new else []
-        if "val/loss" in values:
-            self._evaluated = step
-            words += [f"val {values['val/loss']:.3f}", f"{values['val/bits_per_char']:.3f} bits/char"]
-        beside = [*self._name, *train]
-        if "val/loss" in numbers and (width >= 60 or self._evaluated == step):
-            beside.append(f"val {numbers['val/loss']:.3f}{f' (step {self._evaluated:,})' if width >= 60 else ''}")
-        self._beside = ", ".join(beside)
+        numbers, now = self._numbers, time.perf_counter()
+        words = [f"{name} {numbers[f'{name}/loss']:.3f}" for name in ("train", "val") if f"{name}/loss" in numbers]
+        self._beside = ", ".join([*self._name, *words])
         self._draw()
-        now = time.perf_counter()
-        is_due = "train/loss" in values and not width and now - self._last_line >= PLAIN_SECONDS and step < self._total
-        if "val/loss" not in values and not is_due:  # at the end comes a loss
+        is_late = now - self._last_line >= PLAIN_SECONDS and step < self._total  # at the end comes an evaluation
+        if "val/loss" in values:
+            words.append(f"{values['val/bits_per_char']:.3f} bits/char")
+        elif "train/loss" in values and is_late and not self._screen.bar_width:
+            words = words[:1]
+        else:
             return False
-        self._last_line, self._is_new = now, False
+        self._last_line = now
         if "chars_per_second" in numbers:
             words.append(f"{numbers['chars_per_second']:,.0f} chars/s")
         if step > self._first:

@@ -8,21 +8,17 @@ import contextlib
 import copy
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from torch.utils.tensorboard import summary
 
-from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.plan import Plan, make_plan
-from chargpt.planning.teachers import models_of
-from chargpt.runs.run import folder_of
-from chargpt.session.metrics import EventFile, event_file_name
+from chargpt.planning.plan import Opening, make_plan
+from chargpt.session.metrics import EventFile
 from chargpt.terminal import notice, shown
-from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import NotFinite, Trainer
 
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
@@ -32,21 +28,19 @@ STOPPING = "\nstopping\nCtrl-C again stops at once\n"
 
 
 def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
-    """--find-lr: short trainings at a range of rates, a table of their losses, and a suggestion. Returns the exit code.
+    """Make the sweep. TensorBoard gets the losses of each rate, in the folder NAME-find-lr beside the run NAME.
 
-    TensorBoard gets the losses of each rate, in the folder NAME-find-lr beside the run NAME. `root` is the folder of the
-    project. Raises UserError.
+    `root` is the folder of the project. Returns the exit code. Raises UserError.
     """
     plan = make_plan(options, root=root)
     for label, text, kind in plan.notices:
         if kind != "summary":
             notice(label, text)
-    run = folder_of(plan.corpus.name if options.run is None else options.run, root / "checkpoints")
-    folder = run.with_name(f"{run.name}-find-lr")
-    with choose_runtime(plan.config).applied(), Interrupt(STOPPING) as interrupt:
+    assert plan.folder is not None
+    folder = plan.folder.with_name(f"{plan.folder.name}-find-lr")
+    with plan.runtime.applied(), Interrupt(STOPPING) as interrupt:
         notice("sweep", f"{STEPS} steps at each of several rising learning rates, until one is clearly too high")
-        found: dict[float, float] = {}
-        losses: dict[float, list[float]] = {}
+        found, losses = dict[float, float](), dict[float, list[float]]()
         for rate, loss, losses[rate] in try_rates(plan, steps=STEPS, interrupt=interrupt):
             found[rate] = loss
             notice("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
@@ -56,33 +50,35 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
                 return interrupt.exit_code
             raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
         notice("suggested", f"optim.learning_rate={best:.4f}")
-        record(losses, folder)
+        for old in folder.glob("rate-*/events.out.tfevents.*"):  # of an earlier sweep
+            old.unlink()
+        for rate, values in losses.items():
+            place = folder / f"rate-{rate:.4f}"
+            place.mkdir(parents=True, exist_ok=True)
+            events = EventFile(place, purge_step=0)
+            with events.file:
+                for step, loss in enumerate(values, 1):
+                    events.add(step, summary.scalar("find-lr/loss", loss))
         notice("curves", f"python -m tensorboard.main --logdir {shown(folder)}")
     return interrupt.exit_code
 
 
-def short_config(config: Config, *, steps: int, rate: float) -> Config:
-    """`config` for one of the short trainings, its warm-up and schedule included."""
-    optim = dataclasses.replace(
-        config.optim,
-        learning_rate=rate,
-        warmup_steps=min(config.optim.warmup_steps, steps // 10),
-        start_decay=config.optim.start_decay * config.train.max_steps / steps,
-    )
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps), optim=optim)
-
-
-def try_rates(plan: Plan, *, steps: int, interrupt: Interrupt) -> Iterator[tuple[float, float, list[float]]]:
+def try_rates(plan: Opening, *, steps: int, interrupt: Interrupt) -> Iterator[tuple[float, float, list[float]]]:
     """Yield each rate, the loss it leads to, and those of its steps, until a rate is clearly too high or a signal comes.
 
     The loss is the mean of the last steps, infinite for a training that diverges, which has fewer steps. The model of the plan
     is not changed.
     """
-    best, corpus, runtime, teachers = math.inf, plan.corpus, choose_runtime(plan.config), models_of(plan.teachers)
+    best, corpus, (optim, train) = math.inf, plan.corpus, (plan.config.optim, plan.config.train)
+    warmup, decay = min(optim.warmup_steps, steps // 10), optim.start_decay * train.max_steps / steps
     for rate in (MIN_RATE * FACTOR**i for i in range(MAX_RATES)):
-        config, model = short_config(plan.config, steps=steps, rate=rate), copy.deepcopy(plan.model)
-        trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers)
-        losses: list[float] = []
+        config = dataclasses.replace(
+            plan.config,
+            train=dataclasses.replace(train, max_steps=steps),
+            optim=dataclasses.replace(optim, learning_rate=rate, warmup_steps=warmup, start_decay=decay),
+        )
+        model, losses = copy.deepcopy(plan.model), list[float]()
+        trainer = Trainer(model, corpus.train, config, runtime=plan.runtime, marks=corpus.marks, teachers=plan.teachers)
         with contextlib.suppress(NotFinite):
             while not trainer.is_finished and not interrupt.came_here:
                 losses.append(trainer.step().loss)
@@ -93,16 +89,3 @@ def try_rates(plan: Plan, *, steps: int, interrupt: Interrupt) -> Iterator[tuple
         best = min(best, loss)
         if loss > best + HOPELESS:
             return
-
-
-def record(losses: Mapping[float, Sequence[float]], folder: Path) -> None:
-    """Write the losses of each rate, step by step, for TensorBoard. They replace those of an earlier sweep. Raises OSError."""
-    for old in folder.glob("rate-*/events.out.tfevents.*"):
-        old.unlink()
-    for rate, values in losses.items():
-        place = folder / f"rate-{rate:.4f}"
-        place.mkdir(parents=True, exist_ok=True)
-        events = EventFile(place / event_file_name(), purge_step=0)
-        with events.file:
-            for step, loss in enumerate(values, 1):
-                events.add(step, summary.scalar("find-lr/loss", loss))

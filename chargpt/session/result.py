@@ -28,7 +28,7 @@ MINUTES = 10  # minutes that are named for a better model
 def conclude(session: Session, interrupt: Interrupt) -> int:
     """Tell how the training of a model ended; of the last one, write the report, and say what to type next.
 
-    Returns the exit code of the program if nothing follows: that of a signal, unless it comes only now, or 0.
+    Returns the exit code: that of a signal, unless it comes only now, or 0.
     """
     trainer, run = session.trainer, session.run
     progress, config = trainer.progress, trainer.config
@@ -48,7 +48,12 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     if shows:
         screen().lines(f"\n{escape_controls(up_to_a_word(progress.best_sample)).strip()}\n")
     which = ", whose sample is above" if shows and progress.best_step != progress.step else ""
-    notice("done", f"{reached(session)}{which}{why_early(progress, config)}")
+    early = ""
+    if progress.step < config.train.max_steps:
+        falls = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " while the learning rate fell"
+        evaluations = plural(config.train.patience, "evaluation")
+        early = f"; ended at step {progress.step:,}, since {evaluations} brought no better loss{falls}"
+    notice("done", f"{reached(session)}{which}{early}")
     if not is_last:
         return 0
     if progress.val_loss is not None:
@@ -91,15 +96,6 @@ def reached(session: Session) -> str:
     return f"validation loss {progress.val_loss:.4f} ({bits}), best {progress.best_loss:.4f} at step {progress.best_step:,}"
 
 
-def why_early(progress: Progress, config: Config) -> str:
-    """Why the run ended before its last step; empty if it did not."""
-    if progress.step >= config.train.max_steps:
-        return ""
-    since = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " while the learning rate fell"
-    evaluations = plural(config.train.patience, "evaluation")
-    return f"; ended at step {progress.step:,}, since {evaluations} brought no better loss{since}"
-
-
 def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> str:
     """What a run that has ended has reached, beside an n-gram model. All losses are in nats per character."""
     val_loss, best_loss, train_loss = progress.val_loss, progress.best_loss, progress.train_loss
@@ -122,10 +118,9 @@ def better_way(options: TrainOptions, config: Config, corpus: Corpus, progress: 
 
     `progress` is what the run has reached.
     """
-    decides = options.settings.keys() & {"model", "optim", "train"}
-    if decides or options.config is not None or options.resume or config.train.start:
-        return None
-    if max(corpus.facts.ngram_loss, progress.best_loss or 0.0) < NOTHING:
+    decides = options.settings.keys() & {"model", "optim", "train"} or options.config is not None
+    has_nothing = max(corpus.facts.ngram_loss, progress.best_loss or 0.0) < NOTHING
+    if decides or options.resume or config.train.start or has_nothing:
         return None
     has_letters = corpus.tokenizer.characters is not None and not config.data.max_vocab and corpus.items is None
     if corpus.characters < SHORT and has_letters and (starts := start_names()):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from chargpt.analysis.copies import longest_copy
 from chargpt.analysis.heads import draw_attention
@@ -17,15 +18,16 @@ from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import REPORT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, SLOW, Clock
+from chargpt.planning.plan import Opening
 from chargpt.planning.teachers import seconds_of_stage
-from chargpt.planning.time_model import describe_training, longest_run
+from chargpt.planning.time_model import longest_run
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.run import DETAILS, Run
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import BEST, Journal
 from chargpt.session.live_page import LivePage
-from chargpt.session.opening import Opening, for_others, joined, make_trainer, open_next_stage
+from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage
 from chargpt.session.stages import decided, describe_stage, is_undecided, measure, name_of_stage
 from chargpt.terminal import Notice, clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
@@ -40,8 +42,6 @@ EARLY_SAMPLE = 100  # characters of a sample before the first evaluation after s
 class Session:
     """One model of a run in training, in one of the processes that train it. All of them call the same methods in one order."""
 
-    # How a session begins
-
     def __init__(
         self,
         opening: Opening | None,
@@ -54,8 +54,8 @@ class Session:
     ) -> None:
         """The session of a new model or of one that continues; in a process that is not the first one, without `opening`.
 
-        `started` is when its time began, on time.perf_counter; `before` is the session of the model before it. Raises
-        UserError, and SystemExit if the first process trains nothing.
+        `started` is when its time began, on time.perf_counter; `before` is that of the model before it. Raises UserError, and
+        SystemExit if the first process trains nothing.
         """
         shared: Opening | int = group.share(for_others(opening) if opening is not None else 0)
         if isinstance(shared, int):
@@ -74,8 +74,7 @@ class Session:
         self.page: LivePage = before.page if before else LivePage(opens=options.open)
         self.saved = opening.saved  # what the newest checkpoint holds; None while there is none
         self.is_extended = opening.is_extended  # by --minutes: then the rate follows the new length, and may rise again
-        # When the run shall end, on time.perf_counter; None: no limit.
-        self.deadline = None if opening.seconds is None else started + opening.seconds
+        self.deadline = None if opening.seconds is None else started + opening.seconds  # of the run; None: no limit
         self.told_speed = 0.0  # seconds per step, as the user was last told; 0: not yet
         self.clock: Clock  # while the run is recorded
         train, items = self.trainer.config.train, self.corpus.items
@@ -95,7 +94,7 @@ class Session:
         journal.add(self.opening.notices)
         if checkpoint is not None and self.run is not None:
             train, seconds = trainer.config.train, self.opening.seconds
-            journal.add(what_differs(checkpoint.state.environment, trainer.environment))
+            journal.warn(what_differs(checkpoint.state.environment, trainer.environment))
             steps = "no steps" if trainer.is_finished else plural(train.max_steps - checkpoint.step, "step")
             left: list[Words] = [f"{shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
             if trainer.is_finished and self.stage > train.teachers:
@@ -116,28 +115,16 @@ class Session:
         with group.together():
             if self.run is not None:
                 opening = open_next_stage(self.run, self.state(), self.corpus, runtime=self.trainer.runtime)
-        # What this model has not used of its time is for the next one.
-        started = self.deadline or time.perf_counter()
+        started = self.deadline or time.perf_counter()  # what this model has not used of its time is for the next one
         return Session(opening, self.options, root=self.root, group=group, started=started, before=self)
-
-    # What is said and recorded
 
     def describe_run(self) -> None:
         """Print what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
         trainer, journal, run, opening = self.trainer, self.journal, self.run, self.opening
         if run is None:
             return
-        about = describe_training(
-            trainer.config,
-            self.corpus,
-            trainer.runtime,
-            trainer.progress,
-            known=opening.time_model,
-            seconds=opening.seconds,
-            steps=opening.steps,
-        )
         name, follows = name_of_stage(trainer.config, self.stage), self.stage > 1 and self.saved is None
-        for said in about:
+        for said in opening.about_training():
             if said.label == "training" and name:  # the time is that of this model
                 journal.notice("training", f"{name}: {said.text}")
             elif said.label == "training" or not follows:  # the rest was told
@@ -145,22 +132,18 @@ class Session:
         journal.add(opening.choices)
         if follows:
             return
-        where = f"report: {shown(run.home / REPORT)}; all settings: {DETAILS} there"
-        curves = f"curves: python -m tensorboard.main --logdir {shown(run.home.parent)}"
-        journal.notice("run", f"{shown(run.home)}   ({where}; {curves})")
+        where = f"report: {shown(run.home / REPORT)}; all settings: {DETAILS} there; curves: "
+        journal.notice("run", f"{shown(run.home)}   ({where}python -m tensorboard.main --logdir {shown(run.home.parent)})")
         details = "".join(f"{line}\n" for line in journal.lines)
-        for problem in (run.write_config(trainer.config), None if self.saved else run.write(DETAILS, details)):
-            if problem:
-                journal.notice("warning", problem)
+        journal.warn(run.write_config(trainer.config), None if self.saved else run.write(DETAILS, details))
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Clock]:
         """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
-        trainer, train, name = self.trainer, self.trainer.config.train, name_of_stage(self.trainer.config, self.stage)
-        is_new = self.saved is None
+        trainer, train, is_new = self.trainer, self.trainer.config.train, self.saved is None
+        name, every = name_of_stage(trainer.config, self.stage), train.log_interval if trainer.runtime.runs_ahead else 1
+        left, least = train.max_steps - trainer.progress.step, train.min_evaluations
         with self.journal.recording(self.run, self.settings, progress=trainer.progress, is_new=is_new, name=name):
-            every = train.log_interval if trainer.runtime.runs_ahead else 1
-            left, least = train.max_steps - trainer.progress.step, train.min_evaluations
             self.clock = Clock(steps_left=left, deadline=self.deadline, min_evaluations=least, waits_every=every)
             yield self.clock
 
@@ -177,24 +160,32 @@ class Session:
             now, before, self.told_speed = 1000 * self.clock.lately, 1000 * self.told_speed, self.clock.lately
             journal.notice("slow", f"{now:.1f} ms a step, {before:.1f} before: the machine is busy with other work, or too hot")
 
-    # What is due
-
     def due(self, interrupt: Interrupt) -> Due:
         """What is due now. All processes know of the same signal: they agree on it in each step and each evaluation.
 
         A signal makes saving due. It cancels nothing: an evaluation that is due ends at once, and is discarded.
         """
-        trainer, stops = self.trainer, interrupt.agreed
-        saved, clock_, group = self.saved, self.clock, trainer.group
-        return Due(trainer.progress, trainer.config, saved=saved, is_stopping=stops, clock=clock_, group=group)
+        return Due(self.trainer.progress, self.trainer.config, saved=self.saved, is_stopping=interrupt.agreed)
 
-    # What is done between two steps
+    @property
+    def is_speed_due(self) -> bool:
+        """Whether to measure the speed now. With a time limit, the clock of the first process decides for all."""
+        due, group = self.clock.is_due(self.trainer.progress.step), self.trainer.group
+        if self.deadline is None or group.size == 1:
+            return due
+        number = torch.tensor(float(due))  # faster than `share`, and this is asked in every step
+        group.broadcast(number)
+        return bool(number)
+
+    def advance(self) -> None:
+        """Take a step, and show it. On a CPU, raises NotFinite."""
+        trainer = self.trainer
+        trainer.advance()
+        trainer.progress.seconds += self.clock.step_done()
+        self.journal.move_bar(trainer.progress.step, trainer.config.train.max_steps)
 
     def decide_on_teachers(self, interrupt: Interrupt) -> None:
-        """Measure if the model memorises its text: then others follow. A run of one model gets the time of all.
-
-        A signal leaves this to a resumed run.
-        """
+        """Measure if the model memorises its text: then others follow. If not, it gets the time of all."""
         trainer, before = self.trainer, self.trainer.config
         losses = measure(trainer, self.corpus, interrupt)
         if losses is None:
@@ -208,10 +199,7 @@ class Session:
                 self.measure_speed(interrupt)
 
     def evaluate(self, interrupt: Interrupt) -> None:
-        """Compute the loss over the validation split, write a sample, and record both. A signal meanwhile discards both.
-
-        Raises NotFinite.
-        """
+        """Compute the validation loss, write a sample, and record both. A signal meanwhile discards both. Raises NotFinite."""
         trainer, progress, group = self.trainer, self.trainer.progress, self.trainer.group
         loss = None
         if self.corpus.is_validated:
@@ -241,8 +229,7 @@ class Session:
         corpus, train, values = self.corpus, self.trainer.config.train, dict[str, float | str | np.ndarray]()
         if loss is not None:
             values |= {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
-            if bits := bits_per_item(loss, corpus, train):
-                values["val/bits_per_item"] = bits
+            values |= {"val/bits_per_item": bits} if (bits := bits_per_item(loss, corpus, train)) else {}
         if (best := self.trainer.progress.best_loss) is not None:
             values[BEST] = best
         if (longest := longest_copy(corpus, sample)) is not None:
@@ -288,17 +275,16 @@ class Session:
                     again: list[Words] = ["; then continue with: ", resuming(run.name(self.checkpoints), verb="train")]
                     raise CheckpointError(error, *(again if self.saved else [])) from error
                 screen().saved(run.folder)
-                for problem in problems:
-                    journal.notice("warning", problem)
+                journal.warn(*problems)
                 if run.checkpoint is not None and run.checkpoint.suffix:  # the number of a further one of this step
                     journal.notice("saved", f"as {run.checkpoint.name}: step {progress.step:,} had a checkpoint already")
                 trainer.group.note_save()
         self.saved = state
 
     def measure_speed(self, interrupt: Interrupt) -> None:
-        """Measure the speed, and say how long the run takes. With a time limit, first fit the length of the run to it.
+        """Measure the speed, and say how long the run takes. With a time limit, first fit its length to that, and save it.
 
-        Such a length is saved: from now on, a resumed run knows it. Raises NotFinite, UserError.
+        Raises NotFinite, UserError.
         """
         trainer, clock_, journal = self.trainer, self.clock, self.journal
         step, before = trainer.progress.step, trainer.config
@@ -309,21 +295,17 @@ class Session:
             max_steps, evaluations = trainer.group.share(fits)
             trainer.set_length(max_steps, min_evaluations=evaluations, may_rise=self.is_extended)
             self.is_extended = False
-            journal.set_total(max_steps)
+            journal.move_bar(step, max_steps)
         max_steps = trainer.config.train.max_steps
         clock_.set_length(step, max_steps)
         if not 1 / CHANGED < clock_.seconds_per_step / (self.told_speed or math.inf) < CHANGED:  # the first one, and news
             self.told_speed = clock_.seconds_per_step
             left = clock_.time_model.duration(max_steps - step, interval=trainer.config.steps_between_evaluations)
             journal.notice("speed", f"{1000 * self.told_speed:.1f} ms a step; {max_steps:,} steps, done in {clock(left)}")
-        if self.deadline is None:
-            return
-        if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
-            self.save()
-        if self.run is not None and (problem := self.run.write_config(trainer.config)):
-            journal.notice("warning", problem)
-
-    # How a run goes on after a step that was not finite
+        if self.deadline is not None:
+            if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
+                self.save()
+            journal.warn(self.run.write_config(trainer.config) if self.run else None)
 
     @property
     def can_roll_back(self) -> bool:
@@ -336,14 +318,13 @@ class Session:
         skipped = [*self.trainer.progress.skipped, problem.step]
         if self.run is not None:
             checkpoint, warnings = self.run.load_newest()
-            self.journal.add(Notice("warning", warning) for warning in warnings)
+            self.journal.warn(*warnings)
             self.saved = checkpoint.state
             self.trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
             where = f"back to {shown(checkpoint.path)}, at half the rate and without that batch"
             self.journal.notice("rollback", f"{problem}; {where}")
         self.trainer.share()
-        if self.run is None and self.saved is not None:  # the same in every process, so that all save at the same steps
-            self.saved = dataclasses.replace(self.saved, progress=self.trainer.progress.copy())
+        self.saved = self.trainer.group.share(self.saved)  # so that all save at the same steps
         self.trainer.progress.skipped = skipped
 
 
@@ -353,13 +334,9 @@ def bits_per_item(loss: float, corpus: Corpus, config: TrainConfig) -> float:
     return loss / math.log(2) * ((corpus.marks and corpus.marks.characters_per_item(split)) or 0)
 
 
-def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> list[Notice]:
-    """A warning if a run whose environment was `before` cannot continue with the same bits here."""
-    if "teachers" not in before:  # of a version that did not save them
-        now = {key: value for key, value in now.items() if key != "teachers"}
-    before = {"processes": 1, **before}  # earlier versions did not save their number
+def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> str:
+    """A warning if a run whose environment was `before` cannot continue with the same bits here; else empty."""
+    before = {"processes": 1, "teachers": now.get("teachers", ""), **before}  # earlier versions did not save these
     changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
-    if not changes:
-        return []
     what = f"the environment has changed ({', '.join(changes)}): the run continues, but not with the same bits"
-    return [Notice("warning", what)]
+    return what * bool(changes)

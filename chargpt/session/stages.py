@@ -1,7 +1,6 @@
 """The models of a run: one, or several of which the last learns from the others as well as from the text.
 
-A model that memorises its text has something to teach. Whether it does is measured while its rate is still at its peak: a
-model whose rate has fallen cannot go on.
+A model that memorises its text has something to teach. This is measured at the peak of its rate: later it could not go on.
 """
 
 import dataclasses
@@ -11,16 +10,14 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
-from chargpt.planning.teachers import models_in_all
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import decay_start
 from chargpt.training.trainer import Trainer
 
-BEFORE_DECAY = 0.9  # the decision comes after this share of the steps before the decay,
-# and after this share of the run, also if its rate falls from the beginning.
-EARLIEST = 0.2
+# The decision comes after this share of the steps before the decay, and after this share of the run.
+BEFORE_DECAY, EARLIEST = 0.9, 0.2
 STRETCHES = 8  # stretches of the training split, spread over it, on which the loss is measured
 
 
@@ -38,9 +35,11 @@ def decision_step(config: Config) -> float:
 
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[float, float] | None:
     """The losses of the model as it is on equal amounts of training and validation text; None if a signal came."""
-    split = validation_split(corpus.judged, trainer.config.train.eval_chars)
-    # Items are mixed, so the first ones are from everywhere; a stretch would begin inside one.
-    texts = _stretches(corpus.train, len(split)) if corpus.marks is None else [corpus.train[: len(split)]]
+    split, ids = validation_split(corpus.judged, trainer.config.train.eval_chars), corpus.train
+    each = max(2, min(len(ids), len(split)) // STRETCHES)
+    texts = [ids[start : start + each] for start in np.linspace(0, len(ids) - each, STRETCHES).astype(int)]
+    if corpus.marks is not None:  # items are mixed, so the first ones are from everywhere; a stretch would begin inside one
+        texts = [ids[: len(split)]]
     texts.append(split)
     *training, validation = (trainer.evaluate(ids, marks=corpus.marks, interrupt=interrupt) for ids in texts)
     known = [loss for loss in training if loss is not None]
@@ -49,24 +48,13 @@ def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[flo
     return sum(known) / len(known), validation
 
 
-def _stretches(ids: np.ndarray, length: int) -> list[np.ndarray]:
-    """Stretches of `ids`, spread evenly from its beginning to its end, which are about `length` long together."""
-    each = max(2, min(len(ids), length) // STRETCHES)
-    starts = np.linspace(0, len(ids) - each, STRETCHES).astype(int)
-    return [ids[start : start + each] for start in starts]
-
-
 def decided(training: float, validation: float, config: Config) -> tuple[Config, Notice]:
-    """The settings of a run that has measured these losses, and what to say.
-
-    Others follow the model if its loss on training text is so much lower; also if one is not a number. Otherwise, it trains
-    alone, as long as one model may.
-    """
+    """The settings of a run that has measured these losses, and what to say. Others follow also if a loss is not a number."""
     measured = f"the loss is {training:.2f} on training text and {validation:.2f} on validation text"
     train = dataclasses.replace(config.train, student_gap=0.0)
     if not validation - training < config.train.student_gap:
         what = f"{measured}: this model begins to memorise the text, so the last model will learn from its predictions too"
-        return dataclasses.replace(config, train=train), Notice(models_in_all(train.teachers), what)
+        return dataclasses.replace(config, train=train), Notice(f"{train.teachers + 1} models", what)
     epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
     train = dataclasses.replace(train, teachers=0, teacher_minutes=0.0, max_epochs=epochs)
     alone = Notice("one model", f"{measured}: this model does not memorise the text, so it trains alone")
@@ -82,8 +70,7 @@ def name_of_stage(config: Config, stage: int) -> str:
 def describe_stage(config: Config, stage: int) -> list[Notice]:
     """Which model of a run begins or continues, and from which it learns; nothing for the only one."""
     name, seed = name_of_stage(config, stage), config.train.seed
-    if not name:
-        return []
+    what = f"{name} learns from those before it as well as from the text, with seed {seed}"
     if stage <= config.train.teachers:
-        return [Notice("stage", f"{name}, with seed {seed}; the final model will learn from it")]
-    return [Notice("stage", f"{name} learns from those before it as well as from the text, with seed {seed}")]
+        what = f"{name}, with seed {seed}; the final model will learn from it"
+    return [Notice("stage", what)] * bool(name)

@@ -1,4 +1,1 @@
-"""Ids to weights, one step at a time: trainer, weights, batches, optimizers, learning rate, evaluation, initialisation.
-
-No folder, no clock, no output, no options.
-"""
+"""Ids to weights, one step at a time, without folder, clock, output and options."""

@@ -7,12 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chargpt.config import TrainConfig
 from chargpt.text.shuffle import splitmix64
 
 PART = 2**22  # ids copied to a device at once
-BLOCK = (
-    1024  # windows whose places are computed at once: for those of one batch, numpy's calls take a twentieth of a small step
-)
+BLOCK = 1024  # windows whose places are computed at once: for one batch, numpy's calls take a twentieth of a small step
 _ON_DEVICE: dict[tuple[int, torch.device], Tensor] = {}  # copies of arrays that live, by their id
 
 
@@ -22,30 +21,19 @@ class Batches:
     An epoch tiles `ids` (N of them) with windows of stride T = block_size. Its offset is its own, so that the borders between
     windows move from epoch to epoch. It has W = max(1, (N - T) // T) windows, ordered by a keyed permutation that is computed
     as needed. Sample number i of a run is window i % W of epoch i // W; a step takes accumulate * batch_size consecutive
-    samples, batch_size for each of its micro-batches. Nothing else that a run does (evaluate, log, sample, stop and resume)
-    changes them.
+    samples, batch_size for each of its micro-batches. Nothing else that a run does changes them.
 
     With `resident`, the ids on a device, windows are gathered there.
     """
 
-    def __init__(
-        self,
-        ids: np.ndarray,
-        block_size: int,
-        *,
-        batch_size: int,
-        seed: int,
-        accumulate: int = 1,
-        resident: Tensor | None = None,
-    ) -> None:
+    def __init__(self, ids: np.ndarray, block_size: int, *, train: TrainConfig, resident: Tensor | None = None) -> None:
         assert ids.ndim == 1 and len(ids) > 0
         if len(ids) <= block_size:  # a text shorter than the context of a start is repeated
             ids = np.resize(ids, block_size + 1)
         self.per_epoch = max(1, (len(ids) - block_size) // block_size)
         self._slack = len(ids) - self.per_epoch * block_size  # the number of offsets that keep the last window inside
         self._rows = np.lib.stride_tricks.sliding_window_view(np.asarray(ids), block_size + 1)
-        self._block_size, self._seed = block_size, seed
-        self._batch_size, self._accumulate = batch_size, accumulate
+        self._block_size, self._train = block_size, train
         self._resident, self._block = resident, functools.lru_cache(2)(self._starts_of)
         self._offsets = torch.arange(block_size + 1, device=None if resident is None else resident.device)
 
@@ -64,16 +52,17 @@ class Batches:
 
     def starts(self, step: int, micro: int = 0) -> np.ndarray:
         """Where the windows of a micro-batch of `step` begin, (B,) int64."""
-        first = (step * self._accumulate + micro) * self._batch_size
+        count = self._train.batch_size
+        first = (step * self._train.accumulate + micro) * count
         block, skipped = divmod(first, BLOCK)
-        last = (first + self._batch_size - 1) // BLOCK
-        return np.concatenate([self._block(number) for number in range(block, last + 1)])[skipped:][: self._batch_size]
+        blocks = range(block, (first + count - 1) // BLOCK + 1)
+        return np.concatenate([self._block(number) for number in blocks])[skipped:][:count]
 
     def _starts_of(self, block: int) -> np.ndarray:
         """Where the windows of BLOCK samples begin, (BLOCK,) int64."""
         samples = np.arange(block * BLOCK, (block + 1) * BLOCK, dtype=np.uint64)
         epochs, positions = np.divmod(samples, np.uint64(self.per_epoch))
-        key = keys_of(epochs, self._seed)
+        key = keys_of(epochs, self._train.seed)
         positions = permuted(positions, self.per_epoch, key[1:])
         return (positions * np.uint64(self._block_size) + key[0] % np.uint64(self._slack)).astype(np.int64)
 

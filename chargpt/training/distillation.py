@@ -1,7 +1,7 @@
 """Learning from the predictions of other models as well as from the text (distillation: Hinton et al. 2015, arXiv 1503.02531).
 
-A text says which character came next. A model says how likely each one is, and several models say it better than one. A
-model that learns from both memorises the text later, so a short text teaches it more.
+A text says which character came next, a model how likely each one is, and several models better. A model that learns from both
+memorises the text later, so a short text teaches it more.
 """
 
 import copy

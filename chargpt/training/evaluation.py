@@ -27,9 +27,8 @@ def evaluate(
 ) -> float | None:
     """The mean loss in nats per character over all of `ids`; None if a signal came before the end.
 
-    With `marks`, over the items in `ids` and their ends, each item alone, without labels: see `windows_of_items`.
-    `kernel`, if given, computes the logits of the model.
-    The processes of `group` share the batches. A loss has one process, so any number of them gives the same sum.
+    With `marks`, over the items in `ids` and their ends, each item alone, without labels: see `windows_of_items`. `kernel`
+    computes the logits, if given. The processes of `group` share the batches; any number of them gives the same sum.
     Uses no random state, so evaluating never changes what a run learns. Each window starts without context, as in nanoGPT's
     own figures; a longer context would give a lower loss.
     """
@@ -77,8 +76,5 @@ def _predicted(batch: Windows) -> int:
 
 
 def validation_split(ids: np.ndarray, eval_chars: int) -> np.ndarray:
-    """What an evaluation covers: all of `ids`, or of a long validation split the first `eval_chars` predictions; 0 is no limit.
-
-    150,000 predictions determine the loss to about 0.004; more would only cost time.
-    """
+    """What an evaluation covers: the first `eval_chars` predictions; 0 is no limit. 150,000 give the loss to about 0.004."""
     return ids[: eval_chars + 1] if eval_chars else ids

@@ -3,8 +3,7 @@
 To predict a character, a model first needs the ones just before it. With random queries and keys, learning to find them takes
 a good part of a short training. So each head of the first layer begins as a previous-token head, which models otherwise form
 in training (Olsson et al. 2022, arXiv 2209.11895); weights that begin like trained ones are known from image models (Trockman
-and Kolter 2023, arXiv 2305.09828). The architecture is the same, and all weights are trained.
-docs/lab/learning.md has the losses.
+and Kolter 2023, arXiv 2305.09828). The architecture is the same, all weights are trained. docs/lab/learning.md has the losses.
 """
 
 import math

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chargpt.config import TrainConfig
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import windows_at
 from chargpt.training.batches import keys_of, permuted
@@ -20,38 +21,29 @@ class ItemBatches:
     window goes on in the next one. An epoch has as many windows as the items need in their first order; one that needs more
     leaves out its last items, and one that needs less repeats its first ones.
 
-    Targets that do not count are IGNORED: what is left of a window, and labels, unless `counts_labels`.
+    Targets that do not count are IGNORED: what is left of a window, and labels, unless `train.label_loss`.
     """
 
-    def __init__(
-        self,
-        ids: np.ndarray,
-        block_size: int,
-        *,
-        marks: ItemMarks,
-        counts_labels: bool = False,
-        batch_size: int,
-        seed: int,
-        accumulate: int = 1,
-    ) -> None:
+    def __init__(self, ids: np.ndarray, block_size: int, *, train: TrainConfig, marks: ItemMarks) -> None:
         self._ids, self._block_size, self._end = np.asarray(ids), block_size, marks.end
         self._starts, stops = marks.bounds(self._ids)
         assert len(stops), "a list without an item"
         self._lengths = stops + 1 - self._starts
-        self._counted = None if counts_labels or marks.tab is None else marks.counted(self._ids)
-        self._seed, self._batch_size, self._accumulate = seed, batch_size, accumulate
+        self._counted = None if train.label_loss or marks.tab is None else marks.counted(self._ids)
+        self._train = train
         self._layouts: dict[int, _Layout] = {}  # of the last two epochs
         self.per_epoch = len(self._layout(np.arange(len(stops))).starts)
 
     def fetch(self, step: int, micro: int, rows: slice) -> Tensor:
         """Inputs and targets of these rows of a micro-batch of `step`, in the memory of the host, (2, B, T) int64."""
-        first = (step * self._accumulate + micro) * self._batch_size
-        epochs, numbers = np.divmod(np.arange(first, first + self._batch_size)[rows], self.per_epoch)
+        first = (step * self._train.accumulate + micro) * self._train.batch_size
+        epochs, numbers = np.divmod(np.arange(first, first + self._train.batch_size)[rows], self.per_epoch)
         both = np.empty((2, len(epochs), self._block_size), np.int64)
         inputs, targets = both
         for epoch in np.unique(epochs):
-            own = epochs == epoch
-            inputs[own], targets[own] = self._of_epoch(int(epoch)).windows(numbers[own], self._block_size)
+            own, (stream, counted, starts, sizes) = epochs == epoch, self._of_epoch(int(epoch))
+            at, count = starts[numbers[own]], sizes[numbers[own]]
+            inputs[own], targets[own] = windows_at(stream, at, count, length=self._block_size, counted=counted)
         return torch.from_numpy(both)
 
     def windows(self, fetched: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,7 +53,7 @@ class ItemBatches:
 
     def _of_epoch(self, epoch: int) -> "_Layout":
         if epoch not in self._layouts:
-            key = keys_of(np.array([epoch], np.uint64), self._seed)[1:]
+            key = keys_of(np.array([epoch], np.uint64), self._train.seed)[1:]
             numbers = np.arange(len(self._starts), dtype=np.uint64)
             layout = self._layout(permuted(numbers, len(numbers), key).astype(np.int64), windows=self.per_epoch)
             self._layouts = {number: known for number, known in self._layouts.items() if number == epoch - 1} | {epoch: layout}
@@ -93,7 +85,3 @@ class _Layout(NamedTuple):
     counted: np.ndarray | None  # whether each of them is a target; None: all are
     starts: np.ndarray  # of the windows: the place of their first input
     sizes: np.ndarray  # how many ids each of them predicts
-
-    def windows(self, numbers: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of windows, (B, T) each."""
-        return windows_at(self.stream, self.starts[numbers], self.sizes[numbers], length=block_size, counted=self.counted)

@@ -52,8 +52,7 @@ def decay_start(config: OptimConfig, *, max_steps: int) -> float:
 def decay_done(step: int, config: OptimConfig, *, max_steps: int) -> float:
     """How much of the decay is over at a step after the warm-up: 0 at the peak of the rate, 1 at the end of the run.
 
-    `config.replanned` is a step and how much of the decay was over by then. The rest of the decay follows from there, over the
-    steps that are left.
+    `config.replanned` is a step and how much was over by then. The rest follows from there, over the steps that are left.
     """
     start = decay_start(config, max_steps=max_steps)
     since, before = config.replanned

@@ -1,13 +1,14 @@
 """Optimizers: AdamW, and Muon for the matrices inside the blocks with AdamW for the rest.
 
-An optimizer updates the vector of a `FlatWeights` from its gradient. It has a method `step` and its state as `states`. A new
-one is a class with these, an entry in `OPTIMIZERS` of optimizer_kinds.py, and its name among the types of `OptimConfig.name`.
-planning/memory.py expects two vectors of state (BYTES_PER_PARAMETER), and one more for each of `optim.start_decay` and
-`optim.average_fraction`.
+An optimizer updates the vector of a `FlatWeights` from its gradient. It has a method `update` and its state as `states`. A new
+one is a class with these, an entry in `OPTIMIZERS`, and its name among the types of `OptimConfig.name`. planning/memory.py
+expects two vectors of state (BYTES_PER_PARAMETER), and one more for each of `optim.start_decay` and `optim.average_fraction`.
 """
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -21,8 +22,6 @@ from chargpt.training.weights import DOWN, EMBEDDING, SQUARE, UP, FlatWeights
 # 1.27. Each is the one nearest to 1 on the range that the previous one leaves (as in Polar Express, arXiv 2505.16932). They
 # learn as well as the five Newton-Schulz steps of the Muon repository, and cost 40 % less.
 NEWTON_SCHULZ = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
-
-
 # In float16, small gradients become 0, so the loss is multiplied by a scale (arXiv 1710.03740): the first one, which is halved
 # when a gradient overflows and doubled after so many steps without an overflow. Then the name of both in a checkpoint.
 FIRST_SCALE, DOUBLED_AFTER, LOSS_SCALE = 2.0**16, 2000, "loss_scale"
@@ -37,52 +36,53 @@ class State(NamedTuple):
 
 
 class Optimizer:
-    """What optimizers have in common: their state by name.
+    """What optimizers have in common: their state by name, a decay towards the first weights, and a mean of the last ones.
 
     A checkpoint holds the `states` and the number of steps, and nothing else of an optimizer. A resumed run would
     silently differ if an update used more that changes from step to step. tests/training/test_optimizers.py resumes every kind.
     """
 
-    states: list[State]
-
-    def __init__(self, weights: FlatWeights) -> None:
-        self._weights = weights
+    def __init__(self, weights: FlatWeights, config: OptimConfig) -> None:
+        """The first weights and the mean begin as copies of the weights of now, until `load` brings back others."""
+        self._weights, self._start_decay = weights, config.start_decay
         self._count = torch.zeros((), device=weights.vector.device)  # steps taken
         self.scaling: Tensor | None = None  # the scale of the loss, and the steps since it changed
         if weights.precision == torch.float16:
             self.scaling = torch.tensor([FIRST_SCALE, 0.0], device=weights.vector.device)
+        copied = [name for name, wanted in (("start", config.start_decay), ("average", config.average_fraction)) if wanted]
+        self.states = [State(name, slice(0, len(weights.vector)), weights.vector.clone()) for name in copied]
 
-    def _zeros(self, quantity: str, span: slice) -> State:
-        return State(quantity, span, torch.zeros_like(self._weights.vector[span]))
+    def _zeros(self, quantity: str, span: slice) -> Tensor:
+        """A new state of zeros."""
+        self.states.append(State(quantity, span, torch.zeros_like(self._weights.vector[span])))
+        return self.states[-1].vector
 
-    def _copies(self, config: OptimConfig, span: slice) -> list[State]:
-        """Copies of the weights of now, until `load` brings back others: the first ones, and a mean of several steps."""
-        wanted = {"start": config.start_decay, "average": config.average_fraction}
-        return [State(quantity, span, self._weights.vector[span].clone()) for quantity in wanted if wanted[quantity]]
-
-    def _decay_to(self, first: State, amount: float | Tensor) -> None:
-        """Move the weights of `first` by this share of their distance from what they were (L2-SP, arXiv 1802.01483).
-
-        It comes before an update, as weight decay does, so that the last update stays whole.
-        """
-        amount = amount.clamp(max=1.0) if isinstance(amount, Tensor) else min(1.0, amount)
-        self._weights.vector[first.span].lerp_(first.vector, amount)
+    def _copy(self, quantity: str) -> Tensor | None:
+        return next((state.vector for state in self.states if state.quantity == quantity), None)
 
     def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
-        """One update at learning rate `rate`. On a GPU, `skips` is 1 where it must change nothing, and 0 otherwise."""
+        """One update at learning rate `rate`. On a GPU, `skips` is 1 where it must change nothing, and 0 otherwise.
+
+        With `start_decay`, the weights first move towards the first ones (L2-SP, arXiv 1802.01483), as weight decay does.
+        """
+        if (first := self._copy("start")) is not None:
+            amount = rate * self._start_decay * _kept(skips)
+            self._weights.vector.lerp_(first, amount.clamp(max=1.0) if isinstance(amount, Tensor) else min(1.0, amount))
+        self.update(rate, skips)
+
+    def update(self, rate: float | Tensor, skips: Tensor | None) -> None:
+        """Update the weights by their gradient, as `step`."""
         raise NotImplementedError
 
     def average(self, share: float) -> None:
         """Move the mean of the weights, if there is one, by this share of its distance from those of now."""
-        for quantity, span, vector in self.states:
-            if quantity == "average":
-                vector.lerp_(self._weights.vector[span], share)
+        if (mean := self._copy("average")) is not None:
+            mean.lerp_(self._weights.vector, share)
 
     def take_average(self) -> None:
         """Replace the weights by their mean, if there is one."""
-        for quantity, span, vector in self.states:
-            if quantity == "average":
-                self._weights.vector[span] = vector
+        if (mean := self._copy("average")) is not None:
+            self._weights.vector.copy_(mean)
 
     def rescale(self, overflows: Tensor) -> None:
         """Halve the scale of the loss if the gradient `overflows` (1), or double it after DOUBLED_AFTER steps without (0)."""
@@ -126,26 +126,21 @@ class AdamW(Optimizer):
 
     def __init__(self, weights: FlatWeights, config: OptimConfig, *, start: int = 0) -> None:
         """Updates the part of the vector from `start` on."""
-        super().__init__(weights)
-        self._betas, self._start, self._start_decay = config.betas, start, config.start_decay
+        super().__init__(weights, config)
+        self._betas, self._start = config.betas, start
         span, decayed = slice(start, len(weights.vector)), weights.of_kind(EMBEDDING).stop  # norms and biases come last
-        self.states = [self._zeros(name, span) for name in ("exp_avg", "exp_avg_sq")]
-        self._kept = self._copies(config, span)
-        self.states += self._kept
+        self._means = [self._zeros(name, span) for name in ("exp_avg", "exp_avg_sq")]
         ranges = [(start, decayed, config.weight_decay), (max(start, decayed), span.stop, 0.0)]
         self._ranges = [(first, stop, decay) for first, stop, decay in ranges if first < stop]
 
     @torch.no_grad()
-    def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
+    def update(self, rate: float | Tensor, skips: Tensor | None) -> None:
         # The functional form: torch.optim.AdamW imports torch's compiler, which takes longer than importing torch itself.
-        vector, gradient, offset, (beta1, beta2) = self._weights.vector, self._weights.gradient, self._start, self._betas
-        exp_avg, exp_avg_sq = self.states[0].vector, self.states[1].vector
-        if self._start_decay:
-            self._decay_to(self._kept[0], rate * self._start_decay * _kept(skips))
+        offset, (beta1, beta2), (exp_avg, exp_avg_sq) = self._start, self._betas, self._means
         for first, stop, decay in self._ranges:
             adamw(
-                [vector[first:stop]],
-                [gradient[first:stop]],
+                [self._weights.vector[first:stop]],
+                [self._weights.gradient[first:stop]],
                 [exp_avg[first - offset : stop - offset]],
                 [exp_avg_sq[first - offset : stop - offset]],
                 [],
@@ -170,25 +165,22 @@ class Muon(Optimizer):
     """
 
     def __init__(self, weights: FlatWeights, config: OptimConfig) -> None:
-        super().__init__(weights)
-        self._beta, self._decay, self._start_decay = config.momentum, config.weight_decay, config.start_decay
-        matrices, width = slice(0, weights.of_kind(DOWN).stop), weights.model.config.n_embd
-        self._adamw = AdamW(weights, config, start=matrices.stop)
+        super().__init__(weights, config)
+        self._beta, self._decay = config.momentum, config.weight_decay
+        self._matrices, width = slice(0, weights.of_kind(DOWN).stop), weights.model.config.n_embd
+        without_copies = dataclasses.replace(config, start_decay=0.0, average_fraction=0.0)
+        self._adamw = AdamW(weights, without_copies, start=self._matrices.stop)
         self._count = self._adamw._count
         kinds = ((SQUARE, width, width), (UP, 4 * width, width), (DOWN, width, 4 * width))
         stacks = [(weights.of_kind(kind), rows, columns) for kind, rows, columns in kinds]
         self._stacks = [stack for stack in stacks if stack[0].start < stack[0].stop]
-        self._momentum = self._zeros("momentum", matrices)
-        self._kept = self._copies(config, matrices)
-        self.states = [*self._adamw.states, self._momentum, *self._kept]
+        self.states += self._adamw.states
+        self._momentum = self._zeros("momentum", self._matrices)
 
     @torch.no_grad()
-    def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
-        self._adamw.step(rate, skips)
-        kept = _kept(skips)
-        if self._start_decay:
-            self._decay_to(self._kept[0], rate * self._start_decay * kept)
-        gradient, momentum = self._weights.gradient[self._momentum.span], self._momentum.vector
+    def update(self, rate: float | Tensor, skips: Tensor | None) -> None:
+        self._adamw.update(rate, skips)
+        kept, gradient, momentum = _kept(skips), self._weights.gradient[self._matrices], self._momentum
         if skips is not None:
             gradient.masked_fill_(skips.bool(), 0.0)
         momentum.lerp_(gradient, (1 - self._beta) * kept)
@@ -231,3 +223,61 @@ def orthogonalised(matrices: Tensor, precision: torch.dtype) -> Tensor:
         gram = x @ x.transpose(1, 2)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x if wide else x.transpose(1, 2)).float()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerKind:
+    """An optimizer, and what the choice of settings knows of it. docs/lab/choice.md has the experiments.
+
+    No figure has a default: those of one optimizer are wrong for another.
+    """
+
+    label: str
+    make: Callable[..., Optimizer]
+    model: Mapping[str, object]  # settings of the model that are chosen with it; the figures below hold for them
+    rates: tuple[tuple[float, float], ...]  # the highest learning rate for up to this many parameters in the blocks
+    # The highest learning rate of a training that begins with other weights: for a short text, and for a long one or one of
+    # another kind.
+    start_rates: tuple[float, float]
+    useful_parameters: float  # for each character of the text; more have no use
+    # From a long text, a model learns as much from a character as with Muon and rotary positions from so much of one.
+    sees: float
+    short_contexts: tuple[tuple[int, int], ...]  # the context for texts of up to this many characters
+    is_context_by_width: bool  # the context of a longer text depends on the width alone
+    small_dropout: float  # the highest dropout of a small model
+
+
+OPTIMIZERS = {
+    # The default. A short text teaches few learned positions.
+    "adamw": OptimizerKind(
+        label="AdamW",
+        make=AdamW,
+        model={"positions": "learned"},
+        rates=((2e6, 3e-3), (math.inf, 2e-3)),
+        start_rates=(3e-4, 3e-4),
+        useful_parameters=10,
+        sees=0.27,
+        short_contexts=((15_000, 16), (25_000, 32), (60_000, 64)),
+        is_context_by_width=True,
+        small_dropout=0.1,
+    ),
+    "muon": OptimizerKind(
+        label="Muon",
+        make=Muon,
+        model={"positions": "rotary", "bias": True},
+        rates=((1e6, 8e-3), (3e6, 6e-3), (1e7, 4e-3), (math.inf, 3e-3)),
+        start_rates=(5e-4, 2e-3),
+        useful_parameters=math.inf,
+        sees=1.0,
+        short_contexts=(),
+        is_context_by_width=False,
+        small_dropout=1.0,
+    ),
+}
+# What --minutes and a training from other weights choose, since it learns most; and what a training without --minutes chooses.
+WITH_MINUTES, WITHOUT_MINUTES = "muon", "adamw"
+
+
+def make_optimizer(weights: FlatWeights, config: OptimConfig) -> Optimizer:
+    """The optimizer that `config.name` names."""
+    return OPTIMIZERS[config.name].make(weights, config)

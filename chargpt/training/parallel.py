@@ -1,8 +1,7 @@
 """Several processes that train one run, by torch.distributed as torchrun starts it.
 
 Each computes its rows of a batch; one all_reduce sums the gradients, the losses and two flags; then all make the same update.
-The first process alone reads options, decides, prints and writes. Nothing here watches the others: torchrun ends them if one is
-lost, and torch's own timeouts end an exchange.
+The first one alone reads options, decides, prints and writes. If one is lost, torchrun and torch's own timeouts end the others.
 """
 
 import contextlib

@@ -18,15 +18,13 @@ from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import StepKernel, is_faster
 from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
-from chargpt.terminal import one_line
+from chargpt.terminal import one_line, plural
 from chargpt.training.parallel import Group
 
-# Seconds that compiling takes, about: 25 for 6 layers on two slow cores.
-COMPILING_SECONDS = 30.0
+COMPILING_SECONDS = 30.0  # that compiling takes, about: 25 for 6 layers on two slow cores
 # Share of the time of recorded steps that compiled ones save, an estimate: what kernels that are fused do not read and write.
 COMPILED_SAVES = 0.2
-# Compiling is worth its time if it saves this many times as much.
-WORTH = 4
+WORTH = 4  # compiling is worth its time if it saves this many times as much
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,27 +47,25 @@ class Runtime:
         """Whether the host goes on while the device computes. torch's Metal has no update that a number on it decides."""
         return self.device.type not in ("cpu", "mps")
 
+    @property
+    def name(self) -> str:
+        """That of the GPU, or the kind of another device."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+
     def describe(self) -> str:
         """One line for the user."""
-        on = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
-        parts = [on, str(self.precision).removeprefix("torch."), f"{self.threads} thread{'s' * (self.threads != 1)}"]
-        if self.step is not None:
-            parts.append("steps compiled from C")
-        elif self.attention is not None:
-            parts.append("attention compiled from C")
-        return ", ".join([*parts, *["compiled"] * self.compile])
+        in_c = "steps" if self.step else "attention" if self.attention else ""
+        compiled = [f"{in_c} compiled from C"] * bool(in_c) + ["compiled"] * self.compile
+        return ", ".join([self.name, str(self.precision).removeprefix("torch."), plural(self.threads, "thread"), *compiled])
 
     def environment(self) -> dict[str, str | int | bool]:
         """Everything that must be equal for a resumed run to be equal to the bit."""
-        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
         driver = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)
-        gpu: dict[str, str | int | bool] = {
-            "cuda": f"{torch.version.cuda or torch.version.hip}, driver {driver()}",
-            "deterministic": self.deterministic,
-        }
+        cuda = f"{torch.version.cuda or torch.version.hip}, driver {driver()}"
+        gpu: dict[str, str | int | bool] = {"cuda": cuda, "deterministic": self.deterministic}
         return {
             "torch": torch.__version__,
-            "device": device,
+            "device": self.name,
             "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
             "precision": "tf32" if self.tf32 else str(self.precision).removeprefix("torch."),
             "threads": self.threads,
@@ -158,21 +154,19 @@ def choose_runtime(
             slower = f"attention is not compiled, so steps take longer: {reason}"
     if asked.device == "auto" and device.type == "cpu" and torch.cuda.is_available():
         slower = f"{why_not_cuda(0)}; until then the CPU is used"
-    is_native = asked.step == "native"
-    if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
-        what = "it is for a CPU, without runtime.compile, and for a model whose n_embd is a multiple of "
-        what = f"runtime.step: native given, but {what}{PANEL}, {config.model.n_embd} given; use "
-        raise UserError(what, Option("runtime.step", "auto"))
+    is_native, step, why = asked.step == "native", None, ""
     is_torchs = saved_environment is not None and saved_environment.get("step") == "torch"
-    step: StepKernel | None = None
-    if is_native or attention is not None and may_be_in_c(config) and not is_torchs:
+    if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
+        why = "it is for a CPU, without runtime.compile, and for a model whose n_embd is a multiple of "
+        why += f"{PANEL}, {config.model.n_embd} given"
+    elif is_native or attention is not None and may_be_in_c(config) and not is_torchs:
         try:
             step = StepKernel(precision)
         except Unavailable as reason:
-            if is_native:
-                what = f"runtime.step: native given, but it cannot be compiled here ({reason}); use "
-                raise UserError(what, Option("runtime.step", "auto")) from None
+            why = f"it cannot be compiled here ({reason})" * is_native
             slower = f"steps are not compiled from C, so they take longer: {reason}"
+    if why:
+        raise UserError(f"runtime.step: native given, but {why}; use ", Option("runtime.step", "auto"))
     return Runtime(
         device=device,
         precision=precision,
@@ -192,7 +186,5 @@ def _why_not_compile(device: torch.device) -> str:
     try:
         torch.compile(lambda x: x * x + 1, dynamic=False)(torch.ones(8, device=device))
     except Exception as problem:  # no kind of failure here may end a run
-        lines = [line.strip() for line in str(problem).splitlines()]
-        telling = [line for line in lines if line and not line.endswith(("raised:", "subprocess:"))]
-        return one_line(telling[0][:200] if telling else type(problem).__name__)
+        return one_line(" ".join(str(problem).split())[:200]) or type(problem).__name__
     return ""

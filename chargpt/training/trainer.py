@@ -7,9 +7,10 @@ while not trainer.is_finished:
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,15 +28,14 @@ from chargpt.training.distillation import DistillationLoss, digest
 from chargpt.training.evaluation import evaluate
 from chargpt.training.item_batches import ItemBatches
 from chargpt.training.learning_rate import is_falling, learning_rate, replanned
-from chargpt.training.optimizer_kinds import make_optimizer
+from chargpt.training.optimizers import make_optimizer
 from chargpt.training.parallel import FLAGS, Group
 from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
 
 # By `checkpoint.best`: a new checkpoint is the best one if its loss is less than this many nats above the lowest loss before.
 TOLERANCE = {"lowest": 0.0, "last": 0.1}
-# Steps on a GPU after which their numbers are read in any case.
-MOST_UNREAD = 1024
+MOST_UNREAD = 1024  # steps on a GPU after which their numbers are read in any case
 
 
 class NotFinite(Exception):
@@ -65,10 +65,7 @@ class TrainerState(NamedTuple):
 class Trainer:
     """A model in training on `ids`. `config` is the only copy of the settings; of those, `set_length` changes the length.
 
-    With `marks`, the ids are those of a list of items.
-
-    It learns from the predictions of `teachers` as well as from the text, if there are any.
-
+    With `marks`, the ids are those of a list of items. It learns from the predictions of `teachers`, too, if there are any.
     Each process of `group` computes its rows of a batch, and makes the same update from the sum of all gradients. All processes
     call the same methods in the same order.
 
@@ -96,13 +93,12 @@ class Trainer:
         self.rows = group.rows(config.train.batch_size)  # of a batch, those that are computed here
         self.optimizer = make_optimizer(self.weights, config.optim)
         train, T = config.train, config.model.block_size
-        size: Any = {"batch_size": train.batch_size, "accumulate": train.accumulate, "seed": train.seed}
         self._batches: Batches | ItemBatches
         if marks is None:
             resident = on_device(ids, runtime.device) if runtime.has_memory_for(ids) else None
-            self._batches = Batches(ids, T, resident=resident, **size)
+            self._batches = Batches(ids, T, train=train, resident=resident)
         else:
-            self._batches = ItemBatches(ids, T, marks=marks, counts_labels=train.label_loss, **size)
+            self._batches = ItemBatches(ids, T, train=train, marks=marks)
         working = self.weights.working.train()
         distillation = DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None) if teachers else None
         self._loss = runtime.compiled(distillation or working)
@@ -127,10 +123,7 @@ class Trainer:
         return self.progress.is_finished(self.config.train)
 
     def evaluate(self, ids: np.ndarray, *, marks: ItemMarks | None, interrupt: Interrupt) -> float | None:
-        """The mean loss of the weights as they are over `ids`, which may be items: see `evaluate` of evaluation.py.
-
-        Raises NotFinite, as `report`.
-        """
+        """The mean loss of the weights as they are: see `evaluate` of evaluation.py. Raises NotFinite, as `report`."""
         self.report()
         working = self.weights.working
         return evaluate(working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
@@ -150,8 +143,7 @@ class Trainer:
     def advance(self) -> None:
         """Take one step: the gradient of a batch, clipping, an update. On a GPU, do not wait for it.
 
-        On a CPU, raises NotFinite, with the weights unchanged, when the loss or the gradient is not finite. A step in
-        `progress.skipped` changes nothing and is not counted in the losses.
+        On a CPU, raises NotFinite, with the weights unchanged. A step in `progress.skipped` changes and counts nothing.
         """
         progress, step = self.progress, self.progress.step
         rate = self.rate_of(step)
@@ -160,7 +152,7 @@ class Trainer:
             self._average()
             return
         with self.group.summing(self.weights.summed):
-            self._in_memory(functools.partial(self._compute_gradient, step))
+            self._compute_gradient(step)
         self._update(step, rate)
         progress.step += 1
         progress.loss_count += 1
@@ -193,7 +185,8 @@ class Trainer:
     def _update(self, step: int, rate: float) -> None:
         """Clip the gradient, and update the weights, unless the loss or the gradient of `step` is not finite."""
         if not self.runtime.runs_ahead:
-            loss, *flags, norm = torch.cat((self.weights.tail, self.weights.gradient_norm().view(1))).tolist()
+            norms = torch.linalg.vector_norm(self.weights.gradient).view(1)
+            loss, *flags, norm = torch.cat((self.weights.tail, norms)).tolist()
             self._count(step, rate, loss, *flags, norm)
             limit = self.config.optim.grad_clip or math.inf
             if norm > limit:
@@ -213,7 +206,7 @@ class Trainer:
         """`_update` for a GPU, which decides nothing by the numbers."""
         weights, scaling = self.weights, self.optimizer.scaling
         scale = weights.tail.new_ones(1) if scaling is None else scaling[:1]
-        norm = weights.gradient_norm() / scale
+        norm = torch.linalg.vector_norm(weights.gradient) / scale
         self._row = torch.cat((weights.tail, norm, scale))
         skips = (weights.tail[0] + norm[0]).isfinite().logical_not().float()
         limit = self.config.optim.grad_clip or math.inf
@@ -233,36 +226,27 @@ class Trainer:
         self._last = Step(loss, norm if math.isfinite(norm) else self._last.grad_norm, rate)
 
     def _compute_gradient(self, step: int) -> None:
-        """Compute the gradient of the own rows of the batch, and their share of the loss."""
-        train = self.config.train
+        """Compute gradient and loss of the own rows of the batch; where memory is too small, of fewer rows at once."""
+        train, rows = self.config.train, self.rows
         seed = ((train.seed * 1_000_003 + step) * self.group.size + self.group.rank) % 2**63  # of dropout
-        if self.config.model.dropout:
-            torch.manual_seed(seed)
-        for micro in range(train.accumulate):
-            self._add_gradient(step, micro, self.rows, seed=seed * train.accumulate + micro)
-
-    def _in_memory(self, function: Callable[[], None]) -> None:
-        """Run `function`, which computes a gradient; if a GPU has not enough memory for it, again with fewer rows at once.
-
-        The sum over all rows is the same but for rounding.
-        """
         while True:
+            if self.config.model.dropout:
+                torch.manual_seed(seed)
+            size = (rows.stop - rows.start) // self._parts
             try:
-                return function()
+                for micro, start in itertools.product(range(train.accumulate), range(rows.start, rows.stop, size)):
+                    begins = micro == 0 and start == rows.start
+                    fetched = self._graphs.place(self._batches.fetch(step, micro, slice(start, start + size)))
+                    add = functools.partial(self._add_gradient_of, fetched, seed=seed * train.accumulate + micro, begins=begins)
+                    self._graphs.run(f"gradient {begins}", add)
+                return
             except torch.OutOfMemoryError:
-                if self.rows.stop - self.rows.start == self._parts:
+                if size == 1:
                     raise
             self._halve_rows()  # after the block, whose error holds the tensors
 
-    def _add_gradient(self, step: int, micro: int, rows: slice, *, seed: int) -> None:
-        """Add the gradient of these rows of a micro-batch, and their share of the loss; the first one begins a new sum."""
-        size = (rows.stop - rows.start) // self._parts
-        for start in range(rows.start, rows.stop, size):
-            begins = micro == 0 and start == rows.start
-            fetched = self._graphs.place(self._batches.fetch(step, micro, slice(start, start + size)))
-            self._graphs.run(f"gradient {begins}", functools.partial(self._add_gradient_of, fetched, seed=seed, begins=begins))
-
     def _add_gradient_of(self, fetched: Tensor, *, seed: int, begins: bool) -> None:
+        """Add the gradient of these rows of a micro-batch, and their share of the loss; the first one begins a new sum."""
         weights, shares = self.weights, self.config.train.accumulate * self.group.size * self._parts
         idx, targets = self._batches.windows(fetched)
         share: Tensor | float
@@ -317,7 +301,7 @@ class Trainer:
     def check_weights(self) -> None:
         """Raise NotFinite if a step, or a weight, is not finite: such weights must not be saved."""
         self.report()
-        if not self.weights.are_finite():
+        if not self.weights.vector.isfinite().all():
             raise NotFinite("the weights are not finite after this step", step=self.progress.step - 1)
 
     def state(self) -> TrainerState:

@@ -1,8 +1,7 @@
 """All weights of a model as one float32 vector, and the low-precision copy of the model that computes with them.
 
-Matrix products are fast in bfloat16 and small updates are lost in it, so the weights are kept in float32 and a copy follows
-them (mixed precision training, arXiv 1710.03740). Because they are one vector, clipping, updating and
-copying take one call each instead of fifty; on a small model, the calls would cost as much as the arithmetic.
+Matrix products are fast in bfloat16 and small updates are lost in it, so the weights are float32 and a copy follows them (mixed
+precision training, arXiv 1710.03740). Clipping, updating and copying one vector take one call each instead of fifty.
 """
 
 import copy
@@ -81,10 +80,7 @@ class FlatWeights:
         return slice(spans[0].start, spans[-1].stop) if spans else slice(0, 0)
 
     def add_gradient(self, loss: Tensor, *, begins: bool, scale: Tensor | None = None) -> None:
-        """Add the gradient of `loss`, computed with `working` and multiplied by `scale`, to the one in the vector.
-
-        It replaces that one if it `begins` a new sum.
-        """
+        """Add the gradient of `loss`, by `working`, times `scale` to the one in the vector, or `begins` a new sum."""
         parts = torch.autograd.grad(loss, self._inputs, scale)
         if begins:
             torch._foreach_copy_(self._slots, parts)
@@ -100,14 +96,6 @@ class FlatWeights:
         if self.step is None:
             return None
         return KernelModel(self.step, self.working, weights=self.computing, spans=self.spans, gradient=self.gradient)
-
-    def are_finite(self) -> bool:
-        """Whether every weight is a finite number."""
-        return bool(self.vector.isfinite().all())
-
-    def gradient_norm(self) -> Tensor:
-        """The Euclidean norm of the gradient, on its device."""
-        return torch.linalg.vector_norm(self.gradient)
 
     def refresh(self) -> None:
         """Copy the vector to the working model. Call this whenever the vector has changed."""

@@ -50,10 +50,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import train  # noqa: E402
 from chargpt.config import Config, difference  # noqa: E402
-from chargpt.planning import adaptation, chosen_for_time, clock  # noqa: E402
+from chargpt.planning import chosen_for_time, clock, time_model  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
-from chargpt.planning.plan import Plan, make_plan  # noqa: E402
+from chargpt.planning.plan import Opening, make_plan  # noqa: E402
 from chargpt.runs.load import find_checkpoint  # noqa: E402
 from chargpt.runs.models import blank_model, restore_model  # noqa: E402
 from chargpt.session import session  # noqa: E402
@@ -274,7 +274,7 @@ def simulated() -> Iterator[None]:
 
     def timed_evaluate(trainer, ids, **more):  # type: ignore[no-untyped-def]
         parameters = trainer.model.parameter_count()
-        machine.now += len(ids) / chosen_for_time.EVALUATES_FASTER / (SPEED * (1e6 / parameters) ** SPEED_POWER)
+        machine.now += len(ids) / time_model.EVALUATES_FASTER / (SPEED * (1e6 / parameters) ** SPEED_POWER)
         return evaluate(trainer, ids, **more)
 
     with contextlib.ExitStack() as stack:
@@ -282,17 +282,17 @@ def simulated() -> Iterator[None]:
             stack.enter_context(mock.patch.object(module, "time", machine))
         stack.enter_context(mock.patch.object(Trainer, "advance", timed_step))
         stack.enter_context(mock.patch.object(Trainer, "evaluate", timed_evaluate))
-        for module in (chosen_for_time, adaptation):
-            stack.enter_context(
-                mock.patch.object(module, "training_speed", lambda config, _, teachers=(): speed(config, len(teachers)))
-            )
+        measured = mock.patch.object(
+            chosen_for_time, "training_speed", lambda config, _, teachers=(): speed(config, len(teachers))
+        )
+        stack.enter_context(measured)
         yield
 
 
 # --- Runs --------------------------------------------------------------------------------------------------------------------
 
 
-def planned(words: list[str]) -> Plan:
+def planned(words: list[str]) -> Opening:
     return make_plan(parse_options(words), root=ROOT)
 
 
@@ -350,7 +350,7 @@ def compare(name: str, text: str, following: str, minutes: float, results: Path)
     return f"{name}, {minutes:g} minutes: regret {done[REGRET]['regret']:.3f}, best: {done[REGRET]['best']}"
 
 
-def trained(run: list[str], plan: Plan, folder: Path, *, following: str) -> dict:
+def trained(run: list[str], plan: Opening, folder: Path, *, following: str) -> dict:
     """Train, and return what a row says of it."""
     if code := train.main(run):
         raise RuntimeError(f"{run}: ended with {code}")

@@ -17,7 +17,7 @@ from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling.loaded_model import load_model
-from chargpt.session.resumed import open_saved
+from chargpt.session.opening import open_saved
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.text.tokenizer import Tokenizer

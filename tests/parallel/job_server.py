@@ -42,6 +42,7 @@ def child(rank: int, job: dict, ports: int) -> None:
         os.dup2(file, stream)
     variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job["size"], "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     variables |= {"TORCHELASTIC_RESTART_COUNT": job["restarts"], "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    variables |= {"LOCAL_WORLD_SIZE": job["size"] // job["machines"]}
     os.environ.update({name: str(value) for name, value in variables.items()})
     save = Session.save
 

@@ -54,17 +54,19 @@ class JobServer:
         number: int = signal.SIGKILL,
         restarts: int = 0,
         saved: bool = False,
+        machines: int = 1,
         stdin: str = os.devnull,
         limit_files: int = 0,
     ) -> Ended:
         """Run a job to its end. Once `when` says so, the process of rank `victim` gets the signal `number`.
 
-        `restarts` and `saved` say how often torchrun has started the processes before, and whether they had saved.
+        `restarts` and `saved` say how often torchrun has started the processes before, and whether they had saved. They believe
+        to be on so many `machines`.
         The first process cannot write files of more than `limit_files` bytes, if that is given.
         """
         output, started = self.folder / "output", time.monotonic()
         job = {"size": size, "arguments": arguments, "output": str(output), "restarts": restarts, "saved": saved}
-        job |= {"stdin": stdin, "limit_files": limit_files}
+        job |= {"stdin": stdin, "limit_files": limit_files, "machines": machines}
         for earlier in self.folder.glob("output-*"):  # so that `when` reads nothing of an earlier job
             earlier.unlink()
         self._server.stdin.write(json.dumps(job) + "\n")

@@ -1,6 +1,5 @@
-"""The same under torchrun itself: restarts after kills, and two machines."""
+"""The same under torchrun itself: a run, and restarts after kills."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from helpers import bits, last_step, logged_without_speed
-from parallel.machines import two_machines
 
 ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -69,18 +67,3 @@ def test_torchrun_restarts_a_run_that_lost_a_process(text, tmp_path, victim):
         assert process.wait(timeout=90) == 0, log.read_text()
     assert "resumed" in log.read_text() and not any(is_alive(pid) for pid in workers)
     assert result(tmp_path, "run") == whole_run(text, tmp_path, 2, *settings)
-
-
-@pytest.mark.nightly
-def test_two_machines_give_the_bits_of_one_with_as_many_processes(text, tmp_path):
-    settings = ("optim.name=muon", "train.max_steps=60", "train.eval_interval=30", "checkpoint.interval=30")
-    expected = whole_run(text, tmp_path, 2, *settings)
-    words = program(text, tmp_path, "run", *settings)
-    with two_machines() as machines, contextlib.ExitStack() as stack:
-        logs = [stack.enter_context(open(tmp_path / f"log-{number}", "w")) for number in range(2)]
-        commands = [[*machines.torchrun(number, TORCHRUN, 1), *words] for number in range(2)]
-        processes = [subprocess.Popen(c, env=HERE, stdout=log, stderr=subprocess.STDOUT) for c, log in zip(commands, logs)]
-        codes = [process.wait(timeout=240) for process in processes]
-    assert codes == [0, 0], (tmp_path / "log-0").read_text()[-3000:] + (tmp_path / "log-1").read_text()[-3000:]
-    assert "processes   2 on 2 machines" in (tmp_path / "log-0").read_text()
-    assert result(tmp_path, "run") == expected

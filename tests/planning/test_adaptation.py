@@ -13,13 +13,15 @@ from helpers import apply_overrides, logged
 import train
 from chargpt.config import Config, Settings, Source
 from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL_SPLIT, adapt
+from chargpt.planning.chosen_for_time import Job
 from chargpt.planning.cli import parse_options
-from chargpt.planning.plan import Plan, make_plan
+from chargpt.planning.plan import Opening, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.terminal import UserError
+from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
-from chargpt.training.optimizer_kinds import OPTIMIZERS
+from chargpt.training.optimizers import OPTIMIZERS
 
 SMALLEST = ["model.n_embd=16", "model.n_head=2", "model.block_size=16", "runtime.threads=1"]
 TINY = ["--config", "tiny", "train.sample_length=0", "runtime.threads=1"]
@@ -42,14 +44,18 @@ def other(text, tmp_path) -> Path:
     return path
 
 
-def begun(text: Path, start: Path, *words: str) -> Plan:
+def begun(text: Path, start: Path, *words: str) -> Opening:
     cache = f"data.cache={text.parent}/cache"
     return make_plan(
         parse_options([str(text), "--init-from", str(start), cache, "runtime.threads=1", *words]), root=project_root()
     )
 
 
-def passes(plan: Plan) -> float:
+def adapted(settings: Settings, corpus: Corpus, distance: float) -> Config:
+    return adapt(settings, Job(corpus, None, 180), distance=distance, minutes=None).values
+
+
+def passes(plan: Opening) -> float:
     """The epochs of a run."""
     return plan.config.train.max_steps * plan.config.chars_per_step / len(plan.corpus.train)
 
@@ -70,7 +76,7 @@ def test_a_small_validation_split_chooses_nothing(start, other, text):
     settings = Settings(apply_overrides(Config(), SMALLEST))
     for distance, length, epochs in ((0.0, 27_000, 2), (0.4, 9000, 2.6), (1.0, 900, 3.5), (7.4, 900, EPOCHS)):
         corpus = dataclasses.replace(plan.corpus, train=np.resize(plan.corpus.train, length))
-        assert adapt(settings, corpus, distance=distance, minutes=None).values.train.max_epochs == epochs
+        assert adapted(settings, corpus, distance).train.max_epochs == epochs
     long = other.with_name("long.txt")
     long.write_text(text.read_text(encoding="utf-8")[::-1] * 3, encoding="utf-8")
     plan = begun(long, start)
@@ -100,7 +106,7 @@ def test_the_rate_grows_with_the_length_of_the_text_and_with_its_distance(start,
     corpus = dataclasses.replace(corpus, train=np.broadcast_to(corpus.train[0], characters))
     config = apply_overrides(Config(), [*SMALLEST, "optim.name=muon", "optim.learning_rate=1", "train.max_steps=9"])
     settings = Settings(config, {"train.max_steps": Source.USER})
-    assert adapt(settings, corpus, distance=distance, minutes=None).values.optim.learning_rate == rate
+    assert adapted(settings, corpus, distance).optim.learning_rate == rate
 
 
 def test_what_the_user_gives_stays(start, other):

@@ -51,10 +51,7 @@ def test_a_time_that_is_not_clear_is_one_line(given):
         (["--minutes", "1e10"], "use a number above 0, up to 5,256,000"),
         (["--resume", "--init-from", "x"], "--resume: settings and weights come from the run"),
         (["--find-lr", "--minutes", "3"], "--find-lr: "),
-        (
-            ["--find-lr", "optim.learning_rate=0.1"],
-            "trainings; leave out optim.learning_rate",
-        ),
+        (["--find-lr", "optim.learning_rate=0.1"], "trainings; leave out optim.learning_rate"),
         (["--epochs", "0"], "--epochs: 0 given; use a number above 0, up to 1,000,000"),
         (["--epochs", "many"], "--epochs: 'many' given; use a number"),
         (["--epochs", "3", "--minutes", "1"], "--epochs: given together with --minutes, which sets the length as well"),

@@ -63,16 +63,6 @@ def test_a_measurement_waits_for_a_settled_speed_or_a_quarter_of_a_short_run_and
         assert not any(budget.is_due(step) for step in range(991, 1001))
 
 
-def test_the_time_left_is_known_until_the_length_is_fixed():
-    assert make_budget(None).seconds_left() is None
-    budget = make_budget(100)
-    assert budget.seconds_left() == pytest.approx(100, abs=0.1)
-    budget.set_length(20, 1000)
-    assert budget.seconds_left() is None
-    assert budget.seconds_left(is_undecided=True) == pytest.approx(100, abs=0.1)
-    assert make_budget(None).seconds_left(is_undecided=True) is None
-
-
 def test_a_short_run_is_evaluated_at_least_five_times():
     budget = make_budget(120)
     length, evaluations = budget.length_that_fits(10, eval_interval=500)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import TINY_FILE, apply_overrides
-from session_helpers import opened
 
 import train
 from chargpt.commands.text import main
@@ -16,10 +15,9 @@ from chargpt.planning.chosen_for_time import DEFAULT_SECONDS
 from chargpt.planning.cli import parse_options
 from chargpt.planning.clock import Clock
 from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_needed
-from chargpt.planning.plan import Plan, make_plan
+from chargpt.planning.plan import Opening, make_plan
 from chargpt.planning.time_model import SETTLING_STEPS, TimeModel, at_least_measurable
 from chargpt.project import project_root
-from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import UserError
 from chargpt.training.batches import Batches
@@ -36,12 +34,12 @@ def steady(monkeypatch) -> None:
     monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
 
 
-def planned(text: Path, folder: Path, *words: str) -> Plan:
+def planned(text: Path, folder: Path, *words: str) -> Opening:
     place = [f"data.cache={folder}/cache", "runtime.threads=1"]
     return make_plan(parse_options([str(text), "--run", f"{folder}/run", *place, *words]), root=project_root())
 
 
-def said(plan: Plan, label: str) -> str:
+def said(plan: Opening, label: str) -> str:
     """The notices with this label, a line each."""
     return "\n".join(str(text) for one, text, _ in (*plan.notices, *plan.choices) if one == label)
 
@@ -150,7 +148,7 @@ def test_a_setting_is_chosen_or_given_by_a_preset_a_file_or_the_command_line(tex
     own = tmp_path / "mine.yaml"
     own.write_text("optim: {weight_decay: 0.3}\n")
     chosen, preset, file, typed = (
-        planned(text, tmp_path, *words).settings
+        planned(text, tmp_path, *words).state.settings
         for words in ([], ["--config", "tiny"], ["--config", str(own)], [f"{KEY}=0.25"])
     )
     assert chosen.sources[KEY] is Source.CHOSEN and "times" in chosen.reasons[KEY]
@@ -171,25 +169,16 @@ def test_with_minutes_a_preset_is_a_default_and_one_line_says_what_was_replaced(
 def test_each_choice_is_told_with_its_reason_and_what_was_given_is_not(text, tmp_path):
     plan = planned(text, tmp_path, "--minutes", "0.1", "optim.momentum=0.8")
     told = [said for said in plan.choices if said.label == "chosen" and said.kind == "detail"]
-    for key, source in plan.settings.sources.items():
+    for key, source in plan.state.settings.sources.items():
         lines = [said.text for said in told if f"{key} " in said.text]
         assert len(lines) == (source is Source.CHOSEN), key
-        assert not lines or f"({plan.settings.reasons[key]})" in lines[0]
-
-
-def test_a_run_knows_who_set_its_settings_also_when_it_is_resumed(text, tmp_path):
-    words = [str(text), *STEPS, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    assert train.main([*words, f"{KEY}=0.25"]) == 0
-    first = newest(tmp_path / "run")[0].state.settings.sources
-    assert first[KEY] == "user" and first["model.n_embd"] == "user" and "train.seed" not in first
-    again = opened(["--resume", "--run", f"{tmp_path}/run", "train.max_steps=4", "optim.grad_clip=0.5"])
-    assert again.settings.sources == {**first, "optim.grad_clip": "user"}
+        assert not lines or f"({plan.state.settings.reasons[key]})" in lines[0]
 
 
 def test_the_shape_of_a_model_that_a_run_begins_with_is_that_of_the_run(text, tmp_path):
     words = [str(text), *STEPS, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
     assert train.main(words) == 0
-    settings = planned(text, tmp_path / "other", "--init-from", f"{tmp_path}/run").settings
+    settings = planned(text, tmp_path / "other", "--init-from", f"{tmp_path}/run").state.settings
     assert settings.sources["model.n_embd"] is Source.RUN and settings.values.model.n_embd == 16
     assert settings.sources["model.dropout"] is Source.CHOSEN and settings.sources[KEY] is Source.CHOSEN
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import TINY_FILE, apply_overrides, bits, last_step, publish_run
+from helpers import TINY_FILE, bits, last_step, publish_run
+from session_helpers import resume
 
 import train
 from chargpt.config import Config, TrainConfig
@@ -19,11 +20,9 @@ from chargpt.kernels.step import StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.teachers import keep_teachers, models_of, teachers_of_stage
 from chargpt.runs.checkpoint import newest
-from chargpt.runs.load import find_checkpoint
-from chargpt.runs.models import restore_model
 from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, DistillationLoss, digest
-from chargpt.training.runtime import Runtime, choose_runtime
+from chargpt.training.runtime import Runtime
 from chargpt.training.trainer import Trainer
 
 SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8)
@@ -112,13 +111,9 @@ def taught(text, tmp_path_factory):
     return run
 
 
-def resume(folder, *settings: str) -> int:
-    return train.main(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
-
-
-def resumed_bits(folder, *settings: str) -> dict[str, bytes]:
+def resumed_bits(folder) -> dict[str, bytes]:
     """The bits of the run in `folder`, resumed to its end."""
-    assert resume(folder, *settings) == 0
+    assert resume(folder) == 0
     return bits(folder)
 
 
@@ -195,32 +190,13 @@ def test_a_teacher_that_is_damaged_or_gone_is_one_line(taught, student, tmp_path
         gc.collect()  # the lock of the run
 
 
-def test_teachers_serve_several_trainers_in_bfloat16(taught):
-    """`--find-lr` makes a trainer for each rate. A trainer must not change the teachers that it is given."""
-    checkpoint, _ = find_checkpoint("a", taught.folder)
-    teacher = restore_model(checkpoint)[0]
-    before = digest([teacher])
-    config = apply_overrides(checkpoint.state.config, ["runtime.device=cpu", "runtime.precision=bfloat16"])
-    ids = np.arange(500, dtype=np.uint16) % 5
-    for _ in range(2):
-        trainer = Trainer(copy.deepcopy(teacher), ids, config, runtime=choose_runtime(config), teachers=[teacher])
-        trainer.step()
-        assert trainer.environment["teachers"] == before
-
-
 @pytest.mark.parametrize(
     "words, problem",
     [
         (["--teacher", "nobody"], "nobody: no run of that name or path"),
-        (
-            ["--teacher", "{a}", "model.block_size=64"],
-            "its context is 32, and that of the new model 64; use model.block_size=32",
-        ),
+        (["--teacher", "{a}", "model.block_size=64"], "is 32, and that of the new model 64; use model.block_size=32"),
         (["--teacher", "{a}", "data.lowercase=true"], "it has another vocabulary; use runs on the same text"),
-        (
-            ["--teacher", "{a}", "train.teachers=1"],
-            "train.teachers: 1 given, but with --start, ",
-        ),
+        (["--teacher", "{a}", "train.teachers=1"], "train.teachers: 1 given, but with --start, "),
         (["--init-from", "{a}", "train.teachers=2"], "train.teachers: 2 given, but with"),
     ],
 )

@@ -6,10 +6,8 @@ import pytest
 from helpers import apply_overrides, saved_state
 
 from chargpt.config import Config, Settings
-from chargpt.planning.clock import Clock
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.session.due import Due
-from chargpt.training.parallel import Group
 
 CONFIG = apply_overrides(Config(), ["train.max_steps=1000", "train.eval_interval=100", "checkpoint.interval=50"])
 EVALUATED = {"val_loss": 2.0, "best_loss": 1.5, "best_step": 0}
@@ -18,15 +16,8 @@ PROGRESS = Progress(step=110, evaluated=100, **EVALUATED)
 SAVED = saved_state(100, config=CONFIG)
 
 
-def due(*, config: Config = CONFIG, saved=SAVED, is_stopping=False, clock=None, **progress: object) -> Due:
-    return Due(
-        dataclasses.replace(PROGRESS, **progress),
-        config,
-        saved=saved,
-        is_stopping=is_stopping,
-        clock=clock or Clock(steps_left=1000),
-        group=Group(),
-    )
+def due(*, config: Config = CONFIG, saved=SAVED, is_stopping=False, **progress: object) -> Due:
+    return Due(dataclasses.replace(PROGRESS, **progress), config, saved=saved, is_stopping=is_stopping)
 
 
 def with_settings(*settings: str) -> Config:
@@ -38,7 +29,7 @@ PATIENT = with_settings("train.patience=2")
 
 def test_without_a_reason_nothing_is_due():
     asked = due()
-    assert not (asked.decide_on_teachers or asked.evaluate or asked.save or asked.record or asked.measure_speed)
+    assert not (asked.decide_on_teachers or asked.evaluate or asked.save or asked.record or asked.sample)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +72,8 @@ def test_a_new_run_is_saved_at_its_beginning():
 
 
 def test_samples_are_written_early_until_an_evaluation_writes_them():
-    early = [
-        step for step in range(1, 1001) if due(step=step, evaluated=0, config=with_settings("train.eval_interval=300")).sample
-    ]
+    often = with_settings("train.eval_interval=300")
+    early = [step for step in range(1, 1001) if due(step=step, evaluated=0, config=often).sample]
     assert early == [1, 2, 5, 10, 20, 50, 100, 200]
     assert not due(step=5, evaluated=0, config=with_settings("train.sample_length=0")).sample
     assert not due(step=200, evaluated=199).sample

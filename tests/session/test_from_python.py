@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SHORT_RUN
+from helpers import SHORT_RUN, bits
 
 import chargpt
+import train
 from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions, options_of
 from chargpt.runs.checkpoint import steps
@@ -24,22 +26,19 @@ ROOT = Path(chargpt.__file__).parents[1]
 SETTINGS = dict(setting.split("=") for setting in SHORT_RUN if "=" in setting) | {"runtime.precision": "float32"}
 
 
-def test_the_run_is_the_one_of_the_program_and_is_returned(programs, text, tmp_path, capsys, pytestconfig):
+def test_the_run_is_the_one_of_the_program_and_is_returned(text, tmp_path, capsys, pytestconfig):
     own = {"data.cache": tmp_path / "cache", "runtime.step": pytestconfig.getoption("step") or "auto"}
     model = chargpt.train(text, run=tmp_path / "ours", config="tiny", settings={**SETTINGS, **own})
     out = capsys.readouterr().out
     assert "step 12/12: " in out and "done " in out and "error" not in out
     assert (model.run, model.step) == ("ours", 12) and len(model.generate(length=5)) == 5
     settings = [f"{key}={value}" for key, value in {**SETTINGS, **own}.items()]
-    done = programs.run("train", str(text), "--run", f"{tmp_path}/theirs", "--config", "tiny", *settings)
-    assert done.returncode == 0, done.stderr
-    ours, theirs = (tmp_path / name / "step-00000012" / "model.safetensors" for name in ("ours", "theirs"))
-    assert ours.read_bytes() == theirs.read_bytes()
-    with pytest.raises(
-        UserError,
-        match="a run of this name exists; continue it with resume=True, run=.* such as .* overwrite=True",
-    ):
-        chargpt.train(text, run=tmp_path / "ours")
+    assert train.main([str(text), "--run", f"{tmp_path}/theirs", "--config", "tiny", *settings]) == 0
+    assert bits(tmp_path / "ours") == bits(tmp_path / "theirs")
+    says = "a run of this name exists; continue it with resume=True, run=.* such as .* overwrite=True"
+    with pytest.raises(UserError) as error:
+        train.main(TrainOptions(texts=[str(text)], run=str(tmp_path / "ours")))
+    assert re.search(says, error.value.in_python())
 
 
 class InterruptedAt(io.StringIO):
@@ -91,11 +90,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"settings": {"device": "cpu"}}, "device=cpu: not a setting; did you mean runtime.device?"),
         (None, {"settings": {"dataset": "x"}}, "dataset=x: not a setting; did you mean text, the path of a text?"),
         (None, {"settings": {"train": {"max_steps": 3}}}, "settings: train={'max_steps': 3} given; use section.key"),
-        (
-            None,
-            {"settings": "train.max_steps=3"},
-            "settings='train.max_steps=3': use a dict, for example",
-        ),
+        (None, {"settings": "train.max_steps=3"}, "settings='train.max_steps=3': use a dict, for example"),
         (None, {"resume": "poems"}, "resume='poems': use True or False; the argument run says which one"),
         (None, {"overwrite": "yes"}, "overwrite='yes': use True or False"),
         (None, {"overwrite": True, "resume": True}, "resume=True: settings and weights come from the run; leave out overwrite"),
@@ -105,7 +100,6 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),
         (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use section.key"),
         (None, {"run": "aux"}, "run='aux': use a name that every system allows"),
-        (None, {"resume": True, "run": "no/such"}, "no/such: no run of that name or path"),
     ],
 )
 def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatch, text, arguments, says):
@@ -133,10 +127,9 @@ def test_a_path_stays_a_path_and_settings_have_their_types(tmp_path):
 
 def test_a_file_is_called_by_its_name_whatever_that_looks_like(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("my--notes.txt", "corpus TEXT.txt", "--resume --run a.txt"):
-        with pytest.raises(UserError) as error:
-            chargpt.train(name, run=tmp_path / "run", config="tiny")
-        assert str(error.value).startswith(f"{name}: no such file or folder")
+    with pytest.raises(UserError) as error:
+        train.main(TrainOptions(texts=["--resume --run TEXT.txt"], run=str(tmp_path / "run"), config="tiny"))
+    assert error.value.in_python().startswith("--resume --run TEXT.txt: no such file or folder")
 
 
 def record(*given: str) -> str:

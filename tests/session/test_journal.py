@@ -68,7 +68,7 @@ def test_losses_and_samples_are_recorded_once(tmp_path):
     journal = Journal()
     with journal.recording(Run(tmp_path), Settings(), progress=Progress(), is_new=True):
         journal.record(0, first := {"val/loss": 2.0, "val/bits_per_char": 3.0, "sample": "text"})
-        journal.advance_bar()
+        journal.move_bar(1, 30)
         journal.record(20, second := {"train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7})
     journal.record(30, second)  # nothing is recorded after it
     assert logged(tmp_path) == [{"stage": 1, "step": 0, **first}, {"stage": 1, "step": 20, **second}]

@@ -15,7 +15,7 @@ from chargpt.terminal import clock
 def test_an_evaluation_is_a_line_and_training_losses_are_not(capsys):
     bar = ProgressBar(step=0, total=100)
     for step in range(1, 50):
-        bar.advance()
+        bar.move(step, 100)
         bar.show(step, {"train/loss": 2.0, "chars_per_second": 1234.0})
     bar.show(50, {"val/loss": 1.5, "val/bits_per_char": 2.164})
     bar.close()
@@ -67,10 +67,10 @@ def test_in_a_terminal_neither_bar_nor_lines_are_longer_than_it_is_wide(width, m
         bar = ProgressBar(step=0, total=1_000_000)
         bar.show(0, {"val/loss": 4.734, "val/bits_per_char": 6.83})
         for step in range(1, 4):
-            bar.advance()
+            bar.move(step, 1_000_000)
             bar.show(step, {"train/loss": 12.345, "chars_per_second": 1234567.0})
         bar.show(3, {"val/loss": 4.734, "val/bits_per_char": 6.83})
-        bar.set_total(2_000_000)
+        bar.move(3, 2_000_000)
         bar.close()
 
     lines = shown_in_terminal(width, monkeypatch, use)

@@ -1,19 +1,16 @@
 """How a run begins and continues, runs of older versions included."""
 
 import dataclasses
+import gc
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from helpers import SHAPE, TINY_FILE, Clock, apply_overrides, bits, last_step, logged, publish_run
-from programs import DEVNULL
-from session_helpers import finish, opened, resumed
+from session_helpers import finish, opened, resume, resumed, trained
 
 import sample
-import train
 from chargpt.config import Config, DataConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -22,7 +19,7 @@ from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
 from chargpt.session.live_page import LivePage
-from chargpt.session.resumed import open_saved, run_to_resume
+from chargpt.session.opening import open_saved, run_to_resume
 from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
@@ -50,9 +47,8 @@ def test_a_run_of_an_older_version_writes_text_and_is_resumed_to_its_end(older_r
     assert sample.main([str(older_run), "--length", "40", "--seed", "1", "--device", "cpu"]) == 0
     captured = capsys.readouterr()
     assert len(captured.out) >= 40 and "validation loss" in captured.err
-    place = ["--resume", "--run", str(older_run), f"data.cache={tmp_path}/cache"]
     for steps in (30, 40):  # the second time by way of the newest format
-        assert train.main([*place, f"train.max_steps={steps}"]) == 0
+        assert resume(older_run, f"train.max_steps={steps}") == 0
     losses = {line["step"]: line["val/loss"] for line in logged(older_run) if "val/loss" in line}
     assert [*losses] == [0, 10, 20, 30, 40] and losses[40] < min(losses[0] - 0.3, losses[20] + 0.05)
 
@@ -75,11 +71,11 @@ def test_a_new_run_is_at_step_0_and_leaves_no_folder_when_something_is_wrong(tex
 
 def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, tmp_path, monkeypatch):
     """The other run begins and ends between this one's first look at the folder and its lock."""
-    real, other = Run.__init__, [f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]
+    real = Run.__init__
 
     def late(self: Run, folder: Path, **more: object) -> None:
         monkeypatch.setattr(Run, "__init__", real)
-        assert train.main([str(text), *TINY, *other]) == 0
+        trained(text, tmp_path / "run", *TINY)
         real(self, folder, **more)
 
     monkeypatch.setattr(Run, "__init__", late)
@@ -90,9 +86,8 @@ def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(text, 
 
 def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(text, tmp_path):
     """A finished run has a rate of zero, from which it would learn nothing. Another plan of a running one never raises it."""
-    run, words = str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"]
-    assert train.main([str(text), *TINY, "--run", run, *words]) == 0
-    session = opened(["--resume", "--run", run, "--minutes", "1", *words])
+    run = trained(text, tmp_path / "run", *TINY)
+    session = resumed(run, "--minutes", "1")
     trainer = session.trainer
     assert session.is_extended
     trainer.set_length(200, min_evaluations=0, may_rise=True)
@@ -101,7 +96,7 @@ def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(te
     trainer.set_length(400, min_evaluations=0)
     assert trainer.rate_of(150) == pytest.approx(trainer.config.optim.learning_rate / 2)
     del session, trainer  # and the lock of the run
-    assert not opened(["--resume", "--run", run, *words]).is_extended
+    assert not resumed(run).is_extended
 
 
 def test_epochs_end_a_run_after_as_many_steps_rounded_up():
@@ -111,10 +106,9 @@ def test_epochs_end_a_run_after_as_many_steps_rounded_up():
 
 
 def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):
-    run, words = str(tmp_path / "run"), [f"data.cache={tmp_path}/cache"]
-    assert train.main([str(text), *TINY, "optim.replanned=5,0.1", "train.max_epochs=3", "--run", run, *words]) == 0
+    run = trained(text, tmp_path / "run", *TINY, "optim.replanned=5,0.1", "train.max_epochs=3")
     for more, kept in (([], True), (["train.max_steps=30"], False), (["--minutes", "1"], False)):
-        config = opened(["--resume", "--run", run, *words, *more]).trainer.config
+        config = resumed(run, *more).trainer.config
         assert (config.optim.replanned == (5.0, 0.1)) == (config.train.max_epochs == 3) == kept
 
 
@@ -134,24 +128,18 @@ def test_a_length_in_epochs_is_a_number_of_steps(text, tmp_path):
 
 
 def test_a_run_is_extended_to_a_number_of_epochs(text, tmp_path, capsys):
-    place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    words = ["runtime.threads=1", "train.sample_length=0"]
-    assert train.main([str(text), "--config", "tiny", *words, *place, "train.max_steps=20"]) == 0
-    assert train.main(["--resume", *place, "--epochs", "1"]) == 0
-    steps = -(-10800 // 256)
-    assert logged(tmp_path / "run")[-1]["step"] == steps and f"train.max_steps: 20 -> {steps}" in capsys.readouterr().out
+    run, steps = trained(text, tmp_path / "run", *TINY), -(-10800 // 256)
+    assert resume(run, "--epochs", "1") == 0
+    assert logged(run)[-1]["step"] == steps and f"train.max_steps: 20 -> {steps}" in capsys.readouterr().out
     with pytest.raises(UserError, match=f"train.max_steps: 1 given, but the run has taken {steps} steps already; give more"):
-        train.main(["--resume", *place, "--epochs", "0.01"])
+        resume(run, "--epochs", "0.01")
 
 
-def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(programs, text, tmp_path):
-    arguments = [str(text), *TINY, "--minutes", "10", "train.max_steps=100000", "train.eval_interval=100000"]
-    arguments += ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    with programs.start("train", *arguments, stdout=DEVNULL) as process:
-        while process.poll() is None and not (tmp_path / "run" / "step-00000000" / "state.json").exists():
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(Session, "advance", lambda session: 1 / 0)
+        finish(begin(text, tmp_path / "run", "--minutes", "10"))
+    gc.collect()  # the lock of the run
     assert 500 < resumed(tmp_path / "run").opening.seconds < 600
     assert resumed(tmp_path / "run", "--minutes", "1").opening.seconds == 60
 
@@ -159,8 +147,7 @@ def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(prog
 def moved(text: Path, tmp_path: Path) -> Path:
     """A run of 20 steps whose text has moved to new.txt, without its encoded copy."""
     (tmp_path / "old.txt").write_bytes(text.read_bytes() + b"The stone moved to another place.\n")  # in no other cache
-    run = tmp_path / "run"
-    assert train.main([str(tmp_path / "old.txt"), *TINY, "--run", str(run), f"data.cache={tmp_path}/cache"]) == 0
+    run = trained(tmp_path / "old.txt", tmp_path / "run", *TINY)
     (tmp_path / "old.txt").rename(tmp_path / "new.txt")
     shutil.rmtree(tmp_path / "cache")
     return run
@@ -191,12 +178,11 @@ def test_a_text_names_its_run(tmp_path):
 
 def test_a_text_that_has_moved_is_given_with_resume_and_then_remembered(text, tmp_path):
     run = moved(text, tmp_path)
-    words = ["--resume", "--run", str(run), f"data.cache={tmp_path}/cache"]
     with pytest.raises(UserError, match=r"old.txt: .* moved.*--resume --run .*run TEXT; for another text"):
-        train.main([*words, "train.max_steps=22"])
-    assert train.main([*words, "train.max_steps=22", str(tmp_path / "new.txt")]) == 0
+        resume(run, "train.max_steps=22")
+    assert resume(run, "train.max_steps=22", str(tmp_path / "new.txt")) == 0
     shutil.rmtree(tmp_path / "cache")
-    assert train.main([*words, "train.max_steps=24"]) == 0
+    assert resume(run, "train.max_steps=24") == 0
     assert last_step(run).name == "step-00000024"
 
 
@@ -204,32 +190,28 @@ def test_a_text_that_has_moved_is_given_with_resume_and_then_remembered(text, tm
 def test_another_text_is_not_resumed_but_can_begin_a_run(change, text, tmp_path):
     run = moved(text, tmp_path)
     (tmp_path / "new.txt").write_text(text.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
-    words = ["--resume", "--run", str(run), f"data.cache={tmp_path}/cache", "train.max_steps=22", str(tmp_path / "new.txt")]
     with pytest.raises(UserError, match=r"TEXT: .*new.txt given.*--init-from .*run") as raised:
-        train.main(words)
+        resume(run, "train.max_steps=22", str(tmp_path / "new.txt"))
     assert "\n" not in str(raised.value) and last_step(run).name == "step-00000020"
 
 
 @pytest.mark.parametrize("early", [[], ["train.patience=1", "train.eval_interval=2", "optim.learning_rate=1e-30"]])
 def test_a_resumed_run_that_has_ended_has_no_steps_to_go(early, text, tmp_path, capsys):
-    run, cache = tmp_path / "run", f"data.cache={tmp_path}/cache"
-    assert train.main([str(text), *TINY, *early, "--run", str(run), cache]) == 0
+    run = trained(text, tmp_path / "run", *TINY, *early)
     assert (last_step(run).name < "step-00000020") == bool(early)
     capsys.readouterr()
-    assert train.main(["--resume", "--run", str(run), cache]) == 0
+    assert resume(run) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("resumed ")]
     assert f"{last_step(run)}, no steps to go" in line and ("train.patience=0" if early else "train.max_steps=40") in line
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "training.safetensors", "state.json"])
-def test_a_damaged_checkpoint_is_one_line_and_the_run_continues_from_the_one_before(file, text, tmp_path, capsys):
-    run, cache = tmp_path / "run", f"data.cache={tmp_path}/cache"
-    assert train.main([str(text), *TINY, "checkpoint.interval=10", "--run", str(run), cache]) == 0
-    whole, damaged = bits(run), run / "step-00000020" / file
+def test_a_damaged_checkpoint_is_one_line_and_the_run_continues_from_the_one_before(text, tmp_path, capsys):
+    run = trained(text, tmp_path / "run", *TINY, "checkpoint.interval=10")
+    whole, damaged = bits(run), run / "step-00000020" / "training.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-5] + b".....")
     before = {path.name: path.read_bytes() for path in damaged.parent.iterdir()}
     capsys.readouterr()
-    assert train.main(["--resume", "--run", str(run), cache]) == 0
+    assert resume(run) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "skipped" in line] == [f"warning     skipped {damaged}: damaged, its checksum differs"]
     assert f"resumed     {run}/step-00000010, 10 steps to go" in lines

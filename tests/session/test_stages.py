@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import TINY_FILE, Clock, apply_overrides, bits, logged, logged_without_speed, random_weights, saved_state
-from session_helpers import clock_of_steps
+from session_helpers import clock_of_steps, resume
 
 import train
 from chargpt.commands import runs
@@ -35,8 +35,9 @@ from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 
 UNDECIDED = ["train.teachers=1", "train.student_gap=0.1"]
-LENGTH = "train.max_steps=40 train.eval_interval=20 checkpoint.interval=10 train.sample_length=0 runtime.threads=1"
+LENGTH = "train.max_steps=12 train.eval_interval=6 checkpoint.interval=3 train.sample_length=0 runtime.threads=1"
 TINY = ["--config", TINY_FILE, *LENGTH.split()]
+REGULARIZED = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000", "checkpoint.keep=9"]
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +94,6 @@ def test_the_losses_of_a_list_are_those_of_whole_items(tmp_path):
     assert measure(trainer, dataclasses.replace(corpus, train=longer), Interrupt())[0] > 1
 
 
-def test_a_model_that_knows_its_text_by_heart_becomes_a_teacher_and_one_that_does_not_goes_on(corpus):
-    short = dataclasses.replace(corpus, train=corpus.train[:120])
-    trainer = new_trainer(short, "optim.learning_rate=0.01", "optim.warmup_steps=5")
-    fresh = measure(trainer, short, Interrupt())
-    while not trainer.is_finished:
-        trainer.step()
-    trained = measure(trainer, short, Interrupt())
-    teachers = [decided(*losses, trainer.config)[0].train.teachers for losses in (fresh, trained)]
-    assert teachers == [0, 1] and trained[0] < 1.3 < 2 < trained[1]
-
-
 def test_the_decision_keeps_the_plan_or_makes_one_long_run():
     config = apply_overrides(Config(), [*UNDECIDED, "train.max_epochs=30"])
     (taught, said), (alone, says) = decided(1.0, 1.1001, config), decided(1.0, 1.0999, config)
@@ -138,6 +128,7 @@ def clock(monkeypatch) -> Clock:
 
 def test_a_model_that_does_not_memorise_goes_on_for_the_whole_time(text, tmp_path, capsys, clock):
     words = "--minutes 0.1 train.teachers=1 train.teacher_minutes=0.1 train.student_gap=50 train.log_interval=1".split()
+    words += ["train.eval_interval=100", "checkpoint.interval=100"]
     started = clock.now
     assert run(text, tmp_path, "whole", *words) == 0
     took, out = clock.now - started, " ".join(capsys.readouterr().out.split())
@@ -155,7 +146,13 @@ def test_the_time_that_a_model_does_not_use_is_for_the_next_one(text, tmp_path, 
     """The first one learns nothing, so patience ends it; what is left of its minute goes to the last one, which has two."""
     clock = clock_of_steps(monkeypatch, seconds=1.0)
     words = ["--minutes", "1", "train.teachers=1", "train.teacher_minutes=1"]
-    words += ["train.patience=1", "train.eval_interval=5", "optim.learning_rate=1e-30", "optim.schedule=cosine"]
+    words += [
+        "train.patience=1",
+        "train.eval_interval=5",
+        "optim.learning_rate=1e-30",
+        "optim.schedule=cosine",
+        "checkpoint.interval=90",
+    ]
     started = clock.now
     assert run(text, tmp_path, "early", *words) == 0
     last = newest(tmp_path / "early" / "stage-2")[0].state.progress
@@ -165,7 +162,7 @@ def test_the_time_that_a_model_does_not_use_is_for_the_next_one(text, tmp_path, 
 def test_a_model_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_path, capsys):
     """The validation text has other words."""
     (tmp_path / "other.txt").write_text("".join(reversed(text.read_text(encoding="utf-8")[:3000])), encoding="utf-8")
-    words = [*UNDECIDED, f"data.val_text={tmp_path}/other.txt"]
+    words = [*UNDECIDED, f"data.val_text={tmp_path}/other.txt", "train.max_steps=40", "train.eval_interval=20"]
     lines = tmp_path / "lines.txt"
     lines.write_bytes(text.read_bytes().replace(b"\n", b"\r\n"))
     assert run(lines, tmp_path, "both", *words) == 0
@@ -177,22 +174,17 @@ def test_a_model_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_pa
 
 @pytest.fixture(scope="module")
 def whole(text, tmp_path_factory) -> Path:
-    """The folder with the run `whole` of three teachers and their student, which keeps all checkpoints of the student."""
+    """The folder with the run `whole` of two teachers and their student, which keeps all checkpoints of the student."""
     folder = tmp_path_factory.mktemp("stages")
-    regularized = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000", "checkpoint.keep=9"]
-    assert run(text, folder, "whole", "train.teachers=3", *regularized) == 0
+    assert run(text, folder, "whole", "train.teachers=2", *REGULARIZED) == 0
     return folder
 
 
-def resume(folder: Path, *words: str) -> int:
-    return train.main(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *words])
-
-
 def test_the_last_model_learns_from_the_best_checkpoints_of_those_before_it(whole):
-    places = [stage_folder(whole / "whole", stage) for stage in range(1, 5)]
+    places = [stage_folder(whole / "whole", stage) for stage in (1, 2, 3)]
     states = [newest(place, training=False)[0].state for place in places]
-    assert [state.config.train.seed for state in states] == [1337, 1338, 1339, 1340]
-    assert [state.stage for state in states] == [1, 2, 3, 4] and states[-1].progress.first_step == 120
+    assert [state.config.train.seed for state in states] == [1337, 1338, 1339]
+    assert [state.stage for state in states] == [1, 2, 3] and states[-1].progress.first_step == 24
     student = states[-1].config
     assert (student.model.dropout, student.optim.weight_decay, student.train.patience) == (0, 0.5, 0)
     for place, state in zip(places[:-1], states):
@@ -202,19 +194,18 @@ def test_the_last_model_learns_from_the_best_checkpoints_of_those_before_it(whol
     assert states[-1].environment["teachers"] == digest([restore_model(best(place)[0])[0] for place in places[:-1]])
     rows = logged(whole / "whole")
     assert [(row["stage"], row["step"]) for row in rows] == sorted((row["stage"], row["step"]) for row in rows)
-    assert rows[-1]["stage"] == 4 and rows[-1]["step"] == 160
+    assert rows[-1]["stage"] == 3 and rows[-1]["step"] == 36
     assert all(len([*place.glob("events.out.*")]) == 1 for place in places)
 
 
 def test_the_models_have_the_bits_of_runs_of_their_own(whole, text, tmp_path):
     """A second teacher is a run with its seed; the student is a run that was given its teachers."""
-    words = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000", f"data.cache={tmp_path}/cache"]
-    assert run(text, tmp_path, "second", *words, "train.seed=1338") == 0
+    assert run(text, tmp_path, "second", *REGULARIZED, "train.seed=1338") == 0
     kept = steps(whole / "whole" / "stage-2")[0]
     assert (kept / "model.safetensors").read_bytes() == (tmp_path / "second" / kept.name / "model.safetensors").read_bytes()
-    named = [word for stage in (1, 2, 3) for word in ("--teacher", str(steps(stage_folder(whole / "whole", stage))[0]))]
-    assert run(text, tmp_path, "student", "optim.weight_decay=0.5", "train.seed=1340", *words[3:], *named) == 0
-    assert bits(tmp_path / "student") == bits(whole / "whole" / "stage-4")
+    named = [word for stage in (1, 2) for word in ("--teacher", str(steps(stage_folder(whole / "whole", stage))[0]))]
+    assert run(text, tmp_path, "student", "optim.weight_decay=0.5", "train.seed=1339", *named) == 0
+    assert bits(tmp_path / "student") == bits(whole / "whole" / "stage-3")
 
 
 def copy_of(whole: Path, folder: Path, *, stage: int, step: int | None) -> Path:
@@ -224,18 +215,18 @@ def copy_of(whole: Path, folder: Path, *, stage: int, step: int | None) -> Path:
     """
     shutil.copytree(whole / "cache", folder / "cache")
     shutil.copytree(whole / "whole", folder / "killed")
-    for later in range(stage, 5):
+    for later in range(stage, 4):
         for path in stage_folder(folder / "killed", later).glob("step-*"):
             if later > stage or step is None or int(path.name[5:]) > step:
                 shutil.rmtree(path)
     return folder / "killed"
 
 
-@pytest.mark.parametrize("step", [0, 10, 30])
+@pytest.mark.parametrize("step", [0, 9])
 def test_a_student_that_was_killed_goes_on_to_the_same_bits_in_any_folder(step, whole, tmp_path):
-    killed = copy_of(whole, tmp_path, stage=4, step=step)
+    killed = copy_of(whole, tmp_path, stage=3, step=step)
     assert resume(killed) == 0
-    assert bits(killed / "stage-4") == bits(whole / "whole" / "stage-4")
+    assert bits(killed / "stage-3") == bits(whole / "whole" / "stage-3")
     assert logged_without_speed(killed) == logged_without_speed(whole / "whole")
     files = [folder / "config.yaml" for folder in (killed, whole / "whole")]
     assert files[0].read_text() == files[1].read_text()
@@ -249,8 +240,8 @@ BOUNDARIES = {
     "before the first save of a model": (Run, "begin_stage", lambda run, stage: stage == 2),
     "in the folder of a model": (Session, "save", lambda session: session.stage == 2),
     "before the teacher is cleared": (run_module, "keep_best_weights", lambda folder: folder.name == "killed"),
-    "in the first step of a model": (Trainer, "advance", lambda trainer: trainer.progress.first_step == 40),
-    "before the last one learns": (Session, "next_stage", lambda session: session.stage == 3),
+    "in the first step of a model": (Trainer, "advance", lambda trainer: trainer.progress.first_step == 12),
+    "before the last one learns": (Session, "next_stage", lambda session: session.stage == 2),
 }
 
 
@@ -265,19 +256,18 @@ def test_a_kill_at_any_boundary_of_the_models_changes_no_bit(boundary, whole, te
         return real(*given, **named)
 
     monkeypatch.setattr(owner, name, killing)
-    words = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000", "checkpoint.keep=9", "train.teachers=3"]
     with pytest.raises(Killed):
-        run(text, tmp_path, "killed", *words)
+        run(text, tmp_path, "killed", *REGULARIZED, "train.teachers=2")
     monkeypatch.undo()
     gc.collect()  # the lock of the run
     assert resume(tmp_path / "killed") == 0
-    assert bits(tmp_path / "killed" / "stage-4") == bits(whole / "whole" / "stage-4")
+    assert bits(tmp_path / "killed" / "stage-3") == bits(whole / "whole" / "stage-3")
     assert logged_without_speed(tmp_path / "killed") == logged_without_speed(whole / "whole")
 
 
 def test_a_run_always_has_a_model_that_has_learned(whole, tmp_path, capsys):
     """Until the second model has taken a step, the first one is used, which says what it is."""
-    for step, stage in ((0, 1), (10, 2)):
+    for step, stage in ((0, 1), (3, 2)):
         folder = tmp_path / str(step)
         killed = copy_of(whole, folder, stage=3, step=None)
         shutil.rmtree(killed / "stage-2")
@@ -285,20 +275,20 @@ def test_a_run_always_has_a_model_that_has_learned(whole, tmp_path, capsys):
         state = dataclasses.replace(saved_state(step), stage=2)
         publish(killed / "stage-2", weights=random_weights(step), training={}, state=state)
         found, warnings = find_checkpoint(str(killed), folder)
-        assert found.state.stage == stage and ("model 1 of 4, and not the last" in " ".join(map(str, warnings))) == (stage == 1)
-    assert find_run(str(whole / "whole" / "stage-4"), tmp_path) == whole / "whole"
+        assert found.state.stage == stage and ("model 1 of 3, and not the last" in " ".join(map(str, warnings))) == (stage == 1)
+    assert find_run(str(whole / "whole" / "stage-3"), tmp_path) == whole / "whole"
     assert find_checkpoint(str(whole / "whole" / "stage-2"), tmp_path)[0].state.stage == 2
     runs.main([str(whole / "whole")])
-    assert "40 of 40, model 4 of 4" in capsys.readouterr().out
+    assert "12 of 12, model 3 of 3" in capsys.readouterr().out
 
 
 def test_the_last_model_is_trained_longer_and_what_the_models_are_stays(whole, tmp_path):
-    killed = copy_of(whole, tmp_path, stage=4, step=40)
-    with pytest.raises(UserError, match="train.teachers: 3 -> 1: cannot change in a run that has begun"):
+    killed = copy_of(whole, tmp_path, stage=3, step=12)
+    with pytest.raises(UserError, match="train.teachers: 2 -> 1: cannot change in a run that has begun"):
         resume(killed, "train.teachers=1")
     gc.collect()
-    assert resume(killed, "train.max_steps=50") == 0
-    assert steps(killed / "stage-4")[-1].name == "step-00000050" and not (killed / "stage-5").exists()
+    assert resume(killed, "train.max_steps=15") == 0
+    assert steps(killed / "stage-3")[-1].name == "step-00000015" and not (killed / "stage-4").exists()
 
 
 def test_a_run_of_an_older_version_that_another_one_was_to_follow_is_one_line_and_stays(text, tmp_path):
@@ -308,23 +298,23 @@ def test_a_run_of_an_older_version_that_another_one_was_to_follow_is_one_line_an
     publish(tmp_path / "old", weights=checkpoint.weights, training=checkpoint.training, state=state)
     with pytest.raises(UserError, match="old: the first of several runs of an earlier version; it can write text, but not"):
         resume(tmp_path / "old")
-    assert find_checkpoint(str(tmp_path / "old"), tmp_path)[0].step == 40
+    assert find_checkpoint(str(tmp_path / "old"), tmp_path)[0].step == 12
 
 
-@pytest.mark.parametrize("killed_at", [10, 18])
+@pytest.mark.parametrize("killed_at", [3, 6])
 def test_a_run_that_was_killed_before_or_after_its_decision_decides_the_same(killed_at, text, tmp_path, capsys):
-    """The decision comes at step 18, and is saved at once."""
+    """The decision comes at step 6, and is saved at once."""
     words = ["train.teachers=1", "train.student_gap=50", "checkpoint.keep=9"]
     assert run(text, tmp_path, "whole", *words) == 0
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     for path in (tmp_path / "killed").glob("step-*"):
         if path.name > f"step-{killed_at:08d}":
             shutil.rmtree(path)
-    assert is_undecided(newest(tmp_path / "killed")[0].state.config) == (killed_at == 10)
+    assert is_undecided(newest(tmp_path / "killed")[0].state.config) == (killed_at == 3)
     said = [" ".join(capsys.readouterr().out.split())]
     assert resume(tmp_path / "killed") == 0
     said.append(" ".join(capsys.readouterr().out.split()))
-    assert ["one model the loss is" in lines for lines in said] == [True, killed_at == 10]
+    assert ["one model the loss is" in lines for lines in said] == [True, killed_at == 3]
     assert bits(tmp_path / "killed") == bits(tmp_path / "whole")
 
 
@@ -340,7 +330,8 @@ def test_a_signal_stops_any_model_after_saving_and_the_rest_of_the_time_is_kept(
     watcher = threading.Thread(target=stop, daemon=True)
     watcher.start()
     length = ["--minutes", "10", "train.max_steps=100000", "train.student_gap=50"] if stage == 1 else ["train.max_steps=300"]
-    assert run(text, tmp_path, "stopped", *length, "train.teachers=1", "train.teacher_minutes=5") == 130
+    rare = ["train.eval_interval=100", "checkpoint.interval=10"]
+    assert run(text, tmp_path, "stopped", *length, *rare, "train.teachers=1", "train.teacher_minutes=5") == 130
     watcher.join()
     state = newest(stage_folder(folder, stage))[0].state
     assert state.stage == stage and 400 < state.seconds_left < 600

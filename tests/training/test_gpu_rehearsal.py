@@ -185,7 +185,7 @@ def test_the_text_is_copied_to_the_device_once(dtype):
     with rehearsal() as counts:
         ids = IDS.astype(dtype)
         resident = on_device(ids, META)
-        batches = Batches(ids, 8, batch_size=4, seed=1, resident=resident)
+        batches = Batches(ids, 8, train=TrainConfig(batch_size=4), resident=resident)
         assert on_device(ids, META) is resident and on_device(ids.copy(), META) is not resident
         assert counts.pop("copies that wait") == 2
         for step in range(3):

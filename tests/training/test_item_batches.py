@@ -36,8 +36,8 @@ def list_of(count: int, *, has_labels: bool, longest: int = 5, seed: int = 0) ->
 
 
 def batches_of(ids: np.ndarray, *, has_labels: bool, **changes) -> ItemBatches:
-    settings = {"batch_size": 4, "seed": 3, "marks": ItemMarks(END, TAB if has_labels else None)}
-    return ItemBatches(ids, 8, **{**settings, **changes})
+    train = TrainConfig(**{"batch_size": 4, "seed": 3, **changes})
+    return ItemBatches(ids, 8, train=train, marks=ItemMarks(END, TAB if has_labels else None))
 
 
 @pytest.mark.parametrize("has_labels", [False, True])
@@ -102,7 +102,7 @@ def test_a_window_ends_where_the_next_item_does_not_fit(longest):
 
 def test_labels_count_where_that_is_asked_for():
     ids, _ = list_of(50, has_labels=True)
-    without, with_labels = (batch_of(batches_of(ids, has_labels=True, counts_labels=counts), 0)[1] for counts in (False, True))
+    without, with_labels = (batch_of(batches_of(ids, has_labels=True, label_loss=counts), 0)[1] for counts in (False, True))
     assert (without != IGNORED).sum() < (with_labels != IGNORED).sum() and TAB in with_labels and TAB not in without
 
 

@@ -7,8 +7,7 @@ from optimizer_reference import ReferenceOptimizer
 
 from chargpt.config import OptimConfig
 from chargpt.model import GPT, GPTConfig
-from chargpt.training.optimizer_kinds import OPTIMIZERS, make_optimizer
-from chargpt.training.optimizers import AdamW, Muon, orthogonalised
+from chargpt.training.optimizers import OPTIMIZERS, AdamW, Muon, make_optimizer, orthogonalised
 from chargpt.training.weights import FlatWeights
 
 NAMES = ("adamw", "muon")

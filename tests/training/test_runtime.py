@@ -69,14 +69,6 @@ def test_the_processors_instructions_decide_the_precision(monkeypatch, can, expe
         assert runtime(precision=name).precision == dtype
 
 
-def test_the_choice_is_described_and_recorded():
-    chosen = runtime(precision="float32", attention="plain")
-    assert chosen.describe() == "cpu, float32, 1 thread"
-    assert chosen.environment()["precision"] == "float32" and chosen.environment()["threads"] == 1
-    assert torch.get_num_threads() == 1
-    assert not chosen.has_memory_for(torch.zeros(10).numpy())
-
-
 def test_a_device_that_is_missing_is_a_users_mistake():
     if torch.cuda.is_available():
         pytest.skip("has a GPU")

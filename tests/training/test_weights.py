@@ -27,15 +27,6 @@ def test_every_parameter_is_a_view_of_the_vector_and_none_is_changed():
     assert not any(parameter.any() for parameter in weights.model.parameters())
 
 
-def test_gradient_is_that_of_the_parameters_and_adds_up():
-    model, weights = make()
-    model(IDX[:, :-1], IDX[:, 1:]).backward()
-    for times in (1, 2):
-        weights.add_gradient(weights.working(IDX[:, :-1], IDX[:, 1:]), begins=times == 1)
-        for name, span in weights.spans.items():
-            torch.testing.assert_close(weights.gradient[span], times * model.get_parameter(name).grad.flatten())
-
-
 def test_the_working_copy_follows_in_its_precision():
     model, weights = make(torch.bfloat16)
     assert all(parameter.dtype == torch.bfloat16 for parameter in weights.working.parameters())
