@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import os
 import shutil
 from pathlib import Path
 
@@ -170,8 +171,8 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
 
 
 def test_a_text_names_its_run(tmp_path):
-    publish_run(tmp_path / "sea")
-    publish_run(tmp_path / "newer")
+    for name, seconds in (("sea", 0), ("newer", 9)):
+        os.utime(next(publish_run(tmp_path / name).glob("step-*")), (seconds, seconds))
     found = [run_to_resume(None, texts, tmp_path).name for texts in (["elsewhere/sea.txt"], ["other.txt"], [])]
     assert found == ["sea", "newer", "newer"]
 

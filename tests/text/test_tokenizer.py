@@ -65,7 +65,7 @@ def test_a_prompt_is_normalised_like_the_text():
 
 
 @settings(max_examples=50)
-@given(ANY_TEXT.filter(bool), st.integers(2, 20), st.integers(1, 3))
+@given(ANY_TEXT.filter(lambda text: text and "\r" not in text), st.integers(2, 20), st.integers(1, 3))  # \r is read as \n
 @example("aaabbcd", 3, 1)
 @example("dcba", 3, 1)  # the last of equals is dropped
 @example("aaabbbccd", 4, 2)  # the id of the folded ones counts
