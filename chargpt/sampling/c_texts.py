@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_void_p
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -194,7 +194,7 @@ class _Layout:
     """The weights of a model as decode.c reads them: a vector of bytes for each rank (thread), in the order of use."""
 
     def __init__(self, weights: Weights, config: ModelConfig, ranks: int, *, kernel: ctypes.CDLL, precision: str) -> None:
-        self._weights, self._precision = weights, precision
+        self._weights, self._packed = weights, cache(lambda name: pack(weights[f"{name}.weight"], precision))  # once for all ranks
         sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
         self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
         C, d, V = config.n_embd, config.n_embd // config.n_head, len(weights["token_embedding.weight"])
@@ -226,7 +226,7 @@ class _Layout:
 
         A word of 32 bits holds the numbers of several vectors, lane by lane, the first one in the lowest bits.
         """
-        numbers, scales = pack(self._weights[f"{name}.weight"], self._precision)
+        numbers, scales = self._packed(name)
         numbers = numbers[outputs][:, inputs]
         N, K = numbers.shape
         panels, width = -(-N // self.panel), _padded(K, self._step)  # a rank may have no outputs or no inputs
