@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     unknown = [item.text for item in items if loaded.tokenizer.encode_known(item.text)[1]]
     if unknown:
         example = one_line(unknown[0][:EXAMPLE])
-        log(f"note: {len(unknown):,} of {len(items):,} items have characters that the model has never seen, such as: {example}")
+        log(f"note: {len(unknown):,} of {len(items):,} items were read without characters new to the model, such as {example}")
     for line in confusions(guesses):
         log(line) if texts or options.json else print(line)
     return 0

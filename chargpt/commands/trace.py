@@ -117,7 +117,7 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
         if corpus is None:
             raise UserError("that text is not in the cache")
     except UserError as error:
-        log(f"this run began with {one_line(start)}, and copies of its text cannot be found: {error}")
+        log(f"this run began with {one_line(start)}, but what was copied from its text is not known: {error}")
         return None
     copies = measure_copies(texts, corpus, open_or_make_index(corpus), most=most)
     return {"name": start, "texts": state.texts, "longest_copy": copies.longest, "passages": rows_of(copies, labels)}

@@ -68,9 +68,7 @@ class TensorSource:
             raise UserError(f"{self._where}: {OUTPUT} is not the token embedding; only tied embeddings can be imported")
         for name in sorted(self._unread):
             if not re.fullmatch(except_for, name):
-                raise UserError(
-                    f"{self._where}: the tensor {name:.80} has no place in this model; only plain models can be imported"
-                )
+                raise UserError(f"{self._where}: GPT-2 has no tensor {name:.80}; only its own parts can be imported")
 
 
 def open_tensors(path: Path, *, most_numbers: int) -> TensorSource:

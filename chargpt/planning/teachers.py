@@ -38,7 +38,7 @@ def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: o
         return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage)])
     models = models_of([load(copy, training=False) for copy in copies])
     if (digest(models) if models else None) != digest_of_all:
-        what = "its teachers are not those with which it began, or are gone; restore teacher-1 and all others"
+        what = "its folders teacher-1, teacher-2, ... are gone, or not those with which it began; restore them"
         raise UserError(f"{shown(run)}: {what}")
     return models
 

@@ -194,7 +194,8 @@ class _Layout:
     """The weights of a model as decode.c reads them: a vector of bytes for each rank (thread), in the order of use."""
 
     def __init__(self, weights: Weights, config: ModelConfig, ranks: int, *, kernel: ctypes.CDLL, precision: str) -> None:
-        self._weights, self._packed = weights, cache(lambda name: pack(weights[f"{name}.weight"], precision))  # once for all ranks
+        self._weights = weights
+        self._packed = cache(lambda name: pack(weights[f"{name}.weight"], precision))  # once for all ranks
         sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
         self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
         C, d, V = config.n_embd, config.n_embd // config.n_head, len(weights["token_embedding.weight"])

@@ -145,7 +145,7 @@ class LoadedModel:
         if corpus := self.find_corpus():
             return corpus
         if self.fingerprint == NO_TEXT and not self.texts:
-            raise UserError(asks or self.run, ": the run was imported without a text, so nothing is known of one")
+            raise UserError(asks or self.run, ": the run was imported without a text, so its text cannot be read")
         what = ": the training text of this run is not in the cache; "
         raise UserError(asks or self.run, what, resuming(self.run, verb="train"), " encodes it again if it is unchanged")
 

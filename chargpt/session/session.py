@@ -338,5 +338,5 @@ def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str |
     """A warning if a run whose environment was `before` cannot continue with the same bits here; else empty."""
     before = {"processes": 1, "teachers": now.get("teachers", ""), **before}  # earlier versions did not save these
     changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
-    what = f"the environment has changed ({', '.join(changes)}): the run continues, but not with the same bits"
+    what = f"the environment has changed ({', '.join(changes)}): the run goes on, but rounding may change its numbers a little"
     return what * bool(changes)

@@ -185,7 +185,7 @@ def _encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, k
             config, found = _count(sources, config, progress)
         tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known + found.marks)
         if tokenizer.folded_in(found.marks):
-            what = "a character that ends items or labels is one of the rare ones of the other vocabulary"
+            what = "items need line ends and tabs, which are rare characters in the vocabulary of the other run"
             raise UserError(f"{sources.label}: {what}; start a run with its own vocabulary")
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
         settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]

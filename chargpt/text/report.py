@@ -35,13 +35,14 @@ def examine(corpus: Corpus) -> list[Notice]:
     copies = f"{facts.shared:.1%} of the validation split is lines that are also in the training split"
     unit = "byte" if corpus.tokenizer.characters is None else "character"
     part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(corpus.train) > COMPRESSED_SAMPLE else ""
-    ngram = f"order-{facts.ngram_order} n-gram {facts.ngram_loss / math.log(2):z.2f} bits per {unit} of validation text"
-    bits = f"{ngram}, gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}, each after reading the training text{part}"
+    bits = f"{facts.ngram_loss / math.log(2):z.2f} bits per {unit}"
+    ngram = f"that of an n-gram model of order {facts.ngram_order}{estimate}, or {bits}"
+    others = f"gzip needs {facts.gzip_bits:z.2f} and xz {facts.xz_bits:z.2f}, each after reading the training text{part}"
     return [
         *found,
         Notice("repeats", f"{facts.repeated:.1%} of the training split is repeated lines; {copies}{estimate}", "detail"),
         *(Notice("note", note) for note in about_repeats(corpus)),
-        Notice("to beat", f"a loss of {facts.ngram_loss:z.2f}, that of an n-gram model{estimate}; in bits: {bits}", "detail"),
+        Notice("to beat", f"a loss of {facts.ngram_loss:z.2f}, {ngram}; {others}", "detail"),
     ]
 
 
@@ -90,7 +91,7 @@ def _rarest(corpus: Corpus) -> str:
 def _odd(corpus: Corpus) -> Notice:
     """Characters that are rarely intended: the model spends effort on them, and they often come from an earlier mistake."""
     if corpus.tokenizer.characters is None:
-        return Notice("odd", "not checked with a vocabulary of bytes", "detail")
+        return Notice("odd", "not looked for, since the vocabulary is bytes", "detail")
     counts = _counts(corpus)
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     has_needs, needed = NEEDED_BY.search(corpus.tokenizer.characters), 0
