@@ -185,7 +185,7 @@ def test_a_teacher_that_is_damaged_or_gone_is_one_line(taught, student, tmp_path
         resume(tmp_path / "student", "train.max_steps=30")
     for number in (2, 1):
         shutil.rmtree(tmp_path / "student" / f"teacher-{number}")
-        with pytest.raises(UserError, match="student: its folders teacher-1, .* are gone, or not those with which it began; restore"):
+        with pytest.raises(UserError, match="student: its folders teacher-1, .* are gone, or not those .*; restore"):
             resume(tmp_path / "student", "train.max_steps=30")
         gc.collect()  # the lock of the run
 
