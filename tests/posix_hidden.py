@@ -1,4 +1,4 @@
-"""Removes the modules, functions and constants that native Windows lacks. Call `hide` before anything else is imported.
+"""Removes the modules, functions and constants that native Windows lacks. Call `hide` before anything of ours is imported.
 
 os.name stays, because Python's own library chooses its implementation by it.
 """

@@ -20,6 +20,7 @@ from chargpt.text.sources import run_name
 ROOT = Path(__file__).parent.parent
 PROGRAMS = """
 import sys
+import torch  # its CUDA packages belong to the real system
 from posix_hidden import hide
 hide()
 import chargpt.__main__, sample, train

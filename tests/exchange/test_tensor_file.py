@@ -53,7 +53,7 @@ def test_a_file_with_very_many_tensors_is_not_parsed(tmp_path):
 
 def test_tensors_without_a_place_are_named():
     source = TensorSource("x", {"mask": torch.zeros(1), "adapter": torch.zeros(1)})
-    with pytest.raises(UserError, match="adapter has no place"):
+    with pytest.raises(UserError, match="GPT-2 has no tensor adapter"):
         source.check_all_read(torch.zeros(1), except_for="mask")
 
 
