@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         write_synced(path, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
-        raise UserError(f"--clean: {shown(path)}: {error.strerror}; use another name") from None
+        raise UserError(f"--clean: {shown(path)}: {error.strerror}; give a new file in a folder of yours") from None
     mended = ", ".join(f"{what} {n:,}" for what, n in counts.items())
     log(f"{shown(path)}: {plural(len(text), 'character')}; mended there: {mended}")
     return 0

@@ -101,7 +101,7 @@ def check_destination(destination: Path, *, is_folder: bool, force: bool) -> Non
     if is_folder:
         others = [path.name for path in destination.iterdir() if not (WRITTEN.fullmatch(path.name) and path.is_file())]
         if others:
-            raise UserError(f"{shown(destination)}: holds {others[0]}, which no export writes; choose another DIR")
+            raise UserError(f"{shown(destination)}: holds {others[0]}, which is not of an export; choose another DIR")
 
 
 def _is_export(path: Path) -> bool:

@@ -222,8 +222,8 @@ def _load_corpus(
     """The text, with the vocabulary of another run, or with one of its own that has the characters of a start too."""
     known = "" if start is None else start.state.tokenizer.characters or ""
     if known and vocabulary is None and 0 < config.data.max_vocab <= len(known):
-        what = f"a run keeps all {len(known)} characters of the one that it begins with"
-        raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what}; use more, or leave it out")
+        what = f"the model to begin with knows {len(known)} characters, and all are kept"
+        raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what}; use a higher number, or leave it out")
     return load_corpus(
         options.texts,
         config.data,

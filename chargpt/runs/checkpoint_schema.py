@@ -304,7 +304,7 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise CheckpointError(f"{shown(path)}: not a regular file")
             if status.st_size > limit:
-                raise CheckpointError(f"{shown(path)}: {status.st_size:,} bytes, more than expected")
+                raise CheckpointError(f"{shown(path)}: {status.st_size:,} bytes, too large to be a part of a run; damaged")
             return file.read(status.st_size)
     except OSError as error:
         if isinstance(error, PermissionError) and not os.path.isdir(path):  # Windows opens no folder

@@ -28,7 +28,7 @@ from chargpt.text.sources import DEFAULT
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(*sys.argv[2:])"
 NOTEBOOK = 120  # columns of the bar in a notebook
 PATH = (str, os.PathLike)
-A_NAME = "a name or a path"
+A_NAME = "a name or a path, in quotes"
 # The types of the arguments that train.py would not understand otherwise, besides None, and what to use.
 TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("run", "config", "init_from", "vocab_from"), (PATH, A_NAME)),

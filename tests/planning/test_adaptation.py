@@ -131,7 +131,7 @@ def test_the_run_names_its_start(start, other):
 
 def test_a_vocabulary_that_is_smaller_than_that_of_the_start_is_refused(start, other):
     known = len(find_checkpoint(str(start), project_root())[0].state.tokenizer.characters)
-    with pytest.raises(UserError, match=f"data.max_vocab: {known} given, but a run keeps all {known} characters"):
+    with pytest.raises(UserError, match=f"data.max_vocab: {known} given, but the model to begin with knows {known}"):
         begun(other, start, f"data.max_vocab={known}")
     assert begun(other, start, f"data.max_vocab={known + 1}").corpus.tokenizer.vocab_size <= known + 1
 
