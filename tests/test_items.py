@@ -170,7 +170,7 @@ MISTAKES = {  # words, or a verb and the content of a file, and what is said
     "an option of items for a text": (["--match", "a", "--lines", "2"], "--match: --lines given as well"),
     "lines": (["--items", "3", "--lines", "2"], "--items: --lines given as well"),
     "a wrong expression": (["--match", "("], "--match: .*regular expression"),
-    "lengths": (["--min-length", "5", "--max-length", "3"], "--min-length: 5 given; use at most 3, the most"),
+    "lengths": (["--min-length", "5", "--max-length", "3"], "--min-length: 5 given; use at most 3, which is the longest"),
     "a letter that the model does not know": (["--prompt", "Q"], ".*'Q'"),
     "interactive without a label": (["--interactive"], "--interactive: .*give --label, one of elf"),
     "a score with labels": (("score", None), ".*items with labels, .*; add --items"),

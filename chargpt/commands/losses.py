@@ -53,8 +53,8 @@ def main(argv: Sequence[str]) -> int:
     marks, block_size = loaded.item_marks, loaded.model.config.block_size
     predictions = predict(loaded.model, ids, marks)
     report = loss_breakdown(predictions, loaded.tokenizer, block_size=block_size, most=options.pairs)
-    alone = "each item alone, without labels"
-    log(f"{place}; {alone if marks else f'each window of {block_size:,} characters is read without the text before it'}")
+    alone = "item" if marks else f"window of {block_size:,} characters"
+    log(f"{place}; each {alone} is read without the text before it")
     if options.json:
         values = dataclasses.asdict(report)
         values["classes"] = [{"class": row.pop("name"), **row} for row in values["classes"]]

@@ -163,7 +163,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
     elif options.lines:
         print(f"{'bits/char':>9}{'bits':>10}  line", *table_of_lines(lines, top=options.top), sep="\n")
     print(*table(summary), sep="\n", file=sys.stderr if options.json or options.lines else sys.stdout)
-    log(f"the model reads windows of {size:,} characters, one every {stride:,}")
+    log(f"the model reads {size:,} characters at a time, each time {stride:,} further on")
     if total.unknown:
         log(describe_unknown(total, tokenizer))
     if summary.ngram is None:

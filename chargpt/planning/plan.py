@@ -331,7 +331,7 @@ def _about_processes(config: Config, group: Group) -> list[Notice]:
 def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:
     """What of the text does not fit into the context of the model. Raises UserError for a label that does not."""
     context = config.model.block_size
-    notices = [] if corpus.is_validated else [Notice("note", "all of the text is for training, so no loss tells when to stop")]
+    notices = [] if corpus.is_validated else [Notice("note", "all of the text is for training, so there is no validation loss")]
     if corpus.items is None or corpus.marks is None:
         shortest = min(len(corpus.train), len(corpus.val))
         if corpus.is_validated and shortest <= context:

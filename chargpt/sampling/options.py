@@ -190,9 +190,8 @@ class SamplingOptions:
     def __post_init__(self) -> None:
         _check_fields(self)
         if self.max_length is not None and self.max_length < self.min_length:
-            raise UserError(
-                Given("min_length", self.min_length), f"use at most {self.max_length}, the most that an item may have"
-            )
+            most = f"use at most {self.max_length}, which is the longest that is allowed"
+            raise UserError(Given("min_length", self.min_length), most)
 
     @property
     def limit(self) -> int:

@@ -11,10 +11,7 @@ MAX_LISTED = 40  # characters that a message lists
 
 
 def read_prompt(text: str, file: str | None) -> str:
-    """The content of `file` (UTF-8; - is standard input), or `text` if no file is given. Raises UserError.
-
-    Standard input is read only when it is asked for: reading an idle one would block.
-    """
+    """The content of `file` (UTF-8; - is standard input), or `text` if no file is given. Raises UserError."""
     if file is None:
         return text
     name = "standard input" if file == "-" else file
@@ -42,9 +39,8 @@ def encode_prompt(text: str, tokenizer: Tokenizer, *, unknown: str) -> list[int]
 
 def _distinct(characters: str) -> str:
     """Each of `characters` once, separated by spaces, the first ones if there are many."""
-    distinct = list(dict.fromkeys(characters))
-    more = f" and {len(distinct) - MAX_LISTED:,} more" if len(distinct) > MAX_LISTED else ""
-    return " ".join(distinct[:MAX_LISTED]) + more
+    distinct = [*dict.fromkeys(characters)]
+    return " ".join(distinct[:MAX_LISTED] + ["..."] * (len(distinct) > MAX_LISTED))
 
 
 def first_id(tokenizer: Tokenizer) -> int:

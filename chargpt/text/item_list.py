@@ -159,9 +159,8 @@ def _parts(text: str, origin: Origin, config: DataConfig) -> Iterator[tuple[str 
             if inside:
                 yield None, part
     else:
-        what = f"{origin.source.label}: plain text, so it has no field {config.items!r}"
-        mend = "; give CSV, TSV or JSON lines with it, or "
-        raise UserError(f"{what}{mend}", Option("data.items", "line"), ", paragraph or file")
+        what = f"{origin.source.label}: plain text has no fields, such as {config.items!r}; give a table or JSON lines, or "
+        raise UserError(what, Option("data.items", "line"), ", paragraph or file")
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:

@@ -19,8 +19,8 @@ FORMS_MATTER = 1e-4  # share of the text that is written in the rarer of two for
 LOOKS_DIFFERENT = ("<super>", "<sub>", "<circle>", "<square>", "<fraction>", "<font>")  # from what NFKC makes of it
 ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 MAX_NAMED = 3  # odd characters of a kind
-# Invisible characters that emoji, Arabic, Indic, Khmer and Mongolian letters, right-to-left text and flags need.
-NEEDED = re.compile("[\u200c-\u200f\U000e0020-\U000e007f]")
+# Line ends and tabs, and invisible characters that emoji, Arabic, Indic, Khmer and Mongolian letters and flags need.
+LAYOUT, NEEDED = re.compile("[\t\n\r]"), re.compile("[\t\n\r\u200c-\u200f\U000e0020-\U000e007f]")
 NEEDED_BY = re.compile("[\u0590-\u109f\u1780-\u18af\u2194-\u27bf\u2934-\u2b55\U0001f000-\U0001faff]")
 
 
@@ -94,12 +94,10 @@ def _odd(corpus: Corpus) -> Notice:
         return Notice("odd", "not looked for, since the vocabulary is bytes", "detail")
     counts = _counts(corpus)
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
-    has_needs, needed = NEEDED_BY.search(corpus.tokenizer.characters), 0
+    needed = NEEDED if NEEDED_BY.search(corpus.tokenizer.characters) else LAYOUT
     for character, count in counts.items():
         kind = ODD.get(unicodedata.category(character))
-        if has_needs and NEEDED.match(character):
-            needed += count
-        elif kind and character not in "\t\n\r":
+        if kind and not needed.match(character):
             kinds[kind][character] += count
     found = list[Words]()
     for kind, of_kind in kinds.items():
@@ -112,10 +110,7 @@ def _odd(corpus: Corpus) -> Notice:
     if returns := counts.get("\r"):
         ends = f"line ends with \\r, {returns:,} beside {counts.get(chr(10), 0):,} \\n"
         found.append(Message(f"{ends} (", Option("data.newlines", "fold"), " changes them to \\n)"))
-    said = join(", ", found or ["no odd characters"])
-    if needed:
-        said = Message(said, f"; {needed:,} invisible that emoji or letters of this text need (harmless)")
-    return Notice("odd", said, "line" if found else "detail")
+    return Notice("odd", join(", ", found or ["no odd characters"]), "line" if found else "detail")
 
 
 def _counts(corpus: Corpus) -> dict[str, int]:
@@ -150,8 +145,7 @@ def _forms(corpus: Corpus) -> list[Notice]:
         listed += ["..."] * (len(found) > MAX_NAMED)
         advice = Message(Option("data.normalize", mend), " makes them one") if mend else "write them in one way in the text"
         said += [Message(f"{', '.join(listed)} (", advice, ")")] * bool(found)
-    is_much = rarer > FORMS_MATTER * corpus.characters
-    return [Notice("alike", join("; ", said), "line" if is_much else "detail")] * bool(said)
+    return [Notice("alike", join("; ", said), "line" if rarer > FORMS_MATTER * corpus.characters else "detail")] * bool(said)
 
 
 def _code_point(character: str) -> str:

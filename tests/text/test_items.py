@@ -135,7 +135,7 @@ def test_labels_and_bounds_are_found_in_the_ids():
 IDS = "id,name\n" + "".join(f"{i},ann\n" for i in range(10_001))
 HOSTILE = {  # a file, settings, and what is said
     "a label that is not there": ("race,name\nelf,a\n", {"items": "name", "label": "rase"}, "mean data.label=race"),
-    "a field of plain text": ("ann\nbob\n", {"items": "name"}, "no field 'name'; .*data.items=line"),
+    "a field of plain text": ("ann\nbob\n", {"items": "name"}, "plain text has no fields, such as .name.; give a table"),
     "a label of plain text": ("ann\nbob\n", {"items": "line", "label": "race"}, "data.label: 'race' .* use file or folder"),
     "NUL": ("ann\nb\0b\n", {"items": "line"}, r"line 2: .*U\+0000 in an item; remove it"),
     "the separator": ("ann\nb\x1eb\n", {"items": "line"}, r"line 2: .*U\+001E.*remove it"),
