@@ -23,6 +23,7 @@ def launch(program: str, *, options: str | None = None, trains: bool = False, ar
     memory of a program that `trains` is managed for that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
+    from chargpt.interrupt import ending_at_once
     from chargpt.terminal import run_program
 
     if trains:
@@ -32,7 +33,8 @@ def launch(program: str, *, options: str | None = None, trains: bool = False, ar
         if options is not None:
             importlib.import_module(options).check_command_line()
         gc.disable()  # imports leave no garbage, and looking for some takes a tenth of their time
-        module = importlib.import_module(program)
+        with ending_at_once():  # an import that is interrupted may leave half a module
+            module = importlib.import_module(program)
         gc.freeze()  # what is imported stays: no later collection looks at it again
         gc.enable()
         if trains:

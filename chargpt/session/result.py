@@ -93,7 +93,8 @@ def reached(session: Session) -> str:
         return f"{progress.step:,} steps on all of the text, without a validation loss{learned}"
     item = bits_per_item(progress.val_loss, session.corpus, train)
     bits = f"{progress.val_loss / math.log(2):.4f} bits per character" + (f", {item:.2f} per item" if item else "")
-    return f"validation loss {progress.val_loss:.4f} ({bits}), best {progress.best_loss:.4f} at step {progress.best_step:,}"
+    best = "" if progress.best_step == progress.step else f", best {progress.best_loss:.4f} at step {progress.best_step:,}"
+    return f"validation loss {progress.val_loss:.4f} ({bits}){best}"
 
 
 def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> str:
@@ -110,7 +111,7 @@ def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> s
     compared = f"{better} than an n-gram model: its loss is {ngram_loss:.2f}, that of this run {best_loss:.2f}"
     if train_loss is None or val_loss - train_loss <= (0 if val_loss > best_loss + RISEN else FAR):
         return compared
-    return f"{compared}; it knows its training text better than new text: training loss {train_loss:.2f}, now {val_loss:.2f}"
+    return f"{compared}; it knows its training text better: {train_loss:.2f} on it, {val_loss:.2f} on new text"
 
 
 def better_way(options: TrainOptions, config: Config, corpus: Corpus, progress: Progress) -> Message | None:
