@@ -58,9 +58,9 @@ def number(least: float, most: float, use: str, parse: Callable[[str], Any] = ty
 
     def checked(value: Any) -> Any:
         is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or kind(value) != value or not least <= value <= most:
+        if not is_number or (taken := kind(value)) != value or not least <= taken <= most:  # a float32 has no LARGEST
             raise ValueError
-        return kind(value)
+        return taken
 
     return Kind(checked, use, parse, "N")
 
