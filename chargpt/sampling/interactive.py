@@ -221,5 +221,5 @@ class Session:
                         break
             if not (made and made[-1].text == "\n"):
                 self._printer.end()
-        self._generator = self._generator.changed(seed=seed + 1)
         self._text = self._text + tokenizer.encode_known(text_of(made))[0].tolist()
+        self._generator = self._generator.changed(seed=(seed + 1) % 2**63)

@@ -82,6 +82,8 @@ def test_settings_change_the_next_turns_and_are_shown(talk, generator):
         out, err = talk(f"/{name} {value}\nab\n")
         changed = generator.changed(**{name: value})
         assert out == shown(f"ab{continued(changed, 'ab', prompt_seed)}") and f"{name} {value}\n" in err
+    last, first = continued(generator, "ab", 2**63 - 1), continued(generator, "cd", 0)
+    assert talk("ab\n/new cd\n", seed=2**63 - 1)[0] == shown(f"ab{last}", f"cd{first}")
     assert talk("/temperature\n/length\n/seed\n")[1].split("> ")[1:4] == ["temperature 0.8\n", "length 10\n", "seed 5\n"]
 
 
