@@ -138,9 +138,11 @@ def test_a_wrong_keyword_is_named_with_the_right_one(model, call, says):
 
 @pytest.mark.parametrize(("method", "own"), [("generate", "stop"), ("stream", "lines"), ("items", "match")])
 def test_a_notebook_shows_every_keyword(model, method, own):
-    shown = inspect.signature(getattr(model, method)).parameters
+    signature = inspect.signature(getattr(model, method))
+    shown = signature.parameters
     assert {"prompt", "temperature", own} <= shown.keys() and "options" not in shown and "self" not in shown
-    assert shown["temperature"].annotation is float
+    assert shown["temperature"].annotation is float and str(shown["temperature"]) == "temperature: float = ..."
+    assert signature.return_annotation == getattr(chargpt.LoadedModel, method).__annotations__["return"]
 
 
 @pytest.mark.parametrize("options", [{"length": 30}, {"lines": 2, "stop": "gh"}, {"length": 0}, {"lines": 3, "unique": True}])
