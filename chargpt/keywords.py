@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _Default:
+    """A default as a signature shows it."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
 def named(function: "F") -> "F":
     """`function`, which takes only the keywords that it names, and those of the record of its `**options` if it has one."""
     code, record = function.__code__, function.__annotations__.get("options")
@@ -31,10 +38,11 @@ def named(function: "F") -> "F":
         import inspect
         from typing import get_type_hints
 
-        shown = [each for each in inspect.signature(function).parameters.values() if each.name != "options"]
+        signature = inspect.signature(function)
+        shown = [each for each in signature.parameters.values() if each.name != "options"]
         for name, hint in get_type_hints(record.__args__[0]).items():
-            shown.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=hint))
-        call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+            shown.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_Default(), annotation=hint))
+        call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
 

@@ -190,7 +190,8 @@ def _library(source: Source, sets: Sequence[str], cache: Path | None) -> Path:
     folder = user_cache_folder() / "chargpt" if cache is None else cache
     for compiler, name in product(found, sets):  # an old compiler does not know the newest instructions
         library = folder / (source.name(name, compiler.version) + library_suffix())
-        if library.is_file():
+        record = library.with_suffix(".sha256")  # to load a truncated library would end the process by SIGBUS
+        if record.is_file() and library.is_file() and record.read_bytes() == hashlib.sha256(library.read_bytes()).digest():
             return library
         with tempfile.TemporaryDirectory() as made:
             try:
@@ -201,7 +202,8 @@ def _library(source: Source, sets: Sequence[str], cache: Path | None) -> Path:
             from chargpt.files import publish_file  # needs filelock, which writing and the build of a wheel do without
 
             folder.mkdir(parents=True, exist_ok=True)
-            publish_file(library, path.read_bytes())
+            publish_file(record, hashlib.sha256(data := path.read_bytes()).digest())
+            publish_file(library, data)
             return library
     raise problems[0]
 

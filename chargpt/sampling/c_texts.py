@@ -215,6 +215,7 @@ class _Layout:
             lengths = (heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start)
             shares.append(Share(*lengths, self._vectors[-1].ctypes.data))
         self.shares = (Share * ranks)(*shares)
+        del self._packed  # which keeps as many bytes again
 
     def _norm(self, name: str) -> np.ndarray:
         weight = self._weights[f"{name}.weight"]

@@ -63,7 +63,8 @@ def chat_of(options: SampleOptions, loaded: LoadedModel) -> Chat:
     found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
     marks, counts = dict(found), Counter(name for name, _ in found)
     names = [name for name, count in counts.most_common(MAX_NAMES) if count > 1]
-    if corpus is not None and SPOKEN * sum(counts[name] for name in names) <= text.count("\n"):
+    is_spoken = SPOKEN * sum(counts[name] for name in names) > text.count("\n")
+    if corpus is not None and not is_spoken and not (names and options.as_ and options.with_):
         what = f"--chat: the training text of {loaded.run} is no conversation, with lines such as 'Ben: hello'; "
         raise UserError(what, "to continue what you type, use --interactive")
     left = [name for name in names if name not in (options.as_, options.with_)]
@@ -220,5 +221,5 @@ class Session:
                         break
             if not (made and made[-1].text == "\n"):
                 self._printer.end()
-        self._generator = self._generator.changed(seed=seed + 1)
         self._text = self._text + tokenizer.encode_known(text_of(made))[0].tolist()
+        self._generator = self._generator.changed(seed=(seed + 1) % 2**63)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from chargpt.text.corpus import Corpus
 
 ATTEMPTS = 1000  # items in a row that are refused, after which no more are made
-LONGEST = 1000  # characters of an item at most, if no length is given
 # Why an item is refused, and for some of these the option that asks for it.
 REASONS = {"longer": "max_length", "shorter": "min_length", "no match": "match", "repeated": "", "in the training text": ""}
 
@@ -62,7 +61,7 @@ def write_items(
     The label of each item is drawn by the numbers in `labels`. `known` are the items of the training text, if none of those is
     wanted. The `generator` has the wanted options, but is not `unique`, and gets the length and the end of an item from here.
     """
-    longest = wanted.max_length or wanted.length or LONGEST
+    longest = wanted.longest
     generator = generator.changed(length=longest + 1)
     random, written, in_a_row = RandomNumbers(wanted.seed or 0), set[str](), 0
     while len(stats.written) < wanted.items and in_a_row < ATTEMPTS:

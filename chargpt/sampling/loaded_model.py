@@ -28,7 +28,7 @@ from chargpt.runs.checkpoint import run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
-from chargpt.sampling.items import LONGEST, ItemStats, drawn, known_items, too_few_items, write_items
+from chargpt.sampling.items import ItemStats, drawn, known_items, too_few_items, write_items
 from chargpt.sampling.options import UNKNOWN, ItemKeywords, SamplingOptions, TextKeywords, Unknown, check, listed, whole
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers, probabilities
@@ -243,7 +243,7 @@ class LoadedModel:
         begun, first = [self.tokenizer.decode(one) for one in ids], _seed(chosen.seed)
         seeds = list(range(first, first + len(ids)))
         if is_items:
-            labels, length = self.labels(chosen.label), LONGEST if chosen.length is None else chosen.length
+            labels, length = self.labels(chosen.label), chosen.longest if chosen.length is None else chosen.length
             chosen = replace(chosen, length=length, stop=end_in(self.tokenizer))
             for i, beginning in enumerate(begun):
                 (name,), (seeds[i],) = drawn(labels, RandomNumbers(seeds[i]), 1)

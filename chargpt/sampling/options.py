@@ -20,6 +20,7 @@ from chargpt.terminal import NUMBER, WHOLE_NUMBER, Parser
 
 SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
 Unknown = Literal["error", "skip"]  # what to do with characters that the model has never seen
+LONGEST = 1000  # characters of an item at most, if no length is given
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 # The groups of --help, in its order.
 GROUPS = {
@@ -58,9 +59,9 @@ def number(least: float, most: float, use: str, parse: Callable[[str], Any] = ty
 
     def checked(value: Any) -> Any:
         is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or kind(value) != value or not least <= value <= most:
+        if not is_number or (taken := kind(value)) != value or not least <= taken <= most:  # a float32 has no LARGEST
             raise ValueError
-        return kind(value)
+        return taken
 
     return Kind(checked, use, parse, "N")
 
@@ -189,14 +190,19 @@ class SamplingOptions:
 
     def __post_init__(self) -> None:
         _check_fields(self)
-        if self.max_length is not None and self.max_length < self.min_length:
-            most = f"use at most {self.max_length}, which is the longest that is allowed"
-            raise UserError(Given("min_length", self.min_length), most)
+        if self.longest < self.min_length:
+            given = Given("min_length", self.min_length)
+            raise UserError(given, f"use at most {self.longest}, or a larger ", Option("max_length"))
 
     @property
     def limit(self) -> int:
         """The most characters of a text, also if no length is given."""
         return self.length if self.length is not None else (1000 * self.lines or 500) + MORE_FOR_UNIQUE * self.unique
+
+    @property
+    def longest(self) -> int:
+        """The most characters of an item, likewise."""
+        return self.max_length or self.length or LONGEST
 
     def rules(self) -> dict[str, float]:
         """The sampling rules and their values, in their order."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chargpt.files import publish_file
 from chargpt.kernels import compiler
 from chargpt.kernels.compiler import COMPILERS, Source, Unavailable, library_suffix, load
 
@@ -91,9 +92,18 @@ def test_a_source_that_does_not_compile_names_its_error_and_leaves_no_file(libra
 def test_a_source_is_compiled_once_and_again_if_it_has_changed(library, source, cache):
     made = library.stat().st_mtime_ns
     assert load(source, cache=cache).answer() == 42
-    assert [*cache.iterdir()] == [library] and library.stat().st_mtime_ns == made
+    assert sorted(cache.iterdir()) == [library.with_suffix(".sha256"), library] and library.stat().st_mtime_ns == made
     source.path.write_text(SOURCE.replace("42", "43"))
-    assert load(source, cache=cache).answer() == 43 and len([*cache.iterdir()]) == 2
+    assert load(source, cache=cache).answer() == 43 and len([*cache.iterdir()]) == 4
+
+
+@pytest.mark.parametrize("suffix", [library_suffix(), ".sha256"])
+@pytest.mark.parametrize("length", [0, 20])
+def test_a_damaged_library_or_record_means_compiling_again(library, source, cache, suffix, length):
+    path = library.with_suffix(suffix)
+    right = path.read_bytes()
+    publish_file(path, right[:length])  # a new file: this process has loaded the old one
+    assert load(source, cache=cache).answer() == 42 and path.read_bytes() == right
 
 
 needs_x86 = pytest.mark.skipif(not compiler.is_x86_64(platform.machine()), reason="needs instructions that x86-64 may lack")

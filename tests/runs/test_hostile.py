@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import random
 import re
 import signal
 import socket
@@ -285,6 +286,50 @@ def test_the_honest_checkpoint_loads(tmp_path: Path) -> None:
     reseal(path, lambda document: None)
     tensors(lambda found: None)(path)
     checkpoint.load(path)
+
+
+NASTY = [None, True, -1, 2**63, 10**400, 1.5, 1e308, "", "a" * 10_000, "F64", "\ud800", [], [[]], {}, {"a": {}}, [0] * 1000]
+
+
+def mutated(value: Any, chance: random.Random) -> Any:
+    """A copy of a JSON value in which something is replaced, taken away or put under another name."""
+    if not isinstance(value, (dict, list)) or not value or chance.random() < 0.2:
+        return chance.choice(NASTY)
+    copy = value.copy()
+    key = chance.choice([*copy] if isinstance(copy, dict) else range(len(copy)))
+    taken = mutated(copy.pop(key), chance)
+    if isinstance(copy, list):
+        copy[key:key] = [taken] * chance.choice([0, 1, 1, 2])
+    elif chance.random() < 0.9:
+        copy[chance.choice([key, key, key, "__class__", "\0"])] = taken
+    return copy
+
+
+def test_structure_spoiled_at_random(tmp_path: Path) -> None:
+    path, chance, refused = publish(tmp_path), random.Random(0), 0
+    honest = {name: (path / name).read_bytes() for name in (WEIGHTS, TRAINING, STATE)}
+    with bounded():
+        for _ in range(50):
+            for name, data in honest.items():
+                (path / name).write_bytes(data)
+            name, at = chance.choice([*honest]), chance.randrange(64)
+            data, end = honest[name], 8 + struct.unpack("<Q", honest[name][:8])[0]  # of the header
+            if name == STATE:
+                document = {key: value for key, value in json.loads(data).items() if key != "sha256"}
+                seal(path / name, json.dumps(mutated(document, chance))[1:].encode())
+            elif chance.random() < 0.5:
+                put(path, name, data[:at] + chance.randbytes(4) + data[at + 4 :])
+            else:
+                put(path, name, pack(mutated(json.loads(data[8:end]), chance), data[end:]))
+            try:
+                found = checkpoint.load(path)
+            except CheckpointError as error:
+                refused += 1
+                assert len(str(error)) < 1000
+            else:
+                assert {name: tuple(tensor.shape) for name, tensor in found.weights.items()} == found.state.weight_shapes()
+                assert all(tensor.isfinite().all() for tensor in [*found.weights.values(), *found.training.values()])
+    assert refused > 25
 
 
 def test_step_folders_that_are_something_else(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ It also computes with weights in fewer bytes: how far they are from the original
 import math
 import os
 import sys
+import tracemalloc
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -245,6 +246,16 @@ def test_its_threads_end_with_it(in_c):
     assert len(own) == 1
     del texts
     assert not own & set(os.listdir("/proc/self/task"))
+
+
+def test_its_weights_are_kept_once(kernel):
+    model = GPT(GPTConfig(n_layer=4, n_head=1, n_embd=256, block_size=8), VOCAB)
+    weights, size = weights_of(model), 2 * sum(each.numel() for each in model.parameters())
+    tracemalloc.start()
+    texts = CTexts(weights, model.config, 1, kernel=kernel, precision="bfloat16")
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert size < kept < 1.6 * size and texts
 
 
 @needs_linux

@@ -82,6 +82,8 @@ def test_settings_change_the_next_turns_and_are_shown(talk, generator):
         out, err = talk(f"/{name} {value}\nab\n")
         changed = generator.changed(**{name: value})
         assert out == shown(f"ab{continued(changed, 'ab', prompt_seed)}") and f"{name} {value}\n" in err
+    last, first = continued(generator, "ab", 2**63 - 1), continued(generator, "cd", 0)
+    assert talk("ab\n/new cd\n", seed=2**63 - 1)[0] == shown(f"ab{last}", f"cd{first}")
     assert talk("/temperature\n/length\n/seed\n")[1].split("> ")[1:4] == ["temperature 0.8\n", "length 10\n", "seed 5\n"]
 
 
@@ -171,6 +173,7 @@ def test_a_chat_puts_the_names_and_an_answer_ends_at_the_next_one(talk, generato
     assert talk("hg\n\nfe\n", chat=chat, stop=chat.ends, length=60)[0] == shown(*(f"b {answer}" for answer in answers))
 
 
+NOVEL = "A novel.\n" * 40
 TWO = "Ben: hi\nOma: hello\n"
 
 
@@ -181,16 +184,14 @@ TWO = "Ben: hi\nOma: hello\n"
         ("<u> hi\n<a> hello\n", "--with=a", Chat("<u> ", "<a> ", ["\n<u> "])),
         (f"{TWO}Ada L: a: b\n", "--as=Ben --with=Oma", Chat("Ben: ", "Oma: ", ["\nBen: ", "\nAda L: "])),
         ("", "--as=Ben --with=Oma", Chat("Ben: ", "Oma: ", ["\nBen: "])),
+        (f"{TWO}{NOVEL}", "--as=Ben --with=Oma", Chat("Ben: ", "Oma: ", ["\nBen: "])),
         (f"{TWO}Ada: a\n", "--as=Ben", "--with is not given.*Ben .2 lines.*Ada .2 lines"),
         (TWO, "--as=Bem --with=Oma", "--as: 'Bem' given, but did you mean Ben?"),
         (TWO, "--as=xyz --with=Oma", "--as: 'xyz' given, but use one of Ben"),
         (TWO, "--as=Ben --with=Ben", "--with: 'Ben' given, the same as --as"),
         ("", "--as=Ben", "--with is not given.*is not in the cache"),
-        (
-            "A novel.\n" * 40 + "Note: a\nAda: a\n",
-            "--as=Ben --with=Oma",
-            "the training text of x is no conversation, .* use --interactive",
-        ),
+        (NOVEL, "--as=Ben --with=Oma", "the training text of x is no conversation, .* use --interactive"),
+        (f"{NOVEL}Note: a\nAda: a\n", "--as=Ben", "the training text of x is no conversation"),
     ],
 )
 def test_names_come_from_the_text(text, given, expected):

@@ -138,9 +138,11 @@ def test_a_wrong_keyword_is_named_with_the_right_one(model, call, says):
 
 @pytest.mark.parametrize(("method", "own"), [("generate", "stop"), ("stream", "lines"), ("items", "match")])
 def test_a_notebook_shows_every_keyword(model, method, own):
-    shown = inspect.signature(getattr(model, method)).parameters
+    signature = inspect.signature(getattr(model, method))
+    shown = signature.parameters
     assert {"prompt", "temperature", own} <= shown.keys() and "options" not in shown and "self" not in shown
-    assert shown["temperature"].annotation is float
+    assert shown["temperature"].annotation is float and str(shown["temperature"]) == "temperature: float = ..."
+    assert signature.return_annotation == getattr(chargpt.LoadedModel, method).__annotations__["return"]
 
 
 @pytest.mark.parametrize("options", [{"length": 30}, {"lines": 2, "stop": "gh"}, {"length": 0}, {"lines": 3, "unique": True}])
@@ -217,10 +219,7 @@ def test_characters_that_the_model_does_not_know_can_be_skipped(model):
         (lambda model: model.score(["ab", "aÉ"]), r"text\[1\]: characters that the model has never seen: .* unknown='skip'$"),
         (lambda model: model.next(["ab"]), r"prompt=\['ab'\]: use one str"),
         (lambda model: model.items(), "items: the run poems was not trained on items; .*settings={'data.items': 'line'}$"),
-        (
-            lambda model: model.items(min_length=5, max_length=3),
-            "min_length=5: use at most 3, which is the longest",
-        ),
+        (lambda model: model.items(min_length=5, max_length=3), "min_length=5: use at most 3, or a larger max_length$"),
         (lambda model: model.generate(label="a"), "label: the run poems was not trained on items"),
         (lambda model: model.score("a"), "text='a': use at least two characters"),
         (lambda model: model.logits(""), "text: empty; use 1 to 16 characters"),

@@ -1,6 +1,9 @@
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
-from chargpt.sampling.options import parse_options
+from chargpt.sampling.options import SamplingOptions, parse_options
 from chargpt.sampling.prompt import encode_prompt, read_prompt
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
@@ -11,6 +14,12 @@ def test_a_seed_and_a_length_are_always_set():
     assert parse_options(["--lines", "3", "--length", "7"]).sampling.limit == 7
     assert parse_options([]).sampling.seed != parse_options([]).sampling.seed
     assert parse_options(["--seed", "5"]).sampling.seed == 5
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.float16(0.5), np.int64(1), Fraction(1, 2)])
+def test_a_number_of_another_library_is_one(value, recwarn):
+    options = SamplingOptions(temperature=value, top_p=value, repetition_penalty=value + 1)
+    assert (options.temperature, options.top_p) == (value, value) and type(options.top_p) is float and not recwarn
 
 
 def test_a_match_may_begin_at_any_line_of_an_item():
