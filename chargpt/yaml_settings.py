@@ -24,7 +24,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         tree = yaml.load(io.StringIO(data.decode("utf-8")), _StrictLoader) or {}
     except UnicodeDecodeError as error:
         raise UserError(f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:  # a character beyond Unicode
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)

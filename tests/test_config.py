@@ -88,6 +88,8 @@ BAD_YAML = [
     ("minutes: 3", ["minutes", "no such section", "did you mean --minutes"]),
     ("train:\n  epochs: 3", ["train.epochs", "no such key", "did you mean --epochs"]),
     ("[" * 1500, ["YAML, maximum recursion depth"]),
+    (r'data: {field: "\UFFFFFFFF"}', ["not valid YAML"]),
+    (r'data: {field: "\U00110000"}', ["not valid YAML"]),
     ("train:\n  max_steps: 4\0", ["YAML, special characters are not allowed"]),
     ("train:\n  max_steps: " + "9" * 5000, ["train.max_steps: '99", "whole number"]),
     ("train:\n  max_steps: !!int {a: b}", ["whole number"]),
