@@ -140,6 +140,7 @@ NO_EFFECT = {
     "a field of plain text": ({"field": "body", "format": "fields"}, "'body' given, but .*a.txt is read without fields; leave"),
     "a field and plain reading": ({"field": "body", "format": "text"}, ".* without fields, because of data.format=text"),
     "a field and items": ({"field": "body", "items": "line"}, "'body' given, but data.items says already what an item is"),
+    "a separator and items": ({"separator": "x", "items": "line"}, "'x' given, but data.items makes each item a text"),
     "a pattern without a folder": ({"pattern": "*.md"}, r"'\*.md' given, but no folder is read; leave it out"),
     "a separator of one document": ({"separator": "x"}, "'x' given, but .*a.txt is one document; leave"),
     "a fraction beside a text": (
