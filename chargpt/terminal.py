@@ -360,7 +360,8 @@ class Parser(argparse.ArgumentParser):
             word = f"-{words.split(' ')[0]}"  # what follows may be values, or words that are right
             option = word.split("=")[0]
             is_typo = f"--{option.lstrip('-')}" in self._option_string_actions  # -minutes
-            if not is_typo and (ours := alias(option)):  # of another program
+            verb = re.split(r"[ /\\]", self.prog)[-1].strip("'\"").removesuffix(".py")
+            if not is_typo and (ours := alias(option, program=verb)):  # of another program
                 raise UserError(f"{option}: no such option; did you mean ", ours, "?")
             raise UserError(f"{word}: no such option; {self._nearest(option.lstrip('-'))}")
         raise UserError(self._what_to_do(message, ""))
