@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
 
 from chargpt.aliases import alias
-from chargpt.errors import Message, Option, UserError, Words
+from chargpt.errors import Message, Option, UserError, Words, short
 from chargpt.terminal import NUMBER, WHOLE_NUMBER
 
 POSITIONS = ("learned", "sinusoidal", "rotary")  # as in POSITIONS of model.py, without its import of torch
@@ -360,8 +360,7 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
             try:
                 typed[section][key] = _coerce(value, hints[key])
             except ValueError as error:
-                given = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
-                raise UserError(where, f": {name}: {given} given; use {error}") from None
+                raise UserError(where, f": {name}: {short(value)} given; use {error}") from None
     return typed
 
 
