@@ -1,8 +1,11 @@
 """Names of other programs in our words, for "did you mean": nanoGPT, char-rnn, torch-rnn and textgenrnn."""
 
+import re
+
 from chargpt.errors import Message, Option, Words
 from chargpt.project import command
 
+OF_TRAIN, OF_SAMPLE = " of train.py", " of sample.py"
 MEANT: dict[Words, str] = {  # a setting or an option of ours, or what there is in its place: names of theirs, with _ for -
     "model.n_layer": "n_layer num_layers rnn_layers",
     "model.n_head": "n_head",
@@ -26,20 +29,20 @@ MEANT: dict[Words, str] = {  # a setting or an option of ours, or what there is 
     "optim.final_fraction": "min_lr",
     "optim.decay_fraction": "decay_lr",
     "runtime.compile": "compile",
-    "runtime.precision, or --precision of sample.py": "dtype",
+    Message("runtime.precision", OF_TRAIN, ", or ", Option("precision"), OF_SAMPLE): "dtype",
     "train.seed": "seed",
-    Message(Option("epochs"), " of train.py"): "epoch epochs num_epochs max_epochs",
-    Message(Option("minutes"), " of train.py"): "minutes",
+    Message(Option("epochs"), OF_TRAIN): "epoch epochs num_epochs max_epochs",
+    Message(Option("minutes"), OF_TRAIN): "minutes",
     Option("device"): "device",
     Option("device", "cuda"): "gpu gpuid",
-    Message(Option("start", "NAME"), " of train.py"): "start",
-    Message(Option("init_from"), " of train.py"): "init_from",
-    Message(Option("run"), " of train.py, or RUN alone for sample.py"): "out_dir checkpoint_dir",
-    Message(Option("run"), " of train.py"): "checkpoint_name savefile wandb_run_name",
+    Message(Option("start", "NAME"), OF_TRAIN): "start",
+    Message(Option("init_from"), OF_TRAIN): "init_from",
+    Message(Option("run"), OF_TRAIN, ", or RUN alone for sample.py"): "out_dir checkpoint_dir",
+    Message(Option("run"), OF_TRAIN): "checkpoint_name savefile wandb_run_name",
     Message(Option("text"), ", the path of a text"): "dataset data_dir input_txt",
-    Message(Option("prompt"), " of sample.py"): "prime primetext start_text prefix",
-    Message(Option("length"), " of sample.py"): "max_new_tokens max_tokens max_gen_length",
-    Message(Option("samples"), " of sample.py"): "num_samples",
+    Message(Option("prompt"), OF_SAMPLE): "prime primetext start_text prefix",
+    Message(Option("length"), OF_SAMPLE): "max_new_tokens max_tokens max_gen_length",
+    Message(Option("samples"), OF_SAMPLE): "num_samples",
     "train.max_steps, until which the rate falls": "lr_decay_iters",
     command("score"): "eval_only",
     "checkpoint.keep": "always_save_checkpoint",
@@ -50,6 +53,9 @@ MEANT: dict[Words, str] = {  # a setting or an option of ours, or what there is 
 ALIASES = {theirs: ours for ours, names in MEANT.items() for theirs in names.split()}
 
 
-def alias(name: str) -> Words:
-    """What another program's name, typed as an option or as a setting, is called here; empty if it is no such name."""
-    return ALIASES.get(name.lstrip("-").replace("-", "_"), "")
+def alias(name: str, *, program: str = "train") -> Words:
+    """What another program's name, typed as an option or as a setting of `program`, is called here; empty if it is none."""
+    ours = ALIASES.get(name.lstrip("-").replace("-", "_"), "")
+    is_setting = isinstance(ours, str) and re.fullmatch(r"[a-z]+\.\w+", ours)
+    pieces = ours.pieces if isinstance(ours, Message) else [ours, OF_TRAIN] if is_setting else [ours]
+    return ours and Message(*(piece for piece in pieces if piece != f" of {program}.py"))

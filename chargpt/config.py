@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
 
 from chargpt.aliases import alias
-from chargpt.errors import Message, Option, UserError, Words
+from chargpt.errors import Message, Option, UserError, Words, short
 from chargpt.terminal import NUMBER, WHOLE_NUMBER
 
 POSITIONS = ("learned", "sinusoidal", "rotary")  # as in POSITIONS of model.py, without its import of torch
@@ -344,7 +344,7 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
     for section, values in tree.items():
         if section not in SECTIONS:
             raise UserError(where, f": {section}: no such section; ", _nearest_section(str(section)))
-        if not isinstance(values or {}, Mapping):
+        if not isinstance({} if values is None else values, Mapping):
             raise UserError(where, f": {section}: holds {values!r}; write its keys below it, such as {section}.key")
         hints, typed[section] = typing.get_type_hints(SECTIONS[section]), {}
         for key, value in (values or {}).items():
@@ -360,8 +360,7 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
             try:
                 typed[section][key] = _coerce(value, hints[key])
             except ValueError as error:
-                given = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
-                raise UserError(where, f": {name}: {given} given; use {error}") from None
+                raise UserError(where, f": {name}: {short(value)} given; use {error}") from None
     return typed
 
 
@@ -478,6 +477,9 @@ def _nearest(given: str, known: Iterable[str], prefix: str = "") -> str:
     return f"use one of {', '.join(prefix + k for k in known)}"
 
 
+SWITCHES = dict.fromkeys(("true", "yes", "on"), "on") | dict.fromkeys(("false", "no", "off"), "off")  # as in YAML
+
+
 def _coerce(value: Any, hint: Any) -> Any:
     """`value`, as the declared type or as it is typed, as that type; or ValueError saying what is allowed.
 
@@ -485,10 +487,9 @@ def _coerce(value: Any, hint: Any) -> Any:
     """
     is_text = isinstance(value, str)
     if typing.get_origin(hint) is Literal:
-        if isinstance(value, bool):
-            value = "on" if value else "off"
-        if value in typing.get_args(hint):
-            return value
+        for one in (value, SWITCHES.get(str(value).lower())):
+            if one in typing.get_args(hint):
+                return one
         raise ValueError(f"one of {', '.join(typing.get_args(hint))}")
     if typing.get_origin(hint) is tuple:
         parts, items = typing.get_args(hint), value.strip("[]() ").split(",") if is_text else value
@@ -496,10 +497,8 @@ def _coerce(value: Any, hint: Any) -> Any:
             raise ValueError(f"{len(parts)} numbers in a list, such as [0.9, 0.99]")
         return tuple(_coerce(item.strip() if is_text else item, part) for item, part in zip(items, parts))
     if hint is bool:
-        if isinstance(value, bool):
-            return value
-        if is_text and value.lower() in ("true", "yes", "on", "false", "no", "off"):  # as in YAML
-            return value.lower() in ("true", "yes", "on")
+        if switch := SWITCHES.get(str(value).lower()):
+            return switch == "on"
         raise ValueError("true or false")
     if hint in (int, float):
         text = str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""

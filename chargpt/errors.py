@@ -17,6 +17,12 @@ from chargpt.project import command, shell_word
 WITHOUT_DASHES = {"text": "TEXT", "settings": "command line"}  # arguments of Python that are no options of the command line
 
 
+def short(value: object) -> str:
+    """`value` as Python writes it, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def in_python(words: Words) -> str:
     """`words` as the library spells them."""
     return words if isinstance(words, str) else words.in_python()
@@ -63,12 +69,12 @@ class Given:
     link: str = "; "
 
     def __str__(self) -> str:
-        value = f"{self.value:,.10g}" if isinstance(self.value, float) else repr(self.value)
+        value = f"{self.value:,.10g}" if isinstance(self.value, float) else short(self.value)
         return f"{Option(self.name)}: {value} given{self.link}"
 
     def in_python(self) -> str:
         """The argument and its value."""
-        value = f"{self.value:.10g}" if isinstance(self.value, float) else repr(self.value)
+        value = f"{self.value:.10g}" if isinstance(self.value, float) else short(self.value)
         return f"{self.name}={value}: "
 
 

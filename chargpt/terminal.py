@@ -27,6 +27,7 @@ from chargpt.project import is_checkout
 # Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
 WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
+LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
 OUT_OF_MEMORY = re.compile(r"out of memory|(can't|tried to) allocate")  # in a RuntimeError of torch
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
 LABEL = 12  # width of the first column of a notice
@@ -244,6 +245,8 @@ def message_for(error: BaseException) -> Words | None:
         return error
     if isinstance(error, ModuleNotFoundError):
         return _missing_package(error.name or "")
+    if isinstance(error, ImportError) and LIBRARY.search(str(error)):
+        return f"{error}; it is installed, but not loaded: free some memory, or install its package (such as torch) again"
     if isinstance(error, OSError):
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
         return f"{what}; check the path, its permissions and the free space on its disk"
@@ -357,7 +360,8 @@ class Parser(argparse.ArgumentParser):
             word = f"-{words.split(' ')[0]}"  # what follows may be values, or words that are right
             option = word.split("=")[0]
             is_typo = f"--{option.lstrip('-')}" in self._option_string_actions  # -minutes
-            if not is_typo and (ours := alias(option)):  # of another program
+            verb = re.split(r"[ /\\]", self.prog)[-1].strip("'\"").removesuffix(".py")
+            if not is_typo and (ours := alias(option, program=verb)):  # of another program
                 raise UserError(f"{option}: no such option; did you mean ", ours, "?")
             raise UserError(f"{word}: no such option; {self._nearest(option.lstrip('-'))}")
         raise UserError(self._what_to_do(message, ""))

@@ -1,6 +1,7 @@
 """Settings as YAML: a file is read strictly, and a whole tree is written."""
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from chargpt.config import Config, to_dict
 from chargpt.errors import UserError
 from chargpt.terminal import shown
 
+NULL = "tag:yaml.org,2002:null"
 MAX_BYTES = 1_000_000  # a larger YAML file is not a configuration
 
 
@@ -21,14 +23,16 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if len(data) > MAX_BYTES:
         raise UserError(f"{shown(path)}: larger than {MAX_BYTES:,} bytes; give a YAML file of settings")
     try:
-        tree = yaml.load(io.StringIO(data.decode("utf-8")), _StrictLoader) or {}
+        tree = yaml.load(io.StringIO(data.decode("utf-8")), _StrictLoader)
     except UnicodeDecodeError as error:
         raise UserError(f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:  # a character beyond Unicode
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         raise UserError(f"{shown(path)}:{line} not valid YAML, {problem}; correct it there") from None
+    if tree is None:
+        return {}
     if not isinstance(tree, dict):
         kind = "a list" if isinstance(tree, list) else "a single value"
         raise UserError(f"{shown(path)}: holds {kind}; write sections such as `train:` with keys below them")
@@ -41,10 +45,13 @@ def to_yaml(config: Config) -> str:
 
 
 class _StrictLoader(yaml.BaseLoader):
-    """Each value is the text that was typed, so that no rule of YAML reads 010 as 8 or runs code.
+    """Each value is the text that was typed, or None, so that no rule of YAML reads 010 as 8 or runs code.
 
     Aliases, a few lines of which can fill the memory, and repeated keys are errors.
     """
+
+    yaml_implicit_resolvers = dict.fromkeys(["~", "n", "N", ""], [(NULL, re.compile("(~|null|Null|NULL|)$"))])
+    yaml_constructors = {NULL: lambda loader, node: None}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

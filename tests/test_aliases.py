@@ -48,13 +48,14 @@ def test_each_option_of_another_program_is_one_line_that_names_ours(parse, form)
         (["--batch_size=32", "--n_layer", "4"], "--batch_size: no such option; did you mean train.batch_size?"),
         (["x.txt", "lr=1e-3"], "lr=1e-3: not a setting; did you mean optim.learning_rate?"),
         (["x.txt", "n_layer=3"], "did you mean model.n_layer?"),
-        (["x.txt", "epochs=3"], "did you mean --epochs of train.py?"),
+        (["x.txt", "epochs=3"], "did you mean --epochs?"),
         (["x.txt", "train.max_iters=3"], "did you mean train.max_steps?"),
         (["-data_dir", "data"], "-data_dir: no such option; did you mean TEXT, the path of a text?"),
         (["--gpu", "0"], "--gpu: no such option; did you mean --device cuda?"),
-        (["x.txt", "start=english"], "start=english: not a setting; did you mean --start NAME of train.py?"),
+        (["x.txt", "start=english"], "start=english: not a setting; did you mean --start NAME?"),
         (["--primetext", "a --gpu b"], "--primetext: no such option; did you mean --prompt of sample.py?"),
-        (["--num_epochs", "3"], "did you mean --epochs of train.py?"),
+        (["--num_epochs", "3"], "did you mean --epochs?"),
+        (["--dtype", "x"], "did you mean runtime.precision, or --precision of sample.py?"),
         (["--wandb"], "did you mean TensorBoard, which shows every run?"),
     ],
 )
@@ -65,12 +66,14 @@ def test_what_is_typed_for_training(words, says):
 
 
 def test_what_is_typed_for_sampling_and_as_a_verb():
-    with pytest.raises(UserError, match=r"did you mean --prompt of sample.py\?$"):
+    with pytest.raises(UserError, match=r"did you mean --prompt\?$"):
         parse_sample(["--primetext", "The sea"])
+    with pytest.raises(UserError, match=r"did you mean runtime.precision of train.py, or --precision\?$"):
+        parse_sample(["--dtype", "x"])
     with pytest.raises(UserError, match="plot: no such command; did you mean report?"):
         main(["plot"])
     for parse in (parse_sample, lambda words: main(["runs", *words])):
-        with pytest.raises(UserError, match=r"--batch_size: no such option; did you mean train.batch_size\?$"):
+        with pytest.raises(UserError, match=r"--batch_size: no such option; did you mean train.batch_size of train.py\?$"):
             parse(["--batch_size", "3"])
     assert parse_sample(["--prompt=--start_text"]).prompt == "--start_text"
 
@@ -80,7 +83,7 @@ def test_a_file_of_settings_may_have_such_names_too():
         apply(Config(), {"train": {"max_iters": 5}}, where="a.yaml")
     with pytest.raises(UserError, match="not a setting; write section.key=value"):
         settings_in(["nothing=5"])
-    assert alias("--batch-size") == "train.batch_size" and not alias("poems")
+    assert str(alias("--batch-size")) == "train.batch_size" and not alias("poems")
 
 
 def test_a_configuration_of_nanogpt_is_one_line_and_is_not_run(tmp_path):

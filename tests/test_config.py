@@ -79,6 +79,13 @@ BAD_YAML = [
     ("runtime:\n  device: gpu", ["runtime.device", "cuda"]),
     ("train:\n  seed: 1\n  seed: 2", ["line 3", "'seed'", "twice"]),
     ("- train\n- model\n", ["list", "sections"]),
+    ("[]", ["a list", "sections"]),
+    ('""', ["a single value", "sections"]),
+    ("model: []", ["model", "[]", "keys"]),
+    ('train: ""', ["train", "''", "keys"]),
+    ("data: {cache: null}", ["data.cache", "None", "text"]),
+    ("data: {val_text: ~}", ["data.val_text", "None", "text"]),
+    ("data: {pattern: }", ["data.pattern", "None", "text"]),
     ("train: 5", ["train", "5", "keys"]),
     ("train:\n\tmax_steps: 1", ["line 2", "YAML"]),
     ("train: !!python/object/apply:os.system ['touch canary']", ["write its keys below it"]),
@@ -88,6 +95,8 @@ BAD_YAML = [
     ("minutes: 3", ["minutes", "no such section", "did you mean --minutes"]),
     ("train:\n  epochs: 3", ["train.epochs", "no such key", "did you mean --epochs"]),
     ("[" * 1500, ["YAML, maximum recursion depth"]),
+    (r'data: {field: "\UFFFFFFFF"}', ["not valid YAML"]),
+    (r'data: {field: "\U00110000"}', ["not valid YAML"]),
     ("train:\n  max_steps: 4\0", ["YAML, special characters are not allowed"]),
     ("train:\n  max_steps: " + "9" * 5000, ["train.max_steps: '99", "whole number"]),
     ("train:\n  max_steps: !!int {a: b}", ["whole number"]),
@@ -149,9 +158,10 @@ def test_a_text_is_taken_as_it_is_and_spaces_around_a_value_are_ignored_unless_t
 
 @pytest.mark.parametrize("word", ["yes", "no", "on", "off", "true", "false", "Yes", "OFF"])
 def test_yes_and_no_mean_the_same_in_yaml_and_on_the_command_line(tmp_path, word):
-    typed = apply_overrides(Config(), [f"model.bias={word}"])
-    assert load(tmp_path, f"model:\n  bias: {word}\n") == typed
-    assert typed.model.bias == (word.lower() in ("yes", "on", "true"))
+    typed = apply_overrides(Config(), [f"model.bias={word}", f"runtime.compile={word}"])
+    assert load(tmp_path, f"model: {{bias: {word}}}\nruntime: {{compile: {word}}}\n") == typed
+    is_on = word.lower() in ("yes", "on", "true")
+    assert typed.model.bias == is_on and typed.runtime.compile == ("on" if is_on else "off")
 
 
 @pytest.mark.parametrize(

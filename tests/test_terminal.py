@@ -36,6 +36,7 @@ def failing(error: BaseException):
         (UserError("--run: 'x' given; use y"), "error: --run: 'x' given; use y\n"),
         (UserError("a\nforged: line\x1b[2J"), "error: a\\nforged: line\\x1b[2J\n"),
         (FileNotFoundError(2, "No such file", "x.txt"), "error: x.txt: No such file; check the path"),
+        (ImportError("libtorch.so: failed to map"), "error: libtorch.so: failed to map; it is installed, but not loaded: free"),
         (MemoryError(), "error: memory: there is not enough (none left)"),
         (RuntimeError("CUDA out of memory. Tried"), "error: memory: there is not enough (CUDA out of memory"),
     ],

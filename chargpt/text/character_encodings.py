@@ -70,18 +70,20 @@ def may_be_utf8(head: bytes) -> bool:
     return not (binary_format(head) or are_zeros or are_controls)
 
 
-def undecodable(source: Source, offset: int, encoding: str) -> UserError:
-    """The error for a text that cannot be decoded at byte `offset`: the line, and which encoding may be right."""
+def undecodable(source: Source, offset: int | None, encoding: str) -> UserError:
+    """The error for a text that cannot be decoded at byte `offset`, or which looks like another encoding (None): the line, and
+    which encoding may be right."""
     if what := binary_format(next(source.chunks(SAMPLE), b""), path=source.path):
         return UserError(f"{source.label}: {what}")
     before, rest, lines, at = b"", b"", 1, 0
     for chunk in source.chunks(NEAR):
-        cut = max(0, offset - at)
+        cut = max(0, (offset or 0) - at)
         lines += chunk.count(b"\n", 0, cut)
         before, rest, at = (before + chunk[:cut])[-NEAR:], rest + chunk[cut:], at + len(chunk)
         if len(rest) > NEAR:
             break
-    where = f"{source.label}: byte {offset:,} (line {lines:,}) is not {encoding}"
+    place = "" if offset is None else f"byte {offset:,} (line {lines:,}) is "
+    where = f"{source.label}: {place}not {encoding}"
     if encoding == "utf-8":
         beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore"))
         if beyond and _decoded(rest, "utf-8") == "":

@@ -366,8 +366,9 @@ def _warning(source: Source, structure: Structure, *, more: int) -> Words:
     if structure.is_table and not has_names:
         return Message(f"{what}; for one column alone, give its number: add ", Option("data.field", 1))
     if structure.has_fields:
-        where = f"its {'columns' if structure.is_table else 'fields'} are {named(structure.fields)}"
-        return Message(f"{what}; {where}; for the text of one alone, add ", Option("data.field", structure.longest or "NAME"))
+        where = f"its {'columns' if structure.is_table else 'fields'} are {named(structure.fields)}; " * bool(structure.fields)
+        of = "one" if structure.fields else "a field"
+        return Message(f"{what}; {where}for the text of {of} alone, add ", Option("data.field", structure.longest or "NAME"))
     if structure.kind == FASTA:
         rename = "" if suffix_of(source) in FASTA_NAMES else "give it a name that ends in .fasta, and "
         items = f", with its headers; for its sequences alone, one item each, {rename}add "

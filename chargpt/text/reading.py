@@ -160,7 +160,7 @@ class TextReader:
             if mark:
                 self.byte_order_marks.add(encoding)
             elif not may_be_utf8(head):
-                raise undecodable(source, 0, encoding)
+                raise undecodable(source, None, encoding)
         decoder, offset = codecs.getincrementaldecoder(encoding)(errors), len(mark)
         for chunk in itertools.chain([next(chunks)[len(mark) :]], chunks):
             pending = len(decoder.getstate()[0])

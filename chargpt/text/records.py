@@ -21,6 +21,7 @@ from chargpt.text.formats import AUTHOR, CHATS, JSON_LINES, MESSAGE, NAME, TEXT,
 MAX_LINE = 2**28  # characters, which must fit into memory
 MAX_JSON = 2**30  # characters of a file of JSON, likewise
 MAX_FIELD = 2**24  # characters in a table; more are a sign of a quote that is never closed
+MAX_COLUMNS = 2**20  # fields in a line; more would fill the memory, and are no table
 MAX_WITHOUT = 1000  # records at the beginning that may lack a field, before that is a mistake
 CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it means here
     "unexpected end of data": "a field in quotes has no closing quote; close it",
@@ -232,6 +233,9 @@ def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], 
             if not row:
                 continue
             if not header:
+                if len(row) > MAX_COLUMNS:
+                    by = f"(by {structure.delimiter!r})"
+                    raise UserError(f"{label}: line {line:,}: more than {MAX_COLUMNS:,} fields {by}; correct that line")
                 header, numbers = [name.strip() for name in row], [f"{number}" for number in range(1, len(row) + 1)]
                 if twice := next((name for name in wanted if header.count(name) > 1), None):
                     raise UserError(f"{label}: {header.count(twice)} columns are named {twice!r}; give each its own name")

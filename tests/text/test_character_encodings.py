@@ -143,13 +143,13 @@ NOT_TEXT = {
     "a.tar.gz": (gzip.compress(TAR), "a tar archive"),
     "a.txz": (lzma.compress(TAR), "a tar archive, not text; unpack it"),
     "a.tbz2": (bz2.compress(TAR), "a tar archive, not text; unpack it"),
-    "zeros.txt": (bytes(100_000), "byte 0 .*, and it contains NUL bytes, so it is probably not text; give"),
-    "zeros.gz": (gzip.compress(bytes(100_000)), "byte 0 .* NUL bytes"),
+    "zeros.txt": (bytes(100_000), "not utf-8, and it contains NUL bytes, so it is probably not text; give"),
+    "zeros.gz": (gzip.compress(bytes(100_000)), "not utf-8, .* NUL bytes"),
     "sea.txt": (
         TEXT.encode("utf-16-le"),
-        "byte 0 .* perhaps it is utf-16-le, which reads “the sea and the stone”; if",
+        "not utf-8; perhaps it is utf-16-le, which reads “the sea and the stone”; if",
     ),
-    "stone.txt": (TEXT.encode("utf-32-be"), "byte 0 .* perhaps it is utf-32-be"),
+    "stone.txt": (TEXT.encode("utf-32-be"), "not utf-8; perhaps it is utf-32-be"),
     "b.txt": (bz2.compress(TEXT.encode()), "compressed with bzip2; give it a name that ends in .bz2"),
 }
 

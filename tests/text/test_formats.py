@@ -108,6 +108,7 @@ WARNINGS = {  # files, and the beginning and the end of the warning about them
     "JSON lines": ({"a_txt": LINES}, "a.txt: JSON lines", "add data.field=body"),
     "JSON": ({"a_json": json.dumps(RECORDS)}, "a.json: JSON", "add data.field=body"),
     "paths": ({"a_json": json.dumps(CHAT, indent=1)}, "a.json: JSON", "messages.from, messages.text; .*field=messages.text"),
+    "no fields": ({"a_json": "[" * 10**5}, "a.json: JSON, read as plain text; for the text of a field", "field=NAME"),
     "a space": ({"a_csv": "id,the body\n" + "1,the sea\n" * 20}, "a.csv: CSV", "data.field=['\"]the body['\"]"),
     "no header": ({"c_csv": "the sea\nthe stone\n"}, "c.csv: CSV", "give its number: add data.field=1"),
     "sequences": ({"a_fasta": FASTA}, "a.fasta: FASTA", "one item each, add data.items=line"),
@@ -140,6 +141,7 @@ NO_EFFECT = {
     "a field of plain text": ({"field": "body", "format": "fields"}, "'body' given, but .*a.txt is read without fields; leave"),
     "a field and plain reading": ({"field": "body", "format": "text"}, ".* without fields, because of data.format=text"),
     "a field and items": ({"field": "body", "items": "line"}, "'body' given, but data.items says already what an item is"),
+    "a separator and items": ({"separator": "x", "items": "line"}, "'x' given, but data.items makes each item a text"),
     "a pattern without a folder": ({"pattern": "*.md"}, r"'\*.md' given, but no folder is read; leave it out"),
     "a separator of one document": ({"separator": "x"}, "'x' given, but .*a.txt is one document; leave"),
     "a fraction beside a text": (

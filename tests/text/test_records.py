@@ -73,6 +73,7 @@ WRONG = {
     "too many fields": ("id,body\n1,a\n2,b, c\n", "a.csv: line 3: 3 fields, and the header has 2 .*; correct that line"),
     "after a field of two lines": ('id,body\n1,"a\nb"\n2\n', "a.csv: line 4: 1 field"),
     "a huge field": ('id,body\n1,"' + "a" * 3000, "a.csv: line 2: a field of more than .* characters; close its quote"),
+    "a huge header": ("body" + ",a" * 3000, "a.csv: line 1: more than 2,000 fields .*; correct that line"),
     "a header alone": ("id,body\n", "a.csv: empty; give"),
 }
 
@@ -81,6 +82,7 @@ WRONG = {
 def test_a_table_that_cannot_be_read_is_one_line_that_says_where(case, load, tmp_path, monkeypatch):
     content, message = WRONG[case]
     monkeypatch.setattr(records, "MAX_FIELD", 2000)
+    monkeypatch.setattr(records, "MAX_COLUMNS", 2000)
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
         load(write(tmp_path / "a.csv", content), field="body", format="fields")
 

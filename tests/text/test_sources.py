@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from text_helpers import text_of, write
@@ -195,6 +196,9 @@ def test_a_download_is_checked_and_saved_or_is_one_line(tmp_path, monkeypatch):
         monkeypatch.setattr(sources, "SHAKESPEARE_URL", url)
         with pytest.raises(UserError, match=f"^shakespeare: .*{reason}; download .*, and save it as .*shakespeare.txt$"):
             named_corpus("shakespeare", root=tmp_path)
+    with monkeypatch.context() as slow, pytest.raises(UserError, match="^shakespeare: .*answer: timed out; download "):
+        slow.setattr("urllib.request.urlopen", Mock(side_effect=TimeoutError("timed out")))
+        named_corpus("shakespeare", root=tmp_path)
     assert not (tmp_path / "data").exists()
     monkeypatch.setattr(sources, "SHAKESPEARE_SHA256", hashlib.sha256(b"the sea").hexdigest())
     (tmp_path / "data").write_text("a file in place of the folder")
