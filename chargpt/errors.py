@@ -20,7 +20,7 @@ WITHOUT_DASHES = {"text": "TEXT", "settings": "command line"}  # arguments of Py
 def short(value: object) -> str:
     """`value` as Python writes it, cut if it is long."""
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= 200 else f"{text[:197]}..."  # a path is not cut
 
 
 def in_python(words: Words) -> str:
