@@ -26,7 +26,7 @@ from chargpt.project import command, shell_word
         (Given("top_k", -1), "--top-k: -1 given; ", "top_k=-1: "),
         (Given("minutes", -1.0), "--minutes: -1 given; ", "minutes=-1: "),
         (Given("device", "cuda:9", ", but "), "--device: 'cuda:9' given, but ", "device='cuda:9': "),
-        (Given("prompt", b"x" * 10**7), f"--prompt: b'{'x' * 55}... given; ", f"prompt=b'{'x' * 55}...: "),
+        (Given("prompt", b"x" * 10**7), f"--prompt: b'{'x' * 195}... given; ", f"prompt=b'{'x' * 195}...: "),
         (Command("sample", "poems"), f"{command('sample')} poems", "chargpt.load('poems').generate()"),
         (Command("train"), command("train"), "chargpt.train()"),
         (resuming("a", Option("train.patience", 0)), "--resume --run a train.patience=0", None),
