@@ -37,6 +37,7 @@ from chargpt.runs.checkpoint import (
     publish,
     read_state,
     stage_folder,
+    steps,
 )
 from chargpt.runs.checkpoint_schema import NO_TEXT, CheckpointError, SavedState
 from chargpt.terminal import shown
@@ -146,7 +147,7 @@ class Run:
             raise UserError(where, Option("run", "PATH"), ", or train a smaller model")
 
     def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:
-        """What `save` returns. When its disk is full, all checkpoints but the newest valid one and the best one go first."""
+        """What `save` returns. When its disk is full, older checkpoints go first, one at a time."""
         try:
             return save()
         except CheckpointError as error:
@@ -154,7 +155,10 @@ class Run:
             if self.checkpoint is None or not isinstance(cause, OSError) or cause.errno not in FULL:
                 raise
             problems.append(f"{shown(self.place)}: older checkpoints removed, since the disk is full")
-            problems += prune(self.checkpoint, 1)
+            for keep in range(len(steps(self.place)) - 1, 0, -1):
+                problems += prune(self.checkpoint, keep)
+                with suppress(CheckpointError):
+                    return save()
             return save()
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
