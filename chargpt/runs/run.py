@@ -144,6 +144,7 @@ class Run:
         if total and FEWEST * size > free:  # some network disks do not say how large they are
             what = f"{FEWEST} checkpoints of {size:,} bytes each, the fewest that a run needs, and {free:,} bytes are free"
             where = f"{shown(self.folder)}: no room for {what}; free some space there, give a path on another disk with "
+            discard(self.folder)  # of a run that has not begun
             raise UserError(where, Option("run", "PATH"), ", or train a smaller model")
 
     def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:

@@ -133,3 +133,4 @@ def test_a_run_whose_checkpoints_do_not_fit_on_the_disk_does_not_begin(tmp_path,
     run.check_space(1000)
     with pytest.raises(UserError, match="no room for 3 checkpoints of 1,001 bytes each.* 3,000 bytes are free; .*--run PATH"):
         run.check_space(1001)
+    assert not run.folder.exists()
