@@ -65,10 +65,11 @@ def confusions(guesses: "Guesses") -> list[str]:
     items_of = {label: sum(confusion[label, other] for other in guesses.labels) for label in guesses.labels}
     most = max(guesses.labels, key=items_of.__getitem__)
     always, shown = items_of[most] / confusion.total(), guesses.labels[:SHOWN]
-    rows = [["", "right", *(label[:WIDTH] for label in shown)]]
+    short = {label: label if len(label) <= WIDTH else f"{label[: WIDTH - 1]}…" for label in shown}
+    rows = [["", "right", *(short[label] for label in shown)]]
     for label in shown:
         right = confusion[label, label] / max(1, items_of[label])
-        rows.append([label[:WIDTH], f"{right:.1%}", *(f"{confusion[label, other]:,}" for other in shown)])
+        rows.append([short[label], f"{right:.1%}", *(f"{confusion[label, other]:,}" for other in shown)])
     said = f"accuracy {accuracy:.1%} of {plural(confusion.total(), 'item')}; {most!r} for all would have {always:.1%}"
     more = [f"and {len(guesses.labels) - SHOWN:,} more labels"] * (len(guesses.labels) > SHOWN)
     return [said, *aligned(rows, right=rows[0][1:]), *more]

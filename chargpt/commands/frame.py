@@ -57,6 +57,8 @@ def add_text_option(parser: ArgumentParser) -> None:
 def page_file(name: str) -> Path:
     """An argparse type: a file for a page to write."""
     path = Path(name)
+    if path.is_dir():
+        raise ArgumentTypeError(f"{name!r} given, which is a folder; give a file name, such as {str(path / 'page.html')!r}")
     if path.suffix.lower() not in (".html", ".htm"):  # so that a slip never replaces a text
         raise ArgumentTypeError(f"{name!r} given; the name of a page ends in .html")
     if not path.absolute().parent.is_dir():

@@ -41,12 +41,15 @@ def main(argv: Sequence[str]) -> int:
 
 def table(folders: Sequence[Path]) -> list[str]:
     """The lines of the list of these runs: newest first, then what cannot be read. Never raises for what a folder may hold."""
-    from chargpt.runs.checkpoint import STATE, newest_of, newest_stage, read_state, stage_folder
+    from chargpt.runs.checkpoint import STATE, newest_of, newest_stage, read_state, stage_folder, steps
     from chargpt.runs.checkpoint_schema import CheckpointError
 
     found, problems = [], []
     for folder in folders:
         try:
+            if not steps(folder):
+                problems.append(f"{shown(folder.name)}: has no checkpoint yet")
+                continue
             place = stage_folder(folder, newest_stage(folder, learned=True))
             saved, state = newest_of(place, lambda path: ((path / STATE).stat().st_mtime, read_state(path)[0]))[0]
             found.append((-saved, folder.name, state))

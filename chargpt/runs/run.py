@@ -31,12 +31,15 @@ from chargpt.runs.checkpoint import (
     keep_best_weights,
     mark_best,
     newest,
+    newest_of,
     newest_stage,
     prune,
     publish,
+    read_state,
     stage_folder,
+    steps,
 )
-from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
+from chargpt.runs.checkpoint_schema import NO_TEXT, CheckpointError, SavedState
 from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # finding a run needs no torch
@@ -141,10 +144,11 @@ class Run:
         if total and FEWEST * size > free:  # some network disks do not say how large they are
             what = f"{FEWEST} checkpoints of {size:,} bytes each, the fewest that a run needs, and {free:,} bytes are free"
             where = f"{shown(self.folder)}: no room for {what}; free some space there, give a path on another disk with "
+            discard(self.folder)  # of a run that has not begun
             raise UserError(where, Option("run", "PATH"), ", or train a smaller model")
 
     def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:
-        """What `save` returns. When its disk is full, all checkpoints but the newest valid one and the best one go first."""
+        """What `save` returns. When its disk is full, older checkpoints go first, one at a time."""
         try:
             return save()
         except CheckpointError as error:
@@ -152,7 +156,10 @@ class Run:
             if self.checkpoint is None or not isinstance(cause, OSError) or cause.errno not in FULL:
                 raise
             problems.append(f"{shown(self.place)}: older checkpoints removed, since the disk is full")
-            problems += prune(self.checkpoint, 1)
+            for keep in range(len(steps(self.place)) - 1, 0, -1):
+                problems += prune(self.checkpoint, keep)
+                with suppress(CheckpointError):
+                    return save()
             return save()
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
@@ -214,6 +221,7 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -> Path:
     """The folder for a new run of that name. With `overwrite`, it may hold a run that nobody trains; False offers that.
 
+    A run that was to replace it and was never evaluated after step 0 is deleted: it has learned nothing.
     Raises UserError if it holds a run otherwise, or anything else.
     """
     folder = folder_of(name, checkpoints)
@@ -222,6 +230,9 @@ def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -
         check_own(folder)
         lock_run(folder).release()
         begun = beginning_of(folder)
+        if has_steps(begun) and _learned_nothing(begun):
+            check_own(begun)
+            discard(set_aside(begun, lock_run(begun), target=begun))
         check_free(begun, checkpoints, [f", or remove it with {command('remove')} {shown(begun)}"])
         return folder
     return check_free(folder, checkpoints, REPLACE if overwrite is False else ())
@@ -241,6 +252,14 @@ def new_run(folder: Path, checkpoints: Path, *, overwrite: bool = False) -> Run:
 def beginning_of(folder: Path) -> Path:
     """Where a run begins that is to replace the one in `folder`."""
     return folder.with_name(f"{folder.name}.new")
+
+
+def _learned_nothing(folder: Path) -> bool:
+    """Whether the run in `folder` was neither imported nor evaluated after step 0; False if it cannot be read."""
+    with suppress(CheckpointError):
+        state = newest_of(folder, lambda path: read_state(path)[0])[0]
+        return not state.progress.evaluated and state.fingerprint != NO_TEXT
+    return False
 
 
 def settle(folder: Path) -> None:
@@ -284,7 +303,8 @@ def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ())
     A run in `checkpoints` is named without its path. `otherwise` is what else a person may do.
     """
     taken = {name.casefold(): name for name in _names_beside(folder)}
-    others = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
+    base = folder.stem if folder.suffix == ".new" else folder.name
+    others = (folder.with_name(f"{base}-{number}") for number in itertools.count(2))
     other = next(path for path in others if path.name.casefold() not in taken)
     own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, other))
     where, instead = shown(folder), ("choose another ", Option("run", "NAME"), f", such as {free}")

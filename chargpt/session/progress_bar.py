@@ -43,6 +43,7 @@ class ProgressBar:
         else:
             return False
         self._last_line = now
+        self._numbers = {name: value for name, value in numbers.items() if name != "train/loss"}  # shown once in lines
         if "chars_per_second" in numbers:
             words.append(f"{numbers['chars_per_second']:,.0f} chars/s")
         if step > self._first:

@@ -34,7 +34,8 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     progress, config = trainer.progress, trainer.config
     if run is None:
         return interrupt.exit_code
-    for problem in run.take_place():  # unless an evaluation was saved before, and on Windows, until nothing is open
+    has_learned = progress.evaluated or trainer.is_finished
+    for problem in run.take_place() if has_learned else ():  # done before with an evaluation, but on Windows
         notice("warning", problem)
     screen().saved(run.folder)
     name, model = run.name(session.checkpoints), name_of_stage(config, session.stage)

@@ -8,7 +8,7 @@ from chargpt.__main__ import main
 from chargpt.terminal import UserError
 
 MISTAKES = [
-    ("attention {run} --out {here}", "--out: .* the name of a page ends in .html"),
+    ("attention {run} --out {here}", "--out: .* which is a folder; give a file name, such as .*page.html"),
     ("attention {run} --out {here}/poems.txt", "poems.txt' given; the name of a page ends in .html"),
     ("attention {run} --out {here}/none/a.html", "its folder does not exist"),
     ("attention {run} {here}/none.txt", "none.txt"),

@@ -66,7 +66,7 @@ def test_a_damaged_run_is_one_line_and_hides_no_other(checkpoints, capsys):
     lines = listed(capsys)
     assert len(lines) == 1 + 2 + 1 + 3 and not any("\x1b" in line for line in lines)
     assert "500 of 3,000" in next(line for line in lines if line.startswith("partly"))  # its newest state that can be read
-    assert "new: holds no checkpoint; train it" in lines[-1] and "empty: no checkpoint can be used" in lines[-2]
+    assert "new: has no checkpoint yet" == lines[-1] and "empty: no checkpoint can be used" in lines[-2]
     assert "damaged" in lines[-3]
 
 

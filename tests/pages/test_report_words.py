@@ -46,7 +46,8 @@ def report(*, texts: str = "0", settings: Settings | None = None, progress: Prog
         ([{"val_loss": 2.0}], "a predicts new text best: a hesitates as if between 4.5 characters, b as if between 7.4."),
         ([{"val_loss": 1.505}, {"val_loss": 2.0}], "a and b predict new text best: a hesitates as if between 4.5 characters, "),
         ([{"val_loss": None}], "Fewer than two of these runs have been tried on new text"),
-        ([{"val_loss": 1.0, "texts": "1"}], "These runs learned from different texts"),
+        ([{"val_loss": 1.0, "texts": "1"}], "These runs differ in the text, its split or its vocabulary"),
+        ([{"val_loss": None, "texts": "1"}], "Fewer than two of these runs have been tried on new text"),
     ],
 )
 def test_the_best_of_several_runs_is_named(others, said):

@@ -60,6 +60,19 @@ def test_a_run_takes_the_place_of_another_with_its_first_evaluation_after_step_0
     assert save(run, 8) == [] and len(steps(run.folder)) > 1
 
 
+@pytest.mark.parametrize(("step", "val_loss", "is_refused"), [(0, 1.5, False), (3, None, False), (3, 1.5, True)])
+def test_a_run_that_failed_before_it_learned_anything_begins_again(checkpoints, step, val_loss, is_refused):
+    begun, state = publish_run(checkpoints / "poems.new", steps=()), saved_state(step, val_loss=val_loss, fingerprint="1" * 64)
+    publish(begun, weights=random_weights(step), training={}, state=state)
+    training = Run(begun)
+    with pytest.raises(UserError, match="a run of this name" if is_refused else "another process is training this run"):
+        overwriting(checkpoints)
+    del training
+    with pytest.raises(UserError) if is_refused else contextlib.nullcontext():
+        assert not steps(overwriting(checkpoints).folder)
+    assert bool(steps(begun)) == is_refused and step_of("poems", checkpoints) == OLD
+
+
 def test_on_windows_and_without_an_evaluation_it_waits_until_no_file_is_open(checkpoints, monkeypatch):
     monkeypatch.setattr(runs, "WINDOWS", True)
     run = overwriting(checkpoints)
@@ -104,7 +117,8 @@ def test_a_kill_at_any_call_of_the_exchange_leaves_a_whole_run_of_that_name(chec
         if (checkpoints / "poems.new").exists():  # it is never deleted but by the user
             assert (found, step_of("poems.new", checkpoints)) == (OLD, NEW)
             with pytest.raises(
-                UserError, match="poems.new: a run of this name exists.* --run poems.new, or .*, or remove it with .*poems.new$"
+                UserError,
+                match="poems.new: a run of this name exists.* --run poems.new, .* poems-2, or remove it with .*poems.new$",
             ):
                 overwriting(checkpoints)
             assert remove.main(["poems.new", "--yes"]) == 0

@@ -18,8 +18,10 @@ def test_an_evaluation_is_a_line_and_training_losses_are_not(capsys):
         bar.move(step, 100)
         bar.show(step, {"train/loss": 2.0, "chars_per_second": 1234.0})
     bar.show(50, {"val/loss": 1.5, "val/bits_per_char": 2.164})
+    bar.show(60, {"val/loss": 1.4, "val/bits_per_char": 2.02})
     bar.close()
-    (line,) = capsys.readouterr().out.splitlines()
+    line, later = capsys.readouterr().out.splitlines()
+    assert later.startswith("step 60/100: val 1.400, 2.020 bits/char")  # no training loss is new
     assert line.startswith("step 50/100: train 2.000, val 1.500, 2.164 bits/char, 1,234 chars/s, ")
 
 
