@@ -91,7 +91,7 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
     name = "the run's name in checkpoints/, or a path (default: the name of the text)"
     parser.add_argument("--run", action=_Once, metavar="NAME", help=name)
     for option, what in {
-        "--overwrite": "replace the run of this name, at the first evaluation of the new one after step 0 or at its end",
+        "--overwrite": "replace the run of this name, when the new one is first evaluated after step 0, or finished",
         "--resume": "continue a run that stopped: the newest, or --run NAME",
         "--dry-run": "print the settings and the expected loss, then end; makes no run",
         "--find-lr": "train briefly at a range of learning rates and suggest one; makes no run",
