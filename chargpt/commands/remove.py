@@ -62,4 +62,4 @@ def run_to_remove(name: str, checkpoints: Path) -> Path:
     if has_steps(folder) and run_of_stage(folder) == folder or is_left_behind(folder) and (folder / LOCK_NAME).exists():
         check_own(folder)
         return folder
-    raise UserError(f"{name}: not a whole run; give {shown(find_run(name, checkpoints))} to remove that")
+    raise UserError(f"{name}: a part of a run; to remove the whole run, give {shown(find_run(name, checkpoints))}")

@@ -91,7 +91,7 @@ class Opening:
         )
         how = f"{optim.name}, rate {optim.learning_rate:g}, {optim.schedule} schedule, dropout {model.dropout:g}"
         notices = [
-            Notice("model", f"{parameters:,} parameters: {shape}; {OPTIMIZERS[optim.name].label}"),
+            Notice("model", f"{parameters:,} parameters: {shape}; optimizer {OPTIMIZERS[optim.name].label}"),
             Notice("steps", f"{config.chars_per_step:,} characters each; {how}", "detail"),
         ]
         if known is not None:

@@ -19,9 +19,8 @@ def check_size(shape: ModelConfig, vocab_size: int) -> None:
     cached = 2 * shape.n_layer * positions
     if shape.n_layer > MAX_LAYERS or positions > MAX_POSITIONS or numbers > MAX_NUMBERS or cached > MAX_CACHED:
         raise UserError(
-            f"model: {shape.n_layer:,} layers, block_size {shape.block_size:,}, {numbers:,} weights, "
-            f"{cached:,} keys and values; use at most {MAX_LAYERS:,} layers, {MAX_NUMBERS:,} weights, and "
-            f"{MAX_CACHED:,} keys and values (2 x layers x block_size x n_embd)"
+            f"model: too large, with {shape.n_layer:,} layers (at most {MAX_LAYERS:,}), {numbers:,} weights (at most "
+            f"{MAX_NUMBERS:,}) and {cached:,} cached numbers (at most {MAX_CACHED:,}: 2 x layers x block_size x n_embd)"
         )
 
 

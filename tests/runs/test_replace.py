@@ -181,8 +181,8 @@ def test_only_a_whole_run_or_what_is_left_of_one_is_removed(checkpoints, monkeyp
     shutil.copytree(checkpoints / "poems", checkpoints / "poems" / "stage-2")
     (checkpoints / "link").symlink_to(checkpoints / "poems")
     for name, says in (
-        ("checkpoints/poems/stage-2", "not a whole run; give checkpoints/poems to remove that"),
-        ("checkpoints/poems/step-00000500", "not a whole run; give checkpoints/poems to remove that"),
+        ("checkpoints/poems/stage-2", "a part of a run; to remove the whole run, give checkpoints/poems"),
+        ("checkpoints/poems/step-00000500", "a part of a run; to remove the whole run, give checkpoints/poems"),
         ("checkpoints", "no run of that name"),
         ("poem", "did you mean poems"),
         (".", "^.: no run of that name"),
