@@ -71,7 +71,7 @@ def train(session: Session, interrupt: Interrupt) -> int:
     """
     runtime = session.trainer.runtime
     with runtime.applied():  # also for the best sample and the report
-        session.describe_run()  # times some steps, prints, and writes config.yaml; of a new run, details.txt too
+        session.describe_run()  # prints, and writes config.yaml; of a new run, details.txt too
         while True:
             try:
                 take_steps(session, interrupt)

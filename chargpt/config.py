@@ -344,10 +344,11 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
     for section, values in tree.items():
         if section not in SECTIONS:
             raise UserError(where, f": {section}: no such section; ", _nearest_section(str(section)))
-        if not isinstance({} if values is None else values, Mapping):
+        values = {} if values is None else values
+        if not isinstance(values, Mapping):
             raise UserError(where, f": {section}: holds {values!r}; write its keys below it, such as {section}.key")
         hints, typed[section] = typing.get_type_hints(SECTIONS[section]), {}
-        for key, value in (values or {}).items():
+        for key, value in values.items():
             name = RENAMED.get(f"{section}.{key}", f"{section}.{key}")
             key = name.removeprefix(f"{section}.")
             if name in GONE or (name == "train.teachers" and value == ""):  # it was a list of runs
@@ -481,9 +482,9 @@ SWITCHES = dict.fromkeys(("true", "yes", "on"), "on") | dict.fromkeys(("false", 
 
 
 def _coerce(value: Any, hint: Any) -> Any:
-    """`value`, as the declared type or as it is typed, as that type; or ValueError saying what is allowed.
+    """`value` as the type `hint`: it has that type already, or it is text as a person types it. A bool is no number.
 
-    Nothing is guessed: no bool for a number.
+    Raises ValueError, which says what is allowed.
     """
     is_text = isinstance(value, str)
     if typing.get_origin(hint) is Literal:

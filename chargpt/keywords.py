@@ -58,6 +58,6 @@ def right_name(name: str, arguments: "Collection[str]") -> str:
     if "settings" in arguments:
         places = {key.rpartition(".")[2]: f"settings={{{key!r}: ...}}" for key in reversed(KEYS)} | places
     ours = ours.pieces[0] if isinstance(ours, Message) else ours
-    word = ours.name if isinstance(ours, Option) else str(ours).rpartition(".")[2]
+    word = (ours.name if isinstance(ours, Option) else str(ours)).rpartition(".")[2]
     close = difflib.get_close_matches(word, places, n=1, cutoff=0.7)
     return f"did you mean {places[close[0]]}?" if close else f"use {', '.join(arguments)}"

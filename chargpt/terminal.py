@@ -284,13 +284,15 @@ def _missing_package(module: str) -> str | None:
 def _make_streams_safe() -> None:
     """Let a program read and print any character in any locale, and run without standard streams.
 
-    A closed one becomes the null device, which gets its number: messages would go into the next file that is opened. Without
-    newline="\\n", Windows would write each newline as two characters, also into a file.
+    A closed one becomes the null device, and keeps its number, also in child processes. Otherwise messages would go into the
+    next file that is opened. Without newline="\\n", Windows would write each newline as two characters, also into a file.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, mode))
+            null = open(os.devnull, mode)  # at the lowest free number, which is its own
+            os.set_inheritable(null.fileno(), True)
+            setattr(sys, name, null)
         elif name != "stdin":
             stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
         elif isinstance(stream, io.TextIOWrapper):

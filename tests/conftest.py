@@ -35,7 +35,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
         from hypothesis import settings
 
-        settings.register_profile("any machine", deadline=None, max_examples=30)  # an example may take seconds
+        settings.register_profile("any machine", deadline=None)  # an example may take seconds
         settings.load_profile("any machine")
 
 

@@ -55,9 +55,13 @@ def test_a_missing_package_is_one_line_that_names_the_interpreter(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
 def test_no_file_of_a_run_gets_the_number_of_a_closed_standard_stream(closed, tmp_path):
-    """Messages for standard error would be written into it."""
-    code = "import sys; from chargpt.terminal import run_program; is_free = lambda: open(sys.argv[1], 'w').fileno() > 2; "
-    command = f'"{sys.executable}" -c "{code}sys.exit(1 - run_program(is_free))" {tmp_path}/file {closed}'
+    """Messages for standard error would be written into it, also by child processes."""
+    code = (
+        "import subprocess, sys; from chargpt.terminal import run_program;"
+        "child = lambda: subprocess.run(['sh', '-c', 'exec 5<&0 6>&1 7>&2']).returncode;"
+        "sys.exit(run_program(lambda: open(sys.argv[1], 'w').fileno() < 3 or child()))"
+    )
+    command = f'"{sys.executable}" -c "{code}" {tmp_path}/file {closed}'
     assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 0
 
 

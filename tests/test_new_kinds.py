@@ -112,7 +112,7 @@ def test_a_new_optimizer_trains_resumes_samples_and_exports(plain, text, tmp_pat
     whole = trained(text, tmp_path / "whole", *same, "train.max_steps=6")
     again = trained(text, tmp_path / "again", *same)
     for name, weights in chargpt.load(whole).model.state_dict().items():
-        assert torch.equal(weights, chargpt.load(again).model.state_dict()[name]), "the state of the optimizer is not in shards"
+        assert torch.equal(weights, chargpt.load(again).model.state_dict()[name]), "its state is not saved"
     assert chargpt.load(again).step == 6 and len(chargpt.load(again).generate(length=5)) == 5
     assert works_or_is_refused(["export", str(again), "--to", "safetensors", f"{tmp_path}/weights.safetensors"])
 

@@ -191,7 +191,7 @@ def fails(arguments: list[str], capsys) -> str:
 WRONG = {
     "a text that is missing": (["{tmp}/missing.txt"], ["missing.txt", "no such file"]),
     "an empty text": (["{tmp}/empty.txt"], ["empty.txt", "empty"]),
-    "a text too short": (["{tmp}/short.txt"], ["short", "give a text of some thousands"]),
+    "a text too short": (["{tmp}/short.txt"], ["short", "give a text of a few thousand characters"]),
     "not UTF-8": (["{tmp}/latin.txt"], ["latin.txt", "byte 3", "data.encoding"]),
     "an empty folder": (["{tmp}/folder"], ["folder", "*.txt", "data.pattern"]),
     "a config that is a folder": (["{text}", "--config", "{tmp}/folder"], ["folder"]),

@@ -51,7 +51,8 @@ def main(argv: Sequence[str]) -> int:
     unknown = [item.text for item in items if loaded.tokenizer.encode_known(item.text)[1]]
     if unknown:
         example = one_line(unknown[0][:EXAMPLE])
-        log(f"note: {len(unknown):,} of {len(items):,} items were read without characters new to the model, such as {example}")
+        what = f"{len(unknown):,} of {len(items):,} items have characters that the model has never seen, which were left out"
+        log(f"note: {what}; one is {example}")
     for line in confusions(guesses):
         log(line) if texts or options.json else print(line)
     return 0

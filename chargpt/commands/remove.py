@@ -11,7 +11,7 @@ from chargpt.errors import UserError
 from chargpt.files import LOCK_NAME, discard, sync_folder
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps, run_of_stage
-from chargpt.runs.load import expand_patterns, find_run
+from chargpt.runs.load import expand_patterns, find_run, places_of
 from chargpt.runs.run import check_own, is_left_behind, lock_run, set_aside, settle
 from chargpt.terminal import log, notice, plural, shown
 
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run_to_remove(name: str, checkpoints: Path) -> Path:
     """The folder of the run of this name or path, or of what is left of one without a checkpoint. Raises UserError."""
-    places = [*[checkpoints / name] * (Path(name).name == name), Path(os.path.abspath(name))]
+    places = places_of(name, checkpoints)
     for place in places:
         settle(place)
     folder = next(filter(os.path.lexists, places), places[0])

@@ -55,13 +55,13 @@ def table(folders: Sequence[Path]) -> list[str]:
             found.append((-saved, folder.name, state))
         except CheckpointError as error:
             problems.append(one_line(error))
-    losses: dict[tuple[str, int], list[float]] = {}  # of the runs of each text and vocabulary
+    losses: dict[str, list[float]] = {}  # of the runs of each text and vocabulary
     for _, _, state in found:
         loss = math.inf if state.progress.best_loss is None else state.progress.best_loss
-        losses.setdefault((state.fingerprint, state.tokenizer.vocab_size), []).append(loss)
+        losses.setdefault(state.fingerprint, []).append(loss)
     rows = [["run", "text", "parameters", "loss", "saved", "steps"]]
     for saved, name, state in sorted(found, key=lambda one: one[:2]):
-        progress, train, others = state.progress, state.config.train, losses[state.fingerprint, state.tokenizer.vocab_size]
+        progress, train, others = state.progress, state.config.train, losses[state.fingerprint]
         star = "*" if len(others) > 1 and progress.best_loss == min(others) else " "
         done = f"{progress.step:,} of {train.max_steps:,}"
         if train.teachers and not train.student_gap:

@@ -4,7 +4,7 @@ An export is built aside and published whole or not at all. Nothing but an earli
 
 The module of a format has `write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None`. The model is on the CPU;
 `path` does not exist yet and becomes a file or a folder, whose final name the caller gives. Files are synced
-(`write_synced`). It raises UserError if the format cannot hold the model; then nothing is published.
+(`write_synced` or `write_pieces_synced`). It raises UserError if the format cannot hold the model; then nothing is published.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def check_destination(destination: Path, *, is_folder: bool, force: bool) -> Non
     if is_folder:
         others = [path.name for path in destination.iterdir() if not (WRITTEN.fullmatch(path.name) and path.is_file())]
         if others:
-            raise UserError(f"{shown(destination)}: holds {others[0]}, which is not of an export; choose another DIR")
+            raise UserError(f"{shown(destination)}: holds {others[0]}, which no export writes; choose another DIR")
 
 
 def _is_export(path: Path) -> bool:

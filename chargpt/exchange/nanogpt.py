@@ -74,8 +74,8 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
         raise UserError(f"{where}: iter_num is {brief(step)}; a whole number is needed")
     moments = _moments(checkpoint.get("optimizer"), tensors, shape, ids)
     notes.append("the optimizer continues with its own state" if moments else "the optimizer begins with a new state")
-    more = {"settings": settings, "step": step, "moments": moments, "notes": notes}
-    return imported("nanoGPT", shape, Tokenizer(characters), weights, ids=ids, **more)
+    tokenizer = Tokenizer(characters)
+    return imported("nanoGPT", shape, tokenizer, weights, ids=ids, settings=settings, step=step, moments=moments, notes=notes)
 
 
 def read_characters(path: Path) -> dict[str, int]:

@@ -102,7 +102,7 @@ def _source(name: str, *flags: str, **given: tuple[str, ...]) -> Source:
 
 
 PROCESSOR = _source("processor", instructions=("baseline",))
-# Both contain the attention, too.
+# Both contain attention as well.
 STEP_FLOAT32, STEP_BFLOAT16 = _source("step_float32"), _source("step_bfloat16", instructions=("avx512bf16",))
 # The part of -ffast-math that lets the compiler reorder sums, without what makes single operations less exact.
 REORDER = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-ffinite-math-only")

@@ -321,15 +321,15 @@ def up_to_a_word(sample: str) -> str:
 
 
 def verdict(runs: Sequence[RunReport]) -> str:
-    """Which of several runs, the best one first, predicts new text best and by how much, for those who know no loss."""
+    """Which of several runs predicts new text best and by how much, for those who know no loss. The best one is the first."""
     losses = {run.name: run.val_loss for run in runs if run.val_loss is not None}
     if len(losses) < 2:
         return "Fewer than two of these runs have been tried on new text, so nothing tells which of them predicts best."
     if not same_text(runs):
         return "These runs differ in the text, its split or its vocabulary, so their numbers do not tell which predicts best."
     best = [name for name, loss in losses.items() if loss - min(losses.values()) < CLOSE]
-    first, *others = [f"{name} hesitates as if between {math.exp(loss):.1f}" for name, loss in losses.items()]
-    numbers = ", ".join([f"{first} {unit_of(runs[0])}s", *(other.replace(" hesitates", "") for other in others)])
+    (first, least), *others = [(name, f"as if between {math.exp(loss):.1f}") for name, loss in losses.items()]
+    numbers = ", ".join([f"{first} hesitates {least} {unit_of(runs[0])}s", *map(" ".join, others)])
     return f"{' and '.join(best)} predict{'s' * (len(best) == 1)} new text best: {numbers}."
 
 

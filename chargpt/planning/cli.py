@@ -18,7 +18,7 @@ from chargpt.terminal import NUMBER, Parser, number
 SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
 SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option
-MAX_MINUTES, MAX_EPOCHS = 5_256_000, 1_000_000  # ten years
+MAX_MINUTES, MAX_EPOCHS = 5_256_000, 1_000_000  # minutes: ten years
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 
 
@@ -184,7 +184,7 @@ def texts_and_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def minutes(text: str) -> float:
-    """An argparse type: minutes as a number, or with units: 90, 1.5h, 45min, 30s, 1h30m, 2m30s. (1:30 may be both kinds.)"""
+    """An argparse type: minutes as a number, or with units: 90, 1.5h, 45min, 30s, 1h30m. 1:30 is refused: it may be either."""
     if NUMBER.fullmatch(text) or text.lstrip("+-") in ("inf", "nan"):
         return number(text)
     short = re.sub("min(?![a-z])", "m", text)

@@ -1,6 +1,7 @@
 """How long a run is, in steps and in time: the clock of a training measures its speed and fits it to --minutes."""
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Iterator
 
@@ -52,7 +53,7 @@ class Clock:
         self._has_changed = False  # from what is expected, by CHANGED or more
         self._changes_left = MAX_CHANGES
         self._last = time.perf_counter()
-        self._given = 0.0 if deadline is None else max(0.0, deadline - self._last)  # seconds
+        self._seconds_given = 0.0 if deadline is None else max(0.0, deadline - self._last)  # seconds
 
     def step_done(self) -> float:
         """One more step is done. Returns the seconds that it took."""
@@ -113,7 +114,8 @@ class Clock:
     def measure(self) -> None:
         """Measure the speed since the last call and, with a deadline, the time to reserve for the end of the run."""
         if self.deadline is not None:
-            self.reserve = TimeModel(0, 0, OVERHEAD_SECONDS * slowness()).reserve(self._given)
+            overhead = OVERHEAD_SECONDS * slowness()
+            self.reserve = dataclasses.replace(self.time_model, overhead=overhead).reserve(self._seconds_given)
         steps, seconds = self.steps - self._measured[0], self.seconds - self._measured[1]
         if steps > 0:
             self.seconds_per_step, self._measured = seconds / steps, (self.steps, self.seconds)
@@ -127,7 +129,8 @@ class Clock:
         self._next = step + left // 2 if left > max_steps // 16 else 0
 
     def length_that_fits(self, step: int, *, eval_interval: int, longest: int = MAX_STEPS) -> tuple[int, int]:
-        """The length of a run, `longest` at most, and its train.min_evaluations: the user's where `eval_interval` is short.
+        """The length of a run, `longest` at most, and its train.min_evaluations: the user's where
+        `eval_interval` is short enough for MIN_EVALUATIONS.
 
         Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take EVALUATION_SHARE of what is left
         of the time; the earlier steps of a resumed run are counted as if they had been evaluated as often.

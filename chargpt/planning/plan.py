@@ -86,9 +86,8 @@ class Opening:
         config, runtime, known, vocabulary = self.config, self.runtime, self.time_model, self.corpus.tokenizer.vocab_size
         model, optim, train, step = config.model, config.optim, config.train, self.state.progress.step
         parameters, characters = parameter_count(model, vocabulary), len(self.corpus.train)
-        shape = (
-            f"{plural(model.n_layer, 'layer')}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
-        )
+        layers = plural(model.n_layer, "layer")
+        shape = f"{layers}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
         how = f"{optim.name}, rate {optim.learning_rate:g}, {optim.schedule} schedule, dropout {model.dropout:g}"
         notices = [
             Notice("model", f"{parameters:,} parameters: {shape}; optimizer {OPTIMIZERS[optim.name].label}"),
@@ -148,6 +147,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     choice = _choose(settings, Job(corpus, text_of(corpus), seconds, processes, models), options, start)
     settings = dataclasses.replace(choice.settings, values=_for_any_folder_and_length(choice, corpus))
     config, limit = settings.values, choice.seconds
+    check_size(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=group.local_size)
     known = choice.time_model or measured(config, corpus, models, processes=processes)
     worth_compiling = is_made and is_worth_compiling(limit or known.step * config.train.max_steps)
@@ -158,7 +158,14 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     choices += [*_about_teachers(settings, teachers), *_about_splits(corpus, config), *_about_processes(config, group)]
     notices, choices = _with_one_note(notices, choices)
     return Opening(
-        state=_first_state(settings, corpus),
+        state=SavedState(
+            settings=settings,
+            progress=Progress(),
+            environment={},
+            texts=corpus.texts,
+            fingerprint=corpus.fingerprint,
+            tokenizer=corpus.tokenizer,
+        ),
         corpus=corpus,
         model=_first_model(config, corpus, start),
         teachers=models,
@@ -260,18 +267,11 @@ def _choose(settings: Settings, job: Job, options: TrainOptions, start: Checkpoi
 
 def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
     """The chosen settings, with which a run finds its text from any folder, and no longer than `train.max_epochs` allows."""
-    check_size(choice.config.model, corpus.tokenizer.vocab_size)
     config = dataclasses.replace(choice.config, data=absolute_paths(choice.config.data))
     if choice.seconds is not None:
         return at_least_measurable(config, step=0, seconds=choice.seconds)
     most = longest_run(config, characters=len(corpus.train))
     return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=min(most, config.train.max_steps)))
-
-
-def _first_state(settings: Settings, corpus: Corpus) -> SavedState:
-    """What is saved of a run before its first step."""
-    text = {"tokenizer": corpus.tokenizer, "texts": corpus.texts, "fingerprint": corpus.fingerprint}
-    return SavedState(settings=settings, progress=Progress(), environment={}, **text)  # type: ignore[arg-type]
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:

@@ -81,7 +81,7 @@ def taught(settings: Settings) -> Settings:
 
 def student_settings(settings: Settings) -> Settings:
     """Those of the last model, where a teacher has `settings`; also of what is given. Its loss is lowest at its end."""
-    patient = settings.leaving_open("train.patience", "model.dropout", "optim.weight_decay")
+    patient = settings.leaving_open("train.patience", "model.dropout", "optim.weight_decay", "optim.average_fraction")
     return taught(patient.choose("it learns from other models", train={"patience": 0}))
 
 

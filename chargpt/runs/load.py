@@ -46,9 +46,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         if not runs:
             raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
         return max(runs)[1]
-    candidates = [Path(name) if Path(name).name not in ("", "..") else Path(os.path.abspath(name))]  # "." has no name
-    if Path(name).name == name:  # a plain name, not a path such as ../runs/a
-        candidates = [checkpoints / name, *candidates]
+    candidates = places_of(name, checkpoints)
     for folder in candidates if name else []:
         settle(folder)
         inside = (folder, *folder.absolute().parents) if folder.exists() else ()
@@ -66,6 +64,12 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
             if (folder / "config.yaml").is_file():
                 raise UserError(f"{shown(folder)}: this run has no checkpoint; train it again, under the same name")
     raise UserError(f"{name or repr(name)}: no run of that name or path; ", _other_runs(name, checkpoints))
+
+
+def places_of(name: str, checkpoints: Path) -> list[Path]:
+    """Where the run `name` may be: in `checkpoints` if it is a plain name, not a path such as ../runs/a, and at that path."""
+    path = Path(name) if Path(name).name not in ("", "..") else Path(os.path.abspath(name))  # "." has no name
+    return [checkpoints / name, path] if Path(name).name == name else [path]
 
 
 def _other_runs(name: str, checkpoints: Path) -> Words:

@@ -75,7 +75,7 @@ class Run:
             sync_folder(path.parent)
         self._lock = lock_run(folder)
         self.folder = folder
-        self.checkpoint: Path | None = None  # the folder of that checkpoint
+        self.checkpoint: Path | None = None  # the newest one that was saved or loaded
         remove_left_behind(folder, OWN)
         self.begin_stage(newest_stage(folder))
 
@@ -94,7 +94,7 @@ class Run:
     def save(self, state: SavedState, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]") -> list[str]:
         """Publish a checkpoint, mark it if it is the best, remove old ones. Returns a line for each problem with the rest.
 
-        Raises CheckpointError when nothing could be saved; earlier checkpoints are then unchanged.
+        Raises CheckpointError when nothing could be saved; the newest and the best checkpoint are then unchanged.
         """
         problems: list[str] = []
         path = self._with_space(lambda: publish(self.place, weights=weights, training=training, state=state), problems)
@@ -114,10 +114,10 @@ class Run:
         return self.folder if self._replaced is None else self._replaced[0]
 
     def take_place(self) -> list[str]:
-        """Give the run the name of the one that it replaces, if there is one, and delete that. Call it when its training ends.
+        """Give the run the name of the one that it replaces, if there is one, and delete that.
 
-        Of two renames, the second one needs the first: a kill between them leaves both runs whole, and `settle` goes on.
-        Returns a line for a problem.
+        `save` calls it with the first evaluation after step 0; on Windows, it is called at the end. Of two renames, the second
+        one needs the first: a kill between them leaves both runs whole, and `settle` goes on. Returns a line for a problem.
         """
         if self._replaced is None:
             return []
@@ -139,28 +139,28 @@ class Run:
         return problems
 
     def check_space(self, size: int) -> None:
-        """Raise UserError unless the disk has room for as many checkpoints of `size` bytes as a run needs at least."""
+        """Raise UserError and remove the folder of this new run unless there is room for FEWEST checkpoints of `size` bytes."""
         total, _, free = shutil.disk_usage(self.folder)
         if total and FEWEST * size > free:  # some network disks do not say how large they are
             what = f"{FEWEST} checkpoints of {size:,} bytes each, the fewest that a run needs, and {free:,} bytes are free"
             where = f"{shown(self.folder)}: no room for {what}; free some space there, give a path on another disk with "
-            discard(self.folder)  # of a run that has not begun
+            self._lock.release()  # Windows removes no open file
+            discard(self.folder)
             raise UserError(where, Option("run", "PATH"), ", or train a smaller model")
 
     def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:
-        """What `save` returns. When its disk is full, older checkpoints go first, one at a time."""
-        try:
-            return save()
-        except CheckpointError as error:
-            cause = error.__cause__
-            if self.checkpoint is None or not isinstance(cause, OSError) or cause.errno not in FULL:
-                raise
-            problems.append(f"{shown(self.place)}: older checkpoints removed, since the disk is full")
-            for keep in range(len(steps(self.place)) - 1, 0, -1):
-                problems += prune(self.checkpoint, keep)
-                with suppress(CheckpointError):
-                    return save()
-            return save()
+        """What `save` returns. While its disk is full, older checkpoints go, one at a time."""
+        keep = most = len(steps(self.place))
+        while True:
+            try:
+                return save()
+            except CheckpointError as error:
+                cause = error.__cause__
+                if self.checkpoint is None or keep < 2 or not isinstance(cause, OSError) or cause.errno not in FULL:
+                    raise
+            problems += [f"{shown(self.place)}: older checkpoints removed, since the disk is full"] * (keep == most)
+            keep -= 1
+            problems += prune(self.checkpoint, keep)
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
         """The newest valid checkpoint, and a line for each newer one that was skipped. Raises CheckpointError."""
@@ -221,8 +221,7 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -> Path:
     """The folder for a new run of that name. With `overwrite`, it may hold a run that nobody trains; False offers that.
 
-    A run that was to replace it and was never evaluated after step 0 is deleted: it has learned nothing.
-    Raises UserError if it holds a run otherwise, or anything else.
+    Raises UserError if it holds a run otherwise, or anything else, or if a run that was to replace it has learned something.
     """
     folder = folder_of(name, checkpoints)
     settle(folder)
@@ -230,18 +229,22 @@ def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -
         check_own(folder)
         lock_run(folder).release()
         begun = beginning_of(folder)
-        if has_steps(begun) and _learned_nothing(begun):
-            check_own(begun)
-            discard(set_aside(begun, lock_run(begun), target=begun))
-        check_free(begun, checkpoints, [f", or remove it with {command('remove')} {shown(begun)}"])
+        if not _learned_nothing(begun):
+            check_free(begun, checkpoints, [f", or remove it with {command('remove')} {shown(begun)}"])
         return folder
     return check_free(folder, checkpoints, REPLACE if overwrite is False else ())
 
 
 def new_run(folder: Path, checkpoints: Path, *, overwrite: bool = False) -> Run:
-    """A new run in the folder of `new_folder`, or one that begins beside it and replaces the run there. Raises UserError."""
+    """A new run in the folder of `new_folder`, or one that begins beside it and replaces the run there. Raises UserError.
+
+    An earlier run that began there and was never evaluated after step 0 is deleted: it has learned nothing.
+    """
     replaces = folder if overwrite and has_steps(folder) else None
     place = folder if replaces is None else beginning_of(folder)
+    if replaces is not None and _learned_nothing(place):
+        check_own(place)
+        discard(set_aside(place, lock_run(place), target=place))
     run = Run(check_free(place, checkpoints), replaces=replaces)
     check_free(place, checkpoints)  # again, now that it is locked: another program may have made it
     for events in place.glob("events.out.tfevents.*"):  # of a run that died before its first checkpoint
@@ -255,7 +258,7 @@ def beginning_of(folder: Path) -> Path:
 
 
 def _learned_nothing(folder: Path) -> bool:
-    """Whether the run in `folder` was neither imported nor evaluated after step 0; False if it cannot be read."""
+    """Whether the run in `folder` was neither imported nor evaluated after step 0; False if there is none that can be read."""
     with suppress(CheckpointError):
         state = newest_of(folder, lambda path: read_state(path)[0])[0]
         return not state.progress.evaluated and state.fingerprint != NO_TEXT

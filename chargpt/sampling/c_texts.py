@@ -6,12 +6,12 @@ rounded one, which every engine computes with.
 """
 
 import ctypes
+import functools
 import sys
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_void_p
-from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +94,7 @@ def c_engine(config: ModelConfig) -> tuple[ctypes.CDLL | None, str]:
 
 def c_writer(weights: Weights, config: ModelConfig, *, kernel: ctypes.CDLL, precision: str = "float32") -> Writer:
     """What writes with these weights, which are rounded to `precision`. It reads them when it begins a text."""
-    return Writer(partial(CTexts, weights, config, kernel=kernel, precision=precision), config.block_size)
+    return Writer(functools.partial(CTexts, weights, config, kernel=kernel, precision=precision), config.block_size)
 
 
 class CTexts(Texts):
@@ -195,7 +195,8 @@ class _Layout:
 
     def __init__(self, weights: Weights, config: ModelConfig, ranks: int, *, kernel: ctypes.CDLL, precision: str) -> None:
         self._weights = weights
-        self._packed = cache(lambda name: pack(weights[f"{name}.weight"], precision))  # once for all ranks
+        packed = functools.cache(lambda name: pack(weights[f"{name}.weight"], precision))  # once for all ranks
+        matrix = functools.partial(self._matrix, packed)
         sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
         self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
         C, d, V = config.n_embd, config.n_embd // config.n_head, len(weights["token_embedding.weight"])
@@ -205,30 +206,35 @@ class _Layout:
             own, is_first = slice(heads.start * d, heads.stop * d), heads.start == 0
             qkv, read = np.arange(3 * C).reshape(3, C)[:, own].ravel(), list[np.ndarray]()
             for block in (f"blocks.{i}" for i in range(config.n_layer)):
-                read += [self._norm(f"{block}.norm_1"), self._matrix(f"{block}.attn.qkv", outputs=qkv)]
+                read += [self._norm(f"{block}.norm_1"), matrix(f"{block}.attn.qkv", outputs=qkv)]
                 # The ranks' outputs are summed, so only the first one adds the bias.
-                read += [self._matrix(f"{block}.attn.proj", inputs=own, with_bias=is_first)]
-                read += [self._norm(f"{block}.norm_2"), self._matrix(f"{block}.mlp.up", outputs=hidden)]
-                read += [self._matrix(f"{block}.mlp.down", inputs=hidden, with_bias=is_first)]
-            read += [self._norm("norm"), self._matrix("token_embedding", outputs=ids)]
+                read += [matrix(f"{block}.attn.proj", inputs=own, with_bias=is_first)]
+                read += [self._norm(f"{block}.norm_2"), matrix(f"{block}.mlp.up", outputs=hidden)]
+                read += [matrix(f"{block}.mlp.down", inputs=hidden, with_bias=is_first)]
+            read += [self._norm("norm"), matrix("token_embedding", outputs=ids)]
             self._vectors.append(np.concatenate(read, out=in_large_pages(sum(map(len, read)))))
             lengths = (heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start)
             shares.append(Share(*lengths, self._vectors[-1].ctypes.data))
         self.shares = (Share * ranks)(*shares)
-        del self._packed  # which keeps as many bytes again
 
     def _norm(self, name: str) -> np.ndarray:
         weight = self._weights[f"{name}.weight"]
         return _rows(_padded(len(weight), self.panel), weight, self._weights.get(f"{name}.bias")).ravel().view(np.uint8)
 
     def _matrix(
-        self, name: str, *, outputs: np.ndarray | slice = ALL, inputs: slice = ALL, with_bias: bool = True
+        self,
+        packed: Callable[[str], tuple[np.ndarray, np.ndarray | None]],
+        name: str,
+        *,
+        outputs: np.ndarray | slice = ALL,
+        inputs: slice = ALL,
+        with_bias: bool = True,
     ) -> np.ndarray:
         """Panels of `outputs` of a weight (N, K): the weights of `inputs`, input by input, then the biases, then any scales.
 
         A word of 32 bits holds the numbers of several vectors, lane by lane, the first one in the lowest bits.
         """
-        numbers, scales = self._packed(name)
+        numbers, scales = packed(name)
         numbers = numbers[outputs][:, inputs]
         N, K = numbers.shape
         panels, width = -(-N // self.panel), _padded(K, self._step)  # a rank may have no outputs or no inputs

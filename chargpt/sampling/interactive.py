@@ -15,7 +15,7 @@ from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.project import shell_word
 from chargpt.sampling.loaded_model import LoadedModel, listed_labels
-from chargpt.sampling.options import Kind, SampleOptions, check, read_escapes, typed, whole
+from chargpt.sampling.options import SampleOptions, check, read_escapes, typed, whole
 from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character, text_of
@@ -42,7 +42,7 @@ COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help
 INTERRUPTED = "the text is not saved (/save FILE); Ctrl-C again, Ctrl-D or exit leaves"
 TAIL = 60  # characters of the text that are shown after /undo
 SPEAKER = re.compile(r"(?m)^(?:<([^<>\n]{1,40})>|([^\s:<>][^:\n]{0,39}):) ")  # before a message: `Ben: ` or `<ben> `
-SPOKEN = 10  # of so many lines of a conversation, more than one begins with a name
+SPOKEN = 10  # a text is a conversation if more than one line in this many begins with a name
 MAX_NAMES, MAX_NAMED = 50, 8  # of the most frequent ones; those that a message lists
 
 
@@ -173,8 +173,9 @@ class Session:
     def _set(self, name: str, value: str) -> None:
         """Change an option of the next turns, and print it; without a value, only print it."""
         try:
-            least = whole(1) if name == "length" else Kind()
-            given: dict[str, Any] = {name: check(name, typed(value), least)} if value else {}
+            if value and name == "length":
+                check(name, typed(value), whole(1))
+            given: dict[str, Any] = {name: typed(value)} if value else {}
             self._generator = self._generator.changed(**given)
         except UserError as error:
             raise UserError("/" + str(error).removeprefix("--")) from None

@@ -406,12 +406,17 @@ def load_model(
 
         device = str(choose_device(device))
     checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
-    state, same = checkpoint.state, ("texts", "fingerprint", "tokenizer", "config", "environment", "parameters")
+    state = checkpoint.state
     loaded = LoadedModel(
         path=checkpoint.path,
         step=checkpoint.step,
         val_loss=state.progress.val_loss if state.progress.evaluated == checkpoint.step else None,
-        **{name: getattr(state, name) for name in same},
+        texts=state.texts,
+        fingerprint=state.fingerprint,
+        tokenizer=state.tokenizer,
+        config=state.config,
+        environment=state.environment,
+        parameters=state.parameters,
         weights=rounded(checkpoint.stored_weights, precision),
         precision=precision,
         device=device,

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from chargpt.errors import Given, Option, UserError
 from chargpt.project import command, shell_word
@@ -20,6 +20,7 @@ from chargpt.terminal import NUMBER, WHOLE_NUMBER, Parser
 
 SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
 Unknown = Literal["error", "skip"]  # what to do with characters that the model has never seen
+Overflow = Literal["refill", "exact"]  # how to continue beyond the model's block_size
 LONGEST = 1000  # characters of an item at most, if no length is given
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 # The groups of --help, in its order.
@@ -81,7 +82,7 @@ def read_escapes(text: str) -> str:
     return re.sub(r"\\[nt\\]", lambda found: {r"\n": "\n", r"\t": "\t"}.get(found[0], "\\"), text)
 
 
-UNKNOWN = one_of("error", "skip")
+UNKNOWN, OVERFLOW = one_of(*get_args(Unknown)), one_of(*get_args(Overflow))
 TEXT = Kind(lambda value: "" + value, "a str", metavar="TEXT")  # TypeError for what is no str
 TEXTS = Kind(lambda given: tuple(listed("stop", given).values()), parse=read_escapes, metavar="TEXT")
 REGEX = Kind(lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0), "a regular expression")
@@ -111,7 +112,7 @@ def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> di
 def option(
     group: str, default: Any, kind: Kind = Kind(), metavar: str = "", *, off: Any = None, **add: Any
 ) -> Callable[[str], Any]:
-    """What takes the help of an option and makes its field. Without a `kind`, it is a switch.
+    """A function that makes the field of an option from its help text. Without a metavar, the option is a switch.
 
     `off` is the value with which a sampling rule does nothing; `add` is for argparse's add_argument.
     """
@@ -150,7 +151,7 @@ class SamplingOptions:
         "with the same seed and options, the model writes the same text; the Nth sample of seed S is the first sample of "
         "seed S + N - 1 (default: a random seed, which is printed)"
     )
-    overflow: Literal["refill", "exact"] = option("text", "refill", one_of("refill", "exact"))(
+    overflow: Overflow = option("text", "refill", OVERFLOW)(
         "how to continue beyond the model's block_size: refill forgets half of the context whenever the block is full; "
         "exact reads the last block_size characters again for each new character, many times slower (default: refill)"
     )
@@ -225,7 +226,7 @@ class SharedKeywords(TypedDict, total=False):
     unknown: Unknown
     unique: bool
     seed: int | None
-    overflow: Literal["refill", "exact"]
+    overflow: Overflow
     label: str | None
     allow: str | None
     ban: str | None

@@ -25,7 +25,7 @@ SECONDS = 0.2  # between two records of progress, at least
 class ParentScreen(Screen):
     """The screen is that of the parent, who reads the words of the library, and whose bar has `bar_width` columns."""
 
-    bar_width = 0  # no property here
+    bar_width = 0  # an attribute in place of the property of Screen, so that it can be set
 
     def __init__(self, bar_width: int) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class ParentScreen(Screen):
         self._send("saved", str(run.absolute()))
 
     def _send(self, method: str, *given: Words | int) -> None:
-        spelled = [value if isinstance(value, int) else in_python(value) for value in given]
+        spelled = [value if isinstance(value, int) else self.spelled(value) for value in given]
         print(RECORD + json.dumps([method, *spelled]), flush=True)
 
 

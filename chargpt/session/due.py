@@ -9,7 +9,7 @@ from chargpt.session.stages import decision_step, is_undecided
 
 @dataclass(frozen=True)
 class Due:
-    """What is due at a moment between two steps: each property first returns what forbids it, then what asks for it."""
+    """What is due at a moment between two steps: each property first rules out what forbids it, then tests what asks for it."""
 
     progress: Progress
     config: Config

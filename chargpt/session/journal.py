@@ -47,7 +47,7 @@ class Journal:
                 notice(label, text)
 
     def warn(self, *problems: Words | None) -> None:
-        """Print those that there are."""
+        """Print each problem as a warning; None and empty ones are left out."""
         self.add(Notice("warning", problem) for problem in problems if problem)
 
     @contextlib.contextmanager

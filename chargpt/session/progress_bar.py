@@ -29,7 +29,8 @@ class ProgressBar:
         self._draw()
 
     def show(self, step: int, values: Mapping[str, float]) -> bool:
-        """Show what was just logged: beside the bar, and as a line for an evaluation or when one is due. Returns whether."""
+        """Show what was just logged: beside the bar, and as a line for an evaluation or when one is due. Returns whether it
+        printed a line."""
         self._numbers.update(values)
         numbers, now = self._numbers, time.perf_counter()
         words = [f"{name} {numbers[f'{name}/loss']:.3f}" for name in ("train", "val") if f"{name}/loss" in numbers]

@@ -74,7 +74,7 @@ class Session:
         self.page: LivePage = before.page if before else LivePage(opens=options.open)
         self.saved = opening.saved  # what the newest checkpoint holds; None while there is none
         self.is_extended = opening.is_extended  # by --minutes: then the rate follows the new length, and may rise again
-        self.deadline = None if opening.seconds is None else started + opening.seconds  # of the run; None: no limit
+        self.deadline = None if opening.seconds is None else started + opening.seconds  # of this model; None: no limit
         self.told_speed = 0.0  # seconds per step, as the user was last told; 0: not yet
         self.clock: Clock  # while the run is recorded
         train, items = self.trainer.config.train, self.corpus.items
@@ -338,5 +338,5 @@ def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str |
     """A warning if a run whose environment was `before` cannot continue with the same bits here; else empty."""
     before = {"processes": 1, "teachers": now.get("teachers", ""), **before}  # earlier versions did not save these
     changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
-    what = f"the environment has changed ({', '.join(changes)}): the run goes on, but rounding may change its numbers a little"
+    what = f"the environment has changed ({', '.join(changes)}): the run goes on, but not as if it had never stopped"
     return what * bool(changes)

@@ -36,12 +36,12 @@ def decision_step(config: Config) -> float:
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[float, float] | None:
     """The losses of the model as it is on equal amounts of training and validation text; None if a signal came."""
     split, ids = validation_split(corpus.judged, trainer.config.train.eval_chars), corpus.train
-    each = max(2, min(len(ids), len(split)) // STRETCHES)
-    texts = [ids[start : start + each] for start in np.linspace(0, len(ids) - each, STRETCHES).astype(int)]
     if corpus.marks is not None:  # items are mixed, so the first ones are from everywhere; a stretch would begin inside one
         texts = [ids[: len(split)]]
-    texts.append(split)
-    *training, validation = (trainer.evaluate(ids, marks=corpus.marks, interrupt=interrupt) for ids in texts)
+    else:
+        each = max(2, min(len(ids), len(split)) // STRETCHES)
+        texts = [ids[start : start + each] for start in np.linspace(0, len(ids) - each, STRETCHES).astype(int)]
+    *training, validation = (trainer.evaluate(part, marks=corpus.marks, interrupt=interrupt) for part in [*texts, split])
     known = [loss for loss in training if loss is not None]
     if validation is None or len(known) < len(training):
         return None

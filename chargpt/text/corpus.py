@@ -186,7 +186,7 @@ def _encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, k
             config, found = _count(sources, config, progress)
         tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known + found.marks)
         if tokenizer.folded_in(found.marks):
-            what = "items need line ends and tabs, which are rare characters in the vocabulary of the other run"
+            what = "the character that ends items or labels is a rare one in the vocabulary of the other run"
             raise UserError(f"{sources.label}: {what}; start a run with its own vocabulary")
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
         settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
@@ -268,7 +268,7 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
         ways.append(Message("set ", Option("model.block_size", n_train - 1), " or less"))
     if config.split in ("document", "blocks"):
         ways.append(Message("set ", Option("data.split", "position")))
-    ways.append("give a text of some thousands" if corpus.characters < 1000 else "give a longer text")
+    ways.append("give a text of a few thousand characters" if corpus.characters < 1000 else "give a longer text")
     what = f"{corpus.name}: {n_train:,} training and {n_val:,} validation characters; "
     needs = f" needs {need:,} for training{' and 2 for validation' * (not is_complete)}: "
     raise UserError(what, Option("model.block_size", block_size), needs, join(", or ", ways))

@@ -82,10 +82,7 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     end = SEPARATOR if any("\n" in text for text in texts) or SEPARATOR in known else "\n"
     if end == SEPARATOR:
         notes.append(f"items may hold newlines, so {character_name(SEPARATOR)} ends each of them for the model")
-    pieces = []
-    for split, some in ((TRAIN, train), (VAL, val)):
-        order = np.argsort(random_numbers(len(some)), kind="stable").tolist()
-        pieces.append((split, stream_of((some[i] for i in order), end=end)))
+    pieces = [(split, stream_of(_mixed(some), end=end)) for split, some in ((TRAIN, train), (VAL, val))]
     return TextCounts(
         counts=np.bincount(code_points("".join(piece for _, piece in pieces)), minlength=CODE_POINTS),
         n_train=len(pieces[TRAIN][1]),
@@ -97,6 +94,11 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
         items=counts,
         marks=end + TAB * has_labels,
     )
+
+
+def _mixed(items: Sequence[Item]) -> list[Item]:
+    """The items in an order that depends on their number alone."""
+    return [items[i] for i in np.argsort(random_numbers(len(items)), kind="stable").tolist()]
 
 
 def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[Item]:

@@ -220,7 +220,7 @@ def needs_download(name: str, *, root: Path) -> bool:
 
 def _shakespeare(path: Path) -> Source:
     """Andrej Karpathy's selection of 1.1 MB, downloaded once and checked. Raises UserError, and then saves nothing."""
-    reason = f"{shown(path)} is another text, by its SHA-256"
+    reason = f"{shown(path)} is another text, by its SHA-256: delete it to download it again"
     try:
         if not path.exists():
             reason = f"{SHAKESPEARE_URL} gave another text, by its SHA-256"  # for example the login page of a network

@@ -41,7 +41,8 @@ def windows_of(pieces: Iterable[np.ndarray], *, size: int, stride: int, vocab_si
             yield _batch(ids[: (rows - 1) * stride + size + 1], size, stride, known)
             ids, known = ids[rows * stride :], size - stride
     if len(ids) > size:
-        yield (batch := _batch(ids, size, stride, known))
+        batch = _batch(ids, size, stride, known)
+        yield batch
         ids, known = ids[len(batch.inputs) * stride :], size - stride
     if len(ids) - 1 > known:
         yield _batch(ids, len(ids) - 1, stride, known)

@@ -80,7 +80,7 @@ class FlatWeights:
         return slice(spans[0].start, spans[-1].stop) if spans else slice(0, 0)
 
     def add_gradient(self, loss: Tensor, *, begins: bool, scale: Tensor | None = None) -> None:
-        """Add the gradient of `loss`, by `working`, times `scale` to the one in the vector, or `begins` a new sum."""
+        """Add the gradient of `loss` by `working`, times `scale`, to the sum in the vector, or begin a new sum (`begins`)."""
         parts = torch.autograd.grad(loss, self._inputs, scale)
         if begins:
             torch._foreach_copy_(self._slots, parts)

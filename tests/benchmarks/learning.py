@@ -4,7 +4,7 @@
                                         [--seeds 1,2,3] [--points N] [--target LOSS]
 
 Each recipe trains as its users train it, as a whole process, and leaves its weights at several points on the way. All of them
-are then judged by the same code: chargpt/evaluation.py, the whole validation split in windows of the context length. Seconds
+are then judged by the same code: chargpt/training/evaluation.py, the whole validation split in windows of the context length. Seconds
 are those of the steps alone: steps times the median step.
 """
 

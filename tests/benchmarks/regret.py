@@ -1,6 +1,6 @@
 """How much worse the choice of `--minutes` is than the best of five other recipes, on texts of many kinds.
 
-    python tests/benchmarks/regret.py run RESULTS [--minutes 1,3] [--texts NAME,...] [--seeds 1,2] [--jobs N] [--corpora FOLDER]
+    python tests/benchmarks/regret.py run RESULTS [--minutes 1,3] [--texts NAME,...] [--jobs N] [--corpora FOLDER]
     python tests/benchmarks/regret.py summary RESULTS
 
 RESULTS gets a JSON object for each run, as soon as it has ended, and one with the regret of each text and time: rows for

@@ -26,7 +26,7 @@ SMALL = [
     "train.eval_interval=8", "train.sample_length=40", "optim.warmup_steps=4", "checkpoint.interval=8", "runtime.threads=2",
 ]  # fmt: skip
 MUON = ["optim.name=muon", "model.positions=rotary", "model.bias=true", "optim.learning_rate=0.01"]
-# name -> the trainings of it, one after the other: words for train.py, without the run's name. RUN: the run of this row.
+# name -> the trainings of it, one after the other: words for train.py, without the run's name. FIRST and TEACHERS are others.
 # A training named teach-N is a run of its own before the last one, which learns from all of them.
 ROWS: dict[str, list[list[str]]] = {
     "adamw": [["TEXT", *SMALL]],

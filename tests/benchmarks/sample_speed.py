@@ -1,4 +1,4 @@
-"""Characters per second of sampling, by us and by others, beside the bound that this machine's memory sets.
+"""Characters per second of sampling, by chargpt and by nanoGPT, beside the bound that this machine's memory sets.
 
     python tests/benchmarks/sample_speed.py [--nanogpt DIR] [--run RUN] [--rounds N]
 

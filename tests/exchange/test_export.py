@@ -60,9 +60,9 @@ def test_only_force_replaces_an_earlier_export(tmp_path):
         ("empty", b"", False, "no export wrote this file"),
         ("page.html", TEMPLATE.read_bytes(), True, "not a folder"),
         ("work/config.json", b"{}", False, "not a file"),
-        ("work/thesis.tex", b"years of work", True, "which is not of an export"),
-        ("work/config.json/inner", b"years of work", True, "which is not of an export"),
-        ("work/.git/config", b"years of work", True, "which is not of an export"),
+        ("work/thesis.tex", b"years of work", True, "which no export writes"),
+        ("work/config.json/inner", b"years of work", True, "which no export writes"),
+        ("work/.git/config", b"years of work", True, "which no export writes"),
     ],
 )
 def test_force_replaces_nothing_but_an_earlier_export_of_the_same_kind(tmp_path, name, content, is_folder, problem):

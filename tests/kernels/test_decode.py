@@ -1,4 +1,4 @@
-"""The models that the kernels support, and the structures of c_texts.c. Its results are tested in tests/sampling."""
+"""The models that the kernels support, and the structures of decode.c. Its results are tested in tests/sampling."""
 
 import ctypes
 from dataclasses import asdict

@@ -219,6 +219,7 @@ def test_a_failure_is_one_warning(run, corpus):
     assert not list(run.glob(".*tmp*"))
     label, said = write_final_report(run / "nothing", corpus, device="cpu", if_stopped="stopped")
     assert label == "warning" and "the run is complete without it" in said
+    (run / "report.html").rmdir()
 
 
 # Pictures of heads

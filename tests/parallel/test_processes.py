@@ -9,7 +9,7 @@ import pytest
 from helpers import TINY_FILE, bits, logged_without_speed
 from parallel.jobs import Ended, JobServer
 
-LENGTH = "train.max_steps=12 train.eval_interval=6 checkpoint.interval=2 checkpoint.keep=100 train.log_interval=3"
+LENGTH = "train.max_steps=24 train.eval_interval=6 checkpoint.interval=2 checkpoint.keep=100 train.log_interval=3"
 SETTINGS = ["--config", TINY_FILE, *LENGTH.split(), "train.batch_size=12", "train.sample_length=10", "runtime.threads=1"]
 SETTINGS += ["train.accumulate=2", "model.dropout=0.1", "optim.name=muon"]
 
@@ -82,10 +82,13 @@ def test_items_and_bfloat16_have_the_same_weights_everywhere(runs, settings):
 
 def test_all_processes_decay_towards_the_weights_of_the_first(runs):
     """Also when the run goes on: the state of the optimizer has these weights."""
-    settings = ("--init-from", str(runs.folder / "whole"), "optim.start_decay=5", "train.max_steps=4")
-    assert runs.begin("adapted", 2, *settings).codes == [0, 0]
+    constant = "optim.start_decay=5 optim.final_fraction=1 optim.warmup_steps=0".split()
+    settings = ["--init-from", str(runs.folder / "whole"), *constant]
+    assert runs.begin("adapted", 2, *settings, "train.max_steps=4").codes == [0, 0]
     ended = runs.resume("adapted", 2, "train.max_steps=6")
     assert ended.codes == [0, 0] and len(set(ended.weights)) == 1
+    assert runs.begin("not stopped", 2, *settings, "train.max_steps=6").codes == [0, 0]
+    assert bits(runs.folder / "adapted") == bits(runs.folder / "not stopped")
 
 
 def test_killed_stopped_and_resumed_is_the_same_bits(runs):
@@ -93,10 +96,10 @@ def test_killed_stopped_and_resumed_is_the_same_bits(runs):
     ended = runs.begin("moved", 2, when=runs.has_saved("moved", 2), victim=1)
     assert ended.codes[1] == -signal.SIGKILL and ended.codes[0] != 0
     assert all("another process is lost" in line and "--resume" in line for line in ended.errors)
-    ended = runs.resume("moved", 2, when=runs.has_saved("moved", 6), victim=1, number=signal.SIGTERM)
+    ended = runs.resume("moved", 2, when=runs.has_saved("moved", 4), victim=1, number=signal.SIGTERM)
     assert ended.codes == [128 + signal.SIGTERM] * 2 and ended.errors == []
     assert "stopped" in ended.out[0] and "saving this step" in ended.err[0] + ended.err[1]
-    ended = runs.resume("moved", 2, when=runs.has_saved("moved", 10))
+    ended = runs.resume("moved", 2, when=runs.has_saved("moved", 14))
     assert ended.codes[0] == -signal.SIGKILL and ended.codes[1] != 0 and ended.errors == []
     ended = runs.begin("moved", 2, restarts=1, saved=True)
     assert ended.codes == [0, 0] and "resumed" in ended.out[0]
@@ -105,13 +108,10 @@ def test_killed_stopped_and_resumed_is_the_same_bits(runs):
 
 def test_another_number_of_processes_is_told(runs):
     shutil.copytree(runs.folder / "whole", runs.folder / "told")
-    ended = runs.resume("told", 3, "train.max_steps=13")
-    assert (
-        ended.codes == [0] * 3
-        and ended.out[0].count("processes 2 -> 3") == 1
-        and "rounding may change its numbers" in ended.out[0]
-    )
-    ended = runs.resume("told", 5, "train.max_steps=14")
+    ended = runs.resume("told", 3, "train.max_steps=25")
+    assert ended.codes == [0] * 3 and ended.out[0].count("processes 2 -> 3") == 1
+    assert "not as if it had never stopped" in ended.out[0]
+    ended = runs.resume("told", 5, "train.max_steps=26")
     assert len(ended.errors) == 1 and "12 given for 5 processes" in ended.errors[0]
 
 

@@ -129,8 +129,9 @@ def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path)
 
 def test_a_setting_that_does_not_hold_for_the_last_model_is_named(text, tmp_path):
     several = ["--minutes", "5", "train.teachers=1"]
-    note = said(planned(text, tmp_path, *several, "model.dropout=0.3", "train.seed=5"), "note")
-    assert "the last model changes model.dropout: 0.3 -> 0.0;" in note and "train.teachers=0" in note
+    for given in ("model.dropout", "optim.average_fraction"):
+        note = said(planned(text, tmp_path, *several, f"{given}=0.3", "train.seed=5"), "note")
+        assert f"the last model changes {given}: 0.3 -> 0.0;" in note and "train.teachers=0" in note
     for words in (several, [*several, "optim.weight_decay=0.2"], ["--minutes", "5", "train.teachers=0", "model.dropout=0.3"]):
         assert "the last model changes" not in said(planned(text, tmp_path, *words), "note")
 

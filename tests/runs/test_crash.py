@@ -71,7 +71,7 @@ def kill_runs(trainer: Trainer, *, count: int) -> int:
     """
     draw, died = random.Random(count), 0
     for number in range(count):
-        optimizer, name = OPTIMIZERS[number % 2], f"killed-{count}-{number}"
+        optimizer, name = OPTIMIZERS[-1 - number % 2], f"killed-{count}-{number}"
         run, whole = trainer.folder / name, trainer.folder / f"whole-{optimizer}"  # that one is never disturbed
         assert whole.exists() or trainer.run(whole.name, optimizer) == 0
         for step in (-1, *sorted(draw.sample(range(100), 2))):

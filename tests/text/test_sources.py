@@ -208,5 +208,5 @@ def test_a_download_is_checked_and_saved_or_is_one_line(tmp_path, monkeypatch):
     (source,) = named_corpus("shakespeare", root=tmp_path)
     assert source.path.read_bytes() == b"the sea" and list((tmp_path / "data").iterdir()) == [source.path]
     source.path.write_bytes(b"a stone")
-    with pytest.raises(UserError, match="shakespeare: .*shakespeare.txt is another text, by its SHA-256; download "):
+    with pytest.raises(UserError, match="shakespeare: .*shakespeare.txt is another text, by its SHA-256: delete it"):
         named_corpus("shakespeare", root=tmp_path)
