@@ -127,11 +127,11 @@ def _values(lines: Sequence[Line], marks: Sequence[float], is_log: bool) -> tupl
 
 
 def _levels(axes: Axes) -> list[float]:
-    """The ticks of the vertical axis: on a logarithmic one, 1, 2 and 5 of each decade if there are enough of them."""
+    """The ticks of the vertical axis: on a logarithmic one, the fewest round numbers of each decade that are enough."""
     low, high = axes.y
-    if axes.is_log:
-        decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
-        found = [step * 10.0**decade for decade in decades for step in (1, 2, 5) if low <= step * 10.0**decade <= high]
+    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1) if axes.is_log else ()
+    for steps in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 7)):
+        found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
         if len(found) > 2:
             return found[:: 1 + len(found) // 8]
     return ticks(low, high, most=max(2, min(6, axes.height // 40)))
