@@ -77,8 +77,8 @@ def one_thread() -> None:
 
 @pytest.fixture(autouse=True)
 def default_signals() -> Iterator[None]:
-    """The handlers of Ctrl-C and of a hangup are the default ones, also where the caller, like nohup, ignores these signals."""
-    numbers = [signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    """The handlers of Ctrl-C, SIGTERM and a hangup are the default ones, also where the caller, like nohup, ignores some."""
+    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
     before = [signal.getsignal(number) for number in numbers]
     for number in numbers:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

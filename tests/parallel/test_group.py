@@ -1,5 +1,8 @@
 """A group of one process exchanges nothing, and a batch is shared evenly or not at all."""
 
+import os
+import signal
+
 import pytest
 import torch
 
@@ -18,6 +21,15 @@ def test_one_process_has_everything_and_exchanges_nothing():
         assert vector.tolist() == [0, 1, 2, 0, 0] and type(group.interrupt) is Interrupt
         with pytest.raises(ZeroDivisionError), group.together():
             raise ZeroDivisionError
+
+
+@pytest.mark.usefixtures("default_signals")
+def test_a_process_that_is_about_to_end_is_not_ended_by_torchrun():
+    """It sends SIGTERM to all as soon as one has ended."""
+    with Group(0, 2).interrupt as interrupt:
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert interrupt.came_here
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 12])
