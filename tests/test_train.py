@@ -421,6 +421,16 @@ def test_where_torch_cannot_compile_a_run_is_told_so(programs, text, tmp_path):
     assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(b"error: runtime.compile: ") and b"compiler" in done.stderr
 
 
+def test_a_run_stopped_before_it_was_evaluated_leaves_the_one_that_it_replaces(trainer, text, tmp_path):
+    assert trainer() == 0
+    before, interrupt = bits(tmp_path / "run"), Interrupt()
+    words = [str(text), *TINY, "--run", f"{tmp_path}/run", "--overwrite", f"data.cache={tmp_path}/cache"]
+    session = opened([*words, "train.seed=2"])
+    interrupt.signal = signal.SIGINT  # before the first step
+    assert finish(session, interrupt) == 130
+    assert bits(tmp_path / "run") == before and last_step(tmp_path / "run.new").name == "step-00000000"
+
+
 def test_a_changed_setting_survives_a_kill_and_a_rollback_says_which_checkpoint_it_skips(trainer, tmp_path, capsys):
     assert trainer() == 0
     folder, interrupt = tmp_path / "run", Interrupt()

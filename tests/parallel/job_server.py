@@ -1,8 +1,8 @@
 """Runs train.py in several processes, as torchrun would, for the price of one import.
 
 Each line on standard input is a job in JSON: `size` processes with these `arguments`, whose output goes to `output`-RANK.
-Prints the process ids, and when all have ended their exit codes, as JSON lists by rank. If one process fails, the others get
-SIGTERM, as from torchrun, and SIGKILL after SHUTDOWN_SECONDS.
+Prints the process ids, and when all have ended their exit codes and whether one has noted a save, as JSON lists by rank. If one
+process fails, the others get SIGTERM, as from torchrun, and SIGKILL after SHUTDOWN_SECONDS.
 """
 
 import hashlib
@@ -87,7 +87,7 @@ def run(job: dict) -> None:
         elif failed_at is not None and time.monotonic() > failed_at + SHUTDOWN_SECONDS:
             for other in others:
                 os.kill(other, signal.SIGKILL)
-    print(json.dumps([codes[pid] for pid in children]), flush=True)
+    print(json.dumps([[codes[pid] for pid in children], store.check([SAVED])]), flush=True)
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ class Ended:
     err: list[str]
     seconds: float
     weights: list[str]  # the steps that were saved, and the hash of the weights that each process had then
+    has_saved: bool  # as torchrun knows it when it starts the processes again
 
     @property
     def errors(self) -> list[str]:
@@ -78,11 +79,11 @@ class JobServer:
             started = time.monotonic()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(children[victim], number)
-        codes = json.loads(self._server.stdout.readline())
+        codes, has_saved = json.loads(self._server.stdout.readline())
         out, err = ([Path(f"{output}-{rank}.{stream}").read_text() for rank in range(size)] for stream in (1, 2))
         assert -signal.SIGALRM not in codes, f"a process hangs: {codes} {err}"
         weights = [path.read_text() if (path := Path(f"{output}-{rank}.weights")).exists() else "" for rank in range(size)]
-        return Ended(codes, out, err, time.monotonic() - started, weights)
+        return Ended(codes, out, err, time.monotonic() - started, weights, has_saved)
 
     def close(self) -> None:
         self._server.kill()

@@ -94,7 +94,7 @@ def test_all_processes_decay_towards_the_weights_of_the_first(runs):
 def test_killed_stopped_and_resumed_is_the_same_bits(runs):
     """kill -9 of the last process, SIGTERM to the last one, kill -9 of the first one, and a restart by torchrun to the end."""
     ended = runs.begin("moved", 2, when=runs.has_saved("moved", 2), victim=1)
-    assert ended.codes[1] == -signal.SIGKILL and ended.codes[0] != 0
+    assert ended.codes[1] == -signal.SIGKILL and ended.codes[0] != 0 and ended.has_saved
     assert all("another process is lost" in line and "--resume" in line for line in ended.errors)
     ended = runs.resume("moved", 2, when=runs.has_saved("moved", 4), victim=1, number=signal.SIGTERM)
     assert ended.codes == [128 + signal.SIGTERM] * 2 and ended.errors == []
@@ -138,7 +138,7 @@ def test_ctrl_c_while_the_run_begins_is_one_word(runs, tmp_path):
 def test_a_mistake_is_one_line_and_ends_all_processes(runs, settings, says):
     ended = runs.begin("mistaken", 2, *settings)
     assert len(ended.errors) == 1 and says in ended.errors[0], ended.err
-    assert ended.codes[0] == 2 and ended.codes[1] != 0 and not (runs.folder / "mistaken").exists()
+    assert ended.codes[0] == 2 and ended.codes[1] != 0 and not (runs.folder / "mistaken").exists() and not ended.has_saved
 
 
 def test_a_dry_run_describes_what_the_processes_would_do(runs):

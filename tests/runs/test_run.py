@@ -60,6 +60,20 @@ def test_on_a_full_disk_the_oldest_checkpoint_goes_that_is_neither_the_best_nor_
     assert newest(run.folder)[0].step == 40
 
 
+def test_another_error_of_a_disk_removes_nothing(tmp_path, monkeypatch):
+    publish_run(tmp_path / "run", steps=(0, 10, 20))
+    run = Run(tmp_path / "run")
+    run.load_newest()
+
+    def fails(file: int, data: bytes) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "write", fails)
+    with pytest.raises(CheckpointError, match="step-00000030: not saved"):
+        run.save(saved_state(30), weights=random_weights(30), training={})
+    assert len(steps(run.folder)) == 3
+
+
 @pytest.mark.parametrize("step", [0, 10])
 def test_a_missing_mark_of_the_best_is_made_when_the_run_is_loaded(tmp_path, step):
     publish_run(tmp_path / "run", steps=(step,))

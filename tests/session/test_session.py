@@ -20,7 +20,7 @@ from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
 from chargpt.session.live_page import LivePage
-from chargpt.session.opening import open_saved, run_to_resume
+from chargpt.session.opening import joined, open_saved, run_to_resume
 from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
@@ -168,6 +168,19 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
     steps = 503 if is_in_steps else max(500, longest_run(found.config, characters=len(corpus.train)))
     assert (found.config.train.max_steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
     assert found.is_extended == (found.seconds is not None), "its rate may rise when its length is fitted"
+
+
+def test_a_process_that_reads_another_text_than_the_first_one_is_refused(text, tmp_path):
+    words = [
+        "--resume",
+        "--run",
+        str(trained(text, tmp_path / "run", *TINY, "train.max_steps=2")),
+        f"data.cache={tmp_path}/cache",
+    ]
+    first = open_saved(parse_options([*words, "train.max_steps=50"]), root=project_root(), group=Group())
+    given = dataclasses.replace(first, state=dataclasses.replace(first.state, fingerprint="1" * 64))
+    with pytest.raises(UserError, match="^TEXT: another text than that of the first process"):
+        joined(given, root=project_root(), group=Group(), corpus=first.corpus, runtime=None)
 
 
 def test_a_text_names_its_run(tmp_path):

@@ -197,7 +197,11 @@ def test_steps_that_nobody_has_read_are_forgotten_with_a_return_to_an_earlier_st
 def test_what_overflows_in_float16_is_skipped_and_halves_the_scale(recorded):
     trainer = as_on_gpu(dataclasses.replace(CONFIG, optim=OPTIM), precision=torch.float16)
     scaling = trainer.optimizer.scaling
+    unscaled = as_on_gpu(dataclasses.replace(CONFIG, optim=OPTIM), precision=torch.float16)
+    unscaled.optimizer.scaling[0] = 1.0
     trainer.advance()
+    unscaled.advance()
+    torch.testing.assert_close(trainer.weights.gradient, unscaled.weights.gradient, rtol=1e-2, atol=1e-4)
     scaling[0] = 2.0**40  # more than a gradient in float16 can hold
     before = trainer.weights.vector.clone()
     trainer.advance()
