@@ -81,6 +81,12 @@ def test_a_loss_is_expected_only_if_every_setting_that_decides_it_is_chosen(text
     assert not said(planned(text, tmp_path, "train.max_steps=9"), "expected")
 
 
+@pytest.mark.parametrize("words", [["--dry-run"], ["train.max_steps=2"]])
+def test_a_model_whose_checkpoints_could_not_be_read_is_refused(words, text, tmp_path):
+    with pytest.raises(UserError, match="^model: too large, with 1,001 layers"):
+        planned(text, tmp_path, "model.n_layer=1001", "model.n_embd=8", "model.n_head=1", *words)
+
+
 def test_a_batch_that_cannot_fit_is_refused_with_one_that_does_and_leaves_no_run(text, tmp_path):
     if memory_free(torch.device("cpu")) is None:
         pytest.skip("what is free is known on Linux alone")
