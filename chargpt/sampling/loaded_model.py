@@ -37,7 +37,7 @@ from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.terminal import one_line
 from chargpt.text.items import Item, ItemMarks, end_in, item_prompt
-from chargpt.text.tokenizer import MAX_LISTED, Tokenizer, UnknownCharacters, character_name
+from chargpt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -302,10 +302,11 @@ class LoadedModel:
         A text of the list with less than two characters has no loss: it is nan, and a warning counts them.
 
         The loss of a character is its negative log-likelihood given the characters before it. A window of block_size
-        characters begins every `stride` characters; see `windows_of`. The default, 0, is block_size: a window does not see the
-        ones before it, as in the validation loss. The first character of the text is not predicted. A model of bytes is scored
-        per byte. `unknown="skip"` leaves out characters that the model does not know. Raises ValueError for those characters
-        otherwise, for one text with less than two characters, and for a stride beyond block_size.
+        characters begins every `stride` characters, and predicts those that none before it has predicted. The default, 0, is
+        block_size: a window does not see the ones before it, as in the validation loss. The first character of the text is not
+        predicted. A model of bytes is scored per byte. `unknown="skip"` leaves out characters that the model does not know.
+        Raises ValueError for those characters otherwise, for one text with less than two characters, and for a stride beyond
+        block_size.
         """
         from chargpt.sampling.surprisal import total_losses
 
@@ -363,16 +364,13 @@ class LoadedModel:
         from chargpt.sampling.surprisal import threads_for
 
         size = self.config.model.block_size
-        ids, unknown = self.tokenizer.encode_known(*listed("text", text, several=False).values())
-        if unknown:  # without them, a row would belong to another character
-            names = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
-            what = f"text: characters that the model has never seen: {names}; remove them"
-            raise UnknownCharacters(what, characters=unknown)
+        (text,) = listed("text", text, several=False).values()
+        ids = self.tokenizer.encode(text, name="text", what_to_do="remove them")
         if not 1 <= len(ids) <= size:
             what = f"{len(ids):,} characters" if len(ids) else "empty"
             raise UserError(f"text: {what}; use 1 to {size:,} characters, the model's block_size")
         with threads_for(self.model, len(ids)), torch.inference_mode():
-            yield torch.tensor(ids, dtype=torch.long, device=self.model.token_embedding.weight.device)[None]
+            yield torch.tensor(ids, device=self.model.token_embedding.weight.device)[None]
 
     def _encoded(self, texts: Mapping[str, str], unknown: str) -> list[list[int]]:
         """The ids of each of the `texts`, by their names in messages. Raises UserError."""
