@@ -28,7 +28,7 @@ from chargpt.runs.checkpoint import run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
-from chargpt.sampling.items import ItemStats, drawn, known_items, too_few_items, write_items
+from chargpt.sampling.items import ItemWriter, drawn, known_items
 from chargpt.sampling.options import UNKNOWN, ItemKeywords, SamplingOptions, TextKeywords, Unknown, check, listed, whole
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers, probabilities
@@ -177,12 +177,12 @@ class LoadedModel:
             raise UserError(Given("label", label), what_to_do)
         return {label: 1}
 
-    def write_items(self, wanted: SamplingOptions, *, beginning: str, stats: ItemStats) -> Iterator[Item]:
-        """The `wanted` items with this `beginning` as they are made, counted in `stats`. Raises UserError."""
+    def item_writer(self, wanted: SamplingOptions, *, beginning: str) -> ItemWriter:
+        """What writes the `wanted` items, each with this `beginning`. Raises UserError."""
         self.writes_items("items", of_text=False)
         labels, generator = self.labels(wanted.label), self.text_generator(replace(wanted, unique=False))
         known = known_items(self.corpus(Option("new"))) if wanted.new else frozenset[str]()
-        return write_items(generator, wanted, labels=labels, known=known, beginning=beginning, stats=stats)
+        return ItemWriter(generator=generator, wanted=wanted, labels=labels, known=known, beginning=beginning)
 
     @overload
     def generate(self, prompt: str = "", **options: Unpack[TextKeywords]) -> str: ...
@@ -262,13 +262,13 @@ class LoadedModel:
         There are fewer items, and a warning says so, if 1,000 in a row do not fit the options. Raises ValueError as `generate`
         does, and for a run that was not trained on items.
         """
-        stats, wanted = ItemStats(), SamplingOptions(items=check("count", count, whole(1)), **options)
+        wanted = SamplingOptions(items=check("count", count, whole(1)), **options)
         wanted = replace(wanted, seed=_seed(wanted.seed))
         (ids,) = self._encoded(listed("prompt", prompt, several=False), wanted.unknown)
-        list(self.write_items(wanted, beginning=self.tokenizer.decode(ids), stats=stats))
-        if problem := too_few_items(stats, wanted):
-            warnings.warn(in_python(problem), stacklevel=3)
-        return stats.written
+        items = [*(writer := self.item_writer(wanted, beginning=self.tokenizer.decode(ids)))]
+        if writer.problem:
+            warnings.warn(in_python(writer.problem), stacklevel=3)
+        return items
 
     @named
     def next(self, prompt: str = "", count: int = 10, *, unknown: Unknown = "error") -> list[tuple[str, float]]:
@@ -331,11 +331,10 @@ class LoadedModel:
         """
         from chargpt.sampling.surprisal import total_losses
 
-        end, texts, given = end_in(self.tokenizer), list[np.ndarray](), list[int]()
-        before = {item.label: self.tokenizer.encode_known(item_prompt(self.tokenizer, item.label))[0] for item in items}
-        for item in items:
-            given.append(len(before[item.label]) - 1)
-            texts.append(np.concatenate((before[item.label], self.tokenizer.encode_known(item.text + end)[0])))
+        tokenizer, end = self.tokenizer, end_in(self.tokenizer)
+        before = {label: tokenizer.encode_known(item_prompt(tokenizer, label))[0] for label in {item.label for item in items}}
+        texts = [np.append(before[item.label], tokenizer.encode_known(item.text + end)[0]) for item in items]
+        given = [len(before[item.label]) - 1 for item in items]
         return total_losses(self.model, texts, stride=self.config.model.block_size, given=given)
 
     @named
