@@ -131,8 +131,7 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
         if stop():
             break
     seconds, written = time.perf_counter() - started, len(writer.written)
-    is_compared = corpus is not None and (wanted.new or len(corpus.train) <= QUICK_TO_READ)
-    known = known_items(corpus) if corpus is not None and is_compared else None
+    known = writer.known or (known_items(corpus) if corpus is not None and len(corpus.train) <= QUICK_TO_READ else None)
     for item, loss in zip(writer.written, loaded.item_losses(writer.written).tolist()) if options.json else ():
         value: dict[str, object] = {"label": item.label} if item.label else {}
         value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
