@@ -36,7 +36,7 @@ from chargpt.sampling.stop_rules import text_of, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.terminal import one_line
-from chargpt.text.items import Item, ItemMarks, end_in, item_prompt
+from chargpt.text.items import Item, end_in, item_prompt
 from chargpt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -129,12 +129,6 @@ class LoadedModel:
     def text_generator(self, options: SamplingOptions, *, excluded: Container[str] | None = None) -> TextGenerator:
         """The TextGenerator of this model. Raises ValueError as it does."""
         return TextGenerator(writer=self.writer, tokenizer=self.tokenizer, options=options, excluded=excluded)
-
-    @property
-    def item_marks(self) -> ItemMarks | None:
-        """The ids that divide a text into items; None for a run that was not trained on items."""
-        data = self.config.data
-        return ItemMarks.of(self.tokenizer, has_labels=bool(data.label_fields)) if data.items else None
 
     def find_corpus(self) -> "Corpus | None":
         """The encoded text that it was trained on; None if it is in no cache, see `corpus_in_cache`."""
