@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from chargpt.sampling.items import ItemStats, known_items, write_items
+from chargpt.sampling.items import ItemWriter, known_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SamplingOptions
 from chargpt.text.corpus import Corpus
@@ -84,14 +84,14 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, secon
     """A report on a run on items: on about `characters` of the validation items. Writing ends after about `seconds`."""
     assert corpus.items is not None, "a run on items"
     has_labels = bool(corpus.items.labels)
-    started, stats = time.monotonic(), ItemStats()
-    wanted = SamplingOptions(items=WRITTEN, max_length=LONGEST, temperature=1.0, seed=0)
-    for _ in write_items(loaded.text_generator(wanted), wanted, labels=corpus.items.labels, stats=stats):
+    started, wanted = time.monotonic(), SamplingOptions(items=WRITTEN, max_length=LONGEST, temperature=1.0, seed=0)
+    writer = ItemWriter(generator=loaded.text_generator(wanted), wanted=wanted, labels=corpus.items.labels)
+    for _ in writer:
         if time.monotonic() - started > seconds:
             break
     by_label: dict[str, list[str]] = {label: [] for label in [*corpus.items.labels][:LABELS] or [""]}
     most = SAMPLES if has_labels else LABELS * SAMPLES
-    for item in stats.written:
+    for item in writer.written:
         if item.label in by_label and len(by_label[item.label]) < most:
             by_label[item.label].append(item.text)
     items = _first(items_in(corpus.val, corpus.tokenizer, has_labels=has_labels)[:SCORED], characters)
@@ -100,9 +100,9 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, secon
     guessed = has_labels and len(corpus.items.labels) <= MAX_GUESSED
     return ItemReport(
         samples=[(label, texts) for label, texts in by_label.items() if texts],
-        written=len(stats.written),
-        unique=stats.unique / max(1, len(stats.written)),
-        new=stats.new(known_items(corpus)) / max(1, len(stats.written)),
+        written=len(writer.written),
+        unique=writer.unique / max(1, len(writer.written)),
+        new=writer.new(known_items(corpus)) / max(1, len(writer.written)),
         scored=len(items),
         bits=float(bits.mean()),
         worst=[(float(bits[i]), items[i]) for i in order[::-1][:listed]],

@@ -12,7 +12,7 @@ import numpy as np
 from chargpt.analysis.characters import CLASSES, characters_of, classes_of, shown_character
 from chargpt.errors import UserError
 from chargpt.model import GPT
-from chargpt.sampling.surprisal import predictions_of, predictions_of_items
+from chargpt.sampling.surprisal import predictions_of
 from chargpt.text.items import ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 
@@ -94,18 +94,12 @@ class LossBreakdown:
 def predict(model: GPT, ids: np.ndarray, marks: ItemMarks | None = None) -> Predictions:
     """The predictions of `model` on ids (T,), in windows of block_size that start without context, as in training.
 
-    With `marks`, of the items in `ids`, each item alone: see `predictions_of_items`. Raises UserError if all ids are labels.
+    With `marks`, of the items in `ids`, each item alone: see `predictions_of`. Raises UserError if all ids are labels.
     """
-    if marks is not None:
-        places, losses, best, positions = predictions_of_items(model, ids, marks)
-        if not len(places):
-            raise UserError("the part of the text that is measured is all labels; measure more of it")
-    else:
-        losses, best = map(np.concatenate, zip(*predictions_of(model, ids, stride=model.config.block_size)))
-        places = np.arange(1, len(ids))
-        positions = (places - 1) % model.config.block_size + 1
-    losses, are_windows = losses.astype(np.float64), marks is None
-    return Predictions(ids=ids, places=places, losses=losses, best=best, positions=positions, are_windows=are_windows)
+    places, losses, best, positions = predictions_of(model, ids, marks)
+    if not len(places):
+        raise UserError("the part of the text that is measured is all labels; measure more of it")
+    return Predictions(ids=ids, places=places, losses=losses, best=best, positions=positions, are_windows=marks is None)
 
 
 def loss_breakdown(predictions: Predictions, tokenizer: Tokenizer, *, block_size: int, most: int) -> LossBreakdown:

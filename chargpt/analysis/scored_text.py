@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from chargpt.model import GPT
-from chargpt.sampling.surprisal import predictions_of
+from chargpt.sampling.surprisal import losses_of
 from chargpt.text.tokenizer import Tokenizer, character_name, code_points, utf8_lengths
 
 UNKNOWN_BITS = float(np.log2(0x110000))  # the price of an unknown character: a choice among all code points of Unicode
@@ -77,7 +77,7 @@ def score_text(
     """
     ids, points = tokenizer.ids_of(text), code_points(text)
     losses = [np.full(1, np.nan)]  # the first one of the text is not predicted
-    for found, _ in predictions_of(model, ids[ids >= 0].astype(np.int64), stride=stride):
+    for found in losses_of(model, ids[ids >= 0].astype(np.int64), stride=stride):
         losses.append(found)
         progress(len(found))
     bits = np.full(len(ids), UNKNOWN_BITS)

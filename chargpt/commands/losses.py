@@ -44,13 +44,15 @@ def main(argv: Sequence[str]) -> int:
     add("--json", action="store_true", help="one JSON object")
     options = parser.parse_intermixed_args(argv)
     from chargpt.analysis.losses import loss_breakdown, predict
+    from chargpt.text.items import ItemMarks
 
     loaded = load_run(options.run, device=options.device)
-    if loaded.config.data.items and options.text is not None:
+    data, block_size = loaded.config.data, loaded.config.model.block_size
+    marks = ItemMarks.of(loaded.tokenizer, has_labels=bool(data.label_fields)) if data.items else None
+    if marks and options.text is not None:
         ids, place = part_of_items(options.text, loaded, length=options.chars)
     else:
         ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1)
-    marks, block_size = loaded.item_marks, loaded.model.config.block_size
     predictions = predict(loaded.model, ids, marks)
     report = loss_breakdown(predictions, loaded.tokenizer, block_size=block_size, most=options.pairs)
     alone = "item" if marks else f"window of {block_size:,} characters"

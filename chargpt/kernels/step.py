@@ -164,17 +164,13 @@ class KernelModel:
             tensor = given.get(name)
             setattr(step, name, None if tensor is None else tensor.data_ptr())
         step.B, step.T, step.threads = B, T, torch.get_num_threads()
-        if T > self._positions:
-            self._read_positions(T)
+        if T > self._positions:  # learned ones are views of the weights
+            self._table, self._positions = self._model.position_table(T).detach().contiguous(), T
+            names = ("cosine", "sine") if KINDS[self._model.config.positions].rotates else ("positions",)
+            for name, table in zip(names, self._table.view(len(names), T, -1)):
+                setattr(step, name, table.data_ptr())
         size = self._library.step_scratch_size(byref(step))
         if len(self._scratch) < size + 64:
             self._scratch = torch.empty(size + 64, dtype=torch.uint8)
         step.scratch = -(-self._scratch.data_ptr() // 64) * 64
         return function(byref(step))
-
-    def _read_positions(self, T: int) -> None:
-        """Point to the model's table of T positions; learned ones are read as they are at each call."""
-        self._table, self._positions = self._model.position_table(T).detach().contiguous(), T
-        names = ("cosine", "sine") if KINDS[self._model.config.positions].rotates else ("positions",)
-        for name, table in zip(names, self._table.view(len(names), T, -1)):
-            setattr(self._step, name, table.data_ptr())

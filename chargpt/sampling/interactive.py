@@ -190,11 +190,9 @@ class Session:
         try:
             path = Path(name).expanduser()
             write_synced(path, text.encode("utf-8", "surrogateescape"))
-        except FileExistsError:
-            raise UserError(f"/save: {name} exists; use another name") from None
         except (OSError, ValueError, RuntimeError) as error:  # a null character; ~ of a user that does not exist
-            why = error.strerror if isinstance(error, OSError) else error
-            raise UserError(f"/save: {name!r} given, {why}; use the name of a new file") from None
+            why = getattr(error, "strerror", None) or error
+            raise UserError(f"/save: {name!r} given, but {why}; use the name of a new file") from None
         log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
     def _encode(self, line: str, *, after: list[int]) -> list[int]:

@@ -23,12 +23,52 @@ ATTEMPTS = 1000  # items in a row that are refused, after which no more are made
 REASONS = {"longer": "max_length", "shorter": "min_length", "no match": "match", "repeated": "", "in the training text": ""}
 
 
-@dataclass
-class ItemStats:
-    """What was made so far."""
+def drawn(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple[list[str], list[int]]:
+    """Labels, drawn by the numbers in `labels` (without any, items have none), and a seed for the item of each."""
+    shares = np.cumsum(list(labels.values()) or [1]) / max(1, sum(labels.values()))
+    chosen = np.searchsorted(shares, random.uniform(count)).tolist()
+    return [(list(labels) or [""])[number] for number in chosen], random.below(2**62, count)
 
-    refused: Counter[str] = field(default_factory=Counter)  # why
-    written: list[Item] = field(default_factory=list)
+
+@dataclass(kw_only=True)
+class ItemWriter:
+    """Writes items until there are as many as wanted, or ATTEMPTS in a row were refused. Iterate over it once.
+
+    The label of each item is drawn by the numbers in `labels`. `known` are the items of the training text, if none of those is
+    wanted. The `generator` has the wanted options, but is not `unique`, and gets the length and the end of an item from here.
+    """
+
+    generator: TextGenerator
+    wanted: SamplingOptions
+    labels: Mapping[str, int]
+    known: frozenset[str] = frozenset()
+    beginning: str = ""  # of each item
+    written: list[Item] = field(default_factory=list)  # so far
+    refused: Counter[str] = field(default_factory=Counter)  # how many, and why
+
+    def __iter__(self) -> Iterator[Item]:
+        wanted, random, in_a_row = self.wanted, RandomNumbers(self.wanted.seed or 0), 0
+        longest, texts = wanted.longest, set[str]()
+        generator = self.generator.changed(length=longest + 1)
+        while len(self.written) < wanted.items and in_a_row < ATTEMPTS:
+            names, seeds = drawn(self.labels, random, min(BATCH, wanted.items - len(self.written) + in_a_row))
+            for label, added in zip(names, _continued(generator, names, seeds, self.beginning)):
+                item = Item(label, self.beginning + added)
+                fits = (
+                    len(added) <= longest and len(item.text) <= longest,  # the model may not have ended it
+                    len(item.text) >= max(1, wanted.min_length),
+                    wanted.match is None or re.search(wanted.match, item.text) is not None,
+                    not wanted.unique or item.text not in texts,
+                    item.text not in self.known,
+                )
+                if not all(fits):
+                    self.refused[[*REASONS][fits.index(False)]] += 1
+                    in_a_row += 1
+                elif len(self.written) < wanted.items:
+                    in_a_row = 0
+                    texts.add(item.text)
+                    self.written.append(item)
+                    yield item
 
     @property
     def unique(self) -> int:
@@ -39,50 +79,15 @@ class ItemStats:
         """How many of the items that are written are not among those `known`."""
         return sum(item.text not in known for item in self.written)
 
-
-def drawn(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple[list[str], list[int]]:
-    """Labels, drawn by the numbers in `labels` (without any, items have none), and a seed for the item of each."""
-    shares = np.cumsum(list(labels.values()) or [1]) / max(1, sum(labels.values()))
-    chosen = np.searchsorted(shares, random.uniform(count)).tolist()
-    return [(list(labels) or [""])[number] for number in chosen], random.below(2**62, count)
-
-
-def write_items(
-    generator: TextGenerator,
-    wanted: SamplingOptions,
-    *,
-    labels: Mapping[str, int],
-    known: frozenset[str] = frozenset(),
-    beginning: str = "",
-    stats: ItemStats,
-) -> Iterator[Item]:
-    """The wanted items, counted in `stats`; fewer of them after ATTEMPTS items in a row that were refused.
-
-    The label of each item is drawn by the numbers in `labels`. `known` are the items of the training text, if none of those is
-    wanted. The `generator` has the wanted options, but is not `unique`, and gets the length and the end of an item from here.
-    """
-    longest = wanted.longest
-    generator = generator.changed(length=longest + 1)
-    random, written, in_a_row = RandomNumbers(wanted.seed or 0), set[str](), 0
-    while len(stats.written) < wanted.items and in_a_row < ATTEMPTS:
-        names, seeds = drawn(labels, random, min(BATCH, wanted.items - len(stats.written) + in_a_row))
-        for label, added in zip(names, _continued(generator, names, seeds, beginning)):
-            item = Item(label, beginning + added)
-            fits = (
-                len(added) <= longest and len(item.text) <= longest,  # the model may not have ended it
-                len(item.text) >= max(1, wanted.min_length),
-                wanted.match is None or re.search(wanted.match, item.text) is not None,
-                not wanted.unique or item.text not in written,
-                item.text not in known,
-            )
-            if not all(fits):
-                stats.refused[[*REASONS][fits.index(False)]] += 1
-                in_a_row += 1
-            elif len(stats.written) < wanted.items:
-                in_a_row = 0
-                written.add(item.text)
-                stats.written.append(item)
-                yield item
+    @property
+    def problem(self) -> Message | None:
+        """A line for the user if there are fewer items than wanted; None otherwise."""
+        if len(self.written) >= self.wanted.items or not self.refused:
+            return None
+        asked_by = REASONS[self.refused.most_common(1)[0][0]]
+        change = ("change ", Option(asked_by), ", ") if asked_by else ()
+        what = f"no more items: {ATTEMPTS:,} in a row were refused; "
+        return Message(what, *change, "raise ", Option("temperature"), ", or ask for less")
 
 
 def _continued(generator: TextGenerator, labels: Sequence[str], seeds: Sequence[int], beginning: str) -> list[str]:
@@ -102,13 +107,3 @@ def known_items(corpus: "Corpus") -> frozenset[str]:
     """The items of the training text, without their labels."""
     has_labels = corpus.items is not None and bool(corpus.items.labels)
     return frozenset(item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=has_labels))
-
-
-def too_few_items(stats: ItemStats, wanted: SamplingOptions) -> Message | None:
-    """A line for the user if there are fewer items than wanted; None otherwise."""
-    if len(stats.written) >= wanted.items or not stats.refused:
-        return None
-    asked_by = REASONS[stats.refused.most_common(1)[0][0]]
-    change = ("change ", Option(asked_by), ", ") if asked_by else ()
-    what = f"no more items: {ATTEMPTS:,} in a row were refused; "
-    return Message(what, *change, "raise ", Option("temperature"), ", or ask for less")

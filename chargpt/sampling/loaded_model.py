@@ -28,7 +28,7 @@ from chargpt.runs.checkpoint import run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
-from chargpt.sampling.items import ItemStats, drawn, known_items, too_few_items, write_items
+from chargpt.sampling.items import ItemWriter, drawn, known_items
 from chargpt.sampling.options import UNKNOWN, ItemKeywords, SamplingOptions, TextKeywords, Unknown, check, listed, whole
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers, probabilities
@@ -36,8 +36,8 @@ from chargpt.sampling.stop_rules import text_of, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.terminal import one_line
-from chargpt.text.items import Item, ItemMarks, end_in, item_prompt
-from chargpt.text.tokenizer import MAX_LISTED, Tokenizer, UnknownCharacters, character_name
+from chargpt.text.items import Item, end_in, item_prompt
+from chargpt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,12 +130,6 @@ class LoadedModel:
         """The TextGenerator of this model. Raises ValueError as it does."""
         return TextGenerator(writer=self.writer, tokenizer=self.tokenizer, options=options, excluded=excluded)
 
-    @property
-    def item_marks(self) -> ItemMarks | None:
-        """The ids that divide a text into items; None for a run that was not trained on items."""
-        data = self.config.data
-        return ItemMarks.of(self.tokenizer, has_labels=bool(data.label_fields)) if data.items else None
-
     def find_corpus(self) -> "Corpus | None":
         """The encoded text that it was trained on; None if it is in no cache, see `corpus_in_cache`."""
         return corpus_in_cache(self.config, self.tokenizer, self.fingerprint, root=project_root())
@@ -177,12 +171,12 @@ class LoadedModel:
             raise UserError(Given("label", label), what_to_do)
         return {label: 1}
 
-    def write_items(self, wanted: SamplingOptions, *, beginning: str, stats: ItemStats) -> Iterator[Item]:
-        """The `wanted` items with this `beginning` as they are made, counted in `stats`. Raises UserError."""
+    def item_writer(self, wanted: SamplingOptions, *, beginning: str) -> ItemWriter:
+        """What writes the `wanted` items, each with this `beginning`. Raises UserError."""
         self.writes_items("items", of_text=False)
         labels, generator = self.labels(wanted.label), self.text_generator(replace(wanted, unique=False))
         known = known_items(self.corpus(Option("new"))) if wanted.new else frozenset[str]()
-        return write_items(generator, wanted, labels=labels, known=known, beginning=beginning, stats=stats)
+        return ItemWriter(generator=generator, wanted=wanted, labels=labels, known=known, beginning=beginning)
 
     @overload
     def generate(self, prompt: str = "", **options: Unpack[TextKeywords]) -> str: ...
@@ -262,13 +256,13 @@ class LoadedModel:
         There are fewer items, and a warning says so, if 1,000 in a row do not fit the options. Raises ValueError as `generate`
         does, and for a run that was not trained on items.
         """
-        stats, wanted = ItemStats(), SamplingOptions(items=check("count", count, whole(1)), **options)
+        wanted = SamplingOptions(items=check("count", count, whole(1)), **options)
         wanted = replace(wanted, seed=_seed(wanted.seed))
         (ids,) = self._encoded(listed("prompt", prompt, several=False), wanted.unknown)
-        list(self.write_items(wanted, beginning=self.tokenizer.decode(ids), stats=stats))
-        if problem := too_few_items(stats, wanted):
-            warnings.warn(in_python(problem), stacklevel=3)
-        return stats.written
+        items = [*(writer := self.item_writer(wanted, beginning=self.tokenizer.decode(ids)))]
+        if writer.problem:
+            warnings.warn(in_python(writer.problem), stacklevel=3)
+        return items
 
     @named
     def next(self, prompt: str = "", count: int = 10, *, unknown: Unknown = "error") -> list[tuple[str, float]]:
@@ -302,10 +296,11 @@ class LoadedModel:
         A text of the list with less than two characters has no loss: it is nan, and a warning counts them.
 
         The loss of a character is its negative log-likelihood given the characters before it. A window of block_size
-        characters begins every `stride` characters; see `windows_of`. The default, 0, is block_size: a window does not see the
-        ones before it, as in the validation loss. The first character of the text is not predicted. A model of bytes is scored
-        per byte. `unknown="skip"` leaves out characters that the model does not know. Raises ValueError for those characters
-        otherwise, for one text with less than two characters, and for a stride beyond block_size.
+        characters begins every `stride` characters, and predicts those that none before it has predicted. The default, 0, is
+        block_size: a window does not see the ones before it, as in the validation loss. The first character of the text is not
+        predicted. A model of bytes is scored per byte. `unknown="skip"` leaves out characters that the model does not know.
+        Raises ValueError for those characters otherwise, for one text with less than two characters, and for a stride beyond
+        block_size.
         """
         from chargpt.sampling.surprisal import total_losses
 
@@ -330,11 +325,10 @@ class LoadedModel:
         """
         from chargpt.sampling.surprisal import total_losses
 
-        end, texts, given = end_in(self.tokenizer), list[np.ndarray](), list[int]()
-        before = {item.label: self.tokenizer.encode_known(item_prompt(self.tokenizer, item.label))[0] for item in items}
-        for item in items:
-            given.append(len(before[item.label]) - 1)
-            texts.append(np.concatenate((before[item.label], self.tokenizer.encode_known(item.text + end)[0])))
+        tokenizer, end = self.tokenizer, end_in(self.tokenizer)
+        before = {label: tokenizer.encode_known(item_prompt(tokenizer, label))[0] for label in {item.label for item in items}}
+        texts = [np.append(before[item.label], tokenizer.encode_known(item.text + end)[0]) for item in items]
+        given = [len(before[item.label]) - 1 for item in items]
         return total_losses(self.model, texts, stride=self.config.model.block_size, given=given)
 
     @named
@@ -363,16 +357,13 @@ class LoadedModel:
         from chargpt.sampling.surprisal import threads_for
 
         size = self.config.model.block_size
-        ids, unknown = self.tokenizer.encode_known(*listed("text", text, several=False).values())
-        if unknown:  # without them, a row would belong to another character
-            names = ", ".join(map(character_name, dict.fromkeys(unknown[:MAX_LISTED])))
-            what = f"text: characters that the model has never seen: {names}; remove them"
-            raise UnknownCharacters(what, characters=unknown)
+        (text,) = listed("text", text, several=False).values()
+        ids = self.tokenizer.encode(text, name="text", what_to_do="remove them")
         if not 1 <= len(ids) <= size:
             what = f"{len(ids):,} characters" if len(ids) else "empty"
             raise UserError(f"text: {what}; use 1 to {size:,} characters, the model's block_size")
         with threads_for(self.model, len(ids)), torch.inference_mode():
-            yield torch.tensor(ids, dtype=torch.long, device=self.model.token_embedding.weight.device)[None]
+            yield torch.tensor(ids, device=self.model.token_embedding.weight.device)[None]
 
     def _encoded(self, texts: Mapping[str, str], unknown: str) -> list[list[int]]:
         """The ids of each of the `texts`, by their names in messages. Raises UserError."""

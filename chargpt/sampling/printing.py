@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 from chargpt.errors import Message
-from chargpt.sampling.items import ItemStats, known_items, too_few_items
+from chargpt.sampling.items import known_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SampleOptions, SamplingOptions
 from chargpt.sampling.stop_rules import Character, text_of, too_few_lines
@@ -122,29 +122,28 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
     wanted, corpus = options.sampling, loaded.find_corpus()
     if corpus is None and wanted.label is not None:
         log(f"--label: {NOT_IN_CACHE}")
-    started, stats = time.perf_counter(), ItemStats()
-    for item in loaded.write_items(wanted, beginning=beginning, stats=stats):
+    started, writer = time.perf_counter(), loaded.item_writer(wanted, beginning=beginning)
+    for item in writer:
         if not options.json:
             text = f"{item.label}\t{item.text}" if item.label and wanted.label is None else item.text
             file.write((escape_controls(text) if file.isatty() else text) + "\n" * (1 + ("\n" in item.text)))
             file.flush()
         if stop():
             break
-    seconds, written = time.perf_counter() - started, len(stats.written)
-    is_compared = corpus is not None and (wanted.new or len(corpus.train) <= QUICK_TO_READ)
-    known = known_items(corpus) if corpus is not None and is_compared else None
-    for item, loss in zip(stats.written, loaded.item_losses(stats.written).tolist()) if options.json else ():
+    seconds, written = time.perf_counter() - started, len(writer.written)
+    known = writer.known or (known_items(corpus) if corpus is not None and len(corpus.train) <= QUICK_TO_READ else None)
+    for item, loss in zip(writer.written, loaded.item_losses(writer.written).tolist()) if options.json else ():
         value: dict[str, object] = {"label": item.label} if item.label else {}
         value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
         value |= {} if known is None else {"new": item.text not in known}
         file.write(json_line(value, file) + "\n")
     file.flush()
-    why = ", ".join(f"{what} {count:,}" for what, count in stats.refused.most_common())
+    why = ", ".join(f"{what} {count:,}" for what, count in writer.refused.most_common())
     log(f"written   {written:>7,}  of {wanted.items:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
-    log(f"unique    {stats.unique:>7,}  {stats.unique / max(1, written):6.1%}")
+    log(f"unique    {writer.unique:>7,}  {writer.unique / max(1, written):6.1%}")
     if known is not None:
-        log(f"new       {stats.new(known):>7,}  {stats.new(known) / max(1, written):6.1%}")
+        log(f"new       {writer.new(known):>7,}  {writer.new(known) / max(1, written):6.1%}")
     elif corpus is None:
         log(f"new       {NOT_IN_CACHE}")
-    if not stop() and (problem := too_few_items(stats, wanted)):
-        log(problem)
+    if not stop() and writer.problem:
+        log(writer.problem)

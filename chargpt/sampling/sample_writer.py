@@ -3,7 +3,7 @@
 import itertools
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 
@@ -24,24 +24,21 @@ from chargpt.text.tokenizer import Tokenizer
 MAX_ITEMS = 8  # of a sample at most
 
 
+@dataclass
 class SampleWriter:
-    """Writes samples of `length` characters by models of one shape. Their random numbers are not those of the training."""
+    """Writes samples by models of one shape. Their random numbers are not those of the training."""
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        config: ModelConfig,
-        *,
-        device: torch.device,
-        length: int,
-        seed: int,
-        labels: Sequence[str] = (),
-    ) -> None:
-        """With `labels`, the sample is items of these labels in turn; a label "" is an item without one."""
-        self._labels, self._tokenizer, self._config = labels, tokenizer, config
-        self._options = SamplingOptions(length=length, seed=seed)
-        is_in_c = device.type == "cpu" or parameter_count(config, tokenizer.vocab_size) < FASTER_THAN_GPU
-        self._kernel = c_engine(config)[0] if length and is_in_c else None
+    tokenizer: Tokenizer
+    config: ModelConfig
+    _: KW_ONLY
+    device: torch.device
+    length: int  # characters of a sample
+    seed: int
+    labels: Sequence[str] = ()  # with some, the sample is items of these labels in turn; a label "" is an item without one
+
+    def __post_init__(self) -> None:
+        is_in_c = self.device.type == "cpu" or parameter_count(self.config, self.tokenizer.vocab_size) < FASTER_THAN_GPU
+        self._kernel = c_engine(self.config)[0] if self.length and is_in_c else None
 
     def write(self, model: GPT, interrupt: Interrupt, *, most: int = sys.maxsize) -> str:
         """A sample by `model`, whose weights are float32; empty if the length is 0. A signal cuts it short.
@@ -49,16 +46,16 @@ class SampleWriter:
         It has at most `most` characters: the beginning of a whole one. decode.c copies the weights. Where there is no memory
         for a copy, torch writes the sample.
         """
-        options = replace(self._options, length=min(most, self._options.limit))
-        if not options.limit:
+        if not self.length:
             return ""
+        options = SamplingOptions(length=min(most, self.length), seed=self.seed)
         was_training = model.training
         model.eval()
         try:
             if self._kernel is not None:
                 weights = {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
                 try:
-                    return self._text(c_writer(weights, self._config, kernel=self._kernel), options, interrupt)
+                    return self._text(c_writer(weights, self.config, kernel=self._kernel), options, interrupt)
                 except MemoryError:
                     self._kernel = None
             return self._text(torch_writer(model), options, interrupt)
@@ -66,10 +63,10 @@ class SampleWriter:
             model.train(was_training)
 
     def _text(self, writer: Writer, options: SamplingOptions, interrupt: Interrupt) -> str:
-        generator, seed = TextGenerator(writer=writer, tokenizer=self._tokenizer, options=options), options.seed or 0
-        if not self._labels:
+        generator, seed = TextGenerator(writer=writer, tokenizer=self.tokenizer, options=options), self.seed
+        if not self.labels:
             pieces = itertools.takewhile(lambda _: not interrupt.came_here, generator.write([[]], [seed]))
             return "".join(text_of(characters) for (characters,) in pieces)
-        labels = list(itertools.islice(itertools.cycle(self._labels), MAX_ITEMS))
+        labels = list(itertools.islice(itertools.cycle(self.labels), MAX_ITEMS))
         lines = sampled_items(generator, labels, range(seed, seed + MAX_ITEMS))
-        return ("\n" if end_in(self._tokenizer) == "\n" else "\n\n").join(lines)[: options.limit]
+        return ("\n" if end_in(self.tokenizer) == "\n" else "\n\n").join(lines)[: options.limit]

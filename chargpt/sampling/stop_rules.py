@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from chargpt.errors import Message, Option
 from chargpt.sampling.options import SamplingOptions
-from chargpt.text.tokenizer import Tokenizer
+from chargpt.text.tokenizer import DecodeStream, Tokenizer
 
 ATTEMPTS = 1000  # lines in a row that are removed, after which a sample of different lines ends
 
@@ -48,7 +48,7 @@ class StopRules:
         self, tokenizer: Tokenizer, options: SamplingOptions, *, excluded: Container[str] | None = None, begun: str = ""
     ) -> None:
         self.stopped = False
-        self._decoder, self._log_probability = tokenizer.stream(), 0.0  # of ids that do not yet form a character
+        self._decoder, self._log_probability = DecodeStream(tokenizer), 0.0  # of ids that do not yet form a character
         self._stops, self._keep_stop, self._unique, self._begun = options.stop, options.keep_stop, options.unique, begun
         self._excluded: Container[str] = () if excluded is None else excluded
         self._in_lines, self._continues_line = options.unique or excluded is not None, begun != ""

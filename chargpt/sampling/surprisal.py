@@ -37,14 +37,16 @@ def threads_for(model: GPT, ids: int) -> AbstractContextManager[None]:
     return one_thread() if 2 * model.parameter_count() * ids < SMALL_WORK else contextlib.nullcontext()
 
 
-def predictions_of(model: GPT, ids: np.ndarray, *, stride: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The loss of each of `ids` but the first: its negative log-likelihood given the ids before it, in nats, float32; and for
-    each of them the id that the model expected most, int64. They come in consecutive pieces, one for each window.
+def losses_of(model: GPT, ids: np.ndarray, *, stride: int) -> Iterator[np.ndarray]:
+    """The loss of each of `ids` but the first: its negative log-likelihood given the ids before it, in nats, float32. They come
+    in consecutive pieces, one for each window.
 
-    A window of block_size ids begins every `stride` ids: see `windows_of`. Use a model in evaluation mode.
+    A window of block_size ids begins every `stride` ids, and predicts what no window before it has predicted: the first one all
+    of its ids, each other one the last `stride`. With a stride of block_size, these are the windows of the validation loss. Use
+    a model in evaluation mode.
     """
-    for _, _, losses, best in _predicted(model, [ids], stride=stride):
-        yield losses, best
+    for _, _, losses, _ in _predicted(model, [ids], stride=stride):
+        yield losses
 
 
 def total_losses(model: GPT, texts: Sequence[np.ndarray], *, stride: int, given: Sequence[int] = ()) -> np.ndarray:
@@ -58,23 +60,24 @@ def total_losses(model: GPT, texts: Sequence[np.ndarray], *, stride: int, given:
     return totals
 
 
-def predictions_of_items(
-    model: GPT, ids: np.ndarray, marks: ItemMarks
+def predictions_of(
+    model: GPT, ids: np.ndarray, marks: ItemMarks | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """How `model` predicts the items in `ids` and their ends, each item alone and given its label, as in the validation.
+    """How `model` predicts `ids` in windows of block_size, as in the validation.
 
     Returns arrays with a value for each id that is predicted, in the order of the text: its index in `ids`, its loss in nats,
-    the id that the model expected most, and how many ids of the context the model read. An item at the end that is not
-    complete is left out, unless it is the only one.
+    the id that the model expected most, and how many ids of the context the model read. With `marks`, these are the items in
+    `ids` and their ends, each item alone and given its label; otherwise all of `ids` but the first.
     """
-    starts, stops = marks.bounds(ids)
-    if not len(stops):
-        starts, stops = np.zeros(1, np.int64), np.array([len(ids) - 1])
-    counted = marks.counted(ids)
-    given = [int((~counted[start : stop + 1]).sum()) for start, stop in zip(starts, stops)]
-    texts = [np.concatenate(([marks.end], ids[start : stop + 1])) for start, stop in zip(starts, stops)]
+    if marks is None:
+        starts, given, texts = np.ones(1, np.int64), [0], [ids]
+    else:
+        starts, stops = marks.bounds(ids)
+        counted = marks.counted(ids)
+        given = [int((~counted[start : stop + 1]).sum()) for start, stop in zip(starts, stops)]
+        texts = [np.concatenate(([marks.end], ids[start : stop + 1])) for start, stop in zip(starts, stops)]
     size = model.config.block_size
-    losses, best, positions = (np.zeros(len(ids), dtype) for dtype in (np.float32, np.int64, np.int64))
+    losses, best, positions = (np.zeros(len(ids), dtype) for dtype in (np.float64, np.int64, np.int64))
     for text, known, found, likeliest in _predicted(model, texts, stride=size, given=given):
         place = slice(starts[text] + known, starts[text] + known + len(found))
         losses[place], best[place], positions[place] = found, likeliest, (known + np.arange(len(found))) % size + 1
@@ -89,8 +92,8 @@ def _predicted(
     """Each window of the `texts`, the longest first: the number of its text, how many ids after the first one of the text are
     known before it, and of those that it predicts the losses and the most likely ids.
 
-    These are the windows of `windows_of`. Those of all texts are computed together, those of similar length in one batch. Each
-    is filled up at its end, which a causal model does not see before.
+    The windows of all texts are computed together, those of similar length in one batch. Each is filled up at its end, which a
+    causal model does not see before.
     """
     size, most = model.config.block_size, ids_at_once(model.vocab_size)
     windows = [  # (text, start, end, known): the ids from start up to end are read, and those after `known` of them predicted

@@ -89,10 +89,9 @@ class Cache:
     def find(self, request: str) -> EncodedText | None:
         """The entry that was recorded for `request`, if it still exists."""
         try:
-            fingerprint = (self._seen / request).read_text(encoding="utf-8", errors="replace")
+            return self.open((self._seen / request).read_text(encoding="utf-8", errors="replace"))
         except (FileNotFoundError, NotADirectoryError):  # `locked` says what is wrong with the folder
             return None
-        return self.open(fingerprint) if FINGERPRINT.fullmatch(fingerprint) else None
 
     def record(self, request: str, fingerprint: str) -> None:
         """Make `find` return the entry `fingerprint` for `request` from now on. The caller must hold the lock."""
@@ -100,6 +99,8 @@ class Cache:
 
     def open(self, fingerprint: str) -> EncodedText | None:
         """The entry `fingerprint`; None if there is none or it is damaged."""
+        if not FINGERPRINT.fullmatch(fingerprint):  # a checkpoint from elsewhere may name anything, for example a path
+            return None
         folder = self.folder / fingerprint
         try:
             meta = json.loads((folder / "entry.json").read_text())

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.errors import Message, Option, UserError, Words, join
 from chargpt.terminal import Notice, one_line, plural, shown
-from chargpt.text.cache import FINGERPRINT, Cache, EncodedText, fingerprint_of
+from chargpt.text.cache import Cache, EncodedText, fingerprint_of
 from chargpt.text.facts import TextFacts, facts_of
 from chargpt.text.formats import fields_of, read_head, warnings_about
 from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuffled_ids
@@ -135,8 +135,6 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
 def cached_corpus(texts: Sequence[str], config: DataConfig, *, root: Path, fingerprint: str) -> Corpus | None:
     """The corpus with this fingerprint, if it is in one of `cache_folders`; None if it is not. `texts` are those of the run,
     and are not opened."""
-    if not FINGERPRINT.fullmatch(fingerprint):  # a checkpoint from elsewhere may contain anything, for example a path
-        return None
     for folder in cache_folders(config, root=root):
         if encoded := Cache(folder).open(fingerprint):
             return Corpus(**vars(encoded), name=run_name(texts), texts=list(texts))

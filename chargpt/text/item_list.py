@@ -19,7 +19,7 @@ from chargpt.text.formats import FASTA_NAMES, fields_of, read_head, suffix_of
 from chargpt.text.ids import TextCounts, notes_of
 from chargpt.text.items import FILE, LINE, PARAGRAPH, SEPARATOR, TAB, Item, ItemCounts, stream_of
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader, reading_of
-from chargpt.text.shuffle import random_numbers
+from chargpt.text.shuffle import random_order
 from chargpt.text.source import Sources, plain_name
 from chargpt.text.sources import select_sources
 from chargpt.text.tokenizer import CODE_POINTS, character_name, code_points
@@ -82,7 +82,8 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     end = SEPARATOR if any("\n" in text for text in texts) or SEPARATOR in known else "\n"
     if end == SEPARATOR:
         notes.append(f"items may hold newlines, so {character_name(SEPARATOR)} ends each of them for the model")
-    pieces = [(split, stream_of(_mixed(some), end=end)) for split, some in ((TRAIN, train), (VAL, val))]
+    mixed = ([some[i] for i in random_order(len(some)).tolist()] for some in (train, val))
+    pieces = [(split, stream_of(some, end=end)) for split, some in zip((TRAIN, VAL), mixed)]
     return TextCounts(
         counts=np.bincount(code_points("".join(piece for _, piece in pieces)), minlength=CODE_POINTS),
         n_train=len(pieces[TRAIN][1]),
@@ -94,11 +95,6 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
         items=counts,
         marks=end + TAB * has_labels,
     )
-
-
-def _mixed(items: Sequence[Item]) -> list[Item]:
-    """The items in an order that depends on their number alone."""
-    return [items[i] for i in np.argsort(random_numbers(len(items)), kind="stable").tolist()]
 
 
 def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[Item]:

@@ -56,9 +56,11 @@ class ItemMarks:
         return cls(int(tokenizer.ids_of(end_in(tokenizer))[0]), int(tokenizer.ids_of(TAB)[0]) if has_labels else None)
 
     def bounds(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each complete item of `ids`: where it begins, with its label, and where its end is, int64."""
+        """For each item of `ids`: where it begins, with its label, and where its end is, int64. An item at the end that is not
+        complete is left out, unless it is the only one."""
         stops = np.flatnonzero(ids == self.end)
-        return np.concatenate((np.zeros(min(1, len(stops)), np.int64), stops[:-1] + 1)), stops
+        stops = stops if len(stops) else np.array([len(ids) - 1])
+        return np.append(0, stops[:-1] + 1), stops
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """How many ids each item of `ids` that is complete has, with its label and its end, int64."""
@@ -67,7 +69,7 @@ class ItemMarks:
 
     def characters_per_item(self, ids: np.ndarray) -> float:
         """The mean number of characters of the complete items in `ids`, with the end of each, without labels; 0 of none."""
-        _, stops = self.bounds(ids)
+        stops = np.flatnonzero(ids == self.end)
         return float(self.counted(ids)[: stops[-1] + 1].sum() / len(stops)) if len(stops) else 0.0
 
     def counted(self, ids: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ def shuffled_lines(ids: np.ndarray, newline: int) -> Iterator[np.ndarray]:
     stops = np.concatenate([np.empty(0, np.int64), *found, *[[len(ids)]] * (not is_complete)]).astype(np.int64)
     starts = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1] + 1])
     order, filled = np.arange(len(starts)), np.flatnonzero(stops > starts)
-    order[filled] = filled[np.argsort(random_numbers(len(filled)), kind="stable")]
+    order[filled] = filled[random_order(len(filled))]
     last = len(order) - 1
     for place, line in enumerate(order.tolist()):
         if is_complete or (line != last and place != last):
@@ -29,9 +29,9 @@ def shuffled_lines(ids: np.ndarray, newline: int) -> Iterator[np.ndarray]:
             yield np.append(ids[starts[line] : stops[line]], np.full(int(place != last), newline, ids.dtype))
 
 
-def random_numbers(count: int) -> np.ndarray:
-    """`count` numbers of SplitMix64, uint64."""
-    return splitmix64(np.arange(count, dtype=np.uint64) * GAMMA)
+def random_order(count: int) -> np.ndarray:
+    """The numbers below `count` in the order of as many numbers of SplitMix64, int64."""
+    return np.argsort(splitmix64(np.arange(count, dtype=np.uint64) * GAMMA), kind="stable")
 
 
 def splitmix64(states: np.ndarray) -> np.ndarray:

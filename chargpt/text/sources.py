@@ -15,7 +15,6 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-import unicodedata
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
@@ -103,7 +102,6 @@ def run_name(texts: Sequence[str]) -> str:
     path = Path(text)
     name = path.resolve().name if path.is_dir() else plain_name(path).stem
     if not name.isprintable():  # bytes that are not a character in this locale, or control characters
-        name = unicodedata.normalize("NFKD", os.fsencode(name).decode("utf-8", "replace"))
         name = re.sub(r"[^0-9A-Za-z._-]", "", name)
     name = portable(name).lstrip("-") or "text"  # a name that begins with a dash would be taken for an option
     return f"{name}-text" if RUN_STEP.fullmatch(name) else name

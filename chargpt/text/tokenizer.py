@@ -20,6 +20,7 @@ FOLDED = "\N{REPLACEMENT CHARACTER}"  # the id of folded characters decodes to t
 # Characters that look alike, or stand for each other where one of them is not at hand; the plain one is the first.
 LOOK_ALIKES = ('"“”„‟″«»', "'’‘‚‛′ʼ`´", "-‐‑‒–—―−", " \t", "\n\r\u2028\u2029", "x×", "*•·")
 MAX_LISTED = 8  # unknown characters that an error message describes
+CHANGE_OR_SKIP = Message("change them, or skip them with ", Option("unknown", "skip"))
 # What a saved vocabulary has beside its characters, and what each may be.
 SAVED = dict[str, Any](
     folded=[False, True], newlines=["keep", "fold"], normalize=["none", "NFC", "NFKC"], lowercase=[False, True]
@@ -27,11 +28,7 @@ SAVED = dict[str, Any](
 
 
 class UnknownCharacters(UserError):
-    """Text with characters that are not in the vocabulary; `characters` holds each of them once."""
-
-    def __init__(self, *pieces: Words, characters: str) -> None:
-        super().__init__(*pieces)
-        self.characters = characters
+    """Text with characters that are not in the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +78,13 @@ class Tokenizer:
         table[points] = np.arange(len(points))
         return table
 
-    def encode(self, text: str, *, name: str = "prompt") -> np.ndarray:
+    def encode(self, text: str, *, name: str = "prompt", what_to_do: Words = CHANGE_OR_SKIP) -> np.ndarray:
         """The ids of `text` after normalisation, int64, (n_ids,). Raises UnknownCharacters, which calls the text `name`."""
         text = self.normalized(text)
         ids = self.ids_of(text, name)
         if unknown := dict.fromkeys(text[i] for i in np.flatnonzero(ids < 0)):
             positions = {character: f"at character {text.index(character) + 1:,}" for character in unknown}
-            raise self.unknown(name, positions, Message("change them, or skip them with ", Option("unknown", "skip")))
+            raise self.unknown(name, positions, what_to_do)
         return ids
 
     def encode_known(self, text: str) -> tuple[np.ndarray, str]:
@@ -105,12 +102,8 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`."""
-        stream = self.stream()
+        stream = DecodeStream(self)
         return stream.push(ids) + stream.finish()
-
-    def stream(self) -> "DecodeStream":
-        """A decoder that accepts ids a few at a time."""
-        return DecodeStream(self)
 
     def unknown(self, where: str, positions: dict[str, str], what_to_do: Words) -> UnknownCharacters:
         """The error for unknown characters; `positions` says where each one occurs, or how often."""
@@ -121,7 +114,7 @@ class Tokenizer:
             described.append(f"{character_name(character)} {position}{hint}")
         more = f" and {len(positions) - MAX_LISTED:,} more" if len(positions) > MAX_LISTED else ""
         what = f"{where}: characters that the model has never seen: {', '.join(described)}{more}; "
-        return UnknownCharacters(what, what_to_do, characters="".join(positions))
+        return UnknownCharacters(what, what_to_do)
 
     def settings(self, config: DataConfig) -> DataConfig:
         """`config` for reading a text with this vocabulary and its normaliser. If \\r is unknown, line ends become \\n, unless
@@ -168,9 +161,8 @@ class Tokenizer:
                 # The command line represents bytes that are not UTF-8 as surrogates; this restores those bytes.
                 content = text.encode("utf-8", "surrogateescape")
             except UnicodeEncodeError as error:
-                half = text[error.start]
-                what = f"{character_name(half)} is half a character; remove it"
-                raise UnknownCharacters(f"{name}: {what}", characters=half) from None
+                what = f"{character_name(text[error.start])} is half a character; remove it"
+                raise UnknownCharacters(f"{name}: {what}") from None
             return np.frombuffer(content, np.uint8).astype(np.int64)
         return np.take(self.table(), code_points(text), mode="clip").astype(np.int64)
 

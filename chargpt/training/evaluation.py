@@ -1,7 +1,5 @@
 """The loss on text that the model has not trained on: all of it, always in the same order."""
 
-from collections.abc import Iterable
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -11,7 +9,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT
 from chargpt.text.items import ItemMarks
-from chargpt.text.windows import IGNORED, Windows, ids_at_once, windows_of, windows_of_items
+from chargpt.text.windows import IGNORED, Windows, windows_of, windows_of_items
 from chargpt.training.parallel import FLAGS, Group
 
 
@@ -36,23 +34,19 @@ def evaluate(
     model.eval()
     device = model.token_embedding.weight.device
     block_size = model.config.block_size
-    batches: Iterable[Windows]
     if marks is None:
-        batch_ids = max(1, ids_at_once(model.vocab_size) // block_size) * block_size
-        count, predicted = -(-(len(ids) - 1) // batch_ids), len(ids) - 1
-        pieces = (ids[start : start + batch_ids] for start in range(0, len(ids), batch_ids))
-        batches = windows_of(pieces, size=block_size, stride=block_size, vocab_size=model.vocab_size)
+        batches, predicted = windows_of(ids, size=block_size, vocab_size=model.vocab_size), len(ids) - 1
     else:
-        batches = of_items = windows_of_items(ids, marks, size=block_size, vocab_size=model.vocab_size)
-        count, predicted = len(of_items), max(1, sum(_predicted(batch) for batch in of_items))
-    sums = torch.zeros(count + 1 + FLAGS, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+        batches = windows_of_items(ids, marks, size=block_size, vocab_size=model.vocab_size)
+        predicted = max(1, sum(map(_predicted, batches)))
+    sums = torch.zeros(len(batches) + FLAGS, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
     try:
         with group.summing(sums):
             for number, batch in enumerate(batches):
                 if interrupt is not None and interrupt.came_here:
                     break
                 if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
-                    inputs, targets = (sent(torch.from_numpy(values), device) for values in (batch.inputs, batch.targets))
+                    inputs, targets = (sent(torch.from_numpy(values.astype(np.int64)), device) for values in batch)
                     if kernel is None:
                         loss = model(inputs, targets)
                     else:
@@ -72,7 +66,7 @@ def evaluate(
 
 def _predicted(batch: Windows) -> int:
     """How many targets of a batch count."""
-    return int((batch.targets != IGNORED).sum())
+    return int((batch[1] != IGNORED).sum())
 
 
 def validation_split(ids: np.ndarray, eval_chars: int) -> np.ndarray:

@@ -27,7 +27,6 @@ class ItemBatches:
     def __init__(self, ids: np.ndarray, block_size: int, *, train: TrainConfig, marks: ItemMarks) -> None:
         self._ids, self._block_size, self._end = np.asarray(ids), block_size, marks.end
         self._starts, stops = marks.bounds(self._ids)
-        assert len(stops), "a list without an item"
         self._lengths = stops + 1 - self._starts
         self._counted = None if train.label_loss or marks.tab is None else marks.counted(self._ids)
         self._train = train

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from chargpt.analysis.items import guess_labels
 from chargpt.commands.frame import load_run
-from chargpt.sampling.items import ItemStats, write_items
+from chargpt.sampling.items import ItemWriter
 from chargpt.sampling.options import SamplingOptions
 from chargpt.text.items import Item, items_in
 
@@ -114,9 +114,9 @@ def measure_labels(run: str) -> None:
     print(json.dumps({"run": run, "items": len(val), "classifier": what, "accuracy": accuracy(independent, val)}), flush=True)
     known = frozenset(item.text for item in train)
     for label in corpus.items.labels:
-        wanted, stats = SamplingOptions(items=SAMPLES, unique=True, new=True, seed=1), ItemStats()
+        wanted = SamplingOptions(items=SAMPLES, unique=True, new=True, seed=1)
         generator = loaded.text_generator(dataclasses.replace(wanted, unique=False))
-        samples = list(write_items(generator, wanted, labels={label: 1}, known=known, stats=stats))
+        samples = list(ItemWriter(generator=generator, wanted=wanted, labels={label: 1}, known=known))
         print(json.dumps({"run": run, "label": label, "samples": len(samples), "accuracy": accuracy(independent, samples)}))
 
 

@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from chargpt.model import GPT  # noqa: E402
 from chargpt.sampling.c_texts import PRECISIONS  # noqa: E402
 from chargpt.sampling.loaded_model import load_model  # noqa: E402
-from chargpt.sampling.surprisal import predictions_of  # noqa: E402
+from chargpt.sampling.surprisal import losses_of  # noqa: E402
 
 
 def losses(logits: Tensor, targets: Tensor) -> Tensor:
@@ -91,8 +91,8 @@ def main() -> None:
         for precision in PRECISIONS:
             loaded, _ = load_model(run, ROOT / "checkpoints", device="cpu", precision=precision)
             ids = np.array(loaded.tokenizer.encode_known(text[len(text) * 9 // 10 :])[0], np.int64)
-            parts = predictions_of(loaded.model, ids, stride=loaded.model.config.block_size)
-            values.append(sum(part.sum(dtype=np.float64) for part, _ in parts) / (len(ids) - 1))
+            parts = losses_of(loaded.model, ids, stride=loaded.model.config.block_size)
+            values.append(sum(part.sum(dtype=np.float64) for part in parts) / (len(ids) - 1))
             if precision == "float32":
                 found = compare(loaded.model, torch.from_numpy(ids), arguments.cycles)
         more = " | ".join(f"{value - values[0]:+.5f}" for value in values[1:])

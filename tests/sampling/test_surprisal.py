@@ -7,7 +7,7 @@ import torch
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling import surprisal
-from chargpt.sampling.surprisal import predictions_of
+from chargpt.sampling.surprisal import losses_of
 from chargpt.text import windows
 from chargpt.training.evaluation import evaluate
 
@@ -26,7 +26,7 @@ def kernels_for_short_texts(monkeypatch):
 
 
 def all_of(model: GPT, ids: np.ndarray, stride: int) -> np.ndarray:
-    return np.concatenate([np.zeros(0), *(losses for losses, _ in predictions_of(model, ids, stride=stride))])
+    return np.concatenate([np.zeros(0), *losses_of(model, ids, stride=stride)])
 
 
 def one_at_a_time(model: GPT, ids: np.ndarray, stride: int) -> np.ndarray:
@@ -59,5 +59,5 @@ def test_memory_is_bounded_by_the_batch(model, monkeypatch):
         computed = getattr(kind, name)
         monkeypatch.setattr(kind, name, lambda self, idx, computed=computed: sizes.append(idx.numel()) or computed(self, idx))
     ids = np.zeros(30_000, np.int64)
-    assert sum(len(losses) for losses, _ in predictions_of(model, ids, stride=SIZE)) == len(ids) - 1
+    assert sum(len(losses) for losses in losses_of(model, ids, stride=SIZE)) == len(ids) - 1
     assert max(sizes) <= windows.IDS_AT_ONCE

@@ -25,7 +25,7 @@ from chargpt.device import sent
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import load_settings
-from chargpt.sampling.surprisal import predictions_of
+from chargpt.sampling.surprisal import losses_of
 from chargpt.sampling.torch_texts import TorchTexts
 from chargpt.training.batches import Batches, on_device
 from chargpt.training.evaluation import evaluate
@@ -207,4 +207,4 @@ def test_writing_and_scoring_keep_every_tensor_on_its_device(positions):
         for temperature in (0, 1.0):
             assert model.generate(idx, 2, temperature=temperature).shape == (2, 7)
         assert model.attention(idx).shape == (1, 2, 2, 5, 5)
-        assert sum(len(one) for one, _ in predictions_of(model, IDS[:200].astype(np.int64), stride=4)) == 199
+        assert sum(len(one) for one in losses_of(model, IDS[:200].astype(np.int64), stride=4)) == 199

@@ -123,7 +123,7 @@ def test_the_loss_is_the_mean_over_all_items_each_alone(has_labels):
     assert evaluate(model, ids, marks=marks) == pytest.approx(total / count, rel=1e-5)
     cut = np.concatenate((ids, np.uint8([3, 4])))  # the last item is not complete
     assert evaluate(model, cut, marks=marks) == evaluate(model, ids, marks=marks)
-    assert sum((batch.targets != IGNORED).sum() for batch in windows_of_items(ids, marks, size=8, vocab_size=9)) == count
+    assert sum((targets != IGNORED).sum() for _, targets in windows_of_items(ids, marks, size=8, vocab_size=9)) == count
 
 
 def test_the_beginning_of_an_item_is_evaluated_where_no_whole_one_is():
