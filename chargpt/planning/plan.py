@@ -127,7 +127,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, checkpoints, notices)
     loaded, file = _load_settings(options, start)  # with minutes, a preset is a default, and they decide the length
     settings = loaded if options.minutes is None else loaded.without(Source.PRESET).leaving_open("train.max_steps")
-    teachers = tuple(_checkpoint_of(name, checkpoints, notices) for name in options.teachers)
+    teachers = tuple(_checkpoint_of(name, checkpoints, notices) for name in options.teacher)
     check_found(options.texts)
     name = run_name(options.texts) if options.run is None else options.run
     is_made = not (options.dry_run or options.find_lr)
@@ -214,7 +214,7 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None) -> tuple[Set
         add = Option("start" if run == train.start else "init_from", run)
         what = f"{options.config}: has train.start: {train.start}, and a file of settings holds no weights; add "
         raise UserError(what, add, ", or remove train.start from the file")
-    if train.teachers and (start is not None or options.teachers):
+    if train.teachers and (start is not None or options.teacher):
         what = f"train.teachers: {train.teachers} given, but with "
         names = join(", ", map(Option, ("start", "init_from", "teacher")))
         raise UserError(what, names, " a run has one model; leave one out")
