@@ -64,7 +64,6 @@ class Opening:
     runtime: Runtime
     seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
     is_extended: bool = False  # by --minutes, with --resume
-    steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
     time_model: TimeModel | None  # by some steps that were timed; None if no step is left
     notices: tuple[Notice, ...] = ()  # on text and settings: for the user before those of `about_training`
     choices: tuple[Notice, ...] = ()  # what was chosen, and the loss to expect: for the user after those
@@ -97,7 +96,6 @@ class Opening:
             left, takes = train.max_steps - step, 0.0
             if self.seconds is not None:
                 fits = known.steps_in(self.seconds - known.reserve(self.seconds), interval=train.eval_interval)
-                fits = fits if self.steps is None else self.steps
                 longest = longest_run(config, characters=characters) - step
                 left = max(1, min(fits, longest))
                 takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
@@ -174,7 +172,6 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
         worth_compiling=worth_compiling,
         runtime=choose_runtime(config, worth_compiling=worth_compiling, group=group),
         seconds=limit,
-        steps=config.train.max_steps if is_open and limit is not None else None,
         time_model=known,
         notices=tuple(notices),
         choices=tuple(choices),
