@@ -60,7 +60,6 @@ class Opening:
     checkpoint: Checkpoint | None = None  # that one; None in a process that is not the first one
     folder: Path | None = None  # of a new run
     run: Run | None = None  # where the first process writes
-    worth_compiling: bool
     runtime: Runtime
     seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
     is_extended: bool = False  # by --minutes, with --resume
@@ -148,7 +147,8 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=group.local_size)
     known = choice.time_model or measured(config, corpus, models, processes=processes)
-    worth_compiling = is_made and is_worth_compiling(limit or known.step * config.train.max_steps)
+    seconds = limit or known.step * config.train.max_steps
+    environment: dict[str, str | int | bool] = {"compile": is_made and is_worth_compiling(seconds)}
 
     # What to say of it.
     origin = shown(file or ("chosen for the text and the time" if is_open else "the defaults"))
@@ -159,7 +159,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
         state=SavedState(
             settings=settings,
             progress=Progress(),
-            environment={},
+            environment=environment,
             texts=corpus.texts,
             fingerprint=corpus.fingerprint,
             tokenizer=corpus.tokenizer,
@@ -169,8 +169,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
         teachers=models,
         named=teachers,
         folder=folder.absolute(),
-        worth_compiling=worth_compiling,
-        runtime=choose_runtime(config, worth_compiling=worth_compiling, group=group),
+        runtime=choose_runtime(config, environment, group=group),
         seconds=limit,
         time_model=known,
         notices=tuple(notices),
