@@ -74,7 +74,7 @@ class Opening:
     def describe(self) -> str:
         """What --dry-run prints: every choice, how long the training takes, and what to expect."""
         said = [*self.notices, *self.about_training(), *self.choices]
-        return "\n".join(notice_line(label, str(text)) for label, text, kind in said if kind != "summary")
+        return "\n".join(notice_line(label, str(text)) for label, text, _ in said)
 
     def about_training(self) -> list[Notice]:
         """The model, the machine and the length of the training, how long it takes and its memory.
@@ -136,7 +136,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
     if not is_open or settings.is_given("train.batch_size"):
         check_batch(config.train.batch_size, processes)
-    notices += [Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()]
+    notices += corpus.describe()
     notices += [*check_teachers(teachers, corpus, context=context), *([] if options.find_lr else examine(corpus))]
 
     # The model and its training: chosen for the text and the time, where the user leaves it open.

@@ -28,7 +28,7 @@ class Journal:
     """The notices of one session, and while it records, its progress bar and its metrics."""
 
     def __init__(self, *, verbose: bool = False) -> None:
-        """`verbose` prints details in place of summaries."""
+        """`verbose` prints details too."""
         self.verbose = verbose
         self.lines: list[str] = []  # every line and detail, for details.txt
         self._metrics: Metrics | None = None
@@ -39,11 +39,10 @@ class Journal:
         self.add([Notice(label, text)])
 
     def add(self, notices: Iterable[Notice]) -> None:
-        """Print those of `notices` that this user reads, and keep all but the summaries."""
+        """Print those of `notices` that this user reads, and keep all."""
         for label, text, kind in notices:
-            if kind != "summary":
-                self.lines.append(f"{label:<{LABEL}}{one_line(text)}")
-            if kind != ("summary" if self.verbose else "detail"):
+            self.lines.append(f"{label:<{LABEL}}{one_line(text)}")
+            if self.verbose or kind == "line":
                 notice(label, text)
 
     def warn(self, *problems: Words | None) -> None:
