@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import Config, Settings, Source, difference, to_dict
+from chargpt.config import Config, Settings, Source, difference, flat
 from chargpt.errors import Message, Option, UserError, join
 from chargpt.model import GPT
 from chargpt.planning.adaptation import adapt, measure_start
@@ -283,12 +283,11 @@ def _about_choices(settings: Settings, loaded: Settings, options: TrainOptions, 
     """Where settings come from, what was chosen and why; with --minutes, one line on what of a preset was replaced."""
     typed = [f"{section}.{key} {value}" for section, values in options.settings.items() for key, value in values.items()]
     notices = [Notice("settings", ", ".join([origin, *typed]), "detail")]
-    tree, chosen = to_dict(settings.values), dict[str, list[str]]()
+    values, chosen = flat(settings.values), dict[str, list[str]]()
     for key, reason in settings.reasons.items():
-        section, _, name = key.partition(".")
         if settings.sources.get(key) is Source.CHOSEN:
-            chosen.setdefault(reason, []).append(f"{key} {tree[section][name]}")
-    notices += [Notice("chosen", f"{', '.join(values)} ({reason})", "detail") for reason, values in chosen.items()]
+            chosen.setdefault(reason, []).append(f"{key} {values[key]}")
+    notices += [Notice("chosen", f"{', '.join(some)} ({reason})", "detail") for reason, some in chosen.items()]
     changed = [change.key for change in difference(loaded.values, settings.values)]
     replaced = [key for key in changed if loaded.sources.get(key) is Source.PRESET]
     if options.minutes is not None and options.gives("train.max_steps"):

@@ -8,20 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from chargpt.config import Settings, Source, to_dict
+from chargpt.config import Settings
 from chargpt.errors import Words
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run
 from chargpt.session.metrics import Metrics
 from chargpt.session.progress_bar import ProgressBar
 from chargpt.terminal import LABEL, Notice, notice, one_line, screen
-
-# The loss of the best checkpoint so far. HParams shows five metrics in the order of their names: this one comes first.
-BEST = "best/val_loss"
-# Settings that it shows of every run beside those that the user gave: few, so that a window of 1,280 pixels shows this loss.
-COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
-# What decides what a run learns, and stays as it is: --minutes and a resumed run change the number of steps.
-DECIDES = ("model.", "optim.", "train.batch_size", "train.accumulate", "train.seed")
 
 
 class Journal:
@@ -60,14 +53,7 @@ class Journal:
         if run is None:
             yield
             return
-        self._metrics = Metrics(
-            run.folder,
-            place=run.place,
-            stage=run.stage,
-            first_step=progress.first_step,
-            step=-1 if is_new else progress.step,
-            settings=compared_settings(settings),
-        )
+        self._metrics = Metrics(run, settings, progress=progress, is_new=is_new)
         self._bar = ProgressBar(step=progress.step, total=settings.values.train.max_steps, name=name)
         try:
             yield
@@ -94,12 +80,3 @@ class Journal:
         """Put everything recorded so far on disk."""
         if self._metrics is not None:
             self._metrics.flush()
-
-
-def compared_settings(settings: Settings) -> dict[str, float | str]:
-    """The settings by which TensorBoard compares runs: COMPARED, and of those that decide what is learned the user's."""
-    tree = to_dict(settings.values)
-    values = {f"{section}.{name}": value for section, keys in tree.items() for name, value in keys.items()}
-    given = [name for name in values if name.startswith(DECIDES) and settings.sources.get(name) is Source.USER]
-    chosen = {name: values[name] for name in [*COMPARED, *given]}
-    return {name: value if isinstance(value, (int, float)) else str(value) for name, value in chosen.items()}

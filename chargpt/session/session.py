@@ -25,8 +25,9 @@ from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.run import DETAILS, Run
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
-from chargpt.session.journal import BEST, Journal
+from chargpt.session.journal import Journal
 from chargpt.session.live_page import LivePage
+from chargpt.session.metrics import BEST
 from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage
 from chargpt.session.stages import decided, describe_stage, is_undecided, measure, name_of_stage
 from chargpt.terminal import clock, plural, screen, shown
