@@ -379,7 +379,12 @@ def names_in(tree: Mapping[str, Mapping[str, object]]) -> list[str]:
     return [f"{section}.{key}" for section, keys in tree.items() for key in keys]
 
 
-KEYS = names_in(to_dict(Config()))
+def flat(config: Config) -> dict[str, Any]:
+    """All settings by section.key, with lists for tuples."""
+    return {f"{section}.{key}": value for section, keys in to_dict(config).items() for key, value in keys.items()}
+
+
+KEYS = list(flat(Config()))
 
 
 class Change(NamedTuple):
@@ -395,13 +400,8 @@ class Change(NamedTuple):
 
 def difference(old: Config, new: Config) -> list[Change]:
     """What changed."""
-    before, after = to_dict(old), to_dict(new)
-    return [
-        Change(f"{section}.{key}", value, after[section][key])
-        for section, keys in before.items()
-        for key, value in keys.items()
-        if value != after[section][key]
-    ]
+    after = flat(new)
+    return [Change(key, value, after[key]) for key, value in flat(old).items() if value != after[key]]
 
 
 class Source(StrEnum):

@@ -86,12 +86,10 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
 
 
 def memory_free(device: torch.device) -> int | None:
-    """The bytes that are free for a training on `device`: of a GPU, or of Linux. None where it is not known."""
+    """The bytes that are free for a training on a CUDA GPU, or on a CPU with Linux. None where it is not known."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # what torch keeps to use again
         return torch.cuda.mem_get_info(device)[0] + cached
-    if device.type == "mps":  # what Metal recommends to use at most, less what this process has
-        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
     try:
         lines = MEMINFO.read_text(encoding="ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))

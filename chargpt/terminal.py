@@ -36,14 +36,13 @@ MIN_WIDTH = 30  # of a terminal in which lines are wrapped
 
 
 # How much a notice matters: see `Notice`.
-Kind = Literal["line", "detail", "summary"]
+Kind = Literal["line", "detail"]
 
 
 class Notice(NamedTuple):
     """A line for the user, as a value: who decides does not print.
 
-    Everybody sees a `line`. A `detail` is for those who ask: --verbose, --dry-run, and details.txt of a run. A `summary` sums
-    details up; who asks for those does not see it. Details.txt holds lines and details.
+    Everybody sees a `line`. A `detail` is for those who ask: --verbose, --dry-run, and details.txt of a run, which has all.
     """
 
     label: str  # at most 11 characters

@@ -19,6 +19,17 @@ SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
 SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option
 MAX_MINUTES, MAX_EPOCHS = 5_256_000, 1_000_000  # minutes: ten years
+# Options that leave no room for others, and why.
+EXCLUDE = {
+    "epochs": ("it sets the length of the run", ("minutes", "train.max_steps")),
+    "find_lr": ("tries learning rates in short trainings", ("epochs", "minutes", "resume", "dry_run", "optim.learning_rate")),
+    "dry_run": ("describes a new run", ("resume",)),
+    "start": ("the weights are those of the start", ("init_from",)),
+    "resume": (
+        "settings and weights come from the run",
+        ("config", "start", "init_from", "vocab_from", "teacher", "overwrite"),
+    ),
+}
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 
 
@@ -36,17 +47,17 @@ class TrainOptions:
     start: str | None = None
     init_from: str | None = None
     vocab_from: str | None = None
-    teachers: list[str] = field(default_factory=list)
+    teacher: list[str] = field(default_factory=list)
     find_lr: bool = False
     dry_run: bool = False
     verbose: bool = False
     open: bool = False
     overwrite: bool = False
 
-    def gives(self, key: str) -> bool:
-        """Whether the user has set section.key on the command line."""
-        section, _, name = key.partition(".")
-        return name in self.settings.get(section, {})
+    def gives(self, name: str) -> bool:
+        """Whether the user has given this option, or has set this section.key."""
+        section, dot, key = name.partition(".")
+        return key in self.settings.get(section, {}) if dot else bool(getattr(self, name))
 
 
 def options_of(record: Mapping[str, Any]) -> TrainOptions:
@@ -132,7 +143,7 @@ def _parser(program: str, description: str) -> Parser:
     once("--start", metavar="NAME", help=start)
     once("--init-from", metavar="RUN", help="begin with the weights of another run, matched by character")
     teacher = "learn from the predictions of another run as well as from the text; may be given several times"
-    parser.add_argument("--teacher", action="append", default=[], dest="teachers", metavar="RUN", help=teacher)
+    parser.add_argument("--teacher", action="append", default=[], metavar="RUN", help=teacher)
     vocabulary = "use the vocabulary of another run; a character that it does not have is an error"
     once("--vocab-from", metavar="RUN", help=vocabulary)
     return parser
@@ -210,27 +221,13 @@ def check_options(options: TrainOptions) -> None:
     for name, length, most in (("minutes", options.minutes, MAX_MINUTES), ("epochs", options.epochs, MAX_EPOCHS)):
         if length is not None and not 0 < length <= most:
             raise UserError(Given(name, length), f"use a number above 0, up to {most:,}")
-    if options.epochs is not None and (options.minutes is not None or options.gives("train.max_steps")):
-        other = Option("train.max_steps" if options.minutes is None else "minutes")
-        raise UserError(Option("epochs"), ": given together with ", other, ", which sets the length as well; leave one out")
-    if options.find_lr:
-        others = {"epochs": options.epochs, "minutes": options.minutes, "resume": options.resume, "dry_run": options.dry_run}
-        others["optim.learning_rate"] = options.gives("optim.learning_rate")
-        if given := [Option(name) for name, value in others.items() if value]:
-            raise UserError("--find-lr: tries learning rates in short trainings; leave out ", given[0])
-        if os.environ.get("WORLD_SIZE") not in (None, "", "1"):
-            raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
-    if options.dry_run and options.resume:
-        raise UserError("--dry-run: describes a new run; leave out --resume")
-    if options.start is not None and options.init_from is not None:
-        raise UserError(Option("start", options.start), ": given together with ", Option("init_from"), "; leave one out")
+    for name, (why, others) in EXCLUDE.items():
+        if options.gives(name) and (given := [Option(other) for other in others if options.gives(other)]):
+            raise UserError(Option(name), f": {why}; leave out ", join(", ", given))
+    if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
+        raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.gives("train.start"):
         raise UserError("train.start: set by ", Option("start"), " and ", Option("init_from"), "; use one of them")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         about = f": {options.texts[0]} is a run, not a "
         raise UserError(Option("resume", True), about, Option("text"), "; write ", resuming(options.texts[0]))
-    of_new = {name: getattr(options, name) for name in ("config", "start", "init_from", "vocab_from", "overwrite")}
-    of_new["teacher"] = options.teachers
-    if options.resume and (given := [Option(name) for name, value in of_new.items() if value]):
-        what, instead = ": settings and weights come from the run; leave out ", ", or start a new run with "
-        raise UserError(Option("resume", True), what, join(", ", given), instead, Option("run", "NAME"))

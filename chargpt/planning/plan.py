@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import Config, Settings, Source, difference, to_dict
+from chargpt.config import Config, Settings, Source, difference, flat
 from chargpt.errors import Message, Option, UserError, join
 from chargpt.model import GPT
 from chargpt.planning.adaptation import adapt, measure_start
@@ -60,11 +60,9 @@ class Opening:
     checkpoint: Checkpoint | None = None  # that one; None in a process that is not the first one
     folder: Path | None = None  # of a new run
     run: Run | None = None  # where the first process writes
-    worth_compiling: bool
     runtime: Runtime
     seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
     is_extended: bool = False  # by --minutes, with --resume
-    steps: int | None = None  # how many are expected to fit into `seconds`, if that is known
     time_model: TimeModel | None  # by some steps that were timed; None if no step is left
     notices: tuple[Notice, ...] = ()  # on text and settings: for the user before those of `about_training`
     choices: tuple[Notice, ...] = ()  # what was chosen, and the loss to expect: for the user after those
@@ -76,7 +74,7 @@ class Opening:
     def describe(self) -> str:
         """What --dry-run prints: every choice, how long the training takes, and what to expect."""
         said = [*self.notices, *self.about_training(), *self.choices]
-        return "\n".join(notice_line(label, str(text)) for label, text, kind in said if kind != "summary")
+        return "\n".join(notice_line(label, str(text)) for label, text, _ in said)
 
     def about_training(self) -> list[Notice]:
         """The model, the machine and the length of the training, how long it takes and its memory.
@@ -97,7 +95,6 @@ class Opening:
             left, takes = train.max_steps - step, 0.0
             if self.seconds is not None:
                 fits = known.steps_in(self.seconds - known.reserve(self.seconds), interval=train.eval_interval)
-                fits = fits if self.steps is None else self.steps
                 longest = longest_run(config, characters=characters) - step
                 left = max(1, min(fits, longest))
                 takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
@@ -127,7 +124,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, checkpoints, notices)
     loaded, file = _load_settings(options, start)  # with minutes, a preset is a default, and they decide the length
     settings = loaded if options.minutes is None else loaded.without(Source.PRESET).leaving_open("train.max_steps")
-    teachers = tuple(_checkpoint_of(name, checkpoints, notices) for name in options.teachers)
+    teachers = tuple(_checkpoint_of(name, checkpoints, notices) for name in options.teacher)
     check_found(options.texts)
     name = run_name(options.texts) if options.run is None else options.run
     is_made = not (options.dry_run or options.find_lr)
@@ -139,7 +136,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
     if not is_open or settings.is_given("train.batch_size"):
         check_batch(config.train.batch_size, processes)
-    notices += [Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()]
+    notices += corpus.describe()
     notices += [*check_teachers(teachers, corpus, context=context), *([] if options.find_lr else examine(corpus))]
 
     # The model and its training: chosen for the text and the time, where the user leaves it open.
@@ -150,7 +147,8 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=group.local_size)
     known = choice.time_model or measured(config, corpus, models, processes=processes)
-    worth_compiling = is_made and is_worth_compiling(limit or known.step * config.train.max_steps)
+    seconds = limit or known.step * config.train.max_steps
+    environment: dict[str, str | int | bool] = {"compile": is_made and is_worth_compiling(seconds)}
 
     # What to say of it.
     origin = shown(file or ("chosen for the text and the time" if is_open else "the defaults"))
@@ -161,7 +159,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
         state=SavedState(
             settings=settings,
             progress=Progress(),
-            environment={},
+            environment=environment,
             texts=corpus.texts,
             fingerprint=corpus.fingerprint,
             tokenizer=corpus.tokenizer,
@@ -171,10 +169,8 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
         teachers=models,
         named=teachers,
         folder=folder.absolute(),
-        worth_compiling=worth_compiling,
-        runtime=choose_runtime(config, worth_compiling=worth_compiling, group=group),
+        runtime=choose_runtime(config, environment, group=group),
         seconds=limit,
-        steps=config.train.max_steps if is_open and limit is not None else None,
         time_model=known,
         notices=tuple(notices),
         choices=tuple(choices),
@@ -214,7 +210,7 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None) -> tuple[Set
         add = Option("start" if run == train.start else "init_from", run)
         what = f"{options.config}: has train.start: {train.start}, and a file of settings holds no weights; add "
         raise UserError(what, add, ", or remove train.start from the file")
-    if train.teachers and (start is not None or options.teachers):
+    if train.teachers and (start is not None or options.teacher):
         what = f"train.teachers: {train.teachers} given, but with "
         names = join(", ", map(Option, ("start", "init_from", "teacher")))
         raise UserError(what, names, " a run has one model; leave one out")
@@ -287,12 +283,11 @@ def _about_choices(settings: Settings, loaded: Settings, options: TrainOptions, 
     """Where settings come from, what was chosen and why; with --minutes, one line on what of a preset was replaced."""
     typed = [f"{section}.{key} {value}" for section, values in options.settings.items() for key, value in values.items()]
     notices = [Notice("settings", ", ".join([origin, *typed]), "detail")]
-    tree, chosen = to_dict(settings.values), dict[str, list[str]]()
+    values, chosen = flat(settings.values), dict[str, list[str]]()
     for key, reason in settings.reasons.items():
-        section, _, name = key.partition(".")
         if settings.sources.get(key) is Source.CHOSEN:
-            chosen.setdefault(reason, []).append(f"{key} {tree[section][name]}")
-    notices += [Notice("chosen", f"{', '.join(values)} ({reason})", "detail") for reason, values in chosen.items()]
+            chosen.setdefault(reason, []).append(f"{key} {values[key]}")
+    notices += [Notice("chosen", f"{', '.join(some)} ({reason})", "detail") for reason, some in chosen.items()]
     changed = [change.key for change in difference(loaded.values, settings.values)]
     replaced = [key for key in changed if loaded.sources.get(key) is Source.PRESET]
     if options.minutes is not None and options.gives("train.max_steps"):

@@ -155,7 +155,7 @@ def options_for(
         settings=typed_values(with_same_settings(tree, {"device": device}), where=COMMAND_LINE),
         minutes=_number("minutes", minutes, as_minutes),
         epochs=_number("epochs", epochs, number),
-        teachers=_paths("teacher", teacher or ()),
+        teacher=_paths("teacher", teacher or ()),
         **{name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()},
     )
     check_options(asked)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from chargpt.config import Settings, Source, to_dict
+from chargpt.config import Settings
 from chargpt.errors import Words
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run
@@ -16,19 +16,12 @@ from chargpt.session.metrics import Metrics
 from chargpt.session.progress_bar import ProgressBar
 from chargpt.terminal import LABEL, Notice, notice, one_line, screen
 
-# The loss of the best checkpoint so far. HParams shows five metrics in the order of their names: this one comes first.
-BEST = "best/val_loss"
-# Settings that it shows of every run beside those that the user gave: few, so that a window of 1,280 pixels shows this loss.
-COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
-# What decides what a run learns, and stays as it is: --minutes and a resumed run change the number of steps.
-DECIDES = ("model.", "optim.", "train.batch_size", "train.accumulate", "train.seed")
-
 
 class Journal:
     """The notices of one session, and while it records, its progress bar and its metrics."""
 
     def __init__(self, *, verbose: bool = False) -> None:
-        """`verbose` prints details in place of summaries."""
+        """`verbose` prints details too."""
         self.verbose = verbose
         self.lines: list[str] = []  # every line and detail, for details.txt
         self._metrics: Metrics | None = None
@@ -39,11 +32,10 @@ class Journal:
         self.add([Notice(label, text)])
 
     def add(self, notices: Iterable[Notice]) -> None:
-        """Print those of `notices` that this user reads, and keep all but the summaries."""
+        """Print those of `notices` that this user reads, and keep all."""
         for label, text, kind in notices:
-            if kind != "summary":
-                self.lines.append(f"{label:<{LABEL}}{one_line(text)}")
-            if kind != ("summary" if self.verbose else "detail"):
+            self.lines.append(f"{label:<{LABEL}}{one_line(text)}")
+            if self.verbose or kind == "line":
                 notice(label, text)
 
     def warn(self, *problems: Words | None) -> None:
@@ -61,14 +53,7 @@ class Journal:
         if run is None:
             yield
             return
-        self._metrics = Metrics(
-            run.folder,
-            place=run.place,
-            stage=run.stage,
-            first_step=progress.first_step,
-            step=-1 if is_new else progress.step,
-            settings=compared_settings(settings),
-        )
+        self._metrics = Metrics(run, settings, progress=progress, is_new=is_new)
         self._bar = ProgressBar(step=progress.step, total=settings.values.train.max_steps, name=name)
         try:
             yield
@@ -95,12 +80,3 @@ class Journal:
         """Put everything recorded so far on disk."""
         if self._metrics is not None:
             self._metrics.flush()
-
-
-def compared_settings(settings: Settings) -> dict[str, float | str]:
-    """The settings by which TensorBoard compares runs: COMPARED, and of those that decide what is learned the user's."""
-    tree = to_dict(settings.values)
-    values = {f"{section}.{name}": value for section, keys in tree.items() for name, value in keys.items()}
-    given = [name for name in values if name.startswith(DECIDES) and settings.sources.get(name) is Source.USER]
-    chosen = {name: values[name] for name in [*COMPARED, *given]}
-    return {name: value if isinstance(value, (int, float)) else str(value) for name, value in chosen.items()}

@@ -13,7 +13,10 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 
+from chargpt.config import Settings, Source, flat
+from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.metrics import MetricsFile
+from chargpt.runs.run import Run
 from chargpt.terminal import escape_controls, notice, shown
 
 # The charts of TensorBoard's tab "Custom Scalars", from the top: for each chart, which metrics it shows.
@@ -27,35 +30,35 @@ CHARTS = {
 }
 
 
-class Metrics:
-    """The numbers and samples of a model, each step once: lines in the `folder` of the run, an event file in its `place`.
+# The loss of the best checkpoint so far. HParams shows five metrics in the order of their names: this one comes first.
+BEST = "best/val_loss"
+# Settings that it shows of every run beside those that the user gave: few, so that a window of 1,280 pixels shows this loss.
+COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
+# What decides what a run learns, and stays as it is: --minutes and a resumed run change the number of steps.
+DECIDES = ("model.", "optim.", "train.batch_size", "train.accumulate", "train.seed")
 
-    Continues a model whose checkpoint is of `step`; -1 is a new one. `first_step` is added to each step that is logged. Entries
-    after `step`, from before a crash, are dropped, since they are logged again. A full disk ends logging with one warning.
+
+class Metrics:
+    """The numbers and samples of a model of `run`, each step once: lines in metrics.jsonl, and an event file.
+
+    The model is at `progress`; if it is new, nothing of it is recorded. Entries after this step, from before a crash, are
+    dropped, since they are logged again. A full disk ends logging with one warning.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        place: Path | None = None,
-        stage: int = 1,
-        first_step: int = 0,
-        step: int = -1,
-        settings: Mapping[str, float | str] | None = None,
-    ) -> None:
-        """With `settings`, TensorBoard gets the charts above and compares this run with others by its settings."""
-        self.folder, self.first_step = folder, first_step
+    def __init__(self, run: Run, settings: Settings, *, progress: Progress, is_new: bool) -> None:
+        """A new model has the charts above in TensorBoard, and the settings by which it compares runs."""
+        self.run, self.first_step = run, progress.first_step
         self.lines: MetricsFile | None = None
         self.events: EventFile | None = None  # None, like `lines`, once logging has stopped
+        last = progress.first_step + (-1 if is_new else progress.step)
         with self._until_a_failure():
-            self.lines = MetricsFile(folder, stage=stage, step=first_step + step)
-            self.events = EventFile(place or folder, purge_step=first_step + step + 1)
-            if settings and step < 0:  # a resumed run has recorded them
+            self.lines = MetricsFile(run.folder, stage=run.stage, step=last)
+            self.events = EventFile(run.place, purge_step=last + 1)
+            if is_new:  # a resumed run has recorded them
                 charts = {"training": {title: ["Multiline", names] for title, names in CHARTS.items()}}
                 self.events.add(0, summary.custom_scalars(charts))
                 # Without a list of settings for all runs, TensorBoard makes one itself, where those that differ come first.
-                self.events.add(0, summary.hparams(dict(settings), {})[1])
+                self.events.add(0, summary.hparams(compared_settings(settings), {})[1])
 
     def log(self, step: int, values: Mapping[str, float | str | np.ndarray]) -> None:
         """Record `values` at `step`: numbers, texts and, for TensorBoard alone, pictures (height, width, 3) of bytes."""
@@ -93,7 +96,7 @@ class Metrics:
         except OSError as error:
             self._close()
             stopped = f"logging stopped ({error.strerror or error}); training continues without it"
-            notice("warning", f"{shown(self.folder)}: {stopped}")
+            notice("warning", f"{shown(self.run.folder)}: {stopped}")
 
     def _close(self) -> None:
         for file in (self.lines, self.events.file if self.events else None):
@@ -101,6 +104,14 @@ class Metrics:
                 with contextlib.suppress(OSError):
                     file.close()  # or the interpreter would try again, and print an error, when it ends
         self.lines = self.events = None
+
+
+def compared_settings(settings: Settings) -> dict[str, float | str]:
+    """The settings by which TensorBoard compares runs: COMPARED, and of those that decide what is learned the user's."""
+    values = flat(settings.values)
+    given = [name for name in values if name.startswith(DECIDES) and settings.sources.get(name) is Source.USER]
+    chosen = {name: values[name] for name in [*COMPARED, *given]}
+    return {name: value if isinstance(value, (int, float)) else str(value) for name, value in chosen.items()}
 
 
 class EventFile:

@@ -65,7 +65,6 @@ def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Ru
         model=initial_model(config.model, corpus.tokenizer.vocab_size),
         teachers=models,
         run=run,
-        worth_compiling=runtime.compile,
         runtime=runtime,
         seconds=seconds,
         time_model=time_model,
@@ -105,7 +104,6 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     if options.minutes is not None or config.train.max_steps != saved.config.train.max_steps:
         progress.without_gain = 0
     settings = dataclasses.replace(settings, values=config)
-    worth_compiling, environment = saved.environment.get("compile") is True, saved.environment
     return Opening(
         state=dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress),
         corpus=corpus,
@@ -114,8 +112,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
         saved=saved,
         checkpoint=checkpoint,
         run=run,
-        worth_compiling=worth_compiling,
-        runtime=choose_runtime(config, worth_compiling=worth_compiling, saved_environment=environment, group=group),
+        runtime=choose_runtime(config, saved.environment, group=group),
         seconds=seconds,
         is_extended=seconds is not None,
         time_model=None if progress.is_finished(config.train) else measured(config, corpus, models, processes=group.size),
@@ -224,8 +221,7 @@ def for_others(opening: Opening) -> Opening:
 def joined(given: Opening, *, root: Path, group: Group, corpus: Corpus | None, runtime: Runtime | None) -> Opening:
     """The opening of a process that is not the first one, with text and machine of the model before. Raises UserError."""
     state, config = given.state, given.config
-    environment, worth_compiling = state.environment, given.worth_compiling
-    runtime = runtime or choose_runtime(config, worth_compiling=worth_compiling, saved_environment=environment, group=group)
+    runtime = runtime or choose_runtime(config, state.environment, group=group)
     corpus = corpus or cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
     if corpus is None:  # on another machine
         block_size = config.model.block_size

@@ -33,9 +33,8 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     `root` is the folder of the project. Returns the exit code. Raises UserError.
     """
     plan = make_plan(options, root=root)
-    for label, text, kind in plan.notices:
-        if kind != "summary":
-            notice(label, text)
+    for label, text, _ in plan.notices:
+        notice(label, text)
     assert plan.folder is not None
     folder = plan.folder.with_name(f"{plan.folder.name}-find-lr")
     with plan.runtime.applied(), Interrupt(STOPPING) as interrupt:

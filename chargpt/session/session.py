@@ -25,11 +25,12 @@ from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.run import DETAILS, Run
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
-from chargpt.session.journal import BEST, Journal
+from chargpt.session.journal import Journal
 from chargpt.session.live_page import LivePage
+from chargpt.session.metrics import BEST
 from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage
 from chargpt.session.stages import decided, describe_stage, is_undecided, measure, name_of_stage
-from chargpt.terminal import Notice, clock, plural, screen, shown
+from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.parallel import Group
@@ -103,7 +104,7 @@ class Session:
                 left += ["; to train longer, add ", more]
             journal.notice("resumed", Message(*left))
             screen().saved(self.run.folder)
-            journal.add([Notice("text", corpus.describe_briefly(), "summary"), *corpus.describe()])
+            journal.add(corpus.describe())
         if checkpoint is not None or self.stage > 1:
             journal.add(describe_stage(trainer.config, self.stage))
 

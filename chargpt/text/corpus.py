@@ -45,29 +45,20 @@ class Corpus(EncodedText):
         """What was measured of the text, now or by an earlier program."""
         return facts_of(self)
 
-    @property
-    def _unit(self) -> str:
-        return "bytes" if self.tokenizer.characters is None else "characters"
-
-    def describe_briefly(self) -> str:
-        """What and how much it is, for a line."""
-        split = f"{len(self.train):,} for training and {len(self.val):,} for validation"
-        split = split if self.is_validated else "all of them for training"
-        list_of = "" if self.items is None else f"{self.items.items:,} items, "
-        return f"{one_line(self.name)}: {list_of}{self.characters:,} {self._unit}, {self.distinct:,} distinct; {split}"
-
     def describe(self) -> list[Notice]:
-        """How long the text is, its vocabulary, its split, and notes on how it was read."""
-        unit, known = self._unit, len(self.tokenizer.characters or "")
+        """How long the text is and its split, its vocabulary, and notes on how it was read."""
+        unit, known = "bytes" if self.tokenizer.characters is None else "characters", len(self.tokenizer.characters or "")
         vocabulary = plural(known, "character") if known else "the 256 byte values of UTF-8; no character is unknown"
         if self.tokenizer.folded:
             covered = f"{known:,} characters, {1 - self.counts[-1] / self.characters:.2%} of the text"
             vocabulary = f"{known + 1:,} ids: {covered}, and one for the {self.distinct - known:,} others, never sampled"
-        split = f"{len(self.train):,} training {unit}, {len(self.val):,} validation {unit}"
+        split = f"{len(self.train):,} for training and {len(self.val):,} for validation"
+        split = split if self.is_validated else "all of them for training"
+        list_of = "" if self.items is None else f"{self.items.items:,} items, "
+        length = f"{list_of}{self.characters:,} {unit}, {self.distinct:,} distinct"
         return [
-            Notice("text", f"{one_line(self.name)}: {self.characters:,} {unit}, {self.distinct:,} distinct", "detail"),
+            Notice("text", f"{one_line(self.name)}: {length}; {split}"),
             Notice("vocabulary", vocabulary, "detail"),
-            Notice("split", f"{split} ({len(self.val) / self.characters:.1%})", "detail"),
             *([] if self.items is None else [Notice("items", one_line(self.items.describe()), "detail")]),
             *(Notice("note", note) for note in self.notes),
         ]

@@ -123,23 +123,21 @@ def may_be_in_c(config: Config) -> bool:
 
 
 def choose_runtime(
-    config: Config,
-    *,
-    worth_compiling: bool = False,
-    saved_environment: Mapping[str, str | int | bool] | None = None,
-    group: Group = Group(),
+    config: Config, environment: Mapping[str, str | int | bool] | None = None, *, group: Group = Group()
 ) -> Runtime:
     """Resolve every `auto` for this machine and model. Changes nothing in this process: `Runtime.applied` does.
 
-    `saved_environment` is that of the checkpoint of a resumed run: if torch made its steps, torch makes the next ones.
+    `environment` is that of a saved run, or of a new one whether it is worth compiling: a run that was compiled stays so where
+    that is possible, and if torch made its steps, torch makes the next ones.
     """
+    known = environment or {}
     asked = config.runtime
     device = group.device(choose_device(asked.device))
     precision = choose_precision(asked.precision, device)
     if precision == torch.float16 and device.type != "cuda":
         what = f"runtime.precision: float16 given, which is for a CUDA GPU, and the device is {device.type}; use "
         raise UserError(what, Option("runtime.precision", "auto"))
-    compiled = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and worth_compiling
+    compiled = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and known.get("compile") is True
     trouble = _why_not_compile(device) if compiled else ""
     if trouble and asked.compile == "on":
         what = f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or leave it out"
@@ -155,11 +153,10 @@ def choose_runtime(
     if asked.device == "auto" and device.type == "cpu" and torch.cuda.is_available():
         slower = f"{why_not_cuda(0)}; until then the CPU is used"
     is_native, step, why = asked.step == "native", None, ""
-    is_torchs = saved_environment is not None and saved_environment.get("step") == "torch"
     if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
         why = "it is for a CPU, without runtime.compile, and for a model whose n_embd is a multiple of "
         why += f"{PANEL}, {config.model.n_embd} given"
-    elif is_native or attention is not None and may_be_in_c(config) and not is_torchs:
+    elif is_native or attention is not None and may_be_in_c(config) and known.get("step") != "torch":
         try:
             step = StepKernel(precision)
         except Unavailable as reason:

@@ -230,7 +230,7 @@ def runtime_for(size: Size, device: torch.device, *, mode: str = "off") -> tuple
     """The settings of a training of this size, and what it computes with."""
     config = Config(model=size.model, train=TrainConfig(batch_size=size.batch_size))
     config = apply_words(config, [f"runtime.device={device}", f"runtime.compile={mode}"])
-    return config, choose_runtime(config, worth_compiling=True)
+    return config, choose_runtime(config, {"compile": True})
 
 
 def training_seconds(size: Size, config: Config, runtime: Runtime, *, seconds: float = 2.0, least: int = 5) -> float:

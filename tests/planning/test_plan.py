@@ -142,13 +142,11 @@ def test_a_setting_that_does_not_hold_for_the_last_model_is_named(text, tmp_path
         assert "the last model changes" not in said(planned(text, tmp_path, *words), "note")
 
 
-def test_the_memory_that_is_free_is_what_torch_tells_of_each_kind_of_device(monkeypatch):
+def test_the_memory_that_is_free_is_what_torch_tells_of_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5, 9))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3)  # with what torch keeps to use again
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1)
-    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 8)
-    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: 2)
-    assert memory_free(torch.device("cuda")) == 7 and memory_free(torch.device("mps")) == 6
+    assert memory_free(torch.device("cuda")) == 7
 
 
 def test_a_setting_is_chosen_or_given_by_a_preset_a_file_or_the_command_line(text, tmp_path):

@@ -9,7 +9,8 @@ from chargpt.config import Settings, Source
 from chargpt.kernels.compiler import HOW_TO_INSTALL
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run
-from chargpt.session.journal import Journal, compared_settings
+from chargpt.session.journal import Journal
+from chargpt.session.metrics import compared_settings
 
 FEW = 8  # lines
 TINY = ["--config", "tiny", "train.max_steps=4", "train.sample_length=0", "runtime.threads=1"]

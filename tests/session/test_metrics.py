@@ -10,7 +10,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
+from chargpt.config import Settings
+from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.run import Run
 from chargpt.session.metrics import Metrics
+
+
+def metrics_of(run, *, step=None):
+    """Those of a new run, or of one that is resumed at `step`."""
+    settings = Settings().choose("", optim={"learning_rate": 0.01})
+    return Metrics(run, settings, progress=Progress(step=step or 0), is_new=step is None)
 
 
 def lines(folder):
@@ -24,7 +33,7 @@ def curve(folder, name):
 
 
 def test_tensorboard_and_jsonl_hold_the_same(tmp_path):
-    metrics = Metrics(tmp_path)
+    metrics = metrics_of(Run(tmp_path))
     for step in (0, 10, 20):
         metrics.log(step, {"val/loss": 3.0 - step / 16, "sample": "# not a <b>heading</b>\n\u2028中"})
     metrics.close()
@@ -37,28 +46,28 @@ def test_tensorboard_and_jsonl_hold_the_same(tmp_path):
     assert "    # not a <b>heading</b>" in text
 
 
-@pytest.mark.parametrize("step, expected", [(-1, [0, 5, 10, 15]), (0, [0, 5, 10, 15]), (10, [0, 5, 10, 15])])
+@pytest.mark.parametrize("step, expected", [(None, [0, 5, 10, 15]), (0, [0, 5, 10, 15]), (10, [0, 5, 10, 15])])
 def test_a_resumed_run_has_every_step_once(tmp_path, step, expected):
-    crashed = Metrics(tmp_path)
+    run = Run(tmp_path)
+    crashed = metrics_of(run)
     for logged in (0, 5, 10, 15, 20):
         crashed.log(logged, {"train/loss": 100.0 + logged})
     crashed.flush()
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"step": 25, "train/lo')  # a kill in the middle of a line
-    resumed = Metrics(tmp_path, step=step)
-    for logged in range(step // 5 * 5 + 5, 20, 5):
+    resumed = metrics_of(run, step=step)
+    for logged in range(0 if step is None else step + 5, 20, 5):
         resumed.log(logged, {"train/loss": 200.0 + logged})
     resumed.close()
     assert [line["step"] for line in lines(tmp_path)] == expected
-    values = {s: (100.0 if s <= step else 200.0) + s for s in expected}
+    values = {s: (100.0 if step is not None and s <= step else 200.0) + s for s in expected}
     assert {line["step"]: line["train/loss"] for line in lines(tmp_path)} == values
     assert curve(tmp_path, "train/loss") == values
 
 
 def test_a_folder_that_vanishes_costs_one_warning(tmp_path, capsys):
     folder = tmp_path / "run"
-    folder.mkdir()
-    metrics = Metrics(folder)
+    metrics = metrics_of(Run(folder))
     metrics.log(1, {"train/loss": 1.0})
     shutil.rmtree(folder)
     for step in range(2, 6):
@@ -69,20 +78,21 @@ def test_a_folder_that_vanishes_costs_one_warning(tmp_path, capsys):
 
 
 def test_numbers_that_are_not_finite_leave_valid_json_and_a_folder_cannot_forge_a_message(tmp_path, capsys):
-    metrics = Metrics(tmp_path)
+    metrics = metrics_of(Run(tmp_path))
     metrics.log(1, {"grad_norm": math.inf, "train/loss": math.nan})
     metrics.close()
     assert lines(tmp_path) == [{"stage": 1, "step": 1, "grad_norm": None, "train/loss": None}]
-    Metrics(tmp_path / "a\nforged\x1b[2J").close()
+    (tmp_path / "a\nforged\x1b[2J" / "metrics.jsonl").mkdir(parents=True)
+    metrics_of(Run(tmp_path / "a\nforged\x1b[2J")).close()
     out = capsys.readouterr().out
     assert out.count("\n") == 1 and "\x1b" not in out
 
 
 def test_tensorboard_gets_the_charts_and_the_settings_once(tmp_path):
-    settings = {"optim.learning_rate": 0.01, "optim.name": "muon"}
-    for step in (-1, 10, 20):  # a run that was resumed twice
-        metrics = Metrics(tmp_path, step=step, settings=settings)
-        metrics.log(step + 10, {"val/loss": 1.0})
+    run = Run(tmp_path)
+    for step in (None, 10, 20):  # a run that was resumed twice
+        metrics = metrics_of(run, step=step)
+        metrics.log((step or 0) + 10, {"val/loss": 1.0})
         metrics.close()
     events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
     events.Reload()
@@ -92,7 +102,7 @@ def test_tensorboard_gets_the_charts_and_the_settings_once(tmp_path):
     start = HParamsPluginData.FromString(
         events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
     ).session_start_info
-    assert start.hparams["optim.learning_rate"].number_value == 0.01 and start.hparams["optim.name"].string_value == "muon"
+    assert start.hparams["optim.learning_rate"].number_value == 0.01
     files = sorted(tmp_path.glob("events.*"))
     assert [b"session_start_info" in file.read_bytes() for file in files] == [True, False, False]
 
@@ -108,7 +118,7 @@ def test_tensorboard_gets_the_charts_and_the_settings_once(tmp_path):
     ],
 )
 def test_tensorboard_shows_a_sample_as_it_is_and_runs_nothing_in_it(tmp_path, sample, html):
-    metrics = Metrics(tmp_path)
+    metrics = metrics_of(Run(tmp_path))
     metrics.log(0, {"sample": sample})
     metrics.close()
     events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
