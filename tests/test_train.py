@@ -435,10 +435,10 @@ def test_a_changed_setting_survives_a_kill_and_a_rollback_says_which_checkpoint_
     assert trainer() == 0
     folder, interrupt = tmp_path / "run", Interrupt()
     interrupt.signal = signal.SIGINT  # before the first step
-    capsys.readouterr()
     session = resumed(folder, "train.max_steps=60")
     assert finish(session, interrupt) == 130
-    assert "saved       as step-00000040.2: step 40 had a checkpoint already" in capsys.readouterr().out
+    assert last_step(folder).name == "step-00000040.2"
+    capsys.readouterr()
     (last_step(folder) / "state.json").write_text("damaged meanwhile")
     session.roll_back(NotFinite("the loss is nan", step=40))
     assert session.run.checkpoint.name == "step-00000040" and "skipped" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`python -m chargpt export RUN --to TARGET [DIR]`: a run in the format of another program.
+"""`python -m chargpt export RUN --to TARGET [OUT]`: a run in the format of another program.
 
 Each format is a module with a function `write` (see `chargpt/exchange/export.py`). This module finds the run, calls that
 function on a path aside, and publishes the result whole or not at all.
@@ -18,12 +18,12 @@ from chargpt.terminal import notice, shown
 
 def main(argv: Sequence[str]) -> int:
     """Export the run that the options in `argv` name. Returns the exit code. Raises UserError."""
-    parser = verb_parser("export", "RUN --to TARGET [DIR] [--force]", "Write a run in the format of another program.")
+    parser = verb_parser("export", "RUN --to TARGET [OUT] [--force]", "Write a run in the format of another program.")
     parser.add_argument("run", metavar="RUN", help="the name of a run, its path, or the path of one of its checkpoints")
     targets = "; ".join(f"{name}: {target.what}" for name, target in TARGETS.items())
     parser.add_argument("--to", required=True, choices=TARGETS, metavar="TARGET", help=targets)
     parser.add_argument(
-        "destination", nargs="?", metavar="DIR", help="what to write (default: the name of the run and of the format, here)"
+        "destination", nargs="?", metavar="OUT", help="the file or folder (default: the name of the run and of the format)"
     )
     parser.add_argument(
         "--weights",

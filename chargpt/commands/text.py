@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from chargpt.commands.frame import text_in
 from chargpt.config import COMMAND_LINE, Config, apply
@@ -10,15 +9,12 @@ from chargpt.errors import UserError
 from chargpt.files import write_synced
 from chargpt.planning.cli import parse_text_options
 from chargpt.project import project_root
-from chargpt.terminal import Parser, log, plural, shown
+from chargpt.terminal import log, plural, shown
 
 
 def main(argv: Sequence[str]) -> int:
     """Print what `train.py --dry-run` prints, or write the clean text. Returns the exit code. Raises UserError."""
-    parser = Parser(add_help=False)
-    parser.add_argument("--clean", type=Path)
-    own, others = parser.parse_known_args(list(argv))
-    options, root, path = parse_text_options(others), project_root(), own.clean
+    (options, path), root = parse_text_options(argv), project_root()
     if path is None:
         from chargpt.planning.plan import make_plan
 

@@ -89,19 +89,19 @@ def check_target(target: str, positions: str) -> None:
 def check_destination(destination: Path, *, is_folder: bool, force: bool) -> None:
     """Raise UserError unless `destination` is free, or `force` is given and it is an earlier export, a folder or a file."""
     if destination.name in ("", "..") or not destination.parent.is_dir():
-        raise UserError(f"{shown(destination)}: its folder does not exist; create it, or give another DIR")
+        raise UserError(f"{shown(destination)}: its folder does not exist; create it, or give another OUT")
     if not os.path.lexists(destination):
         return
     if not force:
-        raise UserError(f"{shown(destination)}: exists; choose another DIR, or replace it with --force")
+        raise UserError(f"{shown(destination)}: exists; choose another OUT, or replace it with --force")
     if destination.is_symlink() or not (destination.is_dir() if is_folder else destination.is_file()):
-        raise UserError(f"{shown(destination)}: not a {'folder' if is_folder else 'file'}; choose another DIR")
+        raise UserError(f"{shown(destination)}: not a {'folder' if is_folder else 'file'}; choose another OUT")
     if not is_folder and not _is_export(destination):
-        raise UserError(f"{shown(destination)}: no export wrote this file; choose another DIR")
+        raise UserError(f"{shown(destination)}: no export wrote this file; choose another OUT")
     if is_folder:
         others = [path.name for path in destination.iterdir() if not (WRITTEN.fullmatch(path.name) and path.is_file())]
         if others:
-            raise UserError(f"{shown(destination)}: holds {others[0]}, which no export writes; choose another DIR")
+            raise UserError(f"{shown(destination)}: holds {others[0]}, which no export writes; choose another OUT")
 
 
 def _is_export(path: Path) -> bool:

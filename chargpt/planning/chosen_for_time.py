@@ -306,10 +306,13 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
     seen = f"at {best.speed:,.0f} characters a second, it reads the text {epochs:.1f} times"
     notices = [Notice("chosen", f"{size}: {seen}", "detail")]
-    if job.corpus.is_validated and not best.settings.is_any_given(*DECIDES_LOSS):
+    is_fair = job.corpus.is_validated and not job.corpus.facts.is_sorted
+    if is_fair and not best.settings.is_any_given(*DECIDES_LOSS):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
-        last = f" for the last of {best.teachers + 1} models, which take {clock(takes)} together" if best.teachers else ""
+        last = (
+            f" for the last of {best.teachers + 1} models, which take at most {clock(takes)} together" if best.teachers else ""
+        )
         notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}){last}; {ngram}"))
     others = [
         f"{other.parameters:,} ({other.config.model.n_layer} x {other.config.model.n_embd}) {other.compared:z.2f}"

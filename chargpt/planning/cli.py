@@ -5,9 +5,9 @@ import dataclasses
 import functools
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from chargpt.config import COMMAND_LINE, Config, Tree, elsewhere, typed_values
@@ -110,13 +110,18 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
         "--verbose": "print every choice before training; a run has them in details.txt",
     }.items():
         parser.add_argument(option, action="store_true", help=what)
-    return _parse(parser, argv)
+    return _options(vars(parser.parse_intermixed_args(argv)))
 
 
-def parse_text_options(argv: Sequence[str]) -> TrainOptions:
-    """The options of `python -m chargpt text`: those of train.py that are not about a run on disk. Raises UserError."""
-    what = "Describe a text, and what to expect of a model. With --clean OUT, write it without page breaks and divided words."
-    return dataclasses.replace(_parse(_parser(command("text"), what), argv), dry_run=True, verbose=True)
+def parse_text_options(argv: Sequence[str]) -> tuple[TrainOptions, Path | None]:
+    """The options of `python -m chargpt text`: those of train.py that are not about a run on disk, and where to write the
+    clean text. Raises UserError."""
+    parser = _parser(command("text"), "Describe a text, and what to expect of a model trained on it.")
+    clean = "only write the text into a new file, without page breaks, words divided by a line end, and ligatures"
+    parser.add_argument("--clean", type=Path, metavar="OUT", help=clean)
+    words = vars(parser.parse_intermixed_args(argv))
+    path = words.pop("clean")
+    return dataclasses.replace(_options(words), dry_run=True, verbose=True), path
 
 
 def _parser(program: str, description: str) -> Parser:
@@ -149,8 +154,8 @@ def _parser(program: str, description: str) -> Parser:
     return parser
 
 
-def _parse(parser: Parser, argv: Sequence[str] | None) -> TrainOptions:
-    words = vars(parser.parse_intermixed_args(sys.argv[1:] if argv is None else argv))
+def _options(words: dict[str, Any]) -> TrainOptions:
+    """The options that a parser of `_parser` has found."""
     if is_setting(words["items"] or ""):  # --items train.seed=1
         words["words"].append(words["items"])
         words["items"] = "line"

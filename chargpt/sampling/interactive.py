@@ -26,9 +26,11 @@ from chargpt.text.items import end_in, item_prompt
 
 HINT = "type text for the model to continue, and press Enter; /help lists the commands, exit leaves"
 CHAT_HINT = "you are {0!r}, the model is {1!r}; type a message and press Enter; /help lists the commands, exit leaves"
-HELP = """TEXT            add TEXT to the text so far, and let the model continue it; \\n is a newline
-Enter alone     let the model write more
-/undo           take back the last turn: what you typed and what the model wrote
+TEXT_HELP = """TEXT            add TEXT to the text so far, and let the model continue it; \\n is a newline
+Enter alone     let the model write more"""
+CHAT_HELP = """TEXT            say TEXT, and let the model answer
+Enter alone     let the model say more"""
+HELP = """/undo           take back the last turn: what you typed and what the model wrote
 /new [TEXT]     begin a new text; /undo brings the old one back
 /temperature X  0 takes the most likely character, 1 is the model as trained, more is more random
 /length N       write at most N characters in a turn
@@ -164,7 +166,7 @@ class Session:
         elif command == "/save":
             self._save(rest.strip())
         elif command == "/help":
-            for line in HELP.splitlines():
+            for line in f"{TEXT_HELP if self._chat is None else CHAT_HELP}\n{HELP}".splitlines():
                 log(line)
         elif command != "/quit":
             self._set(command.removeprefix("/"), rest.strip())

@@ -13,6 +13,7 @@ from chargpt.session.session import Session, bits_per_item
 from chargpt.session.stages import name_of_stage
 from chargpt.terminal import escape_controls, notice, plural, screen, shown
 from chargpt.text.corpus import Corpus
+from chargpt.text.facts import is_list_of_words
 from chargpt.text.report import about_repeats
 from chargpt.training.learning_rate import never_falls
 from chargpt.training.trainer import NotFinite
@@ -125,7 +126,9 @@ def better_way(options: TrainOptions, config: Config, corpus: Corpus, progress: 
     if decides or options.resume or config.train.start or has_nothing:
         return None
     has_letters = corpus.tokenizer.characters is not None and not config.data.max_vocab and corpus.items is None
-    if corpus.characters < SHORT and has_letters and (starts := start_names()):
+    is_short = corpus.characters < SHORT and has_letters
+    # Of names, a start knows only those of its language: with others, the loss is higher than without a start.
+    if is_short and (starts := start_names()) and not is_list_of_words(corpus.tokenizer.decode(corpus.train)):
         what, others = "a short text learns more from a start: add ", ", ".join(starts[1:])
         return Message(what, Option("start", starts[0]), f" (or {others}) and ", Option("run", "NAME"))
     if options.minutes is None and options.epochs is None:

@@ -277,8 +277,6 @@ class Session:
                     raise CheckpointError(error, *(again if self.saved else [])) from error
                 screen().saved(run.folder)
                 journal.warn(*problems)
-                if run.checkpoint is not None and run.checkpoint.suffix:  # the number of a further one of this step
-                    journal.notice("saved", f"as {run.checkpoint.name}: step {progress.step:,} had a checkpoint already")
                 trainer.group.note_save()
         self.saved = state
 

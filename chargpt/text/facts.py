@@ -147,12 +147,17 @@ def sample(ids: np.ndarray, size: int) -> np.ndarray:
 def repeated_lines(train: str, val: str) -> tuple[float, float]:
     """The share of the training split that is lines which it already contains, and the share of the validation split that is
     lines of the training split. The first are learned twice; the second lower the validation loss."""
-    some = _lines_of_list(train)
-    shortest = 1 if some and np.median([len(line) for line in some]) < LONG_LINE else LONG_LINE
+    shortest = 1 if is_list_of_words(train) else LONG_LINE
     lines, val_lines = ([line for line in text.split("\n") if len(line) >= shortest] for text in (train, val))
     distinct = set(lines)
     repeated = len("".join(lines)) - len("".join(distinct))
     return repeated / max(1, len(train)), len("".join(filter(distinct.__contains__, val_lines))) / max(1, len(val))
+
+
+def is_list_of_words(text: str) -> bool:
+    """Whether a text is a list of names or words, most of them short."""
+    lines = _lines_of_list(text)
+    return bool(lines) and float(np.median([len(line) for line in lines])) < LONG_LINE
 
 
 def _lines_of_list(text: str) -> list[str]:

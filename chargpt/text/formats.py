@@ -226,7 +226,7 @@ def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]
         head = read_head(first)
         is_read = fields_of(first, head, config) or (config.items and suffix in FASTA_NAMES)
         if not is_read and (structure := recognise(suffix, _decoded(head, config))):
-            warnings.append(_warning(first, structure, more=len(others)))
+            warnings.append(advice_on(first, structure, config, more=len(others)))
     return warnings
 
 
@@ -259,15 +259,16 @@ def _decoded(head: bytes, config: DataConfig) -> str:
 
 def _json(kind: str | None, start: str) -> Structure | None:
     """JSON or JSON lines, by the values at the `start` of a file; None if it is neither, unless its name says so."""
-    values, rest, decoder = list[Any](), start, json.JSONDecoder()
+    values, rest, decoder, takes_lines = list[Any](), start, json.JSONDecoder(), False
     with contextlib.suppress(ValueError, RecursionError):
         while len(values) < ROWS and (rest := rest.lstrip()):
             value, at = decoder.raw_decode(rest)
+            takes_lines |= isinstance(value, dict) and "\n" in rest[:at]  # an object takes several, whatever the name says
             values, rest = [*values, value], rest[at:]
     texts = texts_in(values if len(values) > 1 else _completed(start))
     if kind is None and not texts:
         return None
-    kind = kind or (JSON_LINES if len(values) > 1 else JSON)
+    kind = JSON if takes_lines else kind or (JSON_LINES if len(values) > 1 else JSON)
     return Structure(kind=kind, fields=tuple(texts), longest=longest(texts))
 
 
@@ -359,16 +360,17 @@ def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> Any:
     return csv.reader(lines, delimiter=delimiter, strict=quoted, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
 
 
-def _warning(source: Source, structure: Structure, *, more: int) -> Words:
+def advice_on(source: Source, structure: Structure, config: DataConfig, *, more: int = 0) -> Words:
     """What is read as it is, like so many `more` of its kind, and what to do if that is not meant."""
+    setting = "data.items" if config.items else "data.field"
     what = f"{source.label}{f' and {more:,} more' if more else ''}: {structure.kind}, read as plain text"
     has_names = all(NAME.fullmatch(name) and (" " not in name or len(structure.fields) > 1) for name in structure.fields)
     if structure.is_table and not has_names:
-        return Message(f"{what}; for one column alone, give its number: add ", Option("data.field", 1))
+        return Message(f"{what}; for one column alone, give its number: add ", Option(setting, 1))
     if structure.has_fields:
         where = f"its {'columns' if structure.is_table else 'fields'} are {named(structure.fields)}; " * bool(structure.fields)
         of = "one" if structure.fields else "a field"
-        return Message(f"{what}; {where}for the text of {of} alone, add ", Option("data.field", structure.longest or "NAME"))
+        return Message(f"{what}; {where}for the text of {of} alone, add ", Option(setting, structure.longest or "NAME"))
     if structure.kind == FASTA:
         rename = "" if suffix_of(source) in FASTA_NAMES else "give it a name that ends in .fasta, and "
         items = f", with its headers; for its sequences alone, one item each, {rename}add "

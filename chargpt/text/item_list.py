@@ -15,7 +15,7 @@ from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError
 from chargpt.project import shell_word
 from chargpt.terminal import one_line, plural
-from chargpt.text.formats import FASTA_NAMES, fields_of, read_head, suffix_of
+from chargpt.text.formats import FASTA_NAMES, advice_on, fields_of, read_head, suffix_of
 from chargpt.text.ids import TextCounts, notes_of
 from chargpt.text.items import FILE, LINE, PARAGRAPH, SEPARATOR, TAB, Item, ItemCounts, stream_of
 from chargpt.text.reading import TRAIN, VAL, Origin, TextReader, reading_of
@@ -132,7 +132,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
                 label, _, rest = item.partition(TAB)
                 labels, item = ([label], rest) if config.label_fields else ([], item)
             else:
-                labels = [_label(name, header, origin, config.label) for name in config.label_fields]
+                labels = [_label(name, header, origin, config) for name in config.label_fields]
             label = ",".join(" ".join(one.split()) for one in labels)
             for what, part, most, mend in (
                 ("a label", label, MAX_LABEL, "name a field in data.label that groups the items"),
@@ -167,7 +167,7 @@ def _found(pattern: re.Pattern[str], text: str) -> str:
     return next(filter(None, (group.strip() for group in (found.groups("") if found else ()))), "")
 
 
-def _label(name: str, header: str | None, origin: Origin, given: str) -> str:
+def _label(name: str, header: str | None, origin: Origin, config: DataConfig) -> str:
     """The label `name` of an item: a part of its `header`, the name of its file or of its folder. Raises UserError."""
     path = origin.source.path
     if header is not None and name == ORGANISM:
@@ -178,11 +178,13 @@ def _label(name: str, header: str | None, origin: Origin, given: str) -> str:
     if name in PLACES and path is not None:
         path = path.absolute()
         return plain_name(path).stem if name == "file" else path.parent.name
+    if fields := fields_of(origin.source, read_head(origin.source), dataclasses.replace(config, format="fields")):
+        raise UserError(f"data.label: {config.label!r} given, but ", advice_on(origin.source, fields, config))
     kind, use = "plain text", "a regular expression such as '^K:(.*)'"
     if header is not None:
         kind, use = "FASTA", "header (the first word), header[1], organism"
     kind, use = ("no file", use) if path is None else (kind, f"file or folder, {use}")
-    raise UserError(f"data.label: {given!r} given, but {origin.source.label} is {kind}; use {use}, or leave it out")
+    raise UserError(f"data.label: {config.label!r} given, but {origin.source.label} is {kind}; use {use}, or leave it out")
 
 
 def _divided(

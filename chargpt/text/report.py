@@ -52,7 +52,8 @@ def split_problems(corpus: Corpus) -> list[Words]:
         return []
     facts = corpus.facts
     if facts.is_sorted:
-        what = "the lines are in alphabetical order, so those of the validation split begin with other letters; add "
+        what = "the lines are in alphabetical order, so those of the validation split begin with other letters, and their loss "
+        what += "says little; add "
         return [Message(what, Option("data.shuffle", "lines"), ", which shuffles the lines before the split")]
     if not (corpus.ends_in_validation and facts.is_split_other):
         return []

@@ -77,6 +77,13 @@ def test_a_head_is_as_wide_as_the_characters_that_it_looks_at():
     assert "<b>itself" in content
 
 
+@pytest.mark.parametrize("written", [5, 6, 7, 60])
+def test_a_page_that_leaves_out_samples_says_how_many_there_are(written):
+    content = report_page([report(logs=[MetricsLog(samples=[(step, f"sample{step}") for step in range(written)])])])
+    shown = sum(f">sample{step}<" in content for step in range(written))
+    assert (f"{shown} of {written} samples, " in content) == (shown < written) and shown in (written, 6, 7)
+
+
 @pytest.mark.parametrize(
     "changes, said",
     [

@@ -80,6 +80,16 @@ def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
     assert "validation loss" in said["expected"]
 
 
+def test_no_loss_is_expected_of_a_list_in_alphabetical_order(tmp_path):
+    (tmp_path / "a.txt").write_text(
+        "".join(f"{a}{b}{c}{d}\n" for a in "abcdefghijkl" for b in "aeiou" for c in "nrst" for d in "aeo")
+    )
+    for shuffle in ("none", "lines"):
+        data = DataConfig(cache=str(tmp_path / "cache"), shuffle=shuffle)
+        corpus = load_corpus([str(tmp_path / "a.txt")], data, root=tmp_path, block_size=SHORTEST_CONTEXT)
+        assert ("expected" in said_by(choice_for(corpus).notices)) == (shuffle == "lines")
+
+
 def simulated(monkeypatch, rate: float, host: float) -> None:
     """A device with so many operations a second, and so many seconds for the least step."""
 
@@ -96,6 +106,7 @@ def chosen_for(characters: int, minutes: float, *given_: str, optimizer: str = "
     characters_of = SimpleNamespace(vocab_size=65)
     train, val = (np.broadcast_to(np.uint8(0), int(characters * share)) for share in (0.9, 0.1))
     corpus = SimpleNamespace(train=train, val=val, judged=val, is_validated=True, marks=None, tokenizer=characters_of)
+    corpus.facts = SimpleNamespace(is_sorted=False)
     text = Text(len(train), entropy=3.3, ngram_loss=1.77, vocabulary=65)
     return choose(given(*given_), Job(corpus, text, 60 * minutes), optimizer=optimizer).config
 

@@ -170,6 +170,7 @@ def test_a_chat_puts_the_names_and_an_answer_ends_at_the_next_one(talk, generato
         answers.append(continued(stopping, text, seed))
         text += answers[-1]
         assert not any(end in answers[-1] for end in chat.ends)
+    assert [talk("/help\n", chat=mode)[1].count("let the model answer") for mode in (chat, None)] == [1, 0]
     assert talk("hg\n\nfe\n", chat=chat, stop=chat.ends, length=60)[0] == shown(*(f"b {answer}" for answer in answers))
 
 

@@ -44,6 +44,7 @@ COMMANDS = {  # words, and what is named for a better model
     "poem, a vocabulary": (["POEM", "--vocab-from", "RUN"], "start"),
     "poem, another case": (["POEM", "data.lowercase=true", "data.val_fraction=0.2"], "start"),
     "a few lines": (["LINES"], "start"),
+    "a list of names": (["NAMES"], "minutes"),
     "a text that repeats itself": (["REPEATED"], ""),
     "bytes": (["POEM", "data.vocabulary=bytes"], "minutes"),
     "few characters": (["POEM", "data.max_vocab=20"], "minutes"),
@@ -65,6 +66,7 @@ def test_what_is_named_for_a_better_model_can_be_added_to_the_command(command, t
     monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
     written = text.read_text(encoding="utf-8")
     files = {"POEM": written[:6000], "NOVEL": written * (1 + 300_000 // len(written)), "LINES": written[:250]}
+    files["NAMES"] = "".join(f"{word}{n}\n" for n, word in enumerate(written.split()[:200]))
     files["REPEATED"] = "abc\n" * 1000
     for name, content in files.items():
         (tmp_path / f"{name}.txt").write_text(content, encoding="utf-8")

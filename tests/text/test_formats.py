@@ -61,6 +61,9 @@ RECOGNISED = {
     "one column": (".csv", 'the sea\n"the stone, too"\n', "CSV", ","),
     "a JSON object that is cut": ("", json.dumps({"poems": RECORDS})[:700], "JSON", ""),
     "JSON objects one after the other": (".json", json.dumps(RECORDS[0], indent=1) * 3, "JSON", ""),
+    "JSON objects of several lines": (".jsonl", json.dumps(RECORDS[0], indent=1) * 3, "JSON", ""),
+    "the same by its beginning": ("", json.dumps(RECORDS[0], indent=1) * 3, "JSON", ""),
+    "a list of JSON in the place of lines": (".jsonl", json.dumps(RECORDS, indent=1), "JSON lines", ""),
 }
 PLAIN = {
     "prose": "The sea, the stone, and the wind.\nIt was late, it was dark, and it was cold.\n" * 20,
@@ -121,8 +124,9 @@ def test_each_format_is_one_line_with_the_setting_to_add(case, tmp_path):
     files, beginning, end = WARNINGS[case]
     (said,) = warnings(tmp_path, z_md=PLAIN["prose"], **files)
     assert re.fullmatch(f"{beginning}.*{end}", said)
-    if case == "sequences":
-        assert not warnings(tmp_path, reading=DataConfig(items="line"), **files)
+    if case in ("two tables", "sequences"):
+        said = warnings(tmp_path, reading=DataConfig(items="line"), **files)
+        assert [line.endswith("alone, add data.items=body") for line in said] == [True] * (case == "two tables")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the command is split as a POSIX shell does")

@@ -137,6 +137,11 @@ HOSTILE = {  # a file, settings, and what is said
     "a label that is not there": ("race,name\nelf,a\n", {"items": "name", "label": "rase"}, "mean data.label=race"),
     "a field of plain text": ("ann\nbob\n", {"items": "name"}, "plain text has no fields, such as .name.; give a table"),
     "a label of plain text": ("ann\nbob\n", {"items": "line", "label": "race"}, "data.label: 'race' .* use file or folder"),
+    "a label of a table's lines": (
+        "race,name\nelf,anna\norc,b\n",
+        {"items": "line", "label": "x"},
+        "are race, name; .* data.items=name",
+    ),
     "NUL": ("ann\nb\0b\n", {"items": "line"}, r"line 2: .*U\+0000 in an item; remove it"),
     "the separator": ("ann\nb\x1eb\n", {"items": "line"}, r"line 2: .*U\+001E.*remove it"),
     "one item": ("ann\nann\n", {"items": "line"}, "1 different item; give at least two"),

@@ -64,6 +64,9 @@ def test_no_letter_is_lost(text):
 
 def test_the_verb_writes_a_new_file_and_says_what_it_changed(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("ﬁve exam-\nples on\n\n1\n\fpages\n", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["text", "--help"])
+    assert "\n  --clean OUT " in capsys.readouterr().out
     argv = ["text", str(tmp_path / "a.txt"), "--clean", str(tmp_path / "b.txt")]
     assert main(argv) == 0 and (tmp_path / "b.txt").read_text(encoding="utf-8") == "five examples\non\npages\n"
     assert "page breaks 1, hyphens at line ends 1, ligatures and other forms of char" in capsys.readouterr().err

@@ -131,6 +131,7 @@ def test_a_json_list_is_read_by_the_field_named_however_it_is_cut(case, size):
 def test_a_field_in_a_field_is_named_by_its_path(load, tmp_path):
     for name, content, text in (
         ("a.jsonl", '{"data": {"body": "the sea"}}\n{"data": {"body": "a stone", "n": 1}}\n', "the sea\na stone"),
+        ("c.jsonl", '{"data": {\n "body": "the sea"\n}}\n{"data":\n{"body": "a stone"}}\n', "the sea\na stone"),
         ("b.jsonl", '{"data.body": "the sea and the stone", "data": {"body": "not this"}}\n', "the sea and the stone"),
         ("a.json", '{"poems": [{"data": {"body": "the sea"}}, {"data": {"body": "a stone"}}]}', "the sea\na stone"),
     ):
