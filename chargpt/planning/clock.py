@@ -12,7 +12,6 @@ SLOW = 2.0  # steps are slow if they take more than this many times as long as t
 CHANGED = 1.5  # the length is fitted again if the speed has changed by this factor or more
 # Windows of SETTLED_SECONDS, and share of the time left, for which steps are slower before the run is made shorter, at least.
 SLOWER_WINDOWS, SLOWER_SHARE = 2, 0.1
-MAX_CHANGES = 4  # measurements that follow from a change of the speed, at most: each one saves a checkpoint
 # A run that is fitted to its time has this many evaluations, as long as they take at most EVALUATION_SHARE of it.
 MIN_EVALUATIONS = 5
 PROBE_SECONDS = 0.03  # seconds of a processor's time that measure how busy the machine is
@@ -51,7 +50,6 @@ class Clock:
         self._expected = 0.0  # seconds per step, as last measured for the length; 0 before it
         self._slower_since = 0.0  # `seconds` when steps became slower than expected, by CHANGED or more
         self._has_changed = False  # from what is expected, by CHANGED or more
-        self._changes_left = MAX_CHANGES
         self._last = time.perf_counter()
         self._seconds_given = 0.0 if deadline is None else max(0.0, deadline - self._last)  # seconds
 
@@ -78,7 +76,7 @@ class Clock:
         left = 0.0 if self.deadline is None else self.deadline - self._last
         is_slower = self.seconds - self._slower_since >= max(SLOWER_WINDOWS * SETTLED_SECONDS, SLOWER_SHARE * left)
         if self._expected and (is_slower or mean < self._expected / CHANGED):
-            self._has_changed = self._changes_left > 0
+            self._has_changed = True
             self._measured = self._window_start  # the next measurement is about this speed alone
         self._window_start, self._window = (self.steps, self.seconds), []
 
@@ -123,7 +121,6 @@ class Clock:
     def set_length(self, step: int, max_steps: int) -> None:
         """The run is at `step` of `max_steps`: the next measurement is halfway to the end, unless little is left."""
         left = max_steps - step
-        self._changes_left -= self._has_changed
         self._has_changed = False
         self._expected, self._slower_since = self.seconds_per_step, self.seconds
         self._next = step + left // 2 if left > max_steps // 16 else 0
