@@ -111,6 +111,7 @@ def test_other_names_stay_as_they_are(tmp_path):
         ("été.txt", "été"),
         ("\udce4\udcb8\udcad.txt", "text"),
         ("a\x1bb.txt", "ab"),
+        ("Café\u00a0noir\x01\udce9.txt", "Cafénoir"),
     ],
 )
 def test_the_default_name_of_a_run_is_made_portable(file, name):

@@ -101,8 +101,7 @@ def run_name(texts: Sequence[str]) -> str:
         return "stdin"
     path = Path(text)
     name = path.resolve().name if path.is_dir() else plain_name(path).stem
-    if not name.isprintable():  # bytes that are not a character in this locale, or control characters
-        name = re.sub(r"[^0-9A-Za-z._-]", "", name)
+    name = "".join(filter(str.isprintable, name))  # without control characters, and bytes that are no character in this locale
     name = portable(name).lstrip("-") or "text"  # a name that begins with a dash would be taken for an option
     return f"{name}-text" if RUN_STEP.fullmatch(name) else name
 

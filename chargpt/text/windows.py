@@ -1,5 +1,7 @@
 """The windows of the validation loss: each id but the first is predicted once, always in the same order and batches."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from chargpt.text.items import ItemMarks
@@ -16,17 +18,16 @@ def ids_at_once(vocab_size: int) -> int:
     return max(1, min(LOGITS_AT_ONCE // vocab_size, IDS_AT_ONCE))
 
 
-def windows_of(ids: np.ndarray, *, size: int, vocab_size: int) -> list[Windows]:
+def windows_of(ids: np.ndarray, *, size: int, vocab_size: int) -> Iterator[Windows]:
     """The windows of a text, each of `size` ids without the context of those before, in batches; the last may be shorter. They
     are parts of `ids`, which need not fit into memory."""
-    most, batches = max(1, ids_at_once(vocab_size) // size) * size, list[Windows]()
+    most = max(1, ids_at_once(vocab_size) // size) * size
     for start in range(0, len(ids) - 1, most):
         end = min(start + most, len(ids) - 1)
         whole = end - (end - start) % size  # the windows up to here have the full size
         for first, last, length in ((start, whole, size), (whole, end, end - whole)):
             if first < last:
-                batches.append((ids[first:last].reshape(-1, length), ids[first + 1 : last + 1].reshape(-1, length)))
-    return batches
+                yield ids[first:last].reshape(-1, length), ids[first + 1 : last + 1].reshape(-1, length)
 
 
 def windows_of_items(ids: np.ndarray, marks: ItemMarks, *, size: int, vocab_size: int) -> list[Windows]:

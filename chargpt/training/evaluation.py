@@ -1,5 +1,7 @@
 """The loss on text that the model has not trained on: all of it, always in the same order."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -34,12 +36,14 @@ def evaluate(
     model.eval()
     device = model.token_embedding.weight.device
     block_size = model.config.block_size
+    batches: Iterable[Windows]
     if marks is None:
         batches, predicted = windows_of(ids, size=block_size, vocab_size=model.vocab_size), len(ids) - 1
+        most = -(-predicted // block_size)  # a batch has a window at least
     else:
-        batches = windows_of_items(ids, marks, size=block_size, vocab_size=model.vocab_size)
-        predicted = max(1, sum(map(_predicted, batches)))
-    sums = torch.zeros(len(batches) + FLAGS, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+        batches = of_items = windows_of_items(ids, marks, size=block_size, vocab_size=model.vocab_size)
+        most, predicted = len(of_items), max(1, sum(map(_predicted, of_items)))
+    sums = torch.zeros(most + FLAGS, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
     try:
         with group.summing(sums):
             for number, batch in enumerate(batches):

@@ -1,5 +1,7 @@
 """Windows predict each id but the first once."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,16 @@ def test_every_id_but_the_first_is_predicted_once(length, rows, monkeypatch):
         assert len(inputs[0]) == 8 or len(inputs) == 1  # only the last window is shorter
         predicted += targets.flatten().tolist()
     assert predicted == list(range(1, length))
+
+
+def test_a_long_text_takes_no_memory():
+    ids = np.broadcast_to(np.uint8(0), 2**17 + 1)  # one number that is repeated
+    tracemalloc.start()
+    try:
+        assert sum(inputs.size for inputs, _ in windows_of(ids, size=8, vocab_size=windows.LOGITS_AT_ONCE)) == 2**17
+        assert tracemalloc.get_traced_memory()[1] < 2**16
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("has_labels", [False, True])
