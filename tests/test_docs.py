@@ -177,7 +177,7 @@ def test_the_commands_of_a_page_run_as_written(page, tmp_path):
 def test_messages_are_found_whole_and_sound_native():
     rows = [row for path in (ROOT / "chargpt" / "planning").glob("*.py") for row in messages.messages(path)]
     said = {text for _, kind, text in rows if kind != "text"}
-    assert "--epochs: given together with train.max_steps, which sets the length as well; leave one out" in said
+    assert "--epochs: train.max_steps is given too, and both say how long to train; leave one out" in said
     assert len(said) > 60
     for phrase in ("from which on", "as far as", "of its own", "omit "):
         assert not [text for text in said if phrase in text]

@@ -156,7 +156,7 @@ def test_the_library_writes_one_item_of_a_label(run, monkeypatch):
     assert model.generate("orc\tgu", seed=5, lines=3).count("\n") == 2  # the list as a text
     many = model.generate(["g"] * 40, label="orc", seed=1)
     assert many == [model.generate("g", label="orc", seed=1 + i) for i in range(40)] and len({*many}) > 10
-    for wrong, says in (({"label": "Orc"}, "='Orc': did you mean orc?"), ({"label": "orc", "lines": 2}, ": is for items")):
+    for wrong, says in (({"label": "Orc"}, "='Orc': did you mean orc?"), ({"label": "orc", "lines": 2}, ": asks for items, ")):
         with pytest.raises(ValueError, match=f"^label{re.escape(says)}"):
             model.generate(**wrong)
     monkeypatch.setattr(items, "ATTEMPTS", 50)
@@ -174,7 +174,7 @@ MISTAKES = {  # words, or a verb and the content of a file, and what is said
     "a length": (["--length", "3", "--min-length", "9"], "--min-length: 9 given; use at most 3, or a larger --max-length"),
     "no length": (["--min-length", "1001"], "--min-length: 1001 given; use at most 1000, or a larger --max-length"),
     "a letter that the model does not know": (["--prompt", "Q"], ".*'Q'"),
-    "interactive without a label": (["--interactive"], "--interactive: .*give --label, one of elf"),
+    "interactive without a label": (["--interactive"], "--interactive: .*add --label with one of elf"),
     "a score with labels": (("score", None), ".*items with labels, .*; add --items"),
     "no labels": (("losses", "leila\ngrukk\n"), ".*new.txt: has no labels"),
     "a line end": (("losses", 'race,name\nelf,"lei\nla"\n'), ".* has a line end, which ends an item of this run; remove it"),

@@ -140,7 +140,7 @@ def test_a_model_of_bytes_writes_text_and_refuses_to_ban_parts_of_characters(cal
     code, out, _ = call(run, "--prompt", "中", "--length", "50")
     assert code == 0 and out.startswith("中")
     code, _, err = call(run, "--ban", "中")
-    assert code == 2 and "use ASCII characters" in err and err.count("\n") == 1
+    assert code == 2 and "use English letters, digits and signs (ASCII)" in err and err.count("\n") == 1
 
 
 def test_what_writes_is_said_on_standard_error(call, run):
@@ -158,7 +158,7 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--top-k", "-1"], "--top-k: -1 given; use"),
         (["--length", "9" * 30], "--length: "),
         (["--seed", "-1"], "--seed: -1 given; use"),
-        (["--stop", "aÉ"], "--stop: 'aÉ' given; use characters that this model can write"),
+        (["--stop", "aÉ"], "--stop: 'aÉ' given, but this model cannot write 'É'; use characters of its training text"),
         (["--temperature", "0.5,,1"], "--temperature: '' given; use 0"),
         (["--unknown", "guess"], "--unknown: 'guess' given; use one of error, skip"),
         (["--device", "gpu"], "--device: 'gpu' given; use auto, cpu"),

@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"{loaded.run}: was trained on items with labels, which it reads and does not predict; add --items")
     context = loaded.model.config.block_size
     if options.stride is not None and options.stride > context:
-        raise UserError(f"--stride: {options.stride:,} given; use at most the context of the model, {context:,}")
+        raise UserError(f"--stride: {options.stride:,} given; use {context:,} or less, the characters the model reads at once")
     score_texts(options, loaded, stride=options.stride or max(1, context // 2))
     return 0
 

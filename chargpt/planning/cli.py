@@ -200,7 +200,7 @@ def minutes(text: str) -> float:
 def check_options(options: TrainOptions) -> None:
     """Raise UserError for options that contradict each other."""
     if "" in options.texts:
-        raise UserError(Option("text"), ": an empty name given; is a variable of your shell unset?")
+        raise UserError(Option("text"), ": a file name is empty (from an empty shell variable?); give the name of a text file")
     for text in options.texts:
         if SETTING.fullmatch(text) and not os.path.exists(text):
             raise UserError(f"{text}: a setting without a value; write {text}=VALUE")
@@ -212,7 +212,7 @@ def check_options(options: TrainOptions) -> None:
             raise UserError(Given(name, length), f"use a number above 0, up to {most:,}")
     if options.epochs is not None and (options.minutes is not None or options.gives("train.max_steps")):
         other = Option("train.max_steps" if options.minutes is None else "minutes")
-        raise UserError(Option("epochs"), ": given together with ", other, ", which sets the length as well; leave one out")
+        raise UserError(Option("epochs"), ": ", other, " is given too, and both say how long to train; leave one out")
     if options.find_lr:
         others = {"epochs": options.epochs, "minutes": options.minutes, "resume": options.resume, "dry_run": options.dry_run}
         others["optim.learning_rate"] = options.gives("optim.learning_rate")

@@ -57,7 +57,7 @@ class Chat(NamedTuple):
 def chat_of(options: SampleOptions, loaded: LoadedModel) -> Chat:
     """The conversation that the options ask for, with the names of the training text if it is known. Raises UserError."""
     if loaded.config.data.items:
-        raise UserError(f"--chat: the run {loaded.run} was trained on items, not on a conversation; leave out --chat")
+        raise UserError(f"--chat: the run {loaded.run!r} was trained on items, not on a conversation; leave out --chat")
     corpus = loaded.find_corpus()
     text = "" if corpus is None else corpus.tokenizer.decode(sample(corpus.train, TRAIN_SAMPLE))
     found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
@@ -88,7 +88,7 @@ def beginning_of_items(options: SampleOptions, loaded: LoadedModel) -> tuple[lis
     """The ids before an item, and what ends it. Raises UserError without a label where there are some."""
     labels, tokenizer = loaded.labels(options.sampling.label), loaded.tokenizer
     if len(labels) > 1:
-        raise UserError(f"--interactive: completes items of one label; give --label, one of {listed_labels(labels)}")
+        raise UserError(f"--interactive: needs the label of what you type; add --label with one of {listed_labels(labels)}")
     return tokenizer.encode(item_prompt(tokenizer, next(iter(labels), ""))).tolist(), [end_in(tokenizer)]
 
 
@@ -194,7 +194,7 @@ class Session:
             raise UserError(f"/save: {name} exists; use another name") from None
         except (OSError, ValueError, RuntimeError) as error:  # a null character; ~ of a user that does not exist
             why = error.strerror if isinstance(error, OSError) else error
-            raise UserError(f"/save: {name!r} given, {why}; use the name of a new file") from None
+            raise UserError(f"/save: {name!r} cannot be written ({why}); use a new file in an existing folder") from None
         log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
     def _encode(self, line: str, *, after: list[int]) -> list[int]:

@@ -19,7 +19,7 @@ from chargpt.terminal import escape_controls, json_line, log
 
 DIVIDER = "-" * 15
 QUICK_TO_READ = 2**24  # ids of a training text up to which its items are compared with new ones without being asked
-NOT_IN_CACHE = "not known, since the training text of this run is not in the cache"
+NOT_IN_CACHE = "cannot be checked, since the program has no copy of the training text of this run"
 MAGENTA = "\033[35m{}\033[0m"  # legible on a dark and on a light background; does not reach beyond its text
 
 

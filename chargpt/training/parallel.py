@@ -118,8 +118,8 @@ class Group:
         if asked.index is not None:
             raise UserError(f"runtime.device: {asked} given; with several processes use cuda, and each takes one GPU")
         if (count := torch.cuda.device_count()) < self.local_size:
-            what = f"{self.local_size} processes on a machine with {count}; start one for each, by --nproc-per-node {count}"
-            raise UserError(f"GPUs: {what}, or add --device cpu")
+            what = f"each of the {self.local_size} processes needs one, and this machine has {count}"
+            raise UserError(f"GPUs: {what}; start fewer with --nproc-per-node {count}, or add --device cpu")
         torch.cuda.set_device(self.local_rank)
         return torch.device("cuda", self.local_rank)
 
@@ -189,8 +189,8 @@ def join_group() -> Group:
     if size == 1:
         return Group()
     if (rank := _number("RANK")) >= size:
-        what = f"RANK: {rank} given for {size} processes; torchrun numbers them 0 to {size - 1}"
-        raise UserError(f"{what}. Without torchrun, unset RANK and WORLD_SIZE")
+        what = f"RANK: this environment variable is {rank}, but {size} processes have the numbers 0 to {size - 1}"
+        raise UserError(f"{what}; start them with torchrun, which sets it, or unset RANK and WORLD_SIZE")
     numbers = {"local_rank": _number("LOCAL_RANK"), "restarts": _number("TORCHELASTIC_RESTART_COUNT")}
     return Group(rank, size, local_size=_number("LOCAL_WORLD_SIZE") or size, **numbers)
 

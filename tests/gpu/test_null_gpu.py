@@ -113,4 +113,4 @@ def test_two_processes_train_on_two_cards(driver, texts, tmp_path):
     assert "2 on 1 machine; each computes 2 windows" in said and "done " in said
     assert "resumed" in run(driver, *launcher, "--resume", *named, "train.max_steps=9", NULLGPU_COUNT="2")
     said = run(driver, *launcher, texts["text"], "--run", str(tmp_path / "one"), "--device", "cuda", *TINY, fails=True)
-    assert "error: GPUs: 2 processes on a machine with 1; start one for each, by --nproc-per-node 1" in said
+    assert "error: GPUs: each of the 2 processes needs one, and this machine has 1; start fewer with --nproc-per-node 1" in said

@@ -94,12 +94,12 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"resume": "poems"}, "resume='poems': use True or False; the argument run says which one"),
         (None, {"overwrite": "yes"}, "overwrite='yes': use True or False"),
         (None, {"overwrite": True, "resume": True}, "resume=True: settings and weights come from the run; leave out overwrite"),
-        (None, {"epochs": 1, "minutes": 1}, "epochs: given together with minutes"),
+        (None, {"epochs": 1, "minutes": 1}, "epochs: minutes is given too, and both say how long to train; leave"),
         (None, {"run": 5}, "run=5: use a name or a path"),
         (None, {"teacher": 3}, "teacher=3: use a name or a path, in quotes, or a list of them"),
         (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),
         (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use section.key"),
-        (None, {"run": "aux"}, "run='aux': use a name that every system allows"),
+        (None, {"run": "aux"}, "run='aux': Windows, a shell or this program reads such a name as something else; use"),
     ],
 )
 def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatch, text, arguments, says):
