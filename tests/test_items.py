@@ -208,7 +208,7 @@ def test_the_label_of_an_item_is_found(said):
     assert float(out.split("%")[0].split()[-1]) > 90 and "elf" in out.splitlines()[1]
     out, err = said("classify", content="leila\ngrukk\nbohom\nΩmega\n")
     assert [line.split("\t")[0] for line in out.splitlines()][:3] == ["elf", "orc", "ent"]
-    assert "1 of 4 items have characters that the model has never seen, which were left out; one is Ωmega" in err
+    assert "1 of 4 items, such as Ωmega, have characters that the model has never seen; these characters were left out" in err
     out, err = said("classify", "--json", content="race,name\nelf,leila\norc,grukk\norc,leia\n")
     values = [json.loads(line) for line in out.splitlines()]
     assert [value["guess"] for value in values] == ["elf", "orc", "elf"] and "accuracy 66.7% of 3 items" in err

@@ -39,7 +39,7 @@ Enter alone     let the model write more
 //TEXT          the same as TEXT, for a text that begins with /
 Ctrl-C          stop the text that is being written"""
 COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help", "/quit")
-INTERRUPTED = "the text is not saved (/save FILE); Ctrl-C again, Ctrl-D or exit leaves"
+INTERRUPTED = "the text is not saved: /save FILE saves it; to leave without saving, press Ctrl-C again or type exit"
 TAIL = 60  # characters of the text that are shown after /undo
 SPEAKER = re.compile(r"(?m)^(?:<([^<>\n]{1,40})>|([^\s:<>][^:\n]{0,39}):) ")  # before a message: `Ben: ` or `<ben> `
 SPOKEN = 10  # a text is a conversation if more than one line in this many begins with a name

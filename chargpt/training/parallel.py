@@ -74,8 +74,8 @@ class Group:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=self.timeout)
         except (RuntimeError, ValueError) as error:
-            what = f"rank {self.rank}: the processes cannot reach each other ({_first_line(error)})"
-            raise UserError(f"{what}; start all of them, with the same MASTER_ADDR and MASTER_PORT") from None
+            what = f"process {self.rank} (the first is 0): cannot reach the others ({_first_line(error)})"
+            raise UserError(f"{what}; start all with the same environment variables MASTER_ADDR and MASTER_PORT") from None
         if self.is_first:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         else:
@@ -100,7 +100,7 @@ class Group:
             sys.__excepthook__(type(error), error, trace)
             message = f"{type(error).__name__}, see above"
         if message:
-            who = "" if self.is_first else f"rank {self.rank}: "
+            who = "" if self.is_first else f"process {self.rank} (the first is 0): "
             print(message if message == "stopped" else f"error: {who}{one_line(message)}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()

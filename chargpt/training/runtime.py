@@ -157,8 +157,8 @@ def choose_runtime(
     is_native, step, why = asked.step == "native", None, ""
     is_torchs = saved_environment is not None and saved_environment.get("step") == "torch"
     if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
-        why = "it is for a CPU, without runtime.compile, and for a model whose n_embd is a multiple of "
-        why += f"{PANEL}, {config.model.n_embd} given"
+        why = f"it needs a CPU, runtime.compile=off and a model.n_embd that is a multiple of {PANEL}, and this run has "
+        why += f"{device.type}, {'on' if compiled else 'off'} and {config.model.n_embd}"
     elif is_native or attention is not None and may_be_in_c(config) and not is_torchs:
         try:
             step = StepKernel(precision)
