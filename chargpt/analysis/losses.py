@@ -99,7 +99,7 @@ def predict(model: GPT, ids: np.ndarray, marks: ItemMarks | None = None) -> Pred
     if marks is not None:
         places, losses, best, positions = predictions_of_items(model, ids, marks)
         if not len(places):
-            raise UserError("the measured part of the text is labels, which are not predicted; use a larger --chars")
+            raise UserError("the measured part of the text has only labels, which are not predicted; use a larger --chars")
     else:
         losses, best = map(np.concatenate, zip(*predictions_of(model, ids, stride=model.config.block_size)))
         places = np.arange(1, len(ids))

@@ -229,8 +229,8 @@ def _load_corpus(
     """The text, with the vocabulary of another run, or with one of its own that has the characters of a start too."""
     known = "" if start is None else start.state.tokenizer.characters or ""
     if known and vocabulary is None and 0 < config.data.max_vocab <= len(known):
-        what = f"the model that you start from keeps its {len(known)} characters"
-        raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what}; use {len(known) + 1} or leave it out")
+        what = f"the model that you start from keeps its {len(known)} characters; use {len(known) + 1} or more"
+        raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what}, or leave it out")
     return load_corpus(
         options.texts,
         config.data,

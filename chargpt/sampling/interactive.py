@@ -57,7 +57,7 @@ class Chat(NamedTuple):
 def chat_of(options: SampleOptions, loaded: LoadedModel) -> Chat:
     """The conversation that the options ask for, with the names of the training text if it is known. Raises UserError."""
     if loaded.config.data.items:
-        raise UserError(f"--chat: the run {loaded.run!r} was trained on items, not on a conversation; leave out --chat")
+        raise UserError(f"--chat: the run {loaded.run!r} was trained on a list of items, not a conversation; leave out --chat")
     corpus = loaded.find_corpus()
     text = "" if corpus is None else corpus.tokenizer.decode(sample(corpus.train, TRAIN_SAMPLE))
     found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
@@ -194,7 +194,7 @@ class Session:
             raise UserError(f"/save: {name} exists; use another name") from None
         except (OSError, ValueError, RuntimeError) as error:  # a null character; ~ of a user that does not exist
             why = error.strerror if isinstance(error, OSError) else error
-            raise UserError(f"/save: {name!r} cannot be written ({why}); use a new file in an existing folder") from None
+            raise UserError(f"/save: {name!r} cannot be written ({why}); use a file in an existing folder of yours") from None
         log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
     def _encode(self, line: str, *, after: list[int]) -> list[int]:

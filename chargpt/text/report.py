@@ -90,7 +90,7 @@ def _rarest(corpus: Corpus) -> str:
 def _odd(corpus: Corpus) -> Notice:
     """Characters that are rarely intended: the model spends effort on them, and they often come from an earlier mistake."""
     if corpus.tokenizer.characters is None:
-        return Notice("odd", "characters were not looked for, since the model reads bytes", "detail")
+        return Notice("odd", "no search for odd characters, since the model reads bytes", "detail")
     counts = _counts(corpus)
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     needed = NEEDED if NEEDED_BY.search(corpus.tokenizer.characters) else LAYOUT
