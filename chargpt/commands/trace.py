@@ -117,7 +117,8 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
     except UserError:
         corpus = None
     if corpus is None:
-        what = f"this run began with {one_line(start)}, but that run is gone, or the program has no copy of its text"
+        name = start.removeprefix(RUN)
+        what = f"this run began with the run {name!r}, but that is gone, or the program has no copy of its text"
         log(f"{what}, so passages that were copied from it cannot be found")
         return None
     copies = measure_copies(texts, corpus, open_or_make_index(corpus), most=most)
