@@ -156,7 +156,7 @@ def test_the_library_writes_one_item_of_a_label(run, monkeypatch):
     assert model.generate("orc\tgu", seed=5, lines=3).count("\n") == 2  # the list as a text
     many = model.generate(["g"] * 40, label="orc", seed=1)
     assert many == [model.generate("g", label="orc", seed=1 + i) for i in range(40)] and len({*many}) > 10
-    for wrong, says in (({"label": "Orc"}, "='Orc': did you mean orc?"), ({"label": "orc", "lines": 2}, ": is for items")):
+    for wrong, says in (({"label": "Orc"}, "='Orc': did you mean orc?"), ({"label": "orc", "lines": 2}, ": asks for items, ")):
         with pytest.raises(ValueError, match=f"^label{re.escape(says)}"):
             model.generate(**wrong)
     monkeypatch.setattr(items, "ATTEMPTS", 50)
@@ -174,7 +174,7 @@ MISTAKES = {  # words, or a verb and the content of a file, and what is said
     "a length": (["--length", "3", "--min-length", "9"], "--min-length: 9 given; use at most 3, or a larger --max-length"),
     "no length": (["--min-length", "1001"], "--min-length: 1001 given; use at most 1000, or a larger --max-length"),
     "a letter that the model does not know": (["--prompt", "Q"], ".*'Q'"),
-    "interactive without a label": (["--interactive"], "--interactive: .*give --label, one of elf"),
+    "interactive without a label": (["--interactive"], "--interactive: .*add --label with one of elf"),
     "a score with labels": (("score", None), ".*items with labels, .*; add --items"),
     "no labels": (("losses", "leila\ngrukk\n"), ".*new.txt: has no labels"),
     "a line end": (("losses", 'race,name\nelf,"lei\nla"\n'), ".* has a line end, which ends an item of this run; remove it"),
@@ -208,7 +208,7 @@ def test_the_label_of_an_item_is_found(said):
     assert float(out.split("%")[0].split()[-1]) > 90 and "elf" in out.splitlines()[1]
     out, err = said("classify", content="leila\ngrukk\nbohom\nΩmega\n")
     assert [line.split("\t")[0] for line in out.splitlines()][:3] == ["elf", "orc", "ent"]
-    assert "1 of 4 items have characters that the model has never seen, which were left out; one is Ωmega" in err
+    assert "1 of 4 items, such as Ωmega, have characters that the model has never seen; these characters were left out" in err
     out, err = said("classify", "--json", content="race,name\nelf,leila\norc,grukk\norc,leia\n")
     values = [json.loads(line) for line in out.splitlines()]
     assert [value["guess"] for value in values] == ["elf", "orc", "elf"] and "accuracy 66.7% of 3 items" in err

@@ -86,7 +86,7 @@ NOT_PORTABLE = ["aux", "CON", "nul.txt", "com1", "poems.", "poems ", "a:b", "a\\
 def test_a_run_has_a_name_that_every_system_allows(name, tmp_path):
     assert not is_portable(name) and is_portable(portable(name))
     for given in (name, f"{tmp_path}/{name}"):
-        with pytest.raises(UserError, match="use a name that every system allows"):
+        with pytest.raises(UserError, match="reads such a name as something else; use a name such as"):
             folder_of(given, tmp_path)
 
 

@@ -115,14 +115,14 @@ def test_unknown_characters_of_the_prompt_are_listed_or_skipped(call, run):
     assert code == 2 and not out and err.count("\n") == 1
     assert all(part in err for part in ("U+00C9", "U+0000", "U+D800", "--unknown skip"))
     code, out, err = call(run, "--prompt", "aÉb\0\ud800É", "--unknown", "skip", "--length", "0")
-    assert (code, out) == (0, "ab\n") and "left out 4 characters" in err
+    assert (code, out) == (0, "ab\n") and "(4 characters in all)" in err
 
 
 def test_what_is_typed_is_not_refused_but_named(call, run, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("b’é\n"))
     code, out, err = call(run, "--interactive", "--prompt", "a’", "--length", "0")
-    assert (code, out) == (0, "a\nb\n") and "left out 1 character that the model has never seen: ’\n" in err
-    assert "left out 2 characters that the model has never seen: ’ é\n" in err
+    assert (code, out) == (0, "a\nb\n") and "left out, since the model has never seen them: ’ (1 character in all)\n" in err
+    assert "the model has never seen them: ’ é (2 characters in all)\n" in err
     monkeypatch.setattr(sys, "stdin", io.StringIO("b’\n"))
     code, out, err = call(run, "--interactive", "--unknown", "error", "--length", "0")
     assert (code, out) == (0, "") and "error: prompt: " in err and "U+2019" in err
@@ -140,7 +140,7 @@ def test_a_model_of_bytes_writes_text_and_refuses_to_ban_parts_of_characters(cal
     code, out, _ = call(run, "--prompt", "中", "--length", "50")
     assert code == 0 and out.startswith("中")
     code, _, err = call(run, "--ban", "中")
-    assert code == 2 and "use ASCII characters" in err and err.count("\n") == 1
+    assert code == 2 and "use English letters, digits and signs (ASCII)" in err and err.count("\n") == 1
 
 
 def test_what_writes_is_said_on_standard_error(call, run):
@@ -158,7 +158,7 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--top-k", "-1"], "--top-k: -1 given; use"),
         (["--length", "9" * 30], "--length: "),
         (["--seed", "-1"], "--seed: -1 given; use"),
-        (["--stop", "aÉ"], "--stop: 'aÉ' given; use characters that this model can write"),
+        (["--stop", "aÉ"], "--stop: 'aÉ' given, but this model cannot write 'É'; use characters of its training text"),
         (["--temperature", "0.5,,1"], "--temperature: '' given; use 0"),
         (["--unknown", "guess"], "--unknown: 'guess' given; use one of error, skip"),
         (["--device", "gpu"], "--device: 'gpu' given; use auto, cpu"),

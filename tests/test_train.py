@@ -336,7 +336,7 @@ def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, cap
     training = opened([*arguments, "--run", f"{tmp_path}/run"])
     poison(training.trainer, step=26, value=float("nan"), where="loss")
     assert finish(training) == 0
-    assert "rollback    step 27" in capsys.readouterr().out
+    assert "rollback    training failed at step 27" in capsys.readouterr().out
     assert training.trainer.progress.skipped == [26]
     rates = {line["step"]: line["lr"] for line in logged(tmp_path / "run") if "lr" in line}
     assert sorted(rates) == [step for step in range(1, 41) if step != 27]

@@ -51,8 +51,8 @@ def main(argv: Sequence[str]) -> int:
     unknown = [item.text for item in items if loaded.tokenizer.encode_known(item.text)[1]]
     if unknown:
         example = one_line(unknown[0][:EXAMPLE])
-        what = f"{len(unknown):,} of {len(items):,} items have characters that the model has never seen, which were left out"
-        log(f"note: {what}; one is {example}")
+        what = f"{len(unknown):,} of {len(items):,} items, such as {example}, have characters that the model has never seen"
+        log(f"note: {what}; these characters were left out")
     for line in confusions(guesses):
         log(line) if texts or options.json else print(line)
     return 0

@@ -125,8 +125,8 @@ def part_of_text(
         name = "your text" if text is None else "standard input" if text == "-" else shown(text)
     part = ids[start : start + length].astype(np.int64)
     if len(part) < 2:
-        begin = f" after --start {start:,}" if start else ""
-        what = f"{len(part)} of its characters are known to the model{begin}, but at least two are needed"
+        begin = f" from --start {start:,} on" if start else ""
+        what = f"the model knows {len(part)} of its characters{begin}, but at least two are needed"
         raise UserError(f"{name}: {what}; {'use a smaller --start' if start else 'give a longer text'}")
     return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,}){left_out(unknown)}")
 

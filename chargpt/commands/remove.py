@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     if not options.yes:  # a person at a terminal has to agree
         runs = plural(len(folders), "run")
         if not sys.stdin.isatty():
-            raise UserError(f"remove: no terminal to ask for {runs}; add --yes to delete without a question")
+            raise UserError(f"remove: needs a terminal to ask about {runs}; add --yes to delete without a question")
         print(*table(folders), sep="\n")
         print(f"Delete {runs} with all checkpoints? [y/N] ", end="", flush=True)
         if sys.stdin.readline().strip().casefold() not in ("y", "yes"):

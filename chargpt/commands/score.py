@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"{loaded.run}: was trained on items with labels, which it reads and does not predict; add --items")
     context = loaded.model.config.block_size
     if options.stride is not None and options.stride > context:
-        raise UserError(f"--stride: {options.stride:,} given; use at most the context of the model, {context:,}")
+        raise UserError(f"--stride: {options.stride:,} given; use {context:,} or less, the characters the model reads at once")
     score_texts(options, loaded, stride=options.stride or max(1, context // 2))
     return 0
 
@@ -128,6 +128,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
     from chargpt.analysis.scored_text import UNKNOWN_BITS, Summary, describe_unknown, lines_of, score_text
     from chargpt.pages.page import publish_page
     from chargpt.pages.score_page import score_page
+    from chargpt.text.facts import NGRAM_MODEL
     from chargpt.text.report import MAX_OVERLAP
 
     model, tokenizer = loaded.model, loaded.tokenizer
@@ -167,7 +168,8 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
     if total.unknown:
         log(describe_unknown(total, tokenizer))
     if summary.ngram is None:
-        log("no n-gram model: the training text of the run is not in the cache, or the text is too short")
+        what = "the text is too short, or the program has no copy of the training text of this run"
+        log(f"no comparison with {NGRAM_MODEL}: {what}")
     if options.html:
         log(f"page: {options.html}")
     if options.texts and corpus is not None and (share := share_in_training(corpus, ids)) > MAX_OVERLAP:

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     places = find_places(found, corpus, loaded.config.data, texts=loaded.texts, root=project_root())
     if len(places) < len(set(found)):
         reason = "the training text is shuffled, or its files have changed or are gone"
-        log(f"{reason}, so line numbers are those of the encoded text")
+        log(f"{reason}, so line numbers are not those of your files, but of the program's copy of the text")
     newline, rows = corpus.tokenizer.ids_of("\n")[0], rows_of(copies, labels)
     for row, start in zip(rows, found):
         (file, place), line = places.get(start, (None, None)), int(np.count_nonzero(corpus.train[:start] == newline)) + 1
@@ -114,10 +114,12 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
         beside = run_of(loaded.path.resolve()).with_name(start.removeprefix(RUN))
         state = find_checkpoint(str(beside), root)[0].state
         corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=root)
-        if corpus is None:
-            raise UserError("that text is not in the cache")
-    except UserError as error:
-        log(f"this run began with {one_line(start)}, but what was copied from its text is not known: {error}")
+    except UserError:
+        corpus = None
+    if corpus is None:
+        name = start.removeprefix(RUN)
+        what = f"this run began with the run {name!r}, but that is gone, or the program has no copy of its text"
+        log(f"{what}, so passages that were copied from it cannot be found")
         return None
     copies = measure_copies(texts, corpus, open_or_make_index(corpus), most=most)
     return {"name": start, "texts": state.texts, "longest_copy": copies.longest, "passages": rows_of(copies, labels)}

@@ -81,7 +81,8 @@ class ExportOptions:
 def check_target(target: str, positions: str) -> None:
     """Raise UserError if a target cannot compute this kind of positions, or if the package that it needs is missing."""
     if target != "safetensors" and positions not in KNOWN:
-        raise UserError(f"model.positions: {positions}; --to {target} can hold only {', '.join(KNOWN)}; use --to safetensors")
+        what = f"this run has {positions}, and --to {target} works only with {', '.join(KNOWN)}"
+        raise UserError(f"model.positions: {what}; use --to safetensors")
     if target == "gguf" and importlib.util.find_spec("gguf") is None:
         raise UserError(f"--to gguf: needs the package gguf; run {sys.executable} -m pip install gguf")
 

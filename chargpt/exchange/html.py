@@ -39,7 +39,7 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     cached = 6 * config.n_layer * config.block_size * config.n_embd  # keys, values and queries, twice
     needed = loaded.model.parameter_count() + cached
     if needed > MAX_NUMBERS:
-        raise UserError(f"model: needs {needed:,} numbers, and a page can hold {MAX_NUMBERS:,}; use --to gguf")
+        raise UserError(f"model: too large for a web page, with {needed:,} numbers (at most {MAX_NUMBERS:,}); use --to gguf")
     write_pieces_synced(path, _pieces(loaded, options))
 
 

@@ -149,19 +149,19 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: Sav
     notice(
         "imported",
         f"{imported.program}, step {imported.step:,}: {shape.n_layer} layers, {shape.n_head} heads, width {shape.n_embd}, "
-        f"context {shape.block_size}, {shape.positions} positions, {imported.tokenizer.vocab_size:,} ids",
+        f"context {shape.block_size}, a vocabulary of {imported.tokenizer.vocab_size:,}, model.positions={shape.positions}",
     )
     for note in imported.notes:
         notice("note", note)
     for label, text, _ in corpus.describe() if corpus is not None else []:
         notice(label, text)
     if corpus is not None:
-        notice("loss", f"{progress.val_loss:.4f} nats per character on the validation split")
+        notice("loss", f"{progress.val_loss:.4f} on the validation split (the lower, the better)")
     name = run.name(root / "checkpoints")
     notice("run", shown(run.folder))
     notice("sample", Command("sample", name))
     if corpus is None:
-        again = "   (or import it with TEXT, to continue with the state of its optimizer)" if imported.moments else ""
+        again = "   (to go on exactly where it stopped, import it again with TEXT)" if imported.moments else ""
         notice("train", Message(Command("train", "TEXT", Option("init_from", name)), again))
         return
     is_finished = progress.step >= state.config.train.max_steps  # without more steps, nothing is left to train

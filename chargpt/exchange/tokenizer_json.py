@@ -11,7 +11,7 @@ from chargpt.errors import UserError
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import CODE_POINTS, FOLDED, Tokenizer
 
-READABLE = "only vocabularies of single characters or of the 256 byte values can be imported"
+READABLE = "use a model whose tokens are single characters or single bytes"
 # The token of folded characters; decoding replaces it by FOLDED.
 FOLDED_NAME = "<folded>"
 FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
@@ -37,8 +37,8 @@ def to_tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     tokens = byte_alphabet() if tokenizer.characters is None else [*tokenizer.characters, *[FOLDED_NAME] * folded]
     if tokenizer.normalizer.lowercase and FINAL_SIGMA in (tokenizer.characters or ""):
         raise UserError(
-            "data.lowercase: a Greek capital sigma at the end of a word becomes \u03c2, which the tokenizers library does not "
-            "do; train with data.lowercase=false to export this text"
+            "data.lowercase: readers of tokenizer.json turn a Greek capital sigma at the end of a word into the wrong letter; "
+            "train again with data.lowercase=false, and export that run"
         )
     model: dict[str, Any] = {
         "type": "BPE",
@@ -73,7 +73,7 @@ def from_tokenizer_json(data: dict[str, Any]) -> tuple[Tokenizer, list[int]]:
     for a tokenizer of anything but single characters or the 256 byte values.
     """
     model: dict[str, Any] = data["model"] if isinstance(data.get("model"), dict) else {}
-    _require(model.get("type", "BPE") in (None, "BPE") and model.get("merges") == [], "its model is not BPE without merges")
+    _require(model.get("type", "BPE") in (None, "BPE") and model.get("merges") == [], "its tokens may be pieces of words")
     for field in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback", "fuse_unk"):
         _require(model.get(field) in (None, False, ""), f"its model has {field}")
     for field in ("truncation", "padding", "added_tokens", "post_processor"):
@@ -132,7 +132,7 @@ def _normalizer(data: object) -> TextNormalizer:
         single = [described["normalizers"][0]] if described and len(described["normalizers"]) == 1 else []
         if data in (described, *single):
             return normalizer
-    raise UserError(f"tokenizer.json: a normalizer other than line ends, lower case, NFC and NFKC, in this order; {READABLE}")
+    raise UserError(f"tokenizer.json: its normalizer does more than line ends, lower case, NFC and NFKC; {READABLE}")
 
 
 def _require(ok: bool, problem: str) -> None:

@@ -13,6 +13,7 @@ from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.models import blank_model, name_of_start, start_from
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus
+from chargpt.text.facts import NGRAM_MODEL
 from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 
@@ -49,12 +50,11 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> t
     loss = evaluate(model, validation_split(corpus.judged, MEASURED), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
     error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
-    losses = f"its loss on this text is {loss:.2f}{error}, that of an n-gram model {ngram_loss:z.2f}"
+    losses = f"its loss on this text is {loss:.2f}{error}; {NGRAM_MODEL} has {ngram_loss:z.2f}"
     said = [Notice("start", f"{name_of_start(source)}, {vocabulary}; {losses}")]
     if corpus.is_validated and state.fingerprint != corpus.fingerprint and {*state.texts} & {*corpus.texts}:
-        what = "it may have been trained on this validation split, and then the losses look too good"
-        instead = "start from a run on other text, or give data.val_text"
-        said.append(Notice("warning", f"{shown(source.path)}: {what}; {instead}"))
+        what = "it may have been trained on this validation split, and then the losses look too good; start from another run, "
+        said.append(Notice("warning", f"{shown(source.path)}: {what}or give another text as data.val_text=FILE"))
     own_loss = state.progress.best_loss
     return 0.0 if own_loss is None else max(0.0, loss - own_loss), said
 

@@ -25,6 +25,7 @@ from chargpt.planning.time_model import STEADY_SECONDS, TimeModel, time_model_of
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.terminal import Notice, clock
 from chargpt.text.corpus import Corpus
+from chargpt.text.facts import NGRAM_MODEL
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 
 PATIENT_EPOCHS = 4  # epochs from which a run ends early if the model begins to memorise its text
@@ -209,9 +210,9 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> C
         "max_epochs": float(law.ENOUGH_EPOCHS),
     }
     settings = settings.choose(f"the time is shared by {teachers + 1} models", train=students)
-    earlier = f"{teachers} models of at most {clock(first)} each" if teachers > 1 else f"one model of at most {clock(first)}"
-    about = f"first {earlier}, then one that learns from the text and its teachers, for at most {clock(last)}"
-    about += "" if is_sure else "; if the first one does not begin to memorise the text, it trains alone"
+    earlier = f"{teachers} models for at most {clock(first)} each" if teachers > 1 else f"one model for at most {clock(first)}"
+    about = f"first {earlier}, then one that learns from the text and the predictions of the first, for at most {clock(last)}"
+    about += "" if is_sure else "; if the first one does not begin to memorise the text, no others are trained"
     models = Notice(f"{teachers + 1} models", about, "line" if settings.is_any_given(*DECIDES_LOSS) else "detail")
     best = best._replace(settings=settings, seen=seen)
     described = _described(best, candidates, job, takes=teachers * first + last)
@@ -309,9 +310,9 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     is_fair = job.corpus.is_validated and not job.corpus.facts.is_sorted
     if is_fair and not best.settings.is_any_given(*DECIDES_LOSS):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
-        ngram = f"an n-gram model has {text.ngram_loss:z.2f}"
+        ngram = f"{NGRAM_MODEL} has {text.ngram_loss:z.2f}"
         last = (
-            f" for the last of {best.teachers + 1} models, which take at most {clock(takes)} together" if best.teachers else ""
+            f" after all {best.teachers + 1} models, which train for at most {clock(takes)} together" if best.teachers else ""
         )
         notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}){last}; {ngram}"))
     others = [

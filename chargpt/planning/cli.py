@@ -216,7 +216,7 @@ def minutes(text: str) -> float:
 def check_options(options: TrainOptions) -> None:
     """Raise UserError for options that contradict each other."""
     if "" in options.texts:
-        raise UserError(Option("text"), ": an empty name given; is a variable of your shell unset?")
+        raise UserError(Option("text"), ": a file name is empty (from an empty shell variable?); give the name of a text file")
     for text in options.texts:
         if SETTING.fullmatch(text) and not os.path.exists(text):
             raise UserError(f"{text}: a setting without a value; write {text}=VALUE")

@@ -86,7 +86,7 @@ class Opening:
         parameters, characters = parameter_count(model, vocabulary), len(self.corpus.train)
         layers = plural(model.n_layer, "layer")
         shape = f"{layers}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
-        how = f"{optim.name}, rate {optim.learning_rate:g}, {optim.schedule} schedule, dropout {model.dropout:g}"
+        how = f"learning rate {optim.learning_rate:g} with optim.schedule={optim.schedule}, dropout {model.dropout:g}"
         notices = [
             Notice("model", f"{parameters:,} parameters: {shape}; optimizer {OPTIMIZERS[optim.name].label}"),
             Notice("steps", f"{config.chars_per_step:,} characters each; {how}", "detail"),
@@ -100,7 +100,7 @@ class Opening:
                 takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
             count, epochs = plural(left, "step"), left * config.chars_per_step / characters
             duration = clock(known.duration(left, interval=config.steps_between_evaluations))
-            length = f"{clock(takes)}, about {count}" if takes else f"{count}, {epochs:.1f} epochs, about {duration}"
+            length = f"for {clock(takes)}, about {count}" if takes else f"{count}, {epochs:.1f} epochs, about {duration}"
             memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
             size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
             notices += [
@@ -225,8 +225,8 @@ def _load_corpus(
     """The text, with the vocabulary of another run, or with one of its own that has the characters of a start too."""
     known = "" if start is None else start.state.tokenizer.characters or ""
     if known and vocabulary is None and 0 < config.data.max_vocab <= len(known):
-        what = f"the model to begin with knows {len(known)} characters, and all are kept"
-        raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what}; use a higher number, or leave it out")
+        what = f"the model that you start from keeps its {len(known)} characters; use {len(known) + 1} or more"
+        raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what}, or leave it out")
     return load_corpus(
         options.texts,
         config.data,
@@ -294,7 +294,8 @@ def _about_choices(settings: Settings, loaded: Settings, options: TrainOptions, 
         what = " decides the number of steps; the train.max_steps given is not used"
         notices.append(Notice("note", Message(Option("minutes"), what)))
     if options.minutes is not None and replaced:
-        notices.append(Notice("note", f"chosen for the time in place of what {options.config} sets: {', '.join(replaced)}"))
+        what = f" changes these settings of {options.config} to fit the time: {', '.join(replaced)}"
+        notices.append(Notice("note", Message(Option("minutes"), what)))
     return notices
 
 
@@ -319,8 +320,9 @@ def _about_teachers(settings: Settings, teachers: tuple[Checkpoint, ...]) -> lis
 
 def _about_processes(config: Config, group: Group) -> list[Notice]:
     """How several processes share the batch."""
-    on, windows = plural(group.size // group.local_size, "machine"), plural(config.train.batch_size // group.size, "window")
-    return [Notice("processes", f"{group.size} on {on}; each computes {windows} of a batch")] * (group.size > 1)
+    on, batch = plural(group.size // group.local_size, "machine"), config.train.batch_size
+    what = f"{group.size} on {on}; each computes {batch // group.size:,} of the {batch:,} pieces of text in a batch"
+    return [Notice("processes", what)] * (group.size > 1)
 
 
 def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:

@@ -48,7 +48,7 @@ def check_teachers(teachers: Sequence[Checkpoint], corpus: Corpus, *, context: i
     for teacher in teachers:
         where, longest = f": {shown(teacher.path)}: ", teacher.state.config.model.block_size
         if teacher.state.tokenizer != corpus.tokenizer:
-            raise UserError(Option("teacher"), where, "it has another vocabulary; use runs on the same text")
+            raise UserError(Option("teacher"), where, "its vocabulary is not that of your text; use a run on this text")
         if longest < context:
             what = f"its context is {longest}, and that of the new model {context}; use "
             raise UserError(Option("teacher"), where, what, Option("model.block_size", longest))

@@ -17,11 +17,12 @@ def check_size(shape: ModelConfig, vocab_size: int) -> None:
     positions = shape.block_size * shape.n_embd
     numbers = 12 * shape.n_layer * shape.n_embd**2 + positions + vocab_size * shape.n_embd
     cached = 2 * shape.n_layer * positions
-    if shape.n_layer > MAX_LAYERS or positions > MAX_POSITIONS or numbers > MAX_NUMBERS or cached > MAX_CACHED:
-        raise UserError(
-            f"model: too large, with {shape.n_layer:,} layers (at most {MAX_LAYERS:,}), {numbers:,} weights (at most "
-            f"{MAX_NUMBERS:,}) and {cached:,} cached numbers (at most {MAX_CACHED:,}: 2 x layers x block_size x n_embd)"
-        )
+    sizes = {"layers": (shape.n_layer, MAX_LAYERS), "weights": (numbers, MAX_NUMBERS)}
+    sizes |= {"numbers for positions": (positions, MAX_POSITIONS), "numbers in memory": (cached, MAX_CACHED)}
+    for what, (count, most) in sizes.items():
+        if count > most:
+            advice = "use a model with a smaller n_layer, n_embd or block_size"
+            raise UserError(f"model: too large, with {count:,} {what} (at most {most:,}); {advice}")
 
 
 def weight_shapes(shape: ModelConfig, vocab_size: int) -> dict[str, tuple[int, ...]]:

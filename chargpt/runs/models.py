@@ -77,9 +77,9 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
     if tokenizer.folded:
         model.token_embedding.weight[-1] = unknown
     common = len(tokenizer.characters) - len(begins_at)
-    new = [f"{character} at {nearest}" if nearest else character for character, nearest in begins_at.items()]
+    new = [f"{character} begins as {nearest}" if nearest else character for character, nearest in begins_at.items()]
     dropped = [character for character in old_tokenizer.characters if character not in set(tokenizer.characters)]
-    return f"{common:,} characters in common{_listed('new', new)}{_listed('dropped', dropped)}"
+    return f"{common:,} characters in common with your text{_listed('new', new)}{_listed('that it lacks', dropped)}"
 
 
 def _listed(what: str, characters: list[str]) -> str:

@@ -214,7 +214,8 @@ def folder_of(name: str, checkpoints: Path) -> Path:
     has_space = name != name.strip() or path.name != path.name.strip()
     is_odd = name.startswith("-") or has_space or path.name in ("", "..") or not name.isprintable()
     if is_odd or not is_portable(path.name) or STEP_NAME.fullmatch(path.name):
-        raise UserError(Given("run", name), "use a name that every system allows, such as poems, or a path such as /tmp/poems")
+        what = "Windows, a shell or this program reads such a name as something else"
+        raise UserError(Given("run", name, ", but "), what, "; use a name such as poems, or a path such as /tmp/poems")
     return checkpoints / name if path.name == name else path
 
 

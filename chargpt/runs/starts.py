@@ -52,13 +52,11 @@ def read_card(name: str) -> StartCard:
     """The card of the start `name`. Raises UserError if there is no such start, or if its card cannot be read."""
     names = start_names()
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=1)
-        what_to_do = f"use {close[0] if close else ', '.join(names)}" if names else "this copy of the program has none"
-        run = Message("; for a run, write ", Command("train", Option("init_from", "RUN")), " or ", Command("sample", "RUN"))
-        given = Given("start", name, ", but ")
-        raise UserError(
-            given, f"there is no start of that name; {what_to_do}", run, ", and ", Option("prompt"), " for a prompt"
-        )
+        close = difflib.get_close_matches(name, names, n=1) or names
+        what = f"no model of that name comes with the program; use {', '.join(close)}"
+        what = what if names else "this copy of the program comes without models"
+        run = Message(Command("train", Option("init_from", "RUN")), " or ", Command("sample", "RUN"))
+        raise UserError(Given("start", name, ", but "), what, "; for your own run: ", run, "; for a prompt: ", Option("prompt"))
     path = STARTS / name / CARD
     try:
         found = json.loads(read_bounded(path, limit=JSON_LIMIT))

@@ -41,7 +41,7 @@ HELP = """/undo           take back the last turn: what you typed and what the m
 //TEXT          the same as TEXT, for a text that begins with /
 Ctrl-C          stop the text that is being written"""
 COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help", "/quit")
-INTERRUPTED = "the text is not saved (/save FILE); Ctrl-C again, Ctrl-D or exit leaves"
+INTERRUPTED = "the text is not saved: /save FILE saves it; to leave without saving, press Ctrl-C again or type exit"
 TAIL = 60  # characters of the text that are shown after /undo
 SPEAKER = re.compile(r"(?m)^(?:<([^<>\n]{1,40})>|([^\s:<>][^:\n]{0,39}):) ")  # before a message: `Ben: ` or `<ben> `
 SPOKEN = 10  # a text is a conversation if more than one line in this many begins with a name
@@ -59,7 +59,7 @@ class Chat(NamedTuple):
 def chat_of(options: SampleOptions, loaded: LoadedModel) -> Chat:
     """The conversation that the options ask for, with the names of the training text if it is known. Raises UserError."""
     if loaded.config.data.items:
-        raise UserError(f"--chat: the run {loaded.run} was trained on items, not on a conversation; leave out --chat")
+        raise UserError(f"--chat: the run {loaded.run!r} was trained on a list of items, not a conversation; leave out --chat")
     corpus = loaded.find_corpus()
     text = "" if corpus is None else corpus.tokenizer.decode(sample(corpus.train, TRAIN_SAMPLE))
     found = [(one[1] or one[2], one[0]) for one in SPEAKER.finditer(text)]
@@ -90,7 +90,7 @@ def beginning_of_items(options: SampleOptions, loaded: LoadedModel) -> tuple[lis
     """The ids before an item, and what ends it. Raises UserError without a label where there are some."""
     labels, tokenizer = loaded.labels(options.sampling.label), loaded.tokenizer
     if len(labels) > 1:
-        raise UserError(f"--interactive: completes items of one label; give --label, one of {listed_labels(labels)}")
+        raise UserError(f"--interactive: needs the label of what you type; add --label with one of {listed_labels(labels)}")
     return tokenizer.encode(item_prompt(tokenizer, next(iter(labels), ""))).tolist(), [end_in(tokenizer)]
 
 
@@ -194,7 +194,7 @@ class Session:
             write_synced(path, text.encode("utf-8", "surrogateescape"))
         except (OSError, ValueError, RuntimeError) as error:  # a null character; ~ of a user that does not exist
             why = getattr(error, "strerror", None) or error
-            raise UserError(f"/save: {name!r} given, but {why}; use the name of a new file") from None
+            raise UserError(f"/save: {name!r} cannot be written ({why}); use a file in an existing folder of yours") from None
         log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
     def _encode(self, line: str, *, after: list[int]) -> list[int]:

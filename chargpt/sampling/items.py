@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 1000  # items in a row that are refused, after which no more are made
 # Why an item is refused, and for some of these the option that asks for it.
-REASONS = {"longer": "max_length", "shorter": "min_length", "no match": "match", "repeated": "", "in the training text": ""}
+REASONS = {"too long": "max_length", "too short": "min_length", "no match": "match", "repeated": "", "in the training text": ""}
 
 
 def drawn(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple[list[str], list[int]]:

@@ -149,7 +149,7 @@ class LoadedModel:
         `asks` is the option that asks for items; empty for none. Raises UserError for it if the run has none.
         """
         if asks and not self.config.data.items:
-            what = f": the run {self.run} was not trained on items; leave it out, or train with "
+            what = f": the run {self.run!r} was not trained on items; leave it out, or train with "
             raise UserError(Option(asks), what, Option("data.items", "line"))
         return bool(self.config.data.items) and not of_text
 
@@ -157,7 +157,7 @@ class LoadedModel:
         """How often each label is written: as in the training text, or `label` alone; empty without any. Raises UserError."""
         if not self.config.data.label_fields:
             if label is not None:
-                raise UserError(Given("label", label, ", but "), f"the run {self.run} has no labels; leave it out")
+                raise UserError(Given("label", label, ", but "), f"the run {self.run!r} has no labels; leave out the label")
             return {}
         corpus = self.corpus(Option("label")) if label is None else self.find_corpus()
         known = {} if corpus is None or corpus.items is None else corpus.items.labels
@@ -231,7 +231,8 @@ class LoadedModel:
         chosen = SamplingOptions(**options)
         asks, of_text = "" if chosen.label is None else "label", chosen.lines or chosen.stop
         if asks and of_text:
-            raise UserError(Option(asks), ": is for items, and lines and stop are for running text; leave out either")
+            what = ": asks for items, and lines and stop ask for continuous text; leave out label, or lines and stop"
+            raise UserError(Option(asks), what)
         is_items = self.writes_items(asks, of_text=of_text)
         ids = self._encoded(listed("prompt", prompt), chosen.unknown)
         begun, first = [self.tokenizer.decode(one) for one in ids], _seed(chosen.seed)
@@ -307,7 +308,7 @@ class LoadedModel:
         size, given = self.config.model.block_size, listed("text", text)
         texts = [np.array(ids, np.int64) for ids in self._encoded(given, unknown)]
         if check("stride", stride, whole(0)) > size:
-            raise UserError(Given("stride", stride), f"use at most the context, {size}")
+            raise UserError(Given("stride", stride), f"use {size} or less, the characters the model reads at once")
         short = [name for name, ids in zip(given, texts) if len(ids) < 2]
         if short and isinstance(text, str):
             raise UserError(Given("text", text), "use at least two characters that the model knows")

@@ -96,7 +96,7 @@ def check(name: str, value: Any, kind: Kind) -> Any:
     except UserError:
         raise
     except (TypeError, ValueError, OverflowError, re.error) as error:
-        why = f": {error}" if isinstance(error, re.error) else ""
+        why = f" without this mistake: {error}" if isinstance(error, re.error) else ""
         raise UserError(Given(name, value), f"use {kind.use}{why}") from None
 
 

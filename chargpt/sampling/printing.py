@@ -19,7 +19,7 @@ from chargpt.terminal import escape_controls, json_line, log
 
 DIVIDER = "-" * 15
 QUICK_TO_READ = 2**24  # ids of a training text up to which its items are compared with new ones without being asked
-NOT_IN_CACHE = "not known, since the training text of this run is not in the cache"
+NOT_IN_CACHE = "cannot be checked, since the program has no copy of the training text of this run"
 MAGENTA = "\033[35m{}\033[0m"  # legible on a dark and on a light background; does not reach beyond its text
 
 
@@ -138,8 +138,8 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
         value |= {} if known is None else {"new": item.text not in known}
         file.write(json_line(value, file) + "\n")
     file.flush()
-    why = ", ".join(f"{what} {count:,}" for what, count in writer.refused.most_common())
-    log(f"written   {written:>7,}  of {wanted.items:,} in {seconds:.1f} s" + (f"; refused: {why}" if why else ""))
+    why = ", ".join(f"{count:,} {what}" for what, count in writer.refused.most_common())
+    log(f"written   {written:>7,}  of {wanted.items:,} asked for in {seconds:.1f} s" + (f"; thrown away: {why}" if why else ""))
     log(f"unique    {writer.unique:>7,}  {writer.unique / max(1, written):6.1%}")
     if known is not None:
         log(f"new       {writer.new(known):>7,}  {writer.new(known) / max(1, written):6.1%}")

@@ -19,7 +19,7 @@ def read_prompt(text: str, file: str | None) -> str:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return data.decode("utf-8-sig")
     except OSError as error:
-        raise UserError(f"{name}: {error.strerror}; give a text file, or - for standard input") from None
+        raise UserError(f"{name}: {error.strerror}; give the name of a text file") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{name}: byte {error.start} is not UTF-8; convert the text to UTF-8") from None
 
@@ -31,9 +31,9 @@ def encode_prompt(text: str, tokenizer: Tokenizer, *, unknown: str) -> list[int]
     """
     ids, skipped = (tokenizer.encode(text), "") if unknown == "error" else tokenizer.encode_known(text)
     if skipped:
-        log(f"left out {plural(len(skipped), 'character')} that the model has never seen: {_distinct(skipped)}")
+        log(f"left out, since the model has never seen them: {_distinct(skipped)} ({plural(len(skipped), 'character')} in all)")
     if folded := tokenizer.folded_in(text):
-        log(f"read as one unknown character, since they were rare or absent in the training text: {_distinct(folded)}")
+        log(f"read as one unknown character, since the training text has few or none of each: {_distinct(folded)}")
     return ids.tolist()
 
 

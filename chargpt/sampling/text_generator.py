@@ -4,7 +4,7 @@ from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
-from chargpt.errors import Given, Option, UserError
+from chargpt.errors import Given, Option, UserError, short
 from chargpt.sampling.options import SamplingOptions, TextKeywords
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers
@@ -35,7 +35,7 @@ class TextGenerator:
             what = "this model writes no newlines; use "
             raise UserError(Given("lines", self.options.lines, ", but "), what, Option("length"))
         if self.options.unique and not self.options.lines:
-            raise UserError(Option("unique"), ": removes lines, so it needs a number of lines to write; add ", Option("lines"))
+            raise UserError(Option("unique"), ": drops repeated lines; say how many lines to write, with ", Option("lines", 20))
 
     def changed(self, **options: Unpack[TextKeywords]) -> "TextGenerator":
         """The same model with other options."""
@@ -129,9 +129,10 @@ class TextGenerator:
         allow, ban = self.options.allow, self.options.ban
         for name, characters in (("allow", allow), ("ban", ban)):
             if characters and self.tokenizer.characters is None and not characters.isascii():
-                raise UserError(Given(name, characters, ", but "), "this model writes bytes; use ASCII characters")
+                what = "this model writes single bytes; use English letters, digits and signs (ASCII)"
+                raise UserError(Given(name, characters, ", but "), what)
         if ban == "":
-            raise UserError(Given("ban", ""), "use the characters that must not be written")
+            raise UserError(Given("ban", ""), "give the characters never to be written, such as ", Option("ban", "#@"))
         forbidden = {*self.tokenizer.never_sampled, *self.tokenizer.encode_known(ban or "")[0].tolist()}
         return (
             forbidden if allow is None else forbidden | {*range(self.tokenizer.vocab_size)} - {*self._writable("allow", allow)}
@@ -141,5 +142,6 @@ class TextGenerator:
         """The ids of `text`. Raises UserError if the model cannot write it."""
         ids, unknown = self.tokenizer.encode_known(text)
         if not text or unknown or set(ids.tolist()) & set(self.tokenizer.never_sampled):
-            raise UserError(Given(name, text), "use characters that this model can write")
+            what = f"this model cannot write {short(unknown or text)}; use characters of its training text"
+            raise UserError(Given(name, text, ", but "), what)
         return ids.tolist()

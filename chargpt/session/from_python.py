@@ -187,5 +187,5 @@ def _plain(value: object, key: object) -> object:
         return os.fspath(value)
     if isinstance(value, numbers.Real):  # also a number of numpy
         return value if isinstance(value, bool) else int(value) if isinstance(value, numbers.Integral) else float(value)
-    what_to_do = "use section.key, for example {'train.max_steps': 500}, and a number, a str, a bool or a tuple"
+    what_to_do = "use keys such as 'train.max_steps', each with a number, a str, a bool or a tuple as its value"
     raise UserError(f"settings: {key}={value!r} given; {what_to_do}")

@@ -157,8 +157,8 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
             raise
         problem = "it is not there any more"
     if not is_same:
-        what = f": {' '.join(texts)} given, which is not the text of the run {run}; leave "
-        raise UserError(Option("text"), what, Option("text"), " out, or train on it from the weights of this run with ", anew)
+        what = f": {' '.join(texts)} given, but the run {run!r} was trained on another text; leave out "
+        raise UserError(Option("text"), what, Option("text"), ", or train the model of that run on this text with ", anew)
     gone = [text for text in read if os.path.isabs(text) and not os.path.exists(text)]
     name = "standard input" if read[:1] == ["-"] else shown([*gone, *read, DEFAULT][0])
     for settings in (data, state.config.data):
@@ -227,7 +227,7 @@ def joined(given: Opening, *, root: Path, group: Group, corpus: Corpus | None, r
         block_size = config.model.block_size
         corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
     if corpus.fingerprint != state.fingerprint:
-        raise UserError("TEXT: another text than that of the first process; give every machine the same one")
+        raise UserError("TEXT: it is not that of the first process; give every machine the same TEXT")
     return dataclasses.replace(
         given, corpus=corpus, runtime=runtime, model=blank_model(config.model, state.tokenizer.vocab_size)
     )

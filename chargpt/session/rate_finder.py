@@ -47,7 +47,8 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
         if found.get(best, math.inf) == math.inf:
             if interrupt.came_here:
                 return interrupt.exit_code
-            raise UserError("--find-lr: every rate diverged; check for an extreme setting, such as optim.weight_decay")
+            what = "training fails at every learning rate, since the loss grows without limit"
+            raise UserError(f"--find-lr: {what}; undo an extreme setting, such as a large optim.weight_decay")
         notice("suggested", f"optim.learning_rate={best:.4f}")
         for old in folder.glob("rate-*/events.out.tfevents.*"):  # of an earlier sweep
             old.unlink()

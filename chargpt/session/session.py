@@ -133,7 +133,7 @@ class Session:
         journal.add(opening.choices)
         if follows:
             return
-        where = f"report: {shown(run.home / REPORT)}; all settings: {DETAILS} there; curves: "
+        where = f"report: {shown(run.home / REPORT)}; all settings: {shown(run.home / DETAILS)}; loss curves: "
         journal.notice("run", f"{shown(run.home)}   ({where}python -m tensorboard.main --logdir {shown(run.home.parent)})")
         details = "".join(f"{line}\n" for line in journal.lines)
         journal.warn(run.write_config(trainer.config), None if self.saved else run.write(DETAILS, details))
@@ -320,8 +320,8 @@ class Session:
             self.journal.warn(*warnings)
             self.saved = checkpoint.state
             self.trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
-            where = f"back to {shown(checkpoint.path)}, at half the rate and without that batch"
-            self.journal.notice("rollback", f"{problem}; {where}")
+            where = f"it goes on from {shown(checkpoint.path)}, at half the learning rate and without that batch"
+            self.journal.notice("rollback", f"training failed at {problem}; {where}")
         self.trainer.share()
         self.saved = self.trainer.group.share(self.saved)  # so that all save at the same steps
         self.trainer.progress.skipped = skipped

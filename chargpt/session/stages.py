@@ -57,7 +57,7 @@ def decided(training: float, validation: float, config: Config) -> tuple[Config,
         return dataclasses.replace(config, train=train), Notice(f"{train.teachers + 1} models", what)
     epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
     train = dataclasses.replace(train, teachers=0, teacher_minutes=0.0, max_epochs=epochs)
-    alone = Notice("one model", f"{measured}: this model does not memorise the text, so it trains alone")
+    alone = Notice("one model", f"{measured}: this model does not memorise the text, so no others are trained")
     return dataclasses.replace(config, train=train), alone
 
 

@@ -40,6 +40,7 @@ FEWEST_LINES = 20  # lines that a list has at least
 LIST_LINE = 60  # characters; most lines of a list are no longer
 SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet, above which a list is sorted
 HIGHEST_ORDER = 3  # of the n-gram model
+NGRAM_MODEL = "an n-gram model (a table of character counts)"  # what a message calls it
 SHORTEST_COPY = 4  # ids that must agree before the next one is copied
 LONGEST_COPY = 20  # ids; longer matches count as this long
 ROUNDS = 20  # of expectation maximisation

@@ -53,8 +53,8 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     items = found[TRAIN] + found[VAL]
     texts, labels = (Counter(item[part] for item in items) for part in (1, 0))
     if len(labels) > MAX_LABELS:
-        what = f"data.label: {shell_word(config.label)} given, but {sources.label} has {len(labels):,} different ones"
-        raise UserError(f"{what}; name a field with {MAX_LABELS:,} or fewer, which groups the items")
+        what = f"data.label: {shell_word(config.label)} given, but {sources.label} has {len(labels):,} different values of it"
+        raise UserError(f"{what}; choose a label with {MAX_LABELS:,} values or fewer, such as a country")
     notes = notes_of(reader, reader.config)
     if empty:
         are_blocks = config.items == LINE and empty > max(2, len(items) / LONGEST_BLOCK)
@@ -182,9 +182,11 @@ def _label(name: str, header: str | None, origin: Origin, config: DataConfig) ->
         raise UserError(f"data.label: {config.label!r} given, but ", advice_on(origin.source, fields, config))
     kind, use = "plain text", "a regular expression such as '^K:(.*)'"
     if header is not None:
-        kind, use = "FASTA", "header (the first word), header[1], organism"
-    kind, use = ("no file", use) if path is None else (kind, f"file or folder, {use}")
-    raise UserError(f"data.label: {config.label!r} given, but {origin.source.label} is {kind}; use {use}, or leave it out")
+        kind, use = "FASTA", "data.label=header (its first word), data.label=header[1], data.label=organism"
+    kind, use = ("no file", use) if path is None else (kind, f"data.label=file, data.label=folder, {use}")
+    raise UserError(
+        f"data.label: {config.label!r} given, but {origin.source.label} is {kind}; use {use}, or leave out data.label"
+    )
 
 
 def _divided(

@@ -10,7 +10,7 @@ import numpy as np
 from chargpt.errors import Message, Option, Words, join
 from chargpt.terminal import Notice, one_line
 from chargpt.text.corpus import Corpus
-from chargpt.text.facts import COMPRESSED_SAMPLE, TRAIN_SAMPLE, sample
+from chargpt.text.facts import TRAIN_SAMPLE, sample
 from chargpt.text.items import TAB, end_in
 from chargpt.text.tokenizer import character_name
 
@@ -34,15 +34,14 @@ def examine(corpus: Corpus) -> list[Notice]:
     estimate = f" (estimated from {facts.sampled:,} characters)" if facts.sampled < corpus.characters else ""
     copies = f"{facts.shared:.1%} of the validation split is lines that are also in the training split"
     unit = "byte" if corpus.tokenizer.characters is None else "character"
-    part = f" (gzip and xz: {COMPRESSED_SAMPLE:,} {unit}s of it)" if len(corpus.train) > COMPRESSED_SAMPLE else ""
+    ngram = f"that of an n-gram model that looks {facts.ngram_order} {unit}s back{estimate}"
     bits = f"{facts.ngram_loss / math.log(2):z.2f} bits per {unit}"
-    ngram = f"that of an n-gram model of order {facts.ngram_order}{estimate}, or {bits}"
-    others = f"gzip needs {facts.gzip_bits:z.2f} and xz {facts.xz_bits:z.2f}, each after reading the training text{part}"
+    others = f"gzip needs {facts.gzip_bits:z.2f} bits and xz {facts.xz_bits:z.2f}"
     return [
         *found,
         Notice("repeats", f"{facts.repeated:.1%} of the training split is repeated lines; {copies}{estimate}", "detail"),
         *(Notice("note", note) for note in about_repeats(corpus)),
-        Notice("to beat", f"a loss of {facts.ngram_loss:z.2f}, {ngram}; {others}", "detail"),
+        Notice("to beat", f"a loss of {facts.ngram_loss:z.2f}, {ngram}, or {bits}; {others}", "detail"),
     ]
 
 
@@ -92,7 +91,7 @@ def _rarest(corpus: Corpus) -> str:
 def _odd(corpus: Corpus) -> Notice:
     """Characters that are rarely intended: the model spends effort on them, and they often come from an earlier mistake."""
     if corpus.tokenizer.characters is None:
-        return Notice("odd", "not looked for, since the vocabulary is bytes", "detail")
+        return Notice("odd", "no search for odd characters, since the model reads bytes", "detail")
     counts = _counts(corpus)
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     needed = NEEDED if NEEDED_BY.search(corpus.tokenizer.characters) else LAYOUT

@@ -229,5 +229,7 @@ def _shakespeare(path: Path) -> Source:
         if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == SHAKESPEARE_SHA256:
             return Source(label=shown(path), path=path)
     except OSError as error:
-        reason = f"{error.filename or SHAKESPEARE_URL}: {getattr(error, 'reason', error.strerror or error)}"
+        what = "the download failed, perhaps because this computer is offline"
+        what = what if error.filename in (None, SHAKESPEARE_URL) else str(error.filename)
+        reason = f"{what}: {getattr(error, 'reason', error.strerror or error)}"
     raise UserError(f"shakespeare: {reason}; download {SHAKESPEARE_URL} elsewhere, and save it as {shown(path)}")

@@ -74,8 +74,8 @@ class Group:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=self.timeout)
         except (RuntimeError, ValueError) as error:
-            what = f"rank {self.rank}: the processes cannot reach each other ({_first_line(error)})"
-            raise UserError(f"{what}; start all of them, with the same MASTER_ADDR and MASTER_PORT") from None
+            what = f"process {self.rank} (the first is 0): cannot reach the others ({_first_line(error)})"
+            raise UserError(f"{what}; start all with the same environment variables MASTER_ADDR and MASTER_PORT") from None
         if self.is_first:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         else:
@@ -100,7 +100,7 @@ class Group:
             sys.__excepthook__(type(error), error, trace)
             message = f"{type(error).__name__}, see above"
         if message:
-            who = "" if self.is_first else f"rank {self.rank}: "
+            who = "" if self.is_first else f"process {self.rank} (the first is 0): "
             print(message if message == "stopped" else f"error: {who}{one_line(message)}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -118,8 +118,8 @@ class Group:
         if asked.index is not None:
             raise UserError(f"runtime.device: {asked} given; with several processes use cuda, and each takes one GPU")
         if (count := torch.cuda.device_count()) < self.local_size:
-            what = f"{self.local_size} processes on a machine with {count}; start one for each, by --nproc-per-node {count}"
-            raise UserError(f"GPUs: {what}, or add --device cpu")
+            what = f"each of the {self.local_size} processes needs one, and this machine has {count}"
+            raise UserError(f"GPUs: {what}; start fewer with --nproc-per-node {count}, or add --device cpu")
         torch.cuda.set_device(self.local_rank)
         return torch.device("cuda", self.local_rank)
 
@@ -189,8 +189,8 @@ def join_group() -> Group:
     if size == 1:
         return Group()
     if (rank := _number("RANK")) >= size:
-        what = f"RANK: {rank} given for {size} processes; torchrun numbers them 0 to {size - 1}"
-        raise UserError(f"{what}. Without torchrun, unset RANK and WORLD_SIZE")
+        what = f"RANK: this environment variable is {rank}, but {size} processes have the numbers 0 to {size - 1}"
+        raise UserError(f"{what}; start them with torchrun, which sets it, or unset RANK and WORLD_SIZE")
     numbers = {"local_rank": _number("LOCAL_RANK"), "restarts": _number("TORCHELASTIC_RESTART_COUNT")}
     return Group(rank, size, local_size=_number("LOCAL_WORLD_SIZE") or size, **numbers)
 

@@ -154,8 +154,8 @@ def choose_runtime(
         slower = f"{why_not_cuda(0)}; until then the CPU is used"
     is_native, step, why = asked.step == "native", None, ""
     if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
-        why = "it is for a CPU, without runtime.compile, and for a model whose n_embd is a multiple of "
-        why += f"{PANEL}, {config.model.n_embd} given"
+        why = f"it needs a CPU, runtime.compile=off and a model.n_embd that is a multiple of {PANEL}, and this run has "
+        why += f"{device.type}, {'on' if compiled else 'off'} and {config.model.n_embd}"
     elif is_native or attention is not None and may_be_in_c(config) and known.get("step") != "torch":
         try:
             step = StepKernel(precision)

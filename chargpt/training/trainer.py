@@ -21,7 +21,7 @@ from chargpt.graphs import Graphs
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.runs.checkpoint_schema import Progress
-from chargpt.terminal import Notice, plural
+from chargpt.terminal import Notice
 from chargpt.text.items import ItemMarks
 from chargpt.training.batches import Batches, on_device
 from chargpt.training.distillation import DistillationLoss, digest
@@ -178,7 +178,7 @@ class Trainer:
             for (step, rate), numbers in zip(unread, self._numbers[: len(unread)].tolist()):
                 self._count(step, rate, *numbers)
         if self._graphs.trouble:
-            what = f"this GPU cannot record steps as CUDA graphs ({self._graphs.trouble}), so each takes longer"
+            what = f"this GPU refuses CUDA graphs, which save time, so each step takes longer ({self._graphs.trouble})"
             self.notices, self._graphs.trouble = [*self.notices, Notice("slower", what)], ""
         return self._last
 
@@ -269,7 +269,7 @@ class Trainer:
         count, before = self.rows.stop - self.rows.start, self._parts
         self._parts = next(parts for parts in range(2 * before, count + 1) if count % parts == 0)
         self.release()
-        what = f"not enough for {plural(count // before, 'window')} at once, so {count // self._parts} at a time are computed"
+        what = f"not enough for {count // before:,} pieces of text at once, so steps compute {count // self._parts:,} at a time"
         self.notices.append(Notice("memory", what))
 
     def release(self) -> None:

@@ -114,7 +114,7 @@ def test_what_is_printed_after_an_import_trains_on(root, nanogpt, text, capsys):
     assert opened(words[2:], root=root).trainer.config.train.max_steps == 12
     save(read_nanogpt(folder, meta=None), root, name="other")
     said = " ".join(capsys.readouterr().out.split())
-    assert "python train.py TEXT --init-from other (or import it with TEXT, to continue with" in said
+    assert "python train.py TEXT --init-from other (to go on exactly where it stopped, import it again with" in said
 
 
 def test_settings_of_the_command_line_win_but_the_shape_stays(root, nanogpt):

@@ -42,20 +42,20 @@ def test_characters_in_another_order_are_sorted_and_their_ids_are_kept():
 @pytest.mark.parametrize(
     "change, problem",
     [
-        ({"model": {"merges": [["a", "b"]]}}, "not BPE without merges"),
+        ({"model": {"merges": [["a", "b"]]}}, "pieces of words"),
         ({"model": {"vocab": {"a": 0, "the": 1}}}, "'the' is not one character"),
         ({"model": {"vocab": {"a": 0, "b": 7}}}, "ids are not 0, 1, 2"),
         ({"model": {"vocab": {"a": 0, "\ud800": 1}}}, "not one character"),
         ({"model": {"vocab": {}}}, "no vocabulary"),
-        ({"model": {"type": "Unigram"}}, "not BPE"),
+        ({"model": {"type": "Unigram"}}, "pieces of words"),
         ({"model": {"fuse_unk": True}}, "its model has fuse_unk"),  # several unknown characters would be one id
         ({"added_tokens": [{"id": 0, "content": "<s>"}]}, "it has added_tokens"),
-        ({"normalizer": {"type": "StripAccents"}}, "a normalizer other than"),
+        ({"normalizer": {"type": "StripAccents"}}, "its normalizer does more than"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "a pre-tokenizer other than"),
         ({"post_processor": {"type": "TemplateProcessing"}}, "it has post_processor"),
         ({"decoder": {"type": "WordPiece"}}, "a decoder other than"),
         ({"truncation": {"max_length": 3}}, "it has truncation"),
-        ({"model": "none"}, "not BPE"),
+        ({"model": "none"}, "pieces of words"),
     ],
 )
 def test_what_cannot_be_represented_is_named_in_one_line(change, problem):

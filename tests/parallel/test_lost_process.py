@@ -59,6 +59,6 @@ def test_out_of_memory_is_one_line_of_one_process(programs, victims):
     with started(programs, timeout=60, victims=victims, end="torch.empty(2**50)") as processes:
         said = [process.communicate(timeout=60)[1] for process in processes]
         assert [process.returncode for process in processes] == [2 if rank == victims[0] else 1 for rank in range(2)], said
-        who = f"rank {victims[0]}: " if victims[0] else ""
+        who = f"process {victims[0]} (the first is 0): " if victims[0] else ""
         assert said[victims[0]].startswith(f"error: {who}memory: there is not enough".encode())
         assert said[1 - victims[0]] == b""

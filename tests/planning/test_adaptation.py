@@ -131,7 +131,7 @@ def test_the_run_names_its_start(start, other):
 
 def test_a_vocabulary_that_is_smaller_than_that_of_the_start_is_refused(start, other):
     known = len(find_checkpoint(str(start), project_root())[0].state.tokenizer.characters)
-    with pytest.raises(UserError, match=f"data.max_vocab: {known} given, but the model to begin with knows {known}"):
+    with pytest.raises(UserError, match=f"data.max_vocab: {known} given, but .* its {known} characters; use {known + 1}"):
         begun(other, start, f"data.max_vocab={known}")
     assert begun(other, start, f"data.max_vocab={known + 1}").corpus.tokenizer.vocab_size <= known + 1
 
@@ -141,7 +141,7 @@ def test_training_begins_with_the_loss_that_was_printed(start, other, capsys):
     words = ["--init-from", str(start), "--run", str(run), f"data.cache={other.parent}/cache", "train.sample_length=0"]
     assert train.main([str(other), *words, "runtime.threads=1", "runtime.precision=float32"]) == 0
     said = capsys.readouterr().out
-    printed = float(re.search(r"\nstart .*its loss on this text is ([\d.]+).*, that of an n-gram model [\d.]+\n", said)[1])
+    printed = float(re.search(r"\nstart .*its loss on this text is ([\d.]+).*; an n-gram model .* has [\d.]+\n", said)[1])
     assert said.index("\nstart ") < said.index("step 0") and "\nexpected " not in said
     losses = [line["val/loss"] for line in logged(run) if "val/loss" in line]
     assert losses[0] == pytest.approx(printed, abs=0.006)
@@ -159,7 +159,7 @@ def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
     assert {*characters} == {*known.state.tokenizer.characters} | {*other.read_text(encoding="utf-8")} and "T" in characters
     rows = plan.model.token_embedding.weight
     assert torch.equal(rows[characters.index("\u00e9")], rows[characters.index("e")])
-    assert "1 new: \u00e9 at e" in plan.choices[0].text and "dropped" not in plan.choices[0].text
+    assert "1 new: \u00e9 begins as e" in plan.choices[0].text and "lacks" not in plan.choices[0].text
 
 
 def test_the_pull_of_a_run_that_has_begun_cannot_come_or_go(start):

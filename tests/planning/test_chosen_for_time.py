@@ -238,7 +238,7 @@ def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(co
         others = sum(seconds_of_stage(choice.config, stage) for stage in range(2, count + 2))
         assert choice.seconds + others == pytest.approx(180, abs=0.1)
         label = f"{count + 1} models"
-        assert label in said and f"first {'one' if count == 1 else count} model{'s' * (count > 1)} of at most" in said[label]
+        assert label in said and f"first {'one' if count == 1 else count} model{'s' * (count > 1)} for at most" in said[label]
         seen = train.max_steps * choice.config.chars_per_step
         assert seen == pytest.approx(ENOUGH_EPOCHS * length, rel=0.05) or count == 1
 

@@ -45,7 +45,7 @@ def test_a_time_that_is_not_clear_is_one_line(given):
     ("words", "says"),
     [
         (["x.txt", "./x.txt"], "TEXT: the same text given twice"),
-        ([""], "TEXT: an empty name"),
+        ([""], "TEXT: a file name is empty (from an empty shell variable?); give the name"),
         (["x.txt", "train.seed", "5"], "train.seed: a setting without a value; write train.seed=VALUE"),
         (["--minutes", "0"], "--minutes: 0 given; use a number above 0"),
         (["--minutes", "1e10"], "use a number above 0, up to 5,256,000"),

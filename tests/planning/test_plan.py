@@ -167,7 +167,7 @@ def test_with_minutes_a_preset_is_a_default_and_one_line_says_what_was_replaced(
     plan = planned(text, tmp_path, "--config", "tiny", "--minutes", "0.1", "train.log_interval=7")
     (note,) = [str(said.text) for said in plan.choices if said.label == "note"]
     assert plan.config.optim.name == "muon" and plan.config.train.log_interval == 7
-    assert "in place of what tiny sets: " in note and "optim.name" in note and "train.log_interval" not in note
+    assert "changes these settings of tiny to fit" in note and "optim.name" in note and "train.log_interval" not in note
     assert plan.config.train.sample_length == 100, "what is not chosen is that of the preset"
 
 
@@ -214,7 +214,7 @@ def test_the_text_command_prints_what_it_found_and_has_no_options_of_a_run(tmp_p
 def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
     arguments = [str(text), "--config", TINY_FILE, f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
     assert main(arguments) == 0
-    fits = r"\nestimate .* 0.1 GB of memory\ntraining +2:00, about [\d,]+ steps on cpu"
+    fits = r"\nestimate .* 0.1 GB of memory\ntraining +for 2:00, about [\d,]+ steps on cpu"
     assert re.search(fits, capsys.readouterr().out)
     assert main([*arguments, "train.max_epochs=3"]) == 0
     assert re.search(r"\ntraining +127 steps, 3.0 epochs, about [\d:]+ on cpu", capsys.readouterr().out)

@@ -195,7 +195,7 @@ def test_a_teacher_that_is_damaged_or_gone_is_one_line(taught, student, tmp_path
     [
         (["--teacher", "nobody"], "nobody: no run of that name or path"),
         (["--teacher", "{a}", "model.block_size=64"], "is 32, and that of the new model 64; use model.block_size=32"),
-        (["--teacher", "{a}", "data.lowercase=true"], "it has another vocabulary; use runs on the same text"),
+        (["--teacher", "{a}", "data.lowercase=true"], "its vocabulary is not that of your text; use a run on this text"),
         (["--teacher", "{a}", "train.teachers=1"], "train.teachers: 1 given, but with --start, "),
         (["--init-from", "{a}", "train.teachers=2"], "train.teachers: 2 given, but with"),
     ],

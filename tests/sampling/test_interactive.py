@@ -151,7 +151,7 @@ def test_ctrl_c_at_the_prompt_says_that_the_text_is_not_saved_and_the_second_lea
 
     assert code(KeyboardInterrupt, "ab\n", KeyboardInterrupt, "") == 0
     out, err = capsys.readouterr()
-    assert out.startswith("ab") and err.count("the text is not saved (/save FILE); Ctrl-C again") == 2
+    assert out.startswith("ab") and err.count("the text is not saved: /save FILE saves it; to leave without saving") == 2
     assert code(KeyboardInterrupt, KeyboardInterrupt) == 130
     assert capsys.readouterr().err.endswith("\nstopped\n")
 

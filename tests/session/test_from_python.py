@@ -89,7 +89,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"settings": {"tran.max_steps": 3}}, "settings: tran: no such section; did you mean train?"),
         (None, {"settings": {"device": "cpu"}}, "device=cpu: not a setting; did you mean runtime.device?"),
         (None, {"settings": {"dataset": "x"}}, "dataset=x: not a setting; did you mean text, the path of a text?"),
-        (None, {"settings": {"train": {"max_steps": 3}}}, "settings: train={'max_steps': 3} given; use section.key"),
+        (None, {"settings": {"train": {"max_steps": 3}}}, "settings: train={'max_steps': 3} given; use keys such as"),
         (None, {"settings": "train.max_steps=3"}, "settings='train.max_steps=3': use a dict, for example"),
         (None, {"resume": "poems"}, "resume='poems': use True or False; the argument run says which one"),
         (None, {"overwrite": "yes"}, "overwrite='yes': use True or False"),
@@ -98,8 +98,8 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"run": 5}, "run=5: use a name or a path"),
         (None, {"teacher": 3}, "teacher=3: use a name or a path, in quotes, or a list of them"),
         (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),
-        (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use section.key"),
-        (None, {"run": "aux"}, "run='aux': use a name that every system allows"),
+        (None, {"settings": {"train.max_steps": None}}, "settings: train.max_steps=None given; use keys such as"),
+        (None, {"run": "aux"}, "run='aux': Windows, a shell or this program reads such a name as something else; use"),
     ],
 )
 def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatch, text, arguments, says):

@@ -136,7 +136,7 @@ IDS = "id,name\n" + "".join(f"{i},ann\n" for i in range(10_001))
 HOSTILE = {  # a file, settings, and what is said
     "a label that is not there": ("race,name\nelf,a\n", {"items": "name", "label": "rase"}, "mean data.label=race"),
     "a field of plain text": ("ann\nbob\n", {"items": "name"}, "plain text has no fields, such as .name.; give a table"),
-    "a label of plain text": ("ann\nbob\n", {"items": "line", "label": "race"}, "data.label: 'race' .* use file or folder"),
+    "a label of plain text": ("ann\nbob\n", {"items": "line", "label": "race"}, "data.label: 'race' .* use data.label=file, "),
     "a label of a table's lines": (
         "race,name\nelf,anna\norc,b\n",
         {"items": "line", "label": "x"},
@@ -146,7 +146,7 @@ HOSTILE = {  # a file, settings, and what is said
     "the separator": ("ann\nb\x1eb\n", {"items": "line"}, r"line 2: .*U\+001E.*remove it"),
     "one item": ("ann\nann\n", {"items": "line"}, "1 different item; give at least two"),
     "none": ("\n \n", {"items": "line"}, "no item in it .*; give a file with items"),
-    "many labels": (IDS, {"items": "name", "label": "id"}, "data.label: id .* 10,001 different ones; name a field"),
+    "many labels": (IDS, {"items": "name", "label": "id"}, "data.label: id .* 10,001 different values of it; choose a label"),
     "bytes": ("ann\nbob\n", {"items": "line", "vocabulary": "bytes"}, "items"),
     "a label without items": ("ann\nbob\n", {"label": "race"}, "label: .*data.items"),
 }
@@ -214,5 +214,5 @@ def test_labels_that_occur_once_are_warned_of_and_one_that_fasta_has_not_is_name
     for label, count in (("header", 1), ("organism", 0)):
         said = [str(notice) for notice in examine(load(path, items="line", label=label))]
         assert sum("20 of 20 labels occur once" in line for line in said) == count
-    with pytest.raises(UserError, match=r"is FASTA; use file or folder, header .*organism"):
+    with pytest.raises(UserError, match=r"is FASTA; use data.label=file, .*=header .*=organism, or leave out"):
         load(path, items="line", label="species")

@@ -189,14 +189,14 @@ def test_python_brings_two_texts(load, tmp_path):
 def test_a_download_is_checked_and_saved_or_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "answer").write_bytes(b"the sea")
     for url, reason in (
-        ("http://127.0.0.1:1/", "http://127.0.0.1:1/: .*"),
-        ((tmp_path / "nothing").as_uri(), "nothing: .*No such file.*"),
+        ("http://127.0.0.1:1/", "the download failed, .*offline: .*"),
+        ((tmp_path / "nothing").as_uri(), "the download failed, .*: .*No such file.*"),
         ((tmp_path / "answer").as_uri(), "answer gave another text, by its SHA-256"),
     ):
         monkeypatch.setattr(sources, "SHAKESPEARE_URL", url)
         with pytest.raises(UserError, match=f"^shakespeare: .*{reason}; download .*, and save it as .*shakespeare.txt$"):
             named_corpus("shakespeare", root=tmp_path)
-    with monkeypatch.context() as slow, pytest.raises(UserError, match="^shakespeare: .*answer: timed out; download "):
+    with monkeypatch.context() as slow, pytest.raises(UserError, match="^shakespeare: the download .*: timed out; download "):
         slow.setattr("urllib.request.urlopen", Mock(side_effect=TimeoutError("timed out")))
         named_corpus("shakespeare", root=tmp_path)
     assert not (tmp_path / "data").exists()
