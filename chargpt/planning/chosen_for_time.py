@@ -311,9 +311,7 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     if is_fair and not best.settings.is_any_given(*DECIDES_LOSS):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"{NGRAM_MODEL} has {text.ngram_loss:z.2f}"
-        last = (
-            f" after all {best.teachers + 1} models, which train for at most {clock(takes)} together" if best.teachers else ""
-        )
+        last = f" after all {best.teachers + 1} models, in at most {clock(takes)} together" if best.teachers else ""
         notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}){last}; {ngram}"))
     others = [
         f"{other.parameters:,} ({other.config.model.n_layer} x {other.config.model.n_embd}) {other.compared:z.2f}"

@@ -32,7 +32,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
     os.mkfifo(folder / "pipe.txt")
     corpus = load(folder, separator="-")
     assert text_of(corpus) == "zzzzzzzzz-aaaaaaaaa-bbbbbbbbb" and corpus.name == "poems"
-    assert [notice.text for notice in corpus.describe()[3:]] == [
+    assert [notice.text for notice in corpus.describe()[2:]] == [
         "6 files",
         "hidden files and folders skipped: 2",
         "files left out that do not match *.txt (notes.md; data.pattern chooses which are read): 1",
