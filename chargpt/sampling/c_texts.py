@@ -70,8 +70,9 @@ KNOWN_RULES = {each[0] for each in Rules._fields_}
 
 def supports(config: ModelConfig) -> bool:
     """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
-    fits = config.positions == "learned" or config.block_size * config.n_embd <= MAX_POSITIONS
-    return fits and positions.supports(config)
+    if config.positions != "learned" and config.block_size * config.n_embd > MAX_POSITIONS:
+        return False
+    return positions.supports(config) and max(config.n_layer, 4 * config.n_embd, config.block_size) < 2**31
 
 
 def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
