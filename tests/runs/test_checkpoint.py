@@ -236,7 +236,7 @@ def test_a_save_that_fails_is_one_line_and_changes_nothing(tmp_path: Path) -> No
 
 
 def test_a_state_too_large_to_read_back_is_not_saved(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="give one folder"):
+    with pytest.raises(CheckpointError, match="give one folder in place of many files"):
         checkpoint.publish(tmp_path, **tensors_at(1), state=saved_state(1, texts=["x" * JSON_LIMIT]))
     assert os.listdir(tmp_path) == []
     everything = "".join(chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs"))
