@@ -16,7 +16,7 @@ from chargpt.errors import UserError
 from chargpt.exchange.export import ExportOptions
 from chargpt.files import write_pieces_synced
 from chargpt.runs.checkpoint import file_pieces
-from chargpt.runs.checkpoint_schema import HOW_TO_READ, JSON_LIMIT
+from chargpt.runs.checkpoint_schema import JSON_LIMIT
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import shown
 
@@ -92,8 +92,7 @@ def check_file(path: Path, *, most: int) -> None:
     try:
         status = os.lstat(path)
     except OSError as error:
-        what_to_do = HOW_TO_READ if isinstance(error, PermissionError) else "give the folder of a model"
-        raise UserError(f"{shown(path)}: {error.strerror}; {what_to_do}") from None
+        raise UserError(f"{shown(path)}: {error.strerror}; give the folder of a model that you may read") from None
     if not stat.S_ISREG(status.st_mode):
         raise UserError(f"{shown(path)}: a link, a folder or a device, not a file; copy the files themselves into one folder")
     if status.st_size > most:

@@ -28,11 +28,9 @@ import numpy as np
 import safetensors.numpy
 
 from chargpt.config import MAX_TEACHERS
-from chargpt.errors import Option
 from chargpt.files import aside, discard, publishing, sync_folder, write_pieces_synced, write_synced
 from chargpt.runs.checkpoint_schema import (
     FORMAT,
-    HOW_TO_READ,
     JSON_LIMIT,
     CheckpointError,
     DamagedError,
@@ -104,8 +102,7 @@ def publish(
     for file, content in tensors.items():
         for key, tensor in content.items():
             if not tensor.isfinite().all():
-                what = f"not saved, since {key:.80} has numbers that are infinite or undefined; use a lower "
-                raise CheckpointError(f"{shown(path / file)}: {what}", Option("optim.learning_rate"))
+                raise CheckpointError(f"{shown(path / file)}: not saved, {key:.80} is not finite; use a lower learning rate")
     with _publishing(path) as folder:
         os.mkdir(folder)
         files = {file: _write_tensors(folder / file, content) for file, content in tensors.items()}
@@ -204,8 +201,7 @@ def steps(run: Path) -> list[Path]:
     try:
         names = os.listdir(run)
     except OSError as error:
-        what_to_do = HOW_TO_READ if isinstance(error, PermissionError) else "give the folder of a run"
-        raise CheckpointError(f"{shown(run)}: {error.strerror}; {what_to_do}") from error
+        raise CheckpointError(f"{shown(run)}: {error.strerror}; give the folder of a run that you may read") from error
     return sorted((run / name for name in names if STEP_NAME.fullmatch(name)), key=_order)
 
 
@@ -239,8 +235,7 @@ def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
                     reasons.append(_reason(error))
     if not reasons:
         raise CheckpointError(f"{shown(run)}: holds no checkpoint; train it first, or name another run")
-    what = f"{shown(run)}: no checkpoint can be used ({'; '.join(reasons[:3])})"
-    raise CheckpointError(f"{what}; copy the run again, or train a new one")
+    raise CheckpointError(f"{shown(run)}: no checkpoint can be used ({'; '.join(reasons[:3])}); copy or train the run again")
 
 
 def _reason(error: Exception) -> str:

@@ -33,7 +33,6 @@ JSON_LIMIT = 8 << 20  # bytes; every character of Unicode fits as a vocabulary. 
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder; larger whole numbers are not read
 LARGEST = 1e45  # the same of other numbers: a sum of many losses, which training computes in float32
-HOW_TO_READ = "make it readable for this user, for example with chmod u+rX, or ask its owner"
 MAX_LENGTH = 100_000  # characters of a text, such as a sample
 
 
@@ -316,7 +315,8 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
             return file.read(status.st_size)
     except OSError as error:
         if isinstance(error, PermissionError) and not os.path.isdir(path):  # Windows opens no folder
-            raise UnreadableError(f"{shown(path)}: {error.strerror}; {HOW_TO_READ}") from error
+            what_to_do = "make it readable for this user, for example with chmod u+r, or ask its owner"
+            raise UnreadableError(f"{shown(path)}: {error.strerror}; {what_to_do}") from error
         raise DamagedError(f"{shown(path)}: {error.strerror}") from error
 
 

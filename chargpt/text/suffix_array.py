@@ -163,7 +163,8 @@ def open_or_make_index(text: EncodedText) -> SuffixIndex:
                 file.write(suffixes.data.cast("B"))
                 progress.update(len(suffixes))
     except OSError as error:
-        raise UserError(f"{shown(path)}: {error.strerror}; make its folder writable, or free some space") from None
+        what_to_do = "make its folder writable" if isinstance(error, PermissionError) else "free some space on its disk"
+        raise UserError(f"{shown(path)}: {error.strerror}; {what_to_do}") from None
     index = open_index(text)
     assert index is not None, "it has just been written"
     return index
