@@ -281,8 +281,7 @@ def seal(document: dict[str, Any], path: Path) -> bytes:
     """The content of a sealed file. Raises CheckpointError, naming `path`, when it is too large to be read again."""
     body = json.dumps(document, indent=1, allow_nan=False).encode()[2:] + b"\n"  # the first line holds the opening brace
     if len(body) > JSON_LIMIT:
-        what = f"too large, {len(body):,} bytes (at most {JSON_LIMIT:,})"
-        raise CheckpointError(f"{shown(path)}: {what}; give one folder in place of many files")
+        raise CheckpointError(f"{shown(path)}: too large ({len(body):,} bytes); give one folder in place of many files")
     return _first_line(body) + body
 
 

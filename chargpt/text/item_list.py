@@ -62,8 +62,7 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
         notes.append(f"empty items skipped: {empty:,}{hint}")
     notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
     if not items:
-        what = f"no item to use ({'; '.join(notes) or 'empty'}); give items{' with a label' * bool(unlabelled)}"
-        raise UserError(f"{sources.label}: {what}")
+        raise UserError(f"{sources.label}: no items ({'; '.join(notes) or 'empty'}); give {'labelled ' * has_labels}items")
     counts = ItemCounts(
         items=len(items),
         duplicates=len(items) - len(texts),
@@ -129,8 +128,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
         text = "".join(pieces)
         if mark := re.search(f"[\0{SEPARATOR}]", text):
             line = origin.line + text.count("\n", 0, mark.start())
-            what = f"{character_name(mark[0])} in an item; delete that character"
-            raise UserError(f"{origin.source.label}: line {line:,}: {what}")
+            raise UserError(f"{origin.source.label}: line {line:,}: {character_name(mark[0])} in an item; delete the character")
         for header, item in _parts(text, origin, config):
             if pattern:
                 labels = [_found(pattern, item if header is None else header)]

@@ -163,8 +163,7 @@ def open_or_make_index(text: EncodedText) -> SuffixIndex:
                 file.write(suffixes.data.cast("B"))
                 progress.update(len(suffixes))
     except OSError as error:
-        what_to_do = "make its folder writable" if isinstance(error, PermissionError) else "free some space on its disk"
-        raise UserError(f"{shown(path)}: {error.strerror}; {what_to_do}") from None
+        raise UserError(f"{shown(path)}: {error.strerror}; free some space, or make its folder writable") from None
     index = open_index(text)
     assert index is not None, "it has just been written"
     return index

@@ -56,5 +56,5 @@ def test_a_mistake_is_one_line_and_writes_nothing(run, tmp_path, words, problem)
 @pytest.mark.parametrize("verb", ["score", "trace"])
 def test_a_text_that_is_not_in_the_cache_is_one_line(run, corpus, verb):
     (run.parent / "cache" / corpus.fingerprint / "entry.json").unlink(missing_ok=True)
-    with pytest.raises(UserError, match="not in the cache"):
+    with pytest.raises(UserError, match="is gone; .* prepare it again with python train.py --resume"):
         main([verb, str(run)])
