@@ -184,8 +184,8 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
         if not files:
             raise UserError(f"{shown(folder)}: an empty folder; give a folder with texts")
         suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
-        others = f"matching *{suffix}" if suffix else "without an ending"
-        what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern} ({others}: {count:,})"
+        found = f"matching *{suffix}" if suffix else "without an ending"
+        what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern} ({found}: {count:,})"
         example = next(path for path in files if plain_name(path).suffix.lower() == suffix)
         if how := binary_format(read_head(Source(label=shown(example), path=example)), path=example):
             raise UserError(f"{what}; each of these is {how}")

@@ -9,8 +9,8 @@ def test_a_page_of_the_validation_split_or_of_a_file(run, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert attention.main([str(run), "--out", str(out)]) == 0
     said = capsys.readouterr().err
-    assert re.search(r"characters 1 to (\d+) of the validation split \(1,200\)", said) and "replaces" not in said
-    assert "of the validation split" in out.read_text(encoding="utf-8")
+    assert re.search(r"characters 1 to (\d+) of the 1,200 in the validation split", said) and "replaces" not in said
+    assert "in the validation split" in out.read_text(encoding="utf-8")
     (tmp_path / "a.txt").write_text("The sea \x1b\u202e and the stone")
     assert attention.main([str(run), str(tmp_path / "a.txt"), "--out", str(out), "--start", "4", "--length", "5"]) == 0
     said = capsys.readouterr().err

@@ -94,7 +94,7 @@ def test_copies_of_the_text_of_the_run_it_began_with_are_found_too(tmp_path, cap
     assert found["name"] == "run start" and best["length"] == found["longest_copy"] == len(" the lazy ")
     trace.main(arguments)
     assert f"{found['longest_copy']} characters from the text of run start" in capsys.readouterr().out
-    for gone, said in (("cache of start", "text of this run is gone"), ("start", "start: no run of that name")):
+    for gone, said in (("cache of start", "not in the cache"), ("start", "start: no run of that name")):
         shutil.rmtree(runs[gone])
         trace.main(arguments)
         printed = capsys.readouterr()
