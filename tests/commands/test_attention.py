@@ -17,7 +17,7 @@ def test_a_page_of_the_validation_split_or_of_a_file(run, tmp_path, capsys):
     assert "characters 5 to 9 of" in said and "page.html: written over an older page" in said and "--out" in said
     assert "\x1b" not in said and "\u202e" not in said
     assert attention.main([str(run), "--text", "The ~s~ea* and I", "--out", str(out)]) == 0
-    says = "characters 1 to 13 of your text (13), without 3 characters that the model has never seen: ~ *"
+    says = "characters 1 to 13 of the 13 in your text, without 3 characters that the model has never seen: ~ *"
     assert says in capsys.readouterr().err and says in out.read_text(encoding="utf-8")
 
 
