@@ -145,7 +145,7 @@ class LoadedModel:
         if corpus := self.find_corpus():
             return corpus
         if self.fingerprint == NO_TEXT and not self.texts:
-            raise UserError(asks or self.run, ": the run was imported without its text; import it again with TEXT")
+            raise UserError(asks or self.run, ": the run was imported without a text; import it again with TEXT")
         what = ": the prepared training text of this run is gone; if the text is unchanged, prepare it again with "
         raise UserError(asks or self.run, what, resuming(self.run, verb="train"))
 
