@@ -346,7 +346,7 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
             raise UserError(where, f": {section}: no such section; ", _nearest_section(str(section)))
         values = {} if values is None else values
         if not isinstance(values, Mapping):
-            raise UserError(where, f": {section}: holds {values!r}; write its keys below it, such as {section}.key")
+            raise UserError(where, f": {section}: holds {values!r}; write its settings below it, indented, one in each line")
         hints, typed[section] = typing.get_type_hints(SECTIONS[section]), {}
         for key, value in values.items():
             name = RENAMED.get(f"{section}.{key}", f"{section}.{key}")

@@ -30,7 +30,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        raise UserError(f"{shown(path)}:{line} not valid YAML, {problem}; correct it there") from None
+        raise UserError(f"{shown(path)}:{line} not valid YAML ({problem}); check indents, colons, odd characters") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):

@@ -41,5 +41,5 @@ def main(argv: Sequence[str]) -> int:
     ids, place = part_of_text(options.text, loaded, start=options.start, length=length, words=options.words)
     content = attention_page(measure_attention(loaded, ids), about=loaded.describe(), place=place)
     write_page(options.out, content)
-    log(f"{place}; {config.n_layer} layers of {config.n_head} heads; {len(content) / 1e6:.1f} MB")
+    log(f"{place}; the page shows {config.n_layer} layers of {config.n_head} heads, in {len(content) / 1e6:.1f} MB")
     return 0

@@ -128,7 +128,7 @@ def part_of_text(
         begin = f" from --start {start:,} on" if start else ""
         what = f"the model knows {len(part)} of its characters{begin}, but at least two are needed"
         raise UserError(f"{name}: {what}; {'use a smaller --start' if start else 'give a longer text'}")
-    return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of {name} ({len(ids):,}){left_out(unknown)}")
+    return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of the {len(ids):,} in {name}{left_out(unknown)}")
 
 
 def left_out(unknown: str) -> str:

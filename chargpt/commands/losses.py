@@ -55,8 +55,8 @@ def main(argv: Sequence[str]) -> int:
         ids, place = part_of_text(options.text, loaded, start=0, length=options.chars + 1)
     predictions = predict(loaded.model, ids, marks)
     report = loss_breakdown(predictions, loaded.tokenizer, block_size=block_size, most=options.pairs)
-    alone = "item" if marks else f"window of {block_size:,} characters"
-    log(f"{place}; each {alone} is read without the text before it")
+    alone = "item" if marks else f"piece of {block_size:,} characters"
+    log(f"{place}; the model reads each {alone} alone, without the text before it")
     if options.json:
         values = dataclasses.asdict(report)
         values["classes"] = [{"class": row.pop("name"), **row} for row in values["classes"]]
@@ -77,8 +77,8 @@ def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np
         what = f"{shown(text)}: {broken[0]!r:.40} has a line end, which ends an item of this run"
         raise UserError(f"{what}; remove it, or use {command('score')} --items")
     ids, unknown = loaded.tokenizer.encode_known(stream_of(items, end=end_in(loaded.tokenizer)))
-    of = f"{plural(len(items), 'item')} in {shown(text)}{left_out(unknown)}"
-    return ids[:length], one_line(f"the first {min(length, len(ids)):,} characters of {of}")
+    first = f"the first {min(length, len(ids)):,} of {len(ids):,} characters"
+    return ids[:length], one_line(f"{first} of {plural(len(items), 'item')} in {shown(text)}{left_out(unknown)}")
 
 
 def tables(report: "LossBreakdown") -> list[str]:

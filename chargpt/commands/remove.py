@@ -58,7 +58,7 @@ def run_to_remove(name: str, checkpoints: Path) -> Path:
         settle(place)
     folder = next(filter(os.path.lexists, places), places[0])
     if folder.is_symlink():
-        raise UserError(f"{name}: a link to the run {shown(folder.resolve())}; give that to remove it, and delete the link")
+        raise UserError(f"{name}: a link; to remove its run, give {shown(folder.resolve())}, and delete the link yourself")
     if has_steps(folder) and run_of_stage(folder) == folder or is_left_behind(folder) and (folder / LOCK_NAME).exists():
         check_own(folder)
         return folder

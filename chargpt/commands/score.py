@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         score_items(options, loaded)
         return 0
     if loaded.config.data.label_fields:
-        raise UserError(f"{loaded.run}: was trained on items with labels, which it reads and does not predict; add --items")
+        raise UserError(f"{loaded.run}: was trained on items with labels, so only items can be scored; add --items")
     context = loaded.model.config.block_size
     if options.stride is not None and options.stride > context:
         raise UserError(f"--stride: {options.stride:,} given; use {context:,} or less, the characters the model reads at once")
@@ -88,7 +88,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     options.texts, options.settings = texts_and_settings(options.words)
     given = {f"{section}.{name}" for section, values in settings_in(options.settings).items() for name in values}
     for key in sorted(given - set(READING)):
-        raise UserError(f"{key}: given, but score takes this setting from the run; use one of {', '.join(READING)}")
+        raise UserError(f"{key}: score takes this setting from the run; leave it out (these can be set: {', '.join(READING)})")
     if options.settings and not options.texts:
         raise UserError(f"{options.settings[0]}: given without a TEXT to read; add one, or leave it out")
     if options.items and (options.lines or options.html):
@@ -117,7 +117,8 @@ def score_items(options: Namespace, loaded: "LoadedModel") -> None:
         else:
             print(f"{total:>9.2f}{each:>11.3f}  {number + 1}: {one_line(f'{item.label} ' * bool(item.label) + item.text)}")
     characters = sum(len(item.text) + 1 for item in items)
-    log(f"{len(items):,} items: {bits.mean():.3f} bits per item, {bits.sum() / characters:.4f} per character")
+    mean = f"{bits.mean():.3f} bits per item, {bits.sum() / characters:.4f} per character"
+    log(f"{len(items):,} items surprise the model by {mean}; fewer is better")
 
 
 def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> None:
@@ -153,7 +154,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
     total = summary.total
     if not total.ids:
         names = texts[0][0] if len(texts) == 1 else f"{len(texts):,} texts"
-        raise UserError(f"{names}: no character to predict; give a text of at least two")
+        raise UserError(f"{names}: too short; give a text of two characters or more")
     if options.html:
         publish_page(options.html, score_page(lines, summary))
     if options.json:

@@ -30,6 +30,6 @@ def main(argv: Sequence[str]) -> int:
         write_synced(path, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise UserError(f"--clean: {shown(path)}: {error.strerror}; give a new file in a folder of yours") from None
-    mended = ", ".join(f"{what} {n:,}" for what, n in counts.items())
-    log(f"{shown(path)}: {plural(len(text), 'character')}; mended there: {mended}")
+    mended = ", ".join(f"{n:,} {what}" for what, n in counts.items())
+    log(f"{shown(path)}: {plural(len(text), 'character')} written; removed or replaced: {mended}")
     return 0

@@ -90,19 +90,19 @@ def check_target(target: str, positions: str) -> None:
 def check_destination(destination: Path, *, is_folder: bool, force: bool) -> None:
     """Raise UserError unless `destination` is free, or `force` is given and it is an earlier export, a folder or a file."""
     if destination.name in ("", "..") or not destination.parent.is_dir():
-        raise UserError(f"{shown(destination)}: its folder does not exist; create it, or give another OUT")
+        raise UserError(f"{shown(destination)}: its folder does not exist; create it, or give another name")
     if not os.path.lexists(destination):
         return
     if not force:
-        raise UserError(f"{shown(destination)}: exists; choose another OUT, or replace it with --force")
+        raise UserError(f"{shown(destination)}: exists; choose another name, or replace it with --force")
     if destination.is_symlink() or not (destination.is_dir() if is_folder else destination.is_file()):
-        raise UserError(f"{shown(destination)}: not a {'folder' if is_folder else 'file'}; choose another OUT")
+        raise UserError(f"{shown(destination)}: a {'file' if is_folder else 'folder'} or a link; choose another name")
     if not is_folder and not _is_export(destination):
-        raise UserError(f"{shown(destination)}: no export wrote this file; choose another OUT")
+        raise UserError(f"{shown(destination)}: this file is not an export, and would be lost; choose another name")
     if is_folder:
         others = [path.name for path in destination.iterdir() if not (WRITTEN.fullmatch(path.name) and path.is_file())]
         if others:
-            raise UserError(f"{shown(destination)}: holds {others[0]}, which no export writes; choose another OUT")
+            raise UserError(f"{shown(destination)}: holds {others[0]}, which would be lost; choose another name")
 
 
 def _is_export(path: Path) -> bool:

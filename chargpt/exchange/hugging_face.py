@@ -134,16 +134,16 @@ def read_folder(folder: Path) -> ImportedModel:
     config_path, tokenizer_path = folder / "config.json", folder / "tokenizer.json"
     config, where = read_json(config_path), shown(config_path)
     if not (folder / "model.safetensors").exists():
-        raise UserError(f"{shown(folder)}: holds no model.safetensors; save it with save_pretrained(safe_serialization=True)")
+        raise UserError(f"{shown(folder)}: has no model.safetensors; make it in Python with model.save_pretrained(DIR)")
     if not tokenizer_path.exists():
-        raise UserError(f"{shown(folder)}: holds no tokenizer.json; save its tokenizer as a fast tokenizer")
+        raise UserError(f"{shown(folder)}: has no tokenizer.json; make it in Python with AutoTokenizer's save_pretrained(DIR)")
     tokenizer, ids = from_tokenizer_json(read_json(tokenizer_path))
     kind = config.get("model_type")
     if kind not in ("gpt2", "starcoder2"):
         raise UserError(f"{where}: model_type is {brief(kind)}; gpt2 and starcoder2 can be imported")
     if config.get("vocab_size") != len(ids):
         found = f"vocab_size is {brief(config.get('vocab_size'))}, and tokenizer.json has {len(ids):,} tokens"
-        raise UserError(f"{where}: {found}; the two must be equal")
+        raise UserError(f"{where}: {found}, so they are of two models; copy both files from one")
     shape = _shape(config, where, tokenizer.vocab_size)
     source = open_tensors(folder / "model.safetensors", most_numbers=2 * MAX_NUMBERS)
     layout = GPT2 if kind == "gpt2" else STARCODER2
@@ -179,5 +179,5 @@ def _shape(config: dict[str, Any], where: str, vocab_size: int) -> ModelConfig:
     for name, (default, needed) in {**computed_settings(kind, shape), **ROPE}.items():
         value = default if found.get(name) is None else found[name]
         if value != needed:
-            raise UserError(f"{where}: {name} is {brief(value)}; only {needed} can be imported")
+            raise UserError(f"{where}: {name} is {brief(value)}, and only {needed} can be imported; use another model")
     return shape

@@ -12,6 +12,7 @@ from torch import Tensor
 from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, apply, names_in
 from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
+from chargpt.exchange.tensor_file import AGAIN
 from chargpt.model import SINUSOID_SCALE, sinusoids
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import by_fields, load_settings
@@ -57,7 +58,7 @@ def checked_shape(where: str, *, vocab_size: int, **fields: Any) -> ModelConfig:
     """A shape from numbers that anybody may have written. Raises UserError unless a model of that size may be built."""
     for name in ("n_layer", "n_head", "n_embd", "block_size"):
         if type(fields[name]) is not int or not 1 <= fields[name] < 2**31:
-            raise UserError(f"{where}: {name} is {brief(fields[name])}; a whole number of 1 or more is needed")
+            raise UserError(f"{where}: damaged, {name} is {brief(fields[name])}, and not a whole number of 1 or more; {AGAIN}")
     try:
         shape = ModelConfig(**fields)
     except (TypeError, ValueError) as error:

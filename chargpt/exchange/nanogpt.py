@@ -35,6 +35,7 @@ MAX_PICKLED = 32 << 20  # bytes of a pickle, without the numbers of tensors
 MAX_BYTES = 3 * 4 * MAX_NUMBERS + (64 << 20)  # of a checkpoint: the weights, and two moments of each
 ZIP_START, PICKLE_START = b"PK\x03\x04", b"\x80"  # the first bytes
 EMBEDDING = "token_embedding.weight"  # our name of what is OUTPUT there
+GIVE = "give the folder that nanoGPT's own train.py wrote"
 BUFFERS = r"transformer\.h\.\d+\.attn\.bias"  # masks, which its slower attention keeps
 # What nanoGPT's checkpoints call; its vocabularies call nothing.
 CALLED = {"collections OrderedDict", "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter"} | {
@@ -71,7 +72,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     settings, notes = _settings(checkpoint.get("config"))
     step = checkpoint.get("iter_num")
     if type(step) is not int or not 0 <= step < MAX_STEPS:
-        raise UserError(f"{where}: iter_num is {brief(step)}; a whole number is needed")
+        raise UserError(f"{where}: its step iter_num is {brief(step)}, and a whole number is needed; {GIVE}")
     moments = _moments(checkpoint.get("optimizer"), tensors, shape, ids)
     notes.append("the optimizer continues with its own state" if moments else "the optimizer begins with a new state")
     tokenizer = Tokenizer(characters)
@@ -94,7 +95,7 @@ def read_characters(path: Path) -> dict[str, int]:
     except Exception as error:  # any kind of invalid pickle is reported in the same way
         raise _refused(path, "the vocabulary of a character model", error, CLEAN_VOCABULARY) from None
     if len(found) > CODE_POINTS or {i for i in found.values() if type(i) is int} != set(range(len(found))):
-        raise UserError(f"{shown(path)}: its ids are not 0, 1, 2 and so on; prepare the text as characters")
+        raise UserError(f"{shown(path)}: its characters are not numbered from 0 on; make it again with nanoGPT's prepare.py")
     return found
 
 
@@ -114,7 +115,7 @@ def _load(path: Path) -> dict[str, Any]:
             # A packed entry could grow without limit when it is read, and so could entries that share their bytes.
             is_packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
             if is_packed or sum(entry.file_size for entry in entries) > path.stat().st_size or pickled > MAX_PICKLED:
-                raise UserError(f"{shown(path)}: not as torch.save writes it; save the checkpoint again")
+                raise UserError(f"{shown(path)}: not packed as torch.save packs it; save it again with torch.save")
             if damaged := archive.testzip():
                 raise UserError(f"{shown(path)}: damaged, the checksum of {damaged:.80} differs; copy the file again")
             for entry in entries:
@@ -130,10 +131,10 @@ def _load(path: Path) -> dict[str, Any]:
         if isinstance(error, zipfile.BadZipFile) and start in (ZIP_START, b""):
             raise UserError(f"{shown(path)}: damaged or incomplete, its end is missing; copy the file again") from None
         if start == ZIP_START or start.startswith(PICKLE_START):
-            raise _refused(path, "a checkpoint of tensors and plain values", error, CLEAN_CHECKPOINT) from None
+            raise _refused(path, "a file of weights and plain values alone", error, CLEAN_CHECKPOINT) from None
         checkpoint = None
     if not isinstance(checkpoint, dict):
-        raise UserError(f"{shown(path)}: not a checkpoint of nanoGPT; give the folder that its train.py wrote")
+        raise UserError(f"{shown(path)}: not a checkpoint of nanoGPT; {GIVE}")
     return checkpoint
 
 
@@ -141,7 +142,7 @@ def _check_calls(pickled: bytes, called: Collection[str]) -> None:
     """Raise ValueError for a pickle that calls anything but `called`, or takes more memory than it has bytes."""
     for instruction, argument, _ in pickletools.genops(pickled):
         if instruction.name in REFUSED or (instruction.name == "GLOBAL" and argument not in called):
-            raise ValueError(f"it has {instruction.name} {str(argument)[:80] if instruction.name == 'GLOBAL' else ''}".strip())
+            raise ValueError(f"it calls {str(argument)[:80] if instruction.name == 'GLOBAL' else instruction.name}")
 
 
 class _Containers(pickle._Unpickler):
@@ -153,8 +154,8 @@ class _Containers(pickle._Unpickler):
 
 def _refused(path: Path, what: str, error: Exception, clean: str) -> UserError:
     """The error for a pickle with anything else in it, with the command that writes a clean one."""
-    to_do = f"if you trust the file, make a clean one of it with {clean}{shell_word(shown(path))}"
-    return UserError(f"{shown(path)}: not {what} ({one_line(error)[:200]}), so it may run code; {to_do}")
+    to_do = f"if you trust who made it, this command cleans it: {clean}{shell_word(shown(path))}"
+    return UserError(f"{shown(path)}: may run code, since it is not {what} ({one_line(error)[:200]}); {to_do}")
 
 
 def _tensors(model: object, where: str) -> dict[str, Tensor]:
@@ -162,15 +163,14 @@ def _tensors(model: object, where: str) -> dict[str, Tensor]:
     found: Mapping[Any, Any] = model if isinstance(model, Mapping) else {None: None}
     are_tensors = all(isinstance(tensor, Tensor) for tensor in found.values())
     if not are_tensors or not all(isinstance(name, str) for name in found):
-        raise UserError(f"{where}: holds no model; give the folder that nanoGPT's train.py wrote")
+        raise UserError(f"{where}: not a checkpoint of nanoGPT, since it holds no model; {GIVE}")
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in found.items()}
 
 
 def _shape(arguments: object, where: str, vocab_size: int) -> ModelConfig:
     """The shape in model_args."""
     if not isinstance(arguments, Mapping):
-        what = "not a checkpoint of nanoGPT, since it has no model_args; give the folder that its train.py wrote"
-        raise UserError(f"{where}: {what}")
+        raise UserError(f"{where}: not a checkpoint of nanoGPT, since it has no model_args; {GIVE}")
     arguments = _plain(arguments)
     if arguments.get("vocab_size") != vocab_size:
         found = f"vocab_size is {brief(arguments.get('vocab_size'))}, and meta.pkl has {vocab_size:,} characters"

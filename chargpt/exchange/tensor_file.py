@@ -22,6 +22,7 @@ from chargpt.terminal import shown
 
 # Bytes of a header; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size.
 HEADER_LIMIT = 2 << 20
+AGAIN = "copy or export the model again"
 OUTPUT = "lm_head.weight"  # of GPT-2, Starcoder2 and nanoGPT
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -47,16 +48,16 @@ class TensorSource:
     def read(self, name: str, shape: Sequence[int]) -> Tensor:
         """A tensor as float32. Raises UserError unless it is there, of this shape, of floating point, and finite."""
         if name not in self._tensors:
-            raise UserError(f"{self._where}: has no tensor {name}; it is not a complete model of this architecture")
+            raise UserError(f"{self._where}: {name} is missing, so the model is incomplete, or of another kind; {AGAIN}")
         tensor = self._tensors[name].detach()
         if tuple(found := tensor.shape) != tuple(shape):
-            raise UserError(f"{self._where}: {name} is {list(found)}, not {list(shape)} as the settings say; export it again")
+            raise UserError(f"{self._where}: {name} is {list(found)}, but {list(shape)} in the model's settings; {AGAIN}")
         self._unread.discard(name)
         if tensor.dtype not in FLOATS or tensor.layout != torch.strided or tensor.device.type != "cpu":
             raise UserError(f"{self._where}: {name} is {tensor.dtype}; save the model in float32, float16 or bfloat16")
         tensor = tensor.to(torch.float32)
         if not tensor.isfinite().all():
-            raise UserError(f"{self._where}: {name} is not finite; use another checkpoint")
+            raise UserError(f"{self._where}: damaged, {name} has numbers that are infinite or undefined; {AGAIN}")
         return tensor
 
     def check_all_read(self, embedding: Tensor, *, except_for: str) -> None:
@@ -65,10 +66,10 @@ class TensorSource:
         The matrix of the output, if it is stored, must be the token embedding.
         """
         if OUTPUT in self and not torch.equal(self.read(OUTPUT, embedding.shape), embedding):
-            raise UserError(f"{self._where}: {OUTPUT} is not the token embedding; only tied embeddings can be imported")
+            raise UserError(f"{self._where}: {OUTPUT} is not the token embedding; use a model with tie_word_embeddings")
         for name in sorted(self._unread):
             if not re.fullmatch(except_for, name):
-                raise UserError(f"{self._where}: GPT-2 has no tensor {name:.80}; only its own parts can be imported")
+                raise UserError(f"{self._where}: has {name:.80}, which a plain GPT-2 has not; use a plain GPT-2 or Starcoder2")
 
 
 def open_tensors(path: Path, *, most_numbers: int) -> TensorSource:
@@ -77,12 +78,12 @@ def open_tensors(path: Path, *, most_numbers: int) -> TensorSource:
     with open(path, "rb") as opened:
         header = int.from_bytes(opened.read(8), "little")
     if header > HEADER_LIMIT:
-        raise UserError(f"{shown(path)}: its header has {header:,} bytes, more than one model needs; export it again")
+        raise UserError(f"{shown(path)}: damaged, its header has {header:,} bytes, more than any model needs; {AGAIN}")
     try:
         file = safetensors.safe_open(path, framework="pt")
         tensors = {name: file.get_tensor(name) for name in file.keys()}
     except Exception as error:  # any kind of invalid data is reported in the same way
-        raise UserError(f"{shown(path)}: not a valid safetensors file ({str(error):.200}); export it again") from None
+        raise UserError(f"{shown(path)}: damaged, not a safetensors file ({str(error):.200}); {AGAIN}") from None
     return TensorSource(shown(path), tensors)
 
 
@@ -91,8 +92,8 @@ def check_file(path: Path, *, most: int) -> None:
     try:
         status = os.lstat(path)
     except OSError as error:
-        raise UserError(f"{shown(path)}: {error.strerror}; give the folder of a model") from None
+        raise UserError(f"{shown(path)}: {error.strerror}; give the folder of a model that you may read") from None
     if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{shown(path)}: a link or a special file, which is not read; copy the model's own files into a folder")
+        raise UserError(f"{shown(path)}: a link, a folder or a device, not a file; copy the files themselves into one folder")
     if status.st_size > most:
         raise UserError(f"{shown(path)}: {status.st_size:,} bytes, and at most {most:,} can be imported; use a smaller model")

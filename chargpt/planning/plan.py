@@ -208,12 +208,12 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None) -> tuple[Set
     if start is None and train.start:
         run = train.start.removeprefix(RUN)
         add = Option("start" if run == train.start else "init_from", run)
-        what = f"{options.config}: has train.start: {train.start}, and a file of settings holds no weights; add "
+        what = f"{options.config}: has train.start: {train.start}, whose weights are not in this file; add "
         raise UserError(what, add, ", or remove train.start from the file")
     if train.teachers and (start is not None or options.teacher):
         what = f"train.teachers: {train.teachers} given, but with "
         names = join(", ", map(Option, ("start", "init_from", "teacher")))
-        raise UserError(what, names, " a run has one model; leave one out")
+        raise UserError(what, names, " a run has one model only; leave out train.teachers")
     begins = options.start or ("" if start is None else f"{RUN}{name_of_start(start)}")
     values = dataclasses.replace(settings.values, train=dataclasses.replace(train, start=begins))
     return dataclasses.replace(settings, values=values), file

@@ -38,7 +38,7 @@ def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: o
         return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage)])
     models = models_of([load(copy, training=False) for copy in copies])
     if (digest(models) if models else None) != digest_of_all:
-        what = "its folders teacher-1, teacher-2, ... are gone, or not those with which it began; restore them"
+        what = "its folders teacher-1, teacher-2, ... are gone or have changed; put the first ones back, or train a new run"
         raise UserError(f"{shown(run)}: {what}")
     return models
 
@@ -66,7 +66,7 @@ def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
         try:
             load(left, training=False)
         except CheckpointError:
-            what = f"{shown(left)}: this is no copy of a teacher; rename it, or give the run another name with "
+            what = f"{shown(left)}: this name is for a copy of the teacher; rename it, or give the run another name with "
             raise UserError(what, Option("run", "NAME")) from None
         discard(left)
     for number, teacher in enumerate(teachers, 1):

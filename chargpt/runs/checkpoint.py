@@ -33,6 +33,7 @@ from chargpt.runs.checkpoint_schema import (
     FORMAT,
     JSON_LIMIT,
     CheckpointError,
+    DamagedError,
     SavedState,
     UnreadableError,
     read_bounded,
@@ -101,7 +102,7 @@ def publish(
     for file, content in tensors.items():
         for key, tensor in content.items():
             if not tensor.isfinite().all():
-                raise CheckpointError(f"{shown(path / file)}: damaged, {key:.80} is not finite")
+                raise CheckpointError(f"{shown(path / file)}: not saved, {key:.80} is not finite; use a lower learning rate")
     with _publishing(path) as folder:
         os.mkdir(folder)
         files = {file: _write_tensors(folder / file, content) for file, content in tensors.items()}
@@ -156,7 +157,7 @@ def prune(path: Path, keep: int) -> list[str]:
         best_name = _best_name(path.parent)
         older = [old for old in steps(path.parent) if _order(old) < _order(path)]
     except CheckpointError as error:
-        return [f"no old checkpoint removed: {error}"]  # nothing is removed while the best one is unknown
+        return [f"no old checkpoint removed: {_reason(error)}"]  # nothing is removed while the best one is unknown
     return _remove([old for old in older[: max(0, len(older) - (keep - 1))] if old.name != best_name], path.parent)
 
 
@@ -173,7 +174,7 @@ def keep_best_weights(folder: Path) -> list[str]:
             mark_best(kept.path, kept.state.progress.val_loss)
         (kept.path / TRAINING).unlink(missing_ok=True)
     except (CheckpointError, OSError) as error:
-        return [f"{shown(folder)}: older checkpoints not removed ({error})"]
+        return [f"{shown(folder)}: older checkpoints not removed ({_reason(error)})"]
     return _remove([path for path in found if path != kept.path], folder)
 
 
@@ -200,7 +201,7 @@ def steps(run: Path) -> list[Path]:
     try:
         names = os.listdir(run)
     except OSError as error:
-        raise CheckpointError(f"{shown(run)}: {error.strerror}; give the folder of a run") from error
+        raise CheckpointError(f"{shown(run)}: {error.strerror}; give the folder of a run that you may read") from error
     return sorted((run / name for name in names if STEP_NAME.fullmatch(name)), key=_order)
 
 
@@ -221,20 +222,25 @@ def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
     when there is none, and UnreadableError for one that this user may not read.
     """
     tried: set[Path] = set()
-    skipped: list[str] = []
+    reasons: list[str] = []
     while untried := [path for path in reversed(steps(run)) if path not in tried]:
         for path in untried:
             tried.add(path)
             try:
-                return read(path), skipped
+                return read(path), [f"skipped {reason}" for reason in reasons]
             except UnreadableError:
                 raise
             except (CheckpointError, OSError) as error:
                 if os.path.lexists(path):
-                    skipped.append(f"skipped {error}")
-    if not skipped:
+                    reasons.append(_reason(error))
+    if not reasons:
         raise CheckpointError(f"{shown(run)}: holds no checkpoint; train it first, or name another run")
-    raise CheckpointError(f"{shown(run)}: no checkpoint can be used; {'; '.join(skipped[:3])}")
+    raise CheckpointError(f"{shown(run)}: no checkpoint can be used ({'; '.join(reasons[:3])}); copy or train the run again")
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without what to do: the program does it."""
+    return str(getattr(error, "reason", error))
 
 
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
@@ -253,7 +259,7 @@ def best(run: Path) -> tuple[Checkpoint, list[str]]:
     except UnreadableError:
         raise
     except CheckpointError as error:
-        reason = str(error)
+        reason = _reason(error)
     checkpoint, skipped = newest(run, training=False)
     return checkpoint, [
         f"{reason}; using the newest checkpoint instead",
@@ -262,14 +268,14 @@ def best(run: Path) -> tuple[Checkpoint, list[str]]:
 
 
 def check_tensors(found: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], *, where: str) -> None:
-    """Raise CheckpointError, naming the first few, unless `found`, of torch or numpy, are float32 tensors of these shapes."""
+    """Raise CheckpointError, naming the first one, unless `found`, of torch or numpy, are float32 tensors of these shapes."""
     have = {name: f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for name, tensor in found.items()}
     need = {name: f"float32 {list(shape)}" for name, shape in shapes.items()}
     wrong = [name for name in sorted(have.keys() | need.keys()) if have.get(name) != need.get(name)]
     if wrong:
-        listed = [f"{name:.80} is {have.get(name, 'nothing')}, not {need.get(name, 'nothing')}" for name in wrong[:3]]
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise CheckpointError(f"{where}: its tensors do not fit the model: {', '.join(listed)}{more}")
+        first = f"{wrong[0]:.80} is {have.get(wrong[0], 'missing')}, not {need.get(wrong[0], 'there')}"
+        more = f", and {len(wrong) - 1} more differ" if len(wrong) > 1 else ""
+        raise DamagedError(f"{where}: holds the weights of another model ({first}{more})")
 
 
 def _order(path: Path) -> tuple[int, int]:
@@ -296,7 +302,7 @@ def _best_name(run: Path) -> str | None:
         return None
     name = unseal(path).get("checkpoint")
     if not isinstance(name, str) or not STEP_NAME.fullmatch(name):
-        raise CheckpointError(f"{shown(path)}: names no checkpoint")
+        raise DamagedError(f"{shown(path)}: damaged, it names no checkpoint")
     return name
 
 
@@ -354,7 +360,7 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
     state, files = read_state(path)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
-        raise CheckpointError(f"{shown(path / STATE)}: belongs to step {state.progress.step:,}, but its folder names another")
+        raise DamagedError(f"{shown(path / STATE)}: has step {state.progress.step:,}, but its folder is named {path.name:.40}")
     weight_bytes = 4 * state.parameters
     weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
     check_tensors(weights, state.weight_shapes(), where=shown(path / WEIGHTS))
@@ -369,9 +375,9 @@ def read_state(path: Path) -> tuple[SavedState, dict[str, Any]]:
     try:
         state = SavedState.from_json(document.get("state"), written_as=document.get("format"))
     except Exception as error:  # any kind of invalid state is reported in the same way
-        raise CheckpointError(f"{shown(path)}: damaged, or written by another program ({str(error):.200})") from error
+        raise DamagedError(f"{shown(path)}: cannot be used ({str(error):.200})") from error
     if not isinstance(document.get("files"), dict):
-        raise CheckpointError(f"{shown(path)}: names no files")
+        raise DamagedError(f"{shown(path)}: damaged, it names no files")
     return state, document["files"]
 
 
@@ -379,12 +385,12 @@ def _unpack(path: Path, files: dict[str, Any], *, limit: int) -> dict[str, np.nd
     """The tensors of a safetensors file with the right fingerprint. safetensors itself checks no values."""
     data = read_bounded(path, limit=limit)
     if files.get(path.name) != {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}:
-        raise CheckpointError(f"{shown(path)}: damaged, its checksum differs")
+        raise DamagedError(f"{shown(path)}: damaged, its checksum differs")
     try:
         arrays = safetensors.numpy.load(data)
     except Exception as error:  # any kind of invalid data is reported in the same way
-        raise CheckpointError(f"{shown(path)}: not a valid safetensors file ({str(error):.200})") from error
+        raise DamagedError(f"{shown(path)}: damaged, not a safetensors file ({str(error):.200})") from error
     for name, array in arrays.items():
         if not np.isfinite(array).all():
-            raise CheckpointError(f"{shown(path)}: damaged, {name:.80} is not finite")
+            raise DamagedError(f"{shown(path)}: damaged, {name:.80} has numbers that are infinite or undefined")
     return arrays

@@ -140,7 +140,7 @@ class SavedState:
         Raises an error of some kind for everything else.
         """
         if type(written_as) is not int or not 1 <= written_as <= FORMAT:
-            raise ValueError(f"format {str(written_as):.20}, and this version of chargpt reads 1 to {FORMAT}")
+            raise ValueError(f"format {str(written_as):.20}: update the program, since this version reads 1 to {FORMAT}")
         data = data if written_as == FORMAT else _upgraded(data, written_as)
         hints = typing.get_type_hints(cls)
         plain = hints.keys() - {"settings", "tokenizer"}
@@ -265,6 +265,14 @@ class CheckpointError(UserError):
     """A checkpoint that cannot be written or cannot be trusted. The message names its path."""
 
 
+class DamagedError(CheckpointError):
+    """A file of a checkpoint that is damaged, or not one. `reason` names it, and is the message without what to do."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "; use another checkpoint, or copy this one again")
+        self.reason = reason
+
+
 class UnreadableError(CheckpointError):
     """A checkpoint that this user may not read. It may be whole, so nothing is used in its place."""
 
@@ -273,9 +281,7 @@ def seal(document: dict[str, Any], path: Path) -> bytes:
     """The content of a sealed file. Raises CheckpointError, naming `path`, when it is too large to be read again."""
     body = json.dumps(document, indent=1, allow_nan=False).encode()[2:] + b"\n"  # the first line holds the opening brace
     if len(body) > JSON_LIMIT:
-        raise CheckpointError(
-            f"{shown(path)}: {len(body):,} bytes of settings and characters, more than {JSON_LIMIT:,}; set data.max_vocab"
-        )
+        raise CheckpointError(f"{shown(path)}: too large ({len(body):,} bytes); give one folder in place of many files")
     return _first_line(body) + body
 
 
@@ -284,11 +290,11 @@ def unseal(path: Path) -> dict[str, Any]:
     data = read_bounded(path, limit=JSON_LIMIT + len(_first_line(b"")))
     body = data[len(_first_line(b"")) :]
     if data != _first_line(body) + body:
-        raise CheckpointError(f"{shown(path)}: damaged, its checksum differs")
+        raise DamagedError(f"{shown(path)}: damaged, its checksum differs")
     try:
         document = json.loads(data, parse_float=_finite, parse_constant=_finite)  # an object: the first line opens it
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{shown(path)}: not valid JSON ({str(error):.200})") from error
+        raise DamagedError(f"{shown(path)}: damaged, not valid JSON ({str(error):.200})") from error
     del document["sha256"]
     return document
 
@@ -302,15 +308,15 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
         with open(path, "rb", opener=_open_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise CheckpointError(f"{shown(path)}: not a regular file")
+                raise DamagedError(f"{shown(path)}: a folder, a link or a device, not a file")
             if status.st_size > limit:
-                raise CheckpointError(f"{shown(path)}: {status.st_size:,} bytes, too large to be a part of a run; damaged")
+                raise DamagedError(f"{shown(path)}: damaged, {status.st_size:,} bytes is too large for this file")
             return file.read(status.st_size)
     except OSError as error:
         if isinstance(error, PermissionError) and not os.path.isdir(path):  # Windows opens no folder
             what_to_do = "make it readable for this user, for example with chmod u+r, or ask its owner"
             raise UnreadableError(f"{shown(path)}: {error.strerror}; {what_to_do}") from error
-        raise CheckpointError(f"{shown(path)}: {error.strerror}") from error
+        raise DamagedError(f"{shown(path)}: {error.strerror}") from error
 
 
 def _first_line(body: bytes) -> bytes:

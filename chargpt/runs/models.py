@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from chargpt.config import Config, ModelConfig
-from chargpt.errors import UserError
+from chargpt.errors import Option, UserError
 from chargpt.model import GPT, GPTConfig
 from chargpt.runs.checkpoint import Checkpoint, run_of
 from chargpt.terminal import shown
@@ -58,9 +58,10 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
     old, old_tokenizer, _ = restore_model(source)
     name = shown(source.path)
     if (old_tokenizer.characters is None) != (tokenizer.characters is None):
-        raise UserError(f"{name}: one model reads bytes, the other characters; set data.vocabulary to what that run uses")
+        kind = "bytes" if old_tokenizer.characters is None else "characters"
+        raise UserError(f"{name}: this model reads {kind}, and the new one would not; add ", Option("data.vocabulary", kind))
     if dataclasses.replace(old.config, dropout=model.config.dropout) != model.config:
-        raise UserError(f"{name}: its shape is different; of the model settings, change only model.dropout")
+        raise UserError(f"{name}: this model has another size or form; of the model.* settings, give model.dropout alone")
     weights = old.state_dict()
     rows = weights.pop(EMBEDDING)
     missing, unexpected = model.load_state_dict(weights, strict=False)

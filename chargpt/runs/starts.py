@@ -23,6 +23,7 @@ from chargpt.terminal import shown
 
 STARTS = Path(__file__).resolve().parents[1] / "starts"
 CARD = "card.json"
+DAMAGED = "a file of the program is damaged; install the program again"
 # Bytes of the weights, at most.
 LARGEST = 5_000_000
 
@@ -63,9 +64,7 @@ def read_card(name: str) -> StartCard:
         state = SavedState.from_json(found.pop("state"), written_as=found.pop("format"))
         return StartCard(name=name, state=state, **found)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(
-            f"{shown(path)}: not the card of a start ({str(error):.200}); install the program again"
-        ) from error
+        raise CheckpointError(f"{shown(path)}: {DAMAGED}") from error
 
 
 def load_start(name: str) -> Checkpoint:
@@ -74,7 +73,7 @@ def load_start(name: str) -> Checkpoint:
     path = STARTS / name / WEIGHTS
     data = read_bounded(path, limit=LARGEST)
     if hashlib.sha256(data).hexdigest() != card.sha256:
-        raise CheckpointError(f"{shown(path)}: damaged, its checksum differs; install the program again")
+        raise CheckpointError(f"{shown(path)}: {DAMAGED}")
     weights = {key: numbers.astype(np.float32) for key, numbers in safetensors.numpy.load(data).items()}
     check_tensors(weights, card.state.weight_shapes(), where=shown(path))
     return Checkpoint(path, weights, {}, card.state)

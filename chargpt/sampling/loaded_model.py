@@ -139,9 +139,9 @@ class LoadedModel:
         if corpus := self.find_corpus():
             return corpus
         if self.fingerprint == NO_TEXT and not self.texts:
-            raise UserError(asks or self.run, ": the run was imported without a text, so its text cannot be read")
-        what = ": the training text of this run is not in the cache; "
-        raise UserError(asks or self.run, what, resuming(self.run, verb="train"), " encodes it again if it is unchanged")
+            raise UserError(asks or self.run, ": the run was imported without a text; import it again with TEXT")
+        what = ": the prepared training text of this run is gone; if the text is unchanged, prepare it again with "
+        raise UserError(asks or self.run, what, resuming(self.run, verb="train"))
 
     def writes_items(self, asks: str, *, of_text: object) -> bool:
         """Whether this run writes items: it was trained on some, and nothing is asked for that is `of_text`.

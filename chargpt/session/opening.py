@@ -80,8 +80,8 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     notices = [Notice("warning", line) for line in skipped]
     saved = checkpoint.state
     if saved.stage == 0:
-        what = f"{shown(run.folder)}: the first of several runs of an earlier version; it can write text, but not continue; "
-        raise UserError(what, "to train, start again with ", Option("run", "NAME"))
+        what = f"{shown(run.folder)}: made by an earlier version; it can still write text, but not be trained further; "
+        raise UserError(what, "to train, start a new run with ", Option("run", "NAME"))
     corpus, said = _corpus_of(checkpoint, options, root=root)
     characters = len(corpus.train)
     if options.epochs is not None:
@@ -168,8 +168,8 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
     place: str | Option = Option("data.val_text", "TEXT") if gone[:1] == [data.val_text] else "TEXT"
     again = Command("", Option("resume", True), Option("run", run), place)
-    what = f"{name}: {problem}, and its encoded copy is not in {folders}; if it has moved, give its new place: "
-    raise UserError(what, again, "; for another text, use ", anew)
+    what = f"{name}: {problem}, and no copy of it is in {folders}; put it back, or give its new place: "
+    raise UserError(what, again, "; to train on another text: ", anew)
 
 
 def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, list[Notice]]:

@@ -87,18 +87,18 @@ def undecodable(source: Source, offset: int | None, encoding: str) -> UserError:
     if encoding == "utf-8":
         beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore"))
         if beyond and _decoded(rest, "utf-8") == "":
-            what = "the file ends inside a character, so it was cut; copy it again, or remove its last line"
-            return UserError(f"{where}, and all before it is: {what}")
+            what = "the file was cut off in the middle of a character; copy it again, or remove its last line"
+            return UserError(f"{where}: {what}")
         if beyond >= CERTAIN:
             what = "the file is damaged there, or joined from files in different encodings"
-            return UserError(f"{where}, and all before it is: {what}; copy it again, or correct that line")
+            return UserError(f"{where}, unlike the text before it: {what}; copy it again, or correct that line")
     around, has_nul = before + rest, 0 in before + rest
     if not has_nul:  # the beginning of a line is not inside a character
         around = before[before.rfind(b"\n") + 1 :] + rest
     is_utf8 = encoding != "utf-8" and not has_nul and _decoded(around, "utf-8") is not None
     if guess := "utf-8" if is_utf8 else likely_encoding(around):
         if guess == codecs.lookup(encoding).name:
-            return UserError(f"{where}, although it reads as such: it is damaged there, or cut off; copy it again")
+            return UserError(f"{where}, unlike the text around it: the file is damaged there, or cut off; copy it again")
         text = codecs.getincrementaldecoder(guess)("replace").decode(around).splitlines()
         read = " ".join(next((line for line in text if not line.isascii()), text[0] if text else "").split())
         what = (

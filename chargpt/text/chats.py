@@ -85,7 +85,7 @@ def _telegram(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
             text = message.get("text") if isinstance(message, dict) else None
             text = joined(text) if isinstance(text, list) else text
             if not isinstance(message, dict) or not isinstance(text, str):
-                what = "a message without a text, not even an empty one"
+                what = "a message whose field 'text' is missing, or not a text"
                 raise UserError(f"{label}: line {at:,}: {what}; correct it, or export the chat again, as JSON")
             if message.get("type") == "message":
                 yield at, str(message.get("from") or "Deleted Account"), text

@@ -175,8 +175,8 @@ def _encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, k
             config, found = _count(sources, config, progress)
         tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known + found.marks)
         if tokenizer.folded_in(found.marks):
-            what = "the character that ends items or labels is a rare one in the vocabulary of the other run"
-            raise UserError(f"{sources.label}: {what}; start a run with its own vocabulary")
+            what = "the character that ends items or labels is not in the vocabulary of the other run; leave out "
+            raise UserError(f"{sources.label}: {what}", Option("init_from"), " or ", Option("vocab_from"))
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
         settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
         settings += [config.shuffle] * (config.shuffle != "none")  # what is not asked for is absent, as in earlier fingerprints

@@ -14,7 +14,7 @@ import numpy as np
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError
 from chargpt.project import shell_word
-from chargpt.terminal import one_line, plural
+from chargpt.terminal import one_line
 from chargpt.text.formats import FASTA_NAMES, advice_on, fields_of, read_head, suffix_of
 from chargpt.text.ids import TextCounts, notes_of
 from chargpt.text.items import FILE, LINE, PARAGRAPH, SEPARATOR, TAB, Item, ItemCounts, stream_of
@@ -62,7 +62,7 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
         notes.append(f"empty items skipped: {empty:,}{hint}")
     notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
     if not items:
-        raise UserError(f"{sources.label}: no item in it ({'; '.join(notes) or 'empty'}); give a file with items")
+        raise UserError(f"{sources.label}: no items ({'; '.join(notes) or 'empty'}); give {'labelled ' * has_labels}items")
     counts = ItemCounts(
         items=len(items),
         duplicates=len(items) - len(texts),
@@ -72,7 +72,7 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     )
     train, val, passed_over = _divided(found, texts, config)
     if not train or not val:
-        raise UserError(f"{sources.label}: {plural(len(texts), 'different item')}; give at least two, one for validation")
+        raise UserError(f"{sources.label}: too few items that differ ({len(texts):,}); give at least two, one for validation")
     if removed := len(items) - len(train) - len(val):
         notes.append(f"items removed from the training text because they are validation items: {removed:,}")
     if passed_over:
@@ -124,7 +124,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
         text = "".join(pieces)
         if mark := re.search(f"[\0{SEPARATOR}]", text):
             line = origin.line + text.count("\n", 0, mark.start())
-            raise UserError(f"{origin.source.label}: line {line:,}: {character_name(mark[0])} in an item; remove it")
+            raise UserError(f"{origin.source.label}: line {line:,}: {character_name(mark[0])} in an item; delete the character")
         for header, item in _parts(text, origin, config):
             if pattern:
                 labels = [_found(pattern, item if header is None else header)]
@@ -135,7 +135,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
                 labels = [_label(name, header, origin, config) for name in config.label_fields]
             label = ",".join(" ".join(one.split()) for one in labels)
             for what, part, most, mend in (
-                ("a label", label, MAX_LABEL, "name a field in data.label that groups the items"),
+                ("a label", label, MAX_LABEL, "in data.label, name a field with short labels, such as a category"),
                 ("an item", item, MAX_ITEM, "split it, or train on it as a text, without items"),
             ):
                 if len(part) > most:
@@ -157,8 +157,8 @@ def _parts(text: str, origin: Origin, config: DataConfig) -> Iterator[tuple[str 
             if inside:
                 yield None, part
     else:
-        what = f"{origin.source.label}: plain text has no fields, such as {config.items!r}; give a table or JSON lines, or "
-        raise UserError(what, Option("data.items", "line"), ", paragraph or file")
+        what = f"{origin.source.label}: plain text has no field {config.items!r}; give a table or JSON lines, or add "
+        raise UserError(what, Option("data.items", "line"), " (or paragraph, or file)")
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:

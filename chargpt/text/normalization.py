@@ -89,7 +89,7 @@ def cleaned(text: str) -> tuple[str, dict[str, int]]:
 
     text = DIVIDED.sub(join, text).replace("\u00ad", "")  # soft hyphens
     forms = sum(count for one, count in Counter(text).items() if unicodedata.normalize("NFKC", one) != one)
-    counts = {"page breaks": len(pages) - 1, "hyphens at line ends": joined, "ligatures and other forms of characters": forms}
+    counts = {"page breaks": len(pages) - 1, "hyphens at line ends": joined, "letters in special forms, such as \ufb01": forms}
     return unicodedata.normalize("NFKC", text), counts
 
 

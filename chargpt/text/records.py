@@ -92,7 +92,7 @@ class _Field:
         """The text of a `record` to which the `prefix` of the name leads. Raises UserError."""
         where = f"{self._label}: line {line:,}"
         if not isinstance(record, dict):
-            raise UserError(f"{where}: not a JSON object; give an object with the text in a field in each line")
+            raise UserError(f'{where}: not a JSON object; write each record like {{"{self.name}": "its text"}}')
         value = _value_of(record, self.name.removeprefix(prefix))
         if self._setting in ("data.label", "data.where") and isinstance(value, (int, float)):  # true and false are numbers
             value = json.dumps(value)
@@ -102,7 +102,7 @@ class _Field:
         if isinstance(text, str):
             self._is_found = True
             if SURROGATE.search(text):
-                raise UserError(f"{where}: half a surrogate pair in {self.name!r}; correct that line")
+                raise UserError(f"{where}: half of a character in {self.name!r}, such as \\ud83d alone; delete it there")
             return text
         self._without += 1
         if self._problem is None:
@@ -194,7 +194,7 @@ def whole(pieces: Iterable[str], label: str) -> list[tuple[int, str]]:
     text = io.StringIO()
     for piece in pieces:
         if text.write(piece) and text.tell() > MAX_JSON:
-            raise UserError(f"{label}: more than {MAX_JSON:,} characters of JSON; give JSON lines, of which each is read alone")
+            raise UserError(f"{label}: larger than {MAX_JSON:,} characters; write it as JSON lines, one object per line")
     return [(1, text.getvalue())]
 
 
@@ -234,8 +234,8 @@ def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], 
                 continue
             if not header:
                 if len(row) > MAX_COLUMNS:
-                    by = f"(by {structure.delimiter!r})"
-                    raise UserError(f"{label}: line {line:,}: more than {MAX_COLUMNS:,} fields {by}; correct that line")
+                    what = f"more than {MAX_COLUMNS:,} columns, divided at {structure.delimiter!r}"
+                    raise UserError(f"{label}: line {line:,}: {what}; if it is no table, give it a name that ends in .txt")
                 header, numbers = [name.strip() for name in row], [f"{number}" for number in range(1, len(row) + 1)]
                 if twice := next((name for name in wanted if header.count(name) > 1), None):
                     raise UserError(f"{label}: {header.count(twice)} columns are named {twice!r}; give each its own name")

@@ -34,7 +34,7 @@ SHAKESPEARE_FILE = Path("data", "shakespeare.txt")  # in the root of the project
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
-MAKE_ROOM = "free some space there, or set data.cache to a folder that can be written to"
+MAKE_ROOM = "set data.cache to a folder of yours on a disk with more space, or free some space there"
 MAX_NAMED = 3  # files that a note names
 MAX_DOWNLOAD = 2**24  # bytes
 CHUNK = 2**20  # bytes read at a time
@@ -166,7 +166,7 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
             if size <= limit:
                 content = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
                 return Source(label=label, content=content)
-        what = f"more than {limit:,} bytes, half of the free space in {shown(folder)}"
+        what = f"more than {limit:,} bytes, half of the free space in {shown(folder)}, which is all that it may take"
     except OSError as error:
         what = f"{error.strerror} while copying it to {shown(folder)}"
     raise UserError(f"{label}: {what}; {MAKE_ROOM}")
@@ -181,12 +181,12 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
         if not files:
             raise UserError(f"{shown(folder)}: an empty folder; give a folder with texts")
         suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
-        wanted = f"*{suffix}" if suffix else "*"
-        what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern}, {count:,} match {wanted}"
+        found = f"matching *{suffix}" if suffix else "without an ending"
+        what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern} ({found}: {count:,})"
         example = next(path for path in files if plain_name(path).suffix.lower() == suffix)
         if how := binary_format(read_head(Source(label=shown(example), path=example)), path=example):
-            raise UserError(f"{what}: each is {how}")
-        raise UserError(f"{what}; add ", Option("data.pattern", wanted))
+            raise UserError(f"{what}; each of these is {how}")
+        raise UserError(f"{what}; to read these, add ", Option("data.pattern", f"*{suffix}"))
     runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")

@@ -163,7 +163,7 @@ def open_or_make_index(text: EncodedText) -> SuffixIndex:
                 file.write(suffixes.data.cast("B"))
                 progress.update(len(suffixes))
     except OSError as error:
-        raise UserError(f"{shown(path)}: {error.strerror}; make its folder writable, or free some space") from None
+        raise UserError(f"{shown(path)}: {error.strerror}; free some space, or make its folder writable") from None
     index = open_index(text)
     assert index is not None, "it has just been written"
     return index

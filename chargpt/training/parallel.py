@@ -208,7 +208,7 @@ def _number(name: str, *, default: int = 0) -> int:
     """The number in an environment variable that torchrun sets; `default` if it is missing or empty."""
     given = os.environ.get(name) or str(default)
     if not re.fullmatch("[0-9]{1,6}", given) or int(given) < default:
-        raise UserError(f"{name}: {given!r} given; torchrun sets this variable to a number. Without torchrun, unset it")
+        raise UserError(f"{name}: {given!r} given; torchrun sets it to a number; without torchrun, type: unset {name}")
     return int(given)
 
 

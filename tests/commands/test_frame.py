@@ -29,7 +29,8 @@ def test_a_part_of_a_text(run, corpus, tmp_path):
     loaded = load_run(str(run), device="cpu")
     ids, place = part_of_text(None, loaded, start=3, length=5)
     assert (
-        ids.tolist() == corpus.val[3:8].tolist() and place == f"characters 4 to 8 of the validation split ({len(corpus.val):,})"
+        ids.tolist() == corpus.val[3:8].tolist()
+        and place == f"characters 4 to 8 of the {len(corpus.val):,} in the validation split"
     )
     (tmp_path / "a\x1b.txt").write_text("the~sea")
     ids, place = part_of_text(str(tmp_path / "a\x1b.txt"), loaded, start=0, length=50)

@@ -34,8 +34,8 @@ MISTAKES = [
     ("score nothing {here}/short.txt", "no run of that name"),
     ("score {run} {here}/short.txt --top 2", "--top: given without"),
     ("score {run} {here}/short.txt data.field=body", "data.field: 'body' given"),
-    ("score {run} {here}/empty.txt", "empty.txt: no character to predict"),
-    ("score {run} {here}/one.txt", "one.txt: no character to predict"),
+    ("score {run} {here}/empty.txt", "empty.txt: too short; give a text of two characters"),
+    ("score {run} {here}/one.txt", "one.txt: too short; give a text of two characters"),
     ("score {run} nothing.txt", "no such file"),
     ("trace {run} {here}/none.txt", "none.txt"),
     ("trace {run} --temperature -1", "--temperature"),
@@ -56,5 +56,5 @@ def test_a_mistake_is_one_line_and_writes_nothing(run, tmp_path, words, problem)
 @pytest.mark.parametrize("verb", ["score", "trace"])
 def test_a_text_that_is_not_in_the_cache_is_one_line(run, corpus, verb):
     (run.parent / "cache" / corpus.fingerprint / "entry.json").unlink(missing_ok=True)
-    with pytest.raises(UserError, match="not in the cache"):
+    with pytest.raises(UserError, match="is gone; .* prepare it again with python train.py --resume"):
         main([verb, str(run)])

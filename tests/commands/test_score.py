@@ -122,7 +122,7 @@ def test_without_a_name_the_text_is_the_validation_split_of_the_run(installed, t
     run = publish_run(tmp_path / "run", corpus.tokenizer, fingerprint=corpus.fingerprint)
     loaded, _ = load_model(str(run), tmp_path, device="cpu")
     assert read_texts([], loaded) == [("validation split", "abc\n" * 10)]
-    with pytest.raises(UserError, match="not in the cache"):
+    with pytest.raises(UserError, match="text of this run is gone"):
         read_texts([], dataclasses.replace(loaded, fingerprint="1" * 64))
 
 

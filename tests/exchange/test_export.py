@@ -55,14 +55,14 @@ def test_only_force_replaces_an_earlier_export(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "is_folder", "problem"),
     [
-        ("thesis.tex", b"years of work", False, "no export wrote this file"),
-        ("page.html", b"<!doctype html>\n<p>mine", False, "no export wrote this file"),
-        ("empty", b"", False, "no export wrote this file"),
-        ("page.html", TEMPLATE.read_bytes(), True, "not a folder"),
-        ("work/config.json", b"{}", False, "not a file"),
-        ("work/thesis.tex", b"years of work", True, "which no export writes"),
-        ("work/config.json/inner", b"years of work", True, "which no export writes"),
-        ("work/.git/config", b"years of work", True, "which no export writes"),
+        ("thesis.tex", b"years of work", False, "this file is not an export"),
+        ("page.html", b"<!doctype html>\n<p>mine", False, "this file is not an export"),
+        ("empty", b"", False, "this file is not an export"),
+        ("page.html", TEMPLATE.read_bytes(), True, "a file or a link"),
+        ("work/config.json", b"{}", False, "a folder or a link"),
+        ("work/thesis.tex", b"years of work", True, "which would be lost"),
+        ("work/config.json/inner", b"years of work", True, "which would be lost"),
+        ("work/.git/config", b"years of work", True, "which would be lost"),
     ],
 )
 def test_force_replaces_nothing_but_an_earlier_export_of_the_same_kind(tmp_path, name, content, is_folder, problem):

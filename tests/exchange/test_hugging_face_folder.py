@@ -107,7 +107,7 @@ def test_a_norm_with_a_bias_in_a_model_without_biases_is_kept(exported):
 @pytest.mark.parametrize(
     "positions, changes, problem",
     [
-        ("learned", {"activation_function": "gelu_new"}, "activation_function is gelu_new; only gelu"),
+        ("learned", {"activation_function": "gelu_new"}, "activation_function is gelu_new, and only gelu"),
         ("learned", {"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon"),
         ("learned", {"n_inner": 100}, "n_inner is 100"),
         ("learned", {"tie_word_embeddings": False}, "tie_word_embeddings"),
@@ -116,8 +116,8 @@ def test_a_norm_with_a_bias_in_a_model_without_biases_is_kept(exported):
         ("learned", {"n_layer": "2"}, "a whole number of 1 or more"),
         ("learned", {"n_embd": 2**30}, "weights"),
         ("learned", {"n_head": 3}, "use a multiple of n_head"),
-        ("learned", {"n_layer": 1}, "GPT-2 has no tensor"),
-        ("learned", {"n_layer": 3}, "no tensor"),
+        ("learned", {"n_layer": 1}, "a plain GPT-2 has not"),
+        ("learned", {"n_layer": 3}, "is missing"),
         ("rotary", {"hidden_act": "gelu_pytorch_tanh"}, "hidden_act"),
         ("rotary", {"num_key_value_heads": 1}, "num_key_value_heads is 1"),
         ("rotary", {"sliding_window": 8}, "sliding_window is 8"),

@@ -111,7 +111,7 @@ def test_no_code_in_a_pickle_runs(folder, tmp_path, where):
         ({"model_args": None}, "it has no model_args"),
         ({"model_args": {**SHAPE, "vocab_size": 50304}}, "vocab_size is 50304"),
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": 10**7}}, "layers"),
-        ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 8}}, r"is \[11, 16\], not \[11, 8\]"),
+        ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 8}}, r"is \[11, 16\], but \[11, 8\]"),
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 64}}, "too few for a model of 100,"),
         ({"iter_num": -1}, "iter_num is -1"),
         ({"iter_num": 2**62}, "iter_num is"),
@@ -138,9 +138,9 @@ def test_the_command_in_the_message_writes_a_clean_file(kind, trained, tmp_path,
     folder = write_files(tmp_path / "a b", model, optimizer, CHARACTERS, step=3, bias=bias, config=config)
     (folder / "meta.pkl").write_bytes(pickle.dumps({"stoi": collections.Counter({c: i for i, c in enumerate(CHARACTERS)})}))
     for name in ("ckpt.pt", "meta.pkl"):
-        with pytest.raises(UserError, match=f"{name}: not .*, so it may run code; if you trust") as raised:
+        with pytest.raises(UserError, match=f"{name}: may run code, since it is not .*; if you trust") as raised:
             read_nanogpt(folder, meta=None)
-        words = shlex.split(str(raised.value).partition("make a clean one of it with ")[2])
+        words = shlex.split(str(raised.value).partition("this command cleans it: ")[2])
         assert words[:2] == ["python", "-c"]
         monkeypatch.setattr(sys, "argv", words[1::2])
         exec(words[2], {})
@@ -174,7 +174,7 @@ def test_a_state_that_no_optimizer_writes_is_replaced_by_a_new_one(trained, tmp_
 
 def test_damaged_files_are_one_line(folder):
     data = (folder / "ckpt.pt").read_bytes()
-    incomplete, other = "damaged or incomplete.*copy the file again", "not a checkpoint of tensors"
+    incomplete, other = "damaged or incomplete.*copy the file again", "not a file of weights and plain"
     for damaged, says in (
         (b"", incomplete),
         (data[:100], incomplete),
@@ -190,7 +190,7 @@ def test_damaged_files_are_one_line(folder):
 
 def test_a_wrong_vocabulary_is_one_line(folder):
     for meta, problem in (
-        ({"stoi": {"a": 0, "b": 5}}, "ids are not 0, 1, 2"),
+        ({"stoi": {"a": 0, "b": 5}}, "not numbered from 0"),
         ({"stoi": {}}, "its vocabulary is empty"),
         ({"itos": {}}, "not the vocabulary of a character model"),
         ([1, 2], "not the vocabulary of a character model"),
@@ -230,7 +230,7 @@ def test_a_hostile_pickle_is_one_line(tmp_path, case, recwarn, capfd):
         for name, content in (("data.pkl", b"\x80\x02" + HOSTILE[case]), ("version", b"3\n"), ("byteorder", b"little")):
             file.writestr(f"ckpt/{name}", content)
     for read in (lambda: read_characters(tmp_path / "meta.pkl"), lambda: read_nanogpt(tmp_path, meta=None)):
-        with pytest.raises(UserError, match="not (a|the) (checkpoint|vocabulary)") as raised:
+        with pytest.raises(UserError, match="not (a|the) (file of weights|vocabulary)") as raised:
             tracemalloc.start()
             try:
                 read()
@@ -284,11 +284,11 @@ def test_records_that_share_their_bytes_or_are_packed_are_refused(folder):
             copy.compress_size = largest.compress_size
             file.filelist.append(copy)
         file._didModify, file.start_dir = True, start
-    with pytest.raises(UserError, match="not as torch.save writes it"):
+    with pytest.raises(UserError, match="not packed as torch.save packs it"):
         read_nanogpt(folder, meta=None)
     with zipfile.ZipFile(folder / "ckpt.pt", "w", zipfile.ZIP_DEFLATED) as archive:  # kilobytes can hold gigabytes of zeros
         archive.writestr("archive/data.pkl", b"\0" * 10**6)
-    with pytest.raises(UserError, match="not as torch.save writes it"):
+    with pytest.raises(UserError, match="not packed as torch.save packs it"):
         read_nanogpt(folder, meta=None)
 
 

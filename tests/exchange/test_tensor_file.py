@@ -23,16 +23,16 @@ def test_a_source_gives_float32_of_the_expected_shape(tmp_path, dtype):
     assert "a" in source and "b" not in source
     assert torch.equal(source.read("a", (3, 2)), tensor.float())
     source.check_all_read(tensor, except_for="")
-    with pytest.raises(UserError, match="no tensor b"):
+    with pytest.raises(UserError, match="b is missing.*export the model again"):
         source.read("b", (1,))
-    with pytest.raises(UserError, match=r"a is \[3, 2\], not \[2, 3\]"):
+    with pytest.raises(UserError, match=r"a is \[3, 2\], but \[2, 3\] .*; copy or export"):
         source.read("a", (2, 3))
 
 
 @pytest.mark.parametrize(
     "tensor, problem",
     [
-        (torch.tensor([1.0, float("nan")]), "not finite"),
+        (torch.tensor([1.0, float("nan")]), "infinite or undefined"),
         (torch.tensor([1, 2]), "save the model in float32"),
         (torch.empty(2, device="meta"), "save the model in float32"),
         (torch.ones(2).to_sparse(), "save the model in float32"),
@@ -53,7 +53,7 @@ def test_a_file_with_very_many_tensors_is_not_parsed(tmp_path):
 
 def test_tensors_without_a_place_are_named():
     source = TensorSource("x", {"mask": torch.zeros(1), "adapter": torch.zeros(1)})
-    with pytest.raises(UserError, match="GPT-2 has no tensor adapter"):
+    with pytest.raises(UserError, match="has adapter, .*; use a plain"):
         source.check_all_read(torch.zeros(1), except_for="mask")
 
 
@@ -75,12 +75,12 @@ def test_only_regular_files_of_a_bounded_size_are_opened(tmp_path):
     (tmp_path / "large").write_bytes(b"12345")
     (tmp_path / "link").symlink_to(tmp_path / "large")
     check_file(tmp_path / "large", most=5)
-    for name, problem in (("large", "can be imported"), ("link", "a special file"), ("absent", "No such file")):
+    for name, problem in (("large", "can be imported"), ("link", "a link, a folder"), ("absent", "No such file")):
         with pytest.raises(UserError, match=problem):
             check_file(tmp_path / name, most=4)
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(UserError, match="a special file"):
+        with pytest.raises(UserError, match="a link, a folder"):
             check_file(tmp_path / "pipe", most=4)
 
 

@@ -24,7 +24,9 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
 def test_a_variable_that_is_no_number_is_one_line(monkeypatch, name, value):
     for other, number in (("WORLD_SIZE", "2"), ("RANK", "0"), (name, value)):
         monkeypatch.setenv(other, number)
-    with pytest.raises(UserError, match=f"{name}: '{value}' given; torchrun sets this variable"):
+    with pytest.raises(
+        UserError, match=f"{name}: '{value}' given; torchrun sets it to a number; without torchrun, type: unset {name}"
+    ):
         join_group()
 
 

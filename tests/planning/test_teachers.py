@@ -171,7 +171,7 @@ def test_copies_that_a_crash_left_are_replaced_and_another_folder_is_left_alone(
     assert not list(killed.glob(".teacher*"))
     (taught.folder / "other" / "teacher-1").mkdir(parents=True)
     (taught.folder / "other" / "teacher-1" / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="teacher-1: this is no copy of a teacher; rename it, or"):
+    with pytest.raises(UserError, match="teacher-1: this name is for a copy of the teacher; rename it, or"):
         taught(name="other")
     assert (taught.folder / "other" / "teacher-1" / "notes.txt").is_file()
 
@@ -185,7 +185,7 @@ def test_a_teacher_that_is_damaged_or_gone_is_one_line(taught, student, tmp_path
         resume(tmp_path / "student", "train.max_steps=30")
     for number in (2, 1):
         shutil.rmtree(tmp_path / "student" / f"teacher-{number}")
-        with pytest.raises(UserError, match="student: its folders teacher-1, .* are gone, or not those .*; restore"):
+        with pytest.raises(UserError, match="student: its folders teacher-1, .* are gone or have changed; put the first"):
             resume(tmp_path / "student", "train.max_steps=30")
         gc.collect()  # the lock of the run
 

@@ -186,7 +186,7 @@ def test_only_a_whole_run_or_what_is_left_of_one_is_removed(checkpoints, monkeyp
         ("checkpoints", "no run of that name"),
         ("poem", "did you mean poems"),
         (".", "^.: no run of that name"),
-        ("link", "link: a link to the run checkpoints/poems; give that"),
+        ("link", "link: a link; to remove its run, give checkpoints/poems"),
     ):
         with pytest.raises(UserError, match=says):
             remove.main([name, "--yes"])

@@ -192,7 +192,9 @@ def test_a_text_names_its_run(tmp_path):
 
 def test_a_text_that_has_moved_is_given_with_resume_and_then_remembered(text, tmp_path):
     run = moved(text, tmp_path)
-    with pytest.raises(UserError, match=r"old.txt: .* moved.*--resume --run .*run TEXT; for another text"):
+    with pytest.raises(
+        UserError, match=r"old.txt: .*; put it back, or give its new place: --resume --run .*run TEXT; to train on another text"
+    ):
         resume(run, "train.max_steps=22")
     assert resume(run, "train.max_steps=22", str(tmp_path / "new.txt")) == 0
     shutil.rmtree(tmp_path / "cache")

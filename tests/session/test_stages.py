@@ -296,7 +296,7 @@ def test_a_run_of_an_older_version_that_another_one_was_to_follow_is_one_line_an
     checkpoint, _ = newest(tmp_path / "old")
     state = dataclasses.replace(checkpoint.state, stage=0)
     publish(tmp_path / "old", weights=checkpoint.weights, training=checkpoint.training, state=state)
-    with pytest.raises(UserError, match="old: the first of several runs of an earlier version; it can write text, but not"):
+    with pytest.raises(UserError, match="old: made by an earlier version; it can still write text, but not"):
         resume(tmp_path / "old")
     assert find_checkpoint(str(tmp_path / "old"), tmp_path)[0].step == 12
 

@@ -23,11 +23,11 @@ UNDECODABLE = {  # a text, the encoding that is given for it, and what is said
     "a few words of Latin-1": ("Un été\n".encode("latin-1"), "utf-8", r"byte 3 \(line 1\) .*cp1252, which reads “Un été”; if"),
     "cut within a character": ("the sea 海".encode()[:-1], "utf-8", r"byte 8 \(line 1\) is not utf-8"),
     "random bytes": (np.random.default_rng(0).bytes(5000), "utf-8", "NUL bytes, so it is probably not text"),
-    "a cut file": ("Wörter\nund mehr …".encode()[:-1], "utf-8", r"line 2\).*: the file ends inside a character"),
+    "a cut file": ("Wörter\nund mehr …".encode()[:-1], "utf-8", r"line 2\).*: the file was cut off in the middle of a char"),
     "a damaged file": ("Wörter, Öl, Füße, Äpfel\n".encode() + b"\xff und\n", "utf-8", r"line 2\).*: the file is damaged there"),
     "not UTF-16": (ETE, "utf-16", "byte 0 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
     "not ASCII": (ETE, "ascii", "byte 3 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
-    "cut UTF-16": ("Un été\n".encode("utf-16")[:-1], "utf-8", "although it reads as such: it is damaged there, or cut off"),
+    "cut UTF-16": ("Un été\n".encode("utf-16")[:-1], "utf-8", "unlike the text around it: the file is damaged there, or cut"),
 }
 
 

@@ -135,17 +135,17 @@ def test_labels_and_bounds_are_found_in_the_ids():
 IDS = "id,name\n" + "".join(f"{i},ann\n" for i in range(10_001))
 HOSTILE = {  # a file, settings, and what is said
     "a label that is not there": ("race,name\nelf,a\n", {"items": "name", "label": "rase"}, "mean data.label=race"),
-    "a field of plain text": ("ann\nbob\n", {"items": "name"}, "plain text has no fields, such as .name.; give a table"),
+    "a field of plain text": ("ann\nbob\n", {"items": "name"}, "plain text has no field .name.; give a table"),
     "a label of plain text": ("ann\nbob\n", {"items": "line", "label": "race"}, "data.label: 'race' .* use data.label=file, "),
     "a label of a table's lines": (
         "race,name\nelf,anna\norc,b\n",
         {"items": "line", "label": "x"},
         "are race, name; .* data.items=name",
     ),
-    "NUL": ("ann\nb\0b\n", {"items": "line"}, r"line 2: .*U\+0000 in an item; remove it"),
-    "the separator": ("ann\nb\x1eb\n", {"items": "line"}, r"line 2: .*U\+001E.*remove it"),
-    "one item": ("ann\nann\n", {"items": "line"}, "1 different item; give at least two"),
-    "none": ("\n \n", {"items": "line"}, "no item in it .*; give a file with items"),
+    "NUL": ("ann\nb\0b\n", {"items": "line"}, r"line 2: .*U\+0000 in an item; delete the character"),
+    "the separator": ("ann\nb\x1eb\n", {"items": "line"}, r"line 2: .*U\+001E in an item; delete the"),
+    "one item": ("ann\nann\n", {"items": "line"}, "too few items that differ \\(1\\); give at least two"),
+    "none": ("\n \n", {"items": "line"}, "no items .*; give items"),
     "many labels": (IDS, {"items": "name", "label": "id"}, "data.label: id .* 10,001 different values of it; choose a label"),
     "bytes": ("ann\nbob\n", {"items": "line", "vocabulary": "bytes"}, "items"),
     "a label without items": ("ann\nbob\n", {"label": "race"}, "label: .*data.items"),

@@ -68,8 +68,8 @@ def test_standard_input_and_a_pipe_are_read_once_and_encoded_like_a_file(load, t
 
 
 WRONG = {  # a TEXT, and what is said of it
-    "code": r"code: none of its 3 files matches \*.txt, 2 match \*.py; add data.pattern='\*.py'",
-    "papers": r"papers: none of its 1 files .*, 1 match \*.pdf: each is a PDF, not text; .* pdftotext .*a.pdf a.txt",
+    "code": r"code: none of its 3 files matches \*.txt \(matching \*.py: 2\); to read these, add data.pattern='\*.py'",
+    "papers": r"papers: none of its 1 files .*\(matching \*.pdf: 1\); each of these is a PDF, not .* pdftotext .*a.pdf a.txt",
     "nothing": "an empty folder",
     "shakespear": "did you mean shakespeare?",
     "poems/shakspeare.txt": "did you mean .*poems/shakespeare.txt",
@@ -106,7 +106,7 @@ def test_a_stream_without_end_does_not_fill_the_disk(load, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20_000_000))
     with open("/dev/zero", "rb") as zeros:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=zeros))
-        with pytest.raises(UserError, match="input: more than 10,000,000 bytes, half of the free space in .*cache; free"):
+        with pytest.raises(UserError, match="input: more than 10,000,000 bytes, half of the free space in .*; set data.cache"):
             load("-")
 
 

@@ -83,5 +83,5 @@ def test_an_index_that_cannot_be_written_is_one_line(corpus, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(suffix_array, "publishing", full)
-    with pytest.raises(UserError, match="train.suffixes: No space left on device; make its folder writable"):
+    with pytest.raises(UserError, match="train.suffixes: No space left on device; free some space"):
         open_or_make_index(corpus)
