@@ -45,7 +45,7 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path, force):
 def test_only_force_replaces_an_earlier_export(tmp_path):
     target = tmp_path / "poems-hf"
     publish(target, folder_of(config="old", more="x"), is_folder=True, force=False)
-    with pytest.raises(UserError, match="exists; choose another OUT, or replace it with --force"):
+    with pytest.raises(UserError, match="exists; choose another name, or replace it with --force"):
         publish(target, folder_of(config="new"), is_folder=True, force=False)
     publish(target, folder_of(config="new"), is_folder=True, force=True)
     assert {path.name: path.read_text() for path in target.iterdir()} == {"config.json": "new"}
