@@ -98,7 +98,7 @@ def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixInde
     facts |= {"engine": loaded.engine, "logs": read_metrics(run_of(path))}
     if corpus is None:
         is_imported = state.fingerprint == NO_TEXT and not state.texts
-        why = "it was imported without a text" if is_imported else "its training text is not in the cache"
+        why = "it was imported without a text" if is_imported else "the program has no copy of its training text"
         return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
     facts |= _about(corpus) | {"about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)]}
     if corpus.items is not None:

@@ -75,7 +75,7 @@ def chat_of(options: SampleOptions, loaded: LoadedModel) -> Chat:
     listed = ", ".join(f"{shell_word(name)} ({counts[name]:,} lines)" for name in names[:MAX_NAMED])
     for option, name in given.items():
         if name is None:
-            what = f"the training text has {listed}" if names else "the training text is not in the cache"
+            what = f"the training text has {listed}" if names else "the program has no copy of the training text"
             raise UserError(f"--chat: {option} is not given, and {what}; add --as YOUR_NAME --with OTHER_NAME")
         if names and name not in counts:
             close = difflib.get_close_matches(name, names, n=1)

@@ -190,7 +190,7 @@ TWO = "Ben: hi\nOma: hello\n"
         (TWO, "--as=Bem --with=Oma", "--as: 'Bem' given, but did you mean Ben?"),
         (TWO, "--as=xyz --with=Oma", "--as: 'xyz' given, but use one of Ben"),
         (TWO, "--as=Ben --with=Ben", "--with: 'Ben' given, the same as --as"),
-        ("", "--as=Ben", "--with is not given.*is not in the cache"),
+        ("", "--as=Ben", "--with is not given.*no copy of the training text"),
         (NOVEL, "--as=Ben --with=Oma", "the training text of x is no conversation, .* use --interactive"),
         (f"{NOVEL}Note: a\nAda: a\n", "--as=Ben", "the training text of x is no conversation"),
     ],
