@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
     loaded = load_run(options.run, device=options.device)
     if not loaded.config.data.label_fields:
-        raise UserError(f"{loaded.run}: a run without labels; train with --items and --label")
+        raise UserError(f"{loaded.run}: trained without labels; train a new run with --items and --label")
     items = items_for(loaded, texts, settings)
     guesses = guess_labels(loaded, items, loaded.labels())
     for item, label, row in zip(items, guesses.best, guesses.probability.tolist()):

@@ -174,7 +174,7 @@ def _shape(arguments: object, where: str, vocab_size: int) -> ModelConfig:
     arguments = _plain(arguments)
     if arguments.get("vocab_size") != vocab_size:
         found = f"vocab_size is {brief(arguments.get('vocab_size'))}, and meta.pkl has {vocab_size:,} characters"
-        raise UserError(f"{where}: {found}; give the meta.pkl of the text that it was trained on")
+        raise UserError(f"{where}: {found}; give the meta.pkl of the text that the checkpoint was trained on")
     fields = {name: arguments.get(name) for name in ("n_layer", "n_head", "n_embd", "block_size")}
     return checked_shape(where, vocab_size=vocab_size, **fields)
 

@@ -321,7 +321,7 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     notices += [Notice("considered", ", ".join(others), "detail")] if others else []
     if takes < job.seconds and not best.settings.is_given("train.max_epochs"):
         ends = f"{'each model' if best.teachers else 'training'} ends after {config.train.max_epochs:g} passes over this text"
-        notices.append(Notice("note", f"{ends}; more would not help", "detail"))
+        notices.append(Notice("note", f"{ends}; more passes would not help", "detail"))
     return notices
 
 

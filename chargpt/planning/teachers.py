@@ -66,7 +66,7 @@ def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
         try:
             load(left, training=False)
         except CheckpointError:
-            what = f"{shown(left)}: this name is for a copy of the teacher; rename it, or give the run another name with "
+            what = f"{shown(left)}: exists, but the copy of the teacher needs this name; rename that folder, or name the run with "
             raise UserError(what, Option("run", "NAME")) from None
         discard(left)
     for number, teacher in enumerate(teachers, 1):

@@ -302,7 +302,7 @@ def _best_name(run: Path) -> str | None:
         return None
     name = unseal(path).get("checkpoint")
     if not isinstance(name, str) or not STEP_NAME.fullmatch(name):
-        raise DamagedError(f"{shown(path)}: damaged, it names no checkpoint")
+        raise DamagedError(f"{shown(path)}: damaged, since it names no checkpoint")
     return name
 
 

@@ -308,7 +308,7 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
         with open(path, "rb", opener=_open_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise DamagedError(f"{shown(path)}: a folder, a link or a device, not a file")
+                raise DamagedError(f"{shown(path)}: damaged, it is no file")
             if status.st_size > limit:
                 raise DamagedError(f"{shown(path)}: damaged, {status.st_size:,} bytes is too large for this file")
             return file.read(status.st_size)

@@ -200,7 +200,7 @@ def check_batch(batch_size: int, processes: int) -> None:
     below = batch_size // processes * processes
     if below != batch_size:
         sizes = f"{below} or {below + processes}" if below else f"{processes}"
-        what = f"train.batch_size: {batch_size} given for {processes} processes; use {sizes}, a multiple of their number"
+        what = f"train.batch_size: {batch_size} given for {processes} processes; use {sizes}"
         raise UserError(f"{what}, or a number of processes that divides {batch_size}")
 
 

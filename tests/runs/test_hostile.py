@@ -359,7 +359,7 @@ def test_best_cannot_lead_out_of_the_run(tmp_path: Path, name: object) -> None:
     honest = publish(tmp_path / "run")
     seal(tmp_path / "run" / "best.json", json.dumps({"checkpoint": name})[1:].encode())
     found, lines = checkpoint.best(tmp_path / "run")
-    assert found.path == honest and "best.json: damaged, it names no checkpoint" in lines[0]
+    assert found.path == honest and "best.json: damaged, since it names no checkpoint" in lines[0]
 
 
 def test_clearing_up_does_not_follow_links(tmp_path: Path) -> None:
