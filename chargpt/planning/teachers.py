@@ -66,7 +66,7 @@ def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
         try:
             load(left, training=False)
         except CheckpointError:
-            what = f"{shown(left)}: exists, but the copy of the teacher needs this name; rename that folder, or name the run with "
+            what = f"{shown(left)}: exists, but the copy of the teacher needs this name; rename it, or name the run with "
             raise UserError(what, Option("run", "NAME")) from None
         discard(left)
     for number, teacher in enumerate(teachers, 1):
