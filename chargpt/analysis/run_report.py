@@ -130,7 +130,7 @@ def live_report(folder: Path, state: SavedState, corpus: Corpus) -> RunReport:
 def _about(corpus: Corpus) -> dict[str, Any]:
     """What the report says of a text."""
     return {
-        "corpus": corpus.describe()[1:],
+        "corpus": corpus.describe(),
         "training_characters": len(corpus.train),
         "excerpt": corpus.tokenizer.decode(corpus.train[:EXCERPT]),
         "ngram_loss": corpus.facts.ngram_loss if corpus.is_validated else None,

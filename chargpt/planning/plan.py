@@ -95,6 +95,8 @@ class Opening:
             left, takes = train.max_steps - step, 0.0
             if self.seconds is not None:
                 fits = known.steps_in(self.seconds - known.reserve(self.seconds), interval=train.eval_interval)
+                if self.folder is not None and self.state.settings.sources.get("train.max_steps") is Source.CHOSEN:
+                    fits = train.max_steps  # chosen for this time, like all that is said of the run
                 longest = longest_run(config, characters=characters) - step
                 left = max(1, min(fits, longest))
                 takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step

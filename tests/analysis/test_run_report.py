@@ -20,6 +20,7 @@ def test_a_run_is_measured_on_its_text(run, corpus):
     assert report.scored == 400 and report.losses == again.losses and report.copies == again.copies and report.missing == []
     part = corpus.tokenizer.decode(corpus.val[:401])
     assert report.losses.loss == pytest.approx(loaded.score(part), abs=1e-5)
+    assert f"{len(corpus.train):,} for training and {len(corpus.val):,} for validation" in str(report.corpus)
     assert report.training_characters == len(corpus.train) and all(len(text) == 30 for text in report.copies.texts)
     assert report.heads.weights.shape[-1] == loaded.model.config.block_size
     assert report.worst[0].mean >= report.worst[-1].mean > report.best[-1].mean >= report.best[0].mean

@@ -81,6 +81,13 @@ def test_a_loss_is_expected_only_if_every_setting_that_decides_it_is_chosen(text
     assert not said(planned(text, tmp_path, "train.max_steps=9"), "expected")
 
 
+@pytest.mark.parametrize("words", [["--minutes", "0.1"], ["--minutes", "1", "train.max_epochs=99"], ["--minutes", "2"], []])
+def test_the_steps_that_are_told_are_those_that_were_chosen(words, text, tmp_path):
+    plan = planned(text, tmp_path, *words)
+    (told,) = [str(said.text) for said in plan.about_training() if said.label == "training"]
+    assert f"{plan.config.train.max_steps:,} steps" in told
+
+
 @pytest.mark.parametrize("words", [["--dry-run"], ["train.max_steps=2"]])
 def test_a_model_whose_checkpoints_could_not_be_read_is_refused(words, text, tmp_path):
     with pytest.raises(UserError, match="^model: too large, with 1,001 layers"):
