@@ -69,7 +69,7 @@ class TensorSource:
             raise UserError(f"{self._where}: {OUTPUT} is not the token embedding; use a model with tie_word_embeddings")
         for name in sorted(self._unread):
             if not re.fullmatch(except_for, name):
-                raise UserError(f"{self._where}: has {name:.80}, which a plain GPT-2 has not; use a plain GPT-2 or Starcoder2")
+                raise UserError(f"{self._where}: has {name:.80}, so it is no plain GPT-2; use a plain GPT-2 or Starcoder2")
 
 
 def open_tensors(path: Path, *, most_numbers: int) -> TensorSource:

@@ -234,8 +234,8 @@ def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], 
                 continue
             if not header:
                 if len(row) > MAX_COLUMNS:
-                    what = f"more than {MAX_COLUMNS:,} columns, divided at {structure.delimiter!r}"
-                    raise UserError(f"{label}: line {line:,}: {what}; if it is no table, give it a name that ends in .txt")
+                    what = f"more than {MAX_COLUMNS:,} columns with {structure.delimiter!r} between them"
+                    raise UserError(f"{label}: line {line:,}: {what}; correct it, or name a text that is no table .txt")
                 header, numbers = [name.strip() for name in row], [f"{number}" for number in range(1, len(row) + 1)]
                 if twice := next((name for name in wanted if header.count(name) > 1), None):
                     raise UserError(f"{label}: {header.count(twice)} columns are named {twice!r}; give each its own name")

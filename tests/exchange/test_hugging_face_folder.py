@@ -116,7 +116,7 @@ def test_a_norm_with_a_bias_in_a_model_without_biases_is_kept(exported):
         ("learned", {"n_layer": "2"}, "a whole number of 1 or more"),
         ("learned", {"n_embd": 2**30}, "weights"),
         ("learned", {"n_head": 3}, "use a multiple of n_head"),
-        ("learned", {"n_layer": 1}, "a plain GPT-2 has not"),
+        ("learned", {"n_layer": 1}, "so it is no plain GPT-2"),
         ("learned", {"n_layer": 3}, "is missing"),
         ("rotary", {"hidden_act": "gelu_pytorch_tanh"}, "hidden_act"),
         ("rotary", {"num_key_value_heads": 1}, "num_key_value_heads is 1"),
