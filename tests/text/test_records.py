@@ -73,7 +73,7 @@ WRONG = {
     "too many fields": ("id,body\n1,a\n2,b, c\n", "a.csv: line 3: 3 fields, and the header has 2 .*; correct that line"),
     "after a field of two lines": ('id,body\n1,"a\nb"\n2\n', "a.csv: line 4: 1 field"),
     "a huge field": ('id,body\n1,"' + "a" * 3000, "a.csv: line 2: a field of more than .* characters; close its quote"),
-    "a huge header": ("body" + ",a" * 3000, "a.csv: line 1: more than 2,000 columns, .*; if it is no table, give"),
+    "a huge header": ("body" + ",a" * 3000, "a.csv: line 1: more than 2,000 columns with .*; correct it"),
     "a header alone": ("id,body\n", "a.csv: empty; give"),
 }
 
