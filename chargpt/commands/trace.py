@@ -118,8 +118,8 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
         corpus = None
     if corpus is None:
         name = start.removeprefix(RUN)
-        what = f"this run began with the run {name!r}, but that is gone, or the program has no copy of its text"
-        log(f"{what}, so passages that were copied from it cannot be found")
+        what = f"this run began with the run {name!r}, which is gone, or whose text is"
+        log(f"{what}, so the samples are not compared with that text")
         return None
     copies = measure_copies(texts, corpus, open_or_make_index(corpus), most=most)
     return {"name": start, "texts": state.texts, "longest_copy": copies.longest, "passages": rows_of(copies, labels)}

@@ -139,7 +139,7 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
         file.write(json_line(value, file) + "\n")
     file.flush()
     why = ", ".join(f"{count:,} {what}" for what, count in writer.refused.most_common())
-    log(f"written   {written:>7,}  of {wanted.items:,} asked for in {seconds:.1f} s" + (f"; thrown away: {why}" if why else ""))
+    log(f"written   {written:>7,}  items of {wanted.items:,}, in {seconds:.1f} s" + (f"; thrown away: {why}" if why else ""))
     log(f"unique    {writer.unique:>7,}  {writer.unique / max(1, written):6.1%}")
     if known is not None:
         log(f"new       {writer.new(known):>7,}  {writer.new(known) / max(1, written):6.1%}")

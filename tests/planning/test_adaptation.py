@@ -124,7 +124,7 @@ def test_the_run_names_its_start(start, other):
     options = parse_options([str(other), "--config", str(own), f"data.cache={other.parent}/cache", *TINY[2:]])
     for named, option in (("english", "--start english"), (f"run {start.name}", f"--init-from {start.name}")):
         own.write_text(f"train: {{start: {named}}}\n")
-        with pytest.raises(UserError, match=f"train.start: {named}.* add {option}, or remove train.start"):
+        with pytest.raises(UserError, match=f"train.start is '{named}.* add {option}, or remove train.start"):
             make_plan(options, root=project_root())  # it would begin with random weights
     assert begun(other, start, "--config", str(own)).config.train.start == "run sea"
 
