@@ -72,7 +72,7 @@ enum {
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
 
-typedef struct { /* this structure, Share and Rules are also in decode.py */
+typedef struct { /* this structure, Share and Rules are also in c_texts.py */
     int n_layer, n_head, n_embd, block_size, vocab_size, texts, ranks, precision;
     const float *tokens;    /* the token embedding, (V, C) */
     const float *positions; /* what is added to it, (block_size, C), or NULL */

@@ -235,7 +235,7 @@ def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], 
             if not header:
                 if len(row) > MAX_COLUMNS:
                     what = f"more than {MAX_COLUMNS:,} columns with {structure.delimiter!r} between them"
-                    raise UserError(f"{label}: line {line:,}: {what}; correct it, or name a text that is no table .txt")
+                    raise UserError(f"{label}: line {line:,}: {what}; correct it, or end the name of a plain text in .txt")
                 header, numbers = [name.strip() for name in row], [f"{number}" for number in range(1, len(row) + 1)]
                 if twice := next((name for name in wanted if header.count(name) > 1), None):
                     raise UserError(f"{label}: {header.count(twice)} columns are named {twice!r}; give each its own name")
