@@ -31,7 +31,8 @@ from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 PATIENT_EPOCHS = 4  # epochs from which a run ends early if the model begins to memorise its text
 SHORTEST_CONTEXT = 16  # characters of context, at least
 DEFAULT_SECONDS = 180.0  # seconds of a run for which the user has chosen no length
-# Seconds, and share of the run's time, for timing candidates, at most; more on a GPU, where steps of several sizes are timed.
+# Seconds, and share of the run's time, for timing candidates, at most; more on a GPU, where steps of several sizes are timed. There,
+# a timing takes 0.4 seconds, most of them to record graphs.
 TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015
 TIMING_SECONDS_GPU, TIMING_SHARE_GPU = 10.0, 0.1
 STEP_TIME_EXPONENT = 0.8  # step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates
@@ -85,6 +86,7 @@ class Job:
     seconds: float
     processes: int = 1
     teachers: Sequence[GPT] = ()
+    is_gpu: bool = False
 
     def speed(self, config: Config, *, is_taught: bool = True) -> float:
         """Characters a second of all processes that train `config`, with or without the teachers."""
@@ -149,8 +151,11 @@ def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
     `optimizer` is chosen, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time. To time models takes
     a few seconds. Raises UserError if no model fits what was given.
     """
-    text, seconds = job.text, job.seconds
-    candidates = list(_candidates(shapes_of(settings, job.corpus, optimizer), job))
+    text, seconds, timing = job.text, job.seconds, min(TIMING_SECONDS, TIMING_SHARE * job.seconds)
+    if choose_device(settings.values.runtime.device).type == "cuda":
+        timing = min(TIMING_SECONDS_GPU, TIMING_SHARE_GPU * seconds)
+        job = dataclasses.replace(job, seconds=seconds - timing, is_gpu=True)
+    candidates = list(_candidates(shapes_of(settings, job, optimizer), job, timing=timing))
     is_given, wanted = settings.is_given("train.teachers"), settings.values.train.teachers
     if optimizer == WITH_MINUTES and not job.teachers and (wanted or (not is_given and job.corpus.is_validated)):
         students = [_student(candidate, job) for candidate in candidates]
@@ -159,7 +164,8 @@ def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
         sees_often, most = best.seen >= law.STUDENT_SEES * epochs * text.characters, law.ENOUGH_EPOCHS * text.characters
         if is_given or (sees_often and (seconds >= SHORTEST_FOR_TWO or _have_time(best, most, seconds, teachers=1))):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
-            return _several_models(smaller, students, job)
+            choice = _several_models(smaller, students, job)
+            return choice._replace(seconds=choice.seconds + seconds - job.seconds)
     best, used = _best(candidates), seconds
     if best.seen >= job.useful(settings):  # the text has no more to give
         used = best.time_model.at_most(best.seen / best.config.chars_per_step)
@@ -232,8 +238,11 @@ def _have_time(candidate: Candidate, seen: float, seconds: float, *, teachers: i
     return min(first, last) >= seen
 
 
-def _candidates(shapes: Iterator[Settings], job: Job) -> Iterator[Candidate]:
-    """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
+def _candidates(shapes: Iterator[Settings], job: Job, *, timing: float) -> Iterator[Candidate]:
+    """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none.
+
+    They are timed for so many seconds of `timing`; the speed of further ones follows from theirs.
+    """
     text, done = job.text, list[Candidate]()
     for shape in shapes:
         parameters = parameter_count(shape.values.model, job.corpus.tokenizer.vocab_size)
@@ -243,21 +252,19 @@ def _candidates(shapes: Iterator[Settings], job: Job) -> Iterator[Candidate]:
             first = with_context_and_batch(shape, job, seen=0)
             job.check_memory(first.values)
             speed = job.speed(first.values)
-            is_gpu = choose_device(shape.values.runtime.device).type == "cuda"
-            limits = (TIMING_SECONDS_GPU, TIMING_SHARE_GPU) if is_gpu else (TIMING_SECONDS, TIMING_SHARE)
-            deadline = time.perf_counter() + min(limits[0], limits[1] * job.seconds)
-        most = max(done[-1].most_in_step // 4, law.MOST_IN_STEP) if done and is_gpu else 0  # a larger model needs fewer
+            deadline = time.perf_counter() + timing
+        most = max(done[-1].most_in_step // 4, law.MOST_IN_STEP) if done and job.is_gpu else 0  # a larger model needs fewer
         shaped = with_context_and_batch(shape, job, seen=job.seen(shape, speed), most=most)
-        timing = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
+        takes = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
         try:
             job.check_memory(shaped.values)
-            if shaped.values != first.values and timing < deadline - time.perf_counter():
+            if shaped.values != first.values and takes < deadline - time.perf_counter():
                 speed = job.speed(shaped.values)
         except (NotEnoughMemory, torch.OutOfMemoryError):  # the latter of a GPU
             if done:
                 return
             raise
-        if is_gpu and not shape.is_given("train.batch_size"):
+        if job.is_gpu and not shape.is_given("train.batch_size"):
             timed = _times_of_steps(shaped, job, speed=speed, deadline=deadline)
             most = max(timed)
             shaped = with_batch(shaped, job, seen=job.seen(shaped, most / timed[most]), most=most)
@@ -276,9 +283,9 @@ def _candidates(shapes: Iterator[Settings], job: Job) -> Iterator[Candidate]:
 def _times_of_steps(shaped: Settings, job: Job, *, speed: float, deadline: float) -> dict[int, float]:
     """The seconds of a step on a GPU, by its characters: those of `shaped`, which has this `speed`, twice as many, and so on.
 
-    The last ones take less than GROWS times as long as half of them, and leave STEPS steps or more.
+    The last ones take less than GROWS times as long as half of them, and leave STEPS steps or more, EPOCH_STEPS in each epoch.
     """
-    now, useful = shaped.values.chars_per_step, job.useful(shaped)
+    now, useful = shaped.values.chars_per_step, min(job.useful(shaped), job.text.characters * law.STEPS // law.EPOCH_STEPS)
     times = {now: now / speed}
     while law.STEPS * 2 * now <= min(useful, 2 * now / times[now] * job.seconds) and time.perf_counter() < deadline:
         larger = with_batch(shaped, job, seen=law.STEPS * 2 * now, most=2 * now)
@@ -336,18 +343,17 @@ def regularized(settings: Settings, text: Text) -> Settings:
 # --- The settings of a candidate: a shape, completed for a run that sees a number of characters, by the recipe of law.py ------
 
 
-def shapes_of(settings: Settings, corpus: Corpus, optimizer: str) -> Iterator[Settings]:
+def shapes_of(settings: Settings, job: Job, optimizer: str) -> Iterator[Settings]:
     """With this optimizer and its positions, models of growing size that what is given allows. UserError if there is none."""
     seen, problem, model = [], None, settings.values.model
-    is_gpu = choose_device(settings.values.runtime.device).type == "cuda"
-    for n_layer, n_embd in law.SHAPES + law.LARGER_SHAPES * is_gpu:
+    for n_layer, n_embd in law.SHAPES + law.LARGER_SHAPES * job.is_gpu:
         heads = model.n_head if settings.is_given("model.n_head") else None
         width = model.n_embd if settings.is_given("model.n_embd") else multiple(n_embd, of=2 * (heads or 1))
         shape = {"n_layer": n_layer, "n_embd": width, "n_head": heads or heads_for(width)}
         try:
             why = "the lowest loss that the law expects in this time, on this machine"
             shaped = settings.choose(why, optim={"name": optimizer}, model={**OPTIMIZERS[optimizer].model, **shape})
-            check_size(shaped.values.model, corpus.tokenizer.vocab_size)  # before a model is made
+            check_size(shaped.values.model, job.corpus.tokenizer.vocab_size)  # before a model is made
         except UserError as error:  # for example a width that is not a multiple of the number of heads that is given
             problem = error
             continue

@@ -129,7 +129,9 @@ def test_a_step_on_a_gpu_has_as_many_characters_as_fill_it_while_enough_steps_re
         found, steps = config.chars_per_step, config.train.max_steps
         assert found <= max(2 * full, law.MOST_IN_STEP_MEDIUM), (minutes, found, full)
         assert found <= law.MOST_IN_STEP_MEDIUM or steps >= 0.9 * law.STEPS, (minutes, steps)
-        assert found >= full / 2 or steps <= 2.1 * law.STEPS, (minutes, found, full, steps)
+        most = min(full, 0.9 * characters / law.EPOCH_STEPS)
+        assert found >= most / 2 or steps <= 2.1 * law.STEPS, (minutes, found, full, steps)
+        assert found <= max(law.MOST_IN_STEP_MEDIUM, 0.9 * characters / law.EPOCH_STEPS), (minutes, found)
 
 
 def test_shapes_grow_beyond_the_table():
