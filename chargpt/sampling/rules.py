@@ -50,7 +50,7 @@ def temperature(logits: np.ndarray, degree: float, _: np.ndarray) -> np.ndarray:
         np.put_along_axis(only, logits.argmax(axis=-1, keepdims=True), 0, axis=-1)
         return only
     # Subtracting the largest logit keeps very small temperatures from overflowing. The probabilities are the same.
-    return (logits - logits.max(axis=-1, keepdims=True)) / np.float32(max(degree, 1e-30))
+    return (logits - logits.max(axis=-1, keepdims=True)) / np.float32(degree)
 
 
 def top_k(logits: np.ndarray, k: int, _: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ def torch_writer(model: GPT) -> Writer:
 def _scale(logits: Tensor, temperature: float) -> Tensor:
     if temperature == 0:
         return torch.full_like(logits, NEVER).scatter(-1, logits.argmax(dim=-1, keepdim=True), 0)
-    return (logits - logits.amax(dim=-1, keepdim=True)) / max(temperature, 1e-30)
+    return (logits - logits.amax(dim=-1, keepdim=True)) / temperature
 
 
 def _keep_top_p(logits: Tensor, p: float) -> Tensor:
