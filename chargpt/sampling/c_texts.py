@@ -55,7 +55,7 @@ class Share(Structure):
 
 
 class Rules(Structure):
-    """The sampling rules, by the names of their options, and what they need. See `Rules` in decode.c."""
+    """The sampling rules that decode.c has, by the names of their options, and what they need. See `Rules` there."""
 
     _fields_ = [
         ("repetition_penalty", c_double),
