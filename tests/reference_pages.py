@@ -2,6 +2,8 @@
 
     python tests/reference_pages.py
 
+It also writes the table of the sampling rules in docs/sampling.md.
+
 tests/test_docs.py fails if a page is not what this program would write.
 """
 
@@ -11,6 +13,7 @@ import os
 import re
 import sys
 import typing
+from dataclasses import fields
 from pathlib import Path
 from unittest import mock
 
@@ -22,8 +25,10 @@ from chargpt.__main__ import main  # noqa: E402
 from chargpt.commands.verbs import VERBS  # noqa: E402
 from chargpt.config import Config, to_dict  # noqa: E402
 from chargpt.project import command  # noqa: E402
+from chargpt.sampling.options import SamplingOptions  # noqa: E402
 
 SETTINGS_PAGE, VERBS_PAGE = (ROOT / "docs" / "reference" / name for name in ("settings.md", "verbs.md"))
+SAMPLING_PAGE, OF_RULES = ROOT / "docs" / "sampling.md", "\n## How the next character is chosen\n"
 # characters in a line of help
 HELP_WIDTH = "100"
 # what may be given for a field of each type
@@ -133,6 +138,18 @@ def section_of(name: str, help_text: str) -> str:
     return f"## {name}\n\n```text\n{help_text.strip()}\n```\n"
 
 
+def sampling_page() -> str:
+    """docs/sampling.md, with the help of each sampling rule in the only table below `OF_RULES`."""
+    rows = ""
+    for name, beside in ((one.name, one.metadata) for one in fields(SamplingOptions)):
+        if beside["group"] == "rules":
+            option = f"--{name.replace('_', '-')} {beside['add'].get('metavar', '')}".strip()
+            rows += f"| `{option}` | {escaped(beside['add']['help'])} |\n"
+    before, heading, after = SAMPLING_PAGE.read_text(encoding="utf-8").partition(OF_RULES)
+    return before + heading + re.sub(r"(?<=\|---\|---\|\n)(\|.*\n)+", lambda _: rows, after, count=1)
+
+
 if __name__ == "__main__":
+    SAMPLING_PAGE.write_text(sampling_page(), encoding="utf-8")
     SETTINGS_PAGE.write_text(settings_page(), encoding="utf-8")
     VERBS_PAGE.write_text(verbs_page(), encoding="utf-8")

@@ -95,7 +95,7 @@ typedef struct {
     int id;
 } Candidate;
 
-typedef struct { /* the rules of chargpt/sampling/rules.py; temperature 0 takes the likeliest id */
+typedef struct { /* rules of chargpt/sampling/rules.py; temperature 0 takes the likeliest id */
     double repetition_penalty;
     float temperature, top_p, min_p;
     int top_k, known, window; /* ids of each text in `history`, and how many of them are searched for repetitions */

@@ -55,7 +55,7 @@ class Share(Structure):
 
 
 class Rules(Structure):
-    """The sampling rules, by the names of their options, and what they need. See `Rules` in decode.c."""
+    """The sampling rules that decode.c has, by the names of their options, and what they need. See `Rules` there."""
 
     _fields_ = [
         ("repetition_penalty", c_double),
@@ -131,7 +131,7 @@ class CTexts(Texts):
         mask[choice.forbidden] = 1
         rules = Rules(temperature=1.0, top_p=1.0, repetition_penalty=1.0, forbidden=mask.ctypes.data)
         for name, value in choice.rules.items():
-            setattr(rules, name, min(value, V) if name == "top_k" else max(value, 1e-30) if value else 0)
+            setattr(rules, name, min(value, V) if name == "top_k" else value)
         if rules.repetition_penalty > 1:
             history = np.empty((B, last.shape[1] + steps), np.int64)  # row by row, whatever the order of `texts` in memory
             history[:, : last.shape[1]] = last

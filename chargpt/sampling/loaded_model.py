@@ -199,9 +199,9 @@ class LoadedModel:
         `temperature` 0 always takes the most likely character; 1 is the model as trained. `top_k` keeps the k most likely
         characters (0: all), `top_p` the fewest whose probabilities sum to p (1: all), and `min_p` those at least p times as
         likely as the most likely one (0: all). `repetition_penalty` R makes each character of a repeated passage after the
-        tenth R times less likely (1: off). `allow` are the only characters to write, `ban` those never to write. `overflow`
-        says what the model reads beyond block_size characters: see docs/sampling.md. `unknown="skip"` leaves out characters of
-        the prompt that the model does not know; otherwise they raise ValueError, as options out of range do.
+        tenth R times less likely (1: off). `allow` are the only characters to write, `ban` those never to write.
+        docs/sampling.md has every rule, and `overflow`: what the model reads beyond block_size. `unknown="skip"` leaves out
+        characters of the prompt that the model does not know; otherwise they raise ValueError, as options out of range do.
 
         A run on items writes one item for each prompt, which is how it begins, unless `lines` or `stop` asks for a text. Its
         label is `label`, or drawn by the frequencies in the training text, and is not part of the text. See `items` for many.

@@ -1,8 +1,8 @@
 """How text is written. Each option is a field of a frozen record, and what is beside it makes all the rest.
 
 That is the option of sample.py, its line of --help, and its check. The library takes the same names as keywords, which are
-listed once more for editors and type checkers. This file imports neither torch nor numpy: --help and a mistyped option are
-answered at once.
+listed once more in the form that type checkers know. This file imports neither torch nor numpy: --help and a mistyped option
+are answered at once.
 """
 
 import argparse
@@ -174,8 +174,8 @@ class SamplingOptions:
     allow: str | None = option("rules", None, TEXT, "CHARACTERS")("write only these characters")
     ban: str | None = option("rules", None, TEXT, "CHARACTERS")("never write these characters")
     repetition_penalty: float = option("rules", 1.0, number(1, LARGEST, "a number of 1 (off) or more"), "R", off=1)(
-        "if more than 10 characters repeat a passage of the last 1024, make each further character R times less likely "
-        "(default: 1, off)"
+        "make a character that lengthens a repeated passage of the last 1024 characters less likely: R times for each "
+        "character of the passage beyond the tenth (default: 1, off)"
     )
     temperature: float = option("rules", 0.8, TEMPERATURE, "T", off=1)(
         "0 always takes the most likely character, 1 is the model as trained, more is more random; 0.5,0.8,1.1 writes samples "
@@ -210,9 +210,9 @@ class SamplingOptions:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.metadata["off"] is not None}
 
     def rules_in_use(self) -> dict[str, float]:
-        """Those that are not off."""
+        """Those that are not off, each with 0 or a number that float32 can divide by and compare with."""
         off = {one.name: one.metadata["off"] for one in fields(self)}
-        return {name: value for name, value in self.rules().items() if value != off[name]}
+        return {name: value and min(max(value, 1e-30), 1e30) for name, value in self.rules().items() if value != off[name]}
 
     def describe(self) -> str:
         """The temperature, and every other rule that is on."""
@@ -221,7 +221,7 @@ class SamplingOptions:
 
 
 class SharedKeywords(TypedDict, total=False):
-    """The same options as keywords of the library, for editors and type checkers. A test compares names and types."""
+    """The same options as keywords, which the library and type checkers accept. A test compares names and types."""
 
     unknown: Unknown
     unique: bool

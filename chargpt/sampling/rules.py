@@ -1,7 +1,7 @@
 """Sampling rules: from the logits of a model to the next character. On arrays, without torch.
 
-A rule is a function of logits (B, V), its value, and the texts so far (B, T), which returns new logits, float32. It has the
-name of its field in `SamplingOptions`, whose order is theirs. A rule needs nothing else, and works with every engine. decode.c
+A rule is a function of logits (B, V), its value, and the texts so far (B, T), which returns new logits, float32, and leaves at
+least one id. It has the name of its field in `SamplingOptions`, whose order is theirs, and works with every engine. decode.c
 writes many characters in one call if its `Rules` have a field for each rule in use; otherwise it computes the logits, and the
 next character is chosen here.
 
@@ -10,8 +10,8 @@ The probabilities are summed in the order of the ids, and the first id at which 
 a text does not depend on the others of its batch, and that a character depends on the seed and its position in the stream, not
 on how its logits were computed. `GPT.generate` draws in the same way.
 
-Three copies exist: decode.c, torch_texts.py without the first rule, and temperature and top-k in chargpt/exchange/engine.js.
-Tests compare them with this file.
+Three files have copies of rules: decode.c of its `Rules`, torch_texts.py of its `RULES`, and chargpt/exchange/engine.js of
+temperature and top-k. Tests compare them with this file.
 """
 
 import math
@@ -50,7 +50,7 @@ def temperature(logits: np.ndarray, degree: float, _: np.ndarray) -> np.ndarray:
         np.put_along_axis(only, logits.argmax(axis=-1, keepdims=True), 0, axis=-1)
         return only
     # Subtracting the largest logit keeps very small temperatures from overflowing. The probabilities are the same.
-    return (logits - logits.max(axis=-1, keepdims=True)) / np.float32(max(degree, 1e-30))
+    return (logits - logits.max(axis=-1, keepdims=True)) / np.float32(degree)
 
 
 def top_k(logits: np.ndarray, k: int, _: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ def torch_writer(model: GPT) -> Writer:
 def _scale(logits: Tensor, temperature: float) -> Tensor:
     if temperature == 0:
         return torch.full_like(logits, NEVER).scatter(-1, logits.argmax(dim=-1, keepdim=True), 0)
-    return (logits - logits.amax(dim=-1, keepdim=True)) / max(temperature, 1e-30)
+    return (logits - logits.amax(dim=-1, keepdim=True)) / temperature
 
 
 def _keep_top_p(logits: Tensor, p: float) -> Tensor:
@@ -43,7 +43,7 @@ def _keep_min_p(logits: Tensor, share: float) -> Tensor:
     return logits.masked_fill(probs < share * probs.amax(dim=-1, keepdim=True), NEVER)
 
 
-# Those of rules.py that a graph can contain, with logits (B, V) on the device. Others are computed on the host.
+# Those of rules.py that a graph contains, with logits (B, V) on the device. Others are computed on the host.
 RULES: Mapping[str, Callable[[Tensor, float], Tensor]] = {
     "temperature": _scale,
     "top_k": lambda logits, k: logits.masked_fill(logits < logits.topk(min(int(k), logits.size(-1))).values[:, -1:], NEVER),

@@ -18,10 +18,11 @@ from helpers import clear_model, publish_run, weights_of, written
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import Programs
+from sampling_values import VALUES
 
 from chargpt.kernels.compiler import PACKAGED
 from chargpt.model import GPT, GPTConfig
-from chargpt.sampling import c_texts, rules
+from chargpt.sampling import c_texts
 from chargpt.sampling.c_texts import PRECISIONS, CTexts, c_engine, c_writer, in_large_pages, load_kernel, pack, rounded, unpack
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.torch_texts import torch_writer
@@ -89,21 +90,8 @@ def agree(in_c, model: GPT, length: int, options: SamplingOptions, *seeds: int, 
     return made
 
 
-VALUES = {
-    "repetition_penalty": st.sampled_from([1.0, 1.5, 4.0, 1e6, 1e300]),
-    "temperature": st.sampled_from([0.0, 1.0, 1e30]) | st.floats(0.05, 3),
-    "top_k": st.integers(0, VOCAB + 1) | st.just(10**17),
-    "top_p": st.floats(0.05, 1),
-    "min_p": st.floats(0, 0.6) | st.just(1.0),
-}
-
-
-def test_every_rule_has_a_function_and_random_values():
-    assert [*SamplingOptions().rules()] == [*VALUES] and all(callable(getattr(rules, name)) for name in VALUES)
-
-
 @given(
-    values=st.fixed_dictionaries({}, optional=VALUES),
+    values=st.fixed_dictionaries({}, optional={name: VALUES[name] for name in VALUES if name in c_texts.KNOWN_RULES}),
     letters=st.integers(1, VOCAB),
     text=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=60),
     banned=st.sets(st.integers(0, VOCAB - 2)),

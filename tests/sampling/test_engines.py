@@ -137,6 +137,8 @@ def test_the_excess_is_that_of_the_formula_for_every_window(period, monkeypatch)
 RULES = [
     dict(temperature=0),
     dict(temperature=1e-320),
+    dict(temperature=1e300),
+    dict(top_p=1e-320),
     dict(temperature=1.5, top_k=7, top_p=0.8, min_p=0.1),
     dict(top_k=10**9, min_p=1e-30),
     dict(top_k=4, overflow="exact"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling_values import VALUES
 
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.rules import RandomNumbers, draw, min_p, probabilities, temperature, top_k, top_p
@@ -50,7 +51,7 @@ def test_of_equals_the_nucleus_keeps_the_first_and_no_more_than_it_needs():
     assert kept(top_p(np.zeros((1, 2), np.float32), 0.5, TEXT)) == [True, False]  # exactly 0.5 is enough
 
 
-ENDS = [{"temperature": 1e-9}, {"temperature": 1e-320}, {"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1}]
+ENDS = [{"temperature": 1e-9}, {"temperature": 1e-320}, {"top_k": 1}, {"top_p": 1e-320}, {"min_p": 1}]
 OTHER_ENDS = [{"top_k": 12}, {"top_k": 10**9}, {"top_p": 1.0}, {"min_p": 1e-30}, {"repetition_penalty": 1}]
 LOGITS = np.random.default_rng(3).standard_normal((6, 12), np.float32) * np.arange(1, 7, dtype=np.float32)[:, None]
 
@@ -60,9 +61,11 @@ def test_every_rule_at_its_end_is_greedy_and_at_the_other_end_off(one, other):
     np.testing.assert_array_equal(after(LOGITS, **one), after(LOGITS, **other))
 
 
-@pytest.mark.parametrize("values", [{}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2}], ids=str)
-def test_rows_of_a_batch_do_not_depend_on_one_another(values):
+@given(st.fixed_dictionaries({}, optional=VALUES))
+@settings(deadline=None)
+def test_any_rules_leave_an_id_and_rows_of_a_batch_do_not_depend_on_one_another(values):
     apart = np.concatenate([after(row[None], **values) for row in LOGITS])
+    np.testing.assert_allclose(apart.sum(axis=-1), 1, rtol=1e-6)
     np.testing.assert_allclose(after(LOGITS, **values), apart, rtol=1e-6)
     uniform = RandomNumbers(1).uniform(6)
     alone = [draw(row[None], number[None]).item() for row, number in zip(apart, uniform)]
