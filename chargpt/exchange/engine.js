@@ -215,11 +215,9 @@ class Model {
   /** Cosine and sine of each pair, [block_size][d / 2][2]. */
   rotaryTable() {
     const { d, shape: { block_size } } = this, table = new Float32Array(block_size * d);
-    for (let t = 0, at = 0; t < block_size; t++) {
-      for (let i = 0; i < d; i++, at++) {
-        const angle = t * 10000 ** (-(i - i % 2) / d);
-        table[at] = i % 2 ? Math.sin(angle) : Math.cos(angle);
-      }
+    for (let at = 0; at < table.length; at++) {
+      const i = at % d, angle = Math.floor(at / d) * 10000 ** (-(i - i % 2) / d);
+      table[at] = i % 2 ? Math.sin(angle) : Math.cos(angle);
     }
     return table;
   }
