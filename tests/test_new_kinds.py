@@ -3,6 +3,7 @@
 import importlib.util
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
 
@@ -17,7 +18,7 @@ import sample
 import train
 from chargpt import __main__ as verbs
 from chargpt.config import ModelConfig, OptimConfig
-from chargpt.exchange.export import TARGETS
+from chargpt.exchange.export import TARGETS, check_target
 from chargpt.kernels import attention, positions
 from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
@@ -27,7 +28,8 @@ from chargpt.sampling import c_texts, rules
 from chargpt.sampling.c_texts import c_writer, load_kernel
 from chargpt.sampling.options import SamplingOptions, option
 from chargpt.sampling.rules import NEVER
-from chargpt.sampling.torch_texts import torch_writer
+from chargpt.sampling.torch_texts import TorchTexts, torch_writer
+from chargpt.sampling.writer import Writer
 from chargpt.terminal import UserError
 from chargpt.training.learning_rate import SCHEDULES, Schedule, decay_start, learning_rate
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES, Optimizer
@@ -153,6 +155,21 @@ def test_new_positions_are_an_entry_for_the_kernels_and_the_exports(ramp_in_c, c
     assert found[0] == found[1]
     idx = torch.randint(9, (2, 16))
     torch.testing.assert_close(KernelModel.of(compiled(lambda cache: StepKernel(torch.float32)), gpt).logits(idx), gpt(idx))
+
+
+def test_new_positions_may_rotate_and_exports_refuse_them(compiled, monkeypatch):
+    monkeypatch.setitem(POSITIONS, "turn", POSITIONS["rotary"])
+    monkeypatch.setitem(positions.KINDS, "turn", positions.KINDS["rotary"])
+    shape = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, positions="rotary")
+    known, new = GPT(shape, 9), GPT(replace(shape, positions="turn"), 9)
+    new.load_state_dict(known.state_dict())
+    in_c = c_writer(weights_of(new), new.config, kernel=compiled(load_kernel))
+    writers = torch_writer(known), torch_writer(new), in_c, Writer(partial(TorchTexts, new, chooses=True), 16)
+    found = [written(writer, [[1, 2, 3]], 30, SamplingOptions(), 0).tolist() for writer in writers]
+    assert found == found[:1] * 4
+    for name in TARGETS.keys() - {"safetensors"}:
+        with pytest.raises(UserError, match="cannot compute turn positions"):
+            check_target(name, "turn")
 
 
 def test_a_new_sampling_rule_is_its_function_and_its_option(compiled, monkeypatch):
