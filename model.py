@@ -15,10 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# In chargpt, other files compute positions too: the kernels decode.c, attention_*.c and step.h, and in exchange/ the exports
-# and the engine.js of a page. Tests compare each with this file: a change here fails until they follow. chargpt/config.py has
-# the same POSITIONS, for the setting model.positions. A kind that has weights of its own has them in runs/model_shape.py too.
-POSITIONS = ("learned", "sinusoidal", "rotary")
+# In chargpt, other files compute the same: the kernels decode.c, attention_*.c and step.h, and in exchange/ the exports and the
+# engine.js of a page. Tests compare each with this file: a change here fails until they follow.
+
 INITIAL_STD = 0.02  # GPT-2's initial standard deviation; here, of the matrices whose output is added to the residual stream
 EMBEDDING_STD = 2 * INITIAL_STD
 
@@ -42,7 +41,7 @@ class GPTConfig:
     block_size: int = 128  # context: how many characters the model sees at once
     dropout: float = 0.0  # fraction of the activations that is set to zero in training
     bias: bool = False  # biases in linear layers and norms, as in GPT-2
-    positions: str = "learned"  # how the model encodes positions: learned, sinusoidal or rotary
+    positions: str = "learned"  # how the model encodes positions, one of POSITIONS
 
 
 class KVCache:
@@ -125,6 +124,15 @@ def rotary_table(length: int, head_size: int) -> Tensor:
     frequency = 10000.0 ** (-torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
     angle = torch.arange(length, dtype=torch.float64).unsqueeze(1) * frequency
     return torch.stack((angle.cos(), angle.sin())).float()
+
+
+# The kinds of positions: what makes the table of each for T characters. One (T, C) is added to token embeddings; one of cosines
+# and sines (2, T, d/2) rotates queries and keys. None: learned weights, whose shape runs/model_shape.py of chargpt has too.
+POSITIONS: dict[str, Callable[[GPTConfig, int], Tensor] | None] = {
+    "learned": None,
+    "sinusoidal": lambda config, length: sinusoids(length, config.n_embd) * SINUSOID_SCALE,
+    "rotary": lambda config, length: rotary_table(length, config.n_embd // config.n_head),
+}
 
 
 def rotate(x: Tensor, table: Tensor) -> Tensor:
@@ -243,34 +251,26 @@ class GPT(nn.Module):
         self.config = config
         self.vocab_size = vocab_size
         self.token_embedding = Embedding(vocab_size, config.n_embd)
-        if config.positions == "learned":
+        new_table = POSITIONS[config.positions]
+        if new_table is None:
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         self.blocks = Blocks(Block(config) for _ in range(config.n_layer))
         self.norm = LayerNorm(config.n_embd, bias=config.bias)
         rows = min(config.block_size, max(1, TABLE_NUMBERS // config.n_embd))
         self._table: Tensor | None
-        self.register_buffer("_table", None if config.positions == "learned" else self._new_table(rows), persistent=False)
+        self.register_buffer("_table", new_table and new_table(config, rows), persistent=False)
         self._initialise()
 
     def position_table(self, end: int, *, start: int = 0) -> Tensor:
-        """The T positions from `start` up to `end`, which is at most block_size.
-
-        Learned and sinusoidal: the vectors (T, C) to add to token embeddings. Rotary: cosines and sines (2, T, d/2).
-        """
-        if self._table is None:
+        """The T positions from `start` up to `end`, which is at most block_size: (T, C) or (2, T, d/2), see POSITIONS."""
+        new_table = POSITIONS[self.config.positions]
+        if new_table is None or self._table is None:
             return self.position_embedding.weight[start:end]
         if end > self._table.size(-2):
             rows = min(self.config.block_size, max(end, 2 * self._table.size(-2)))
             with torch.inference_mode(False):  # the table must also serve training later
-                self._table = self._new_table(rows).to(self._table)
+                self._table = new_table(self.config, rows).to(self._table)
         return self._table[..., start:end, :]
-
-    def _new_table(self, rows: int) -> Tensor:
-        if self.config.positions == "rotary":
-            return rotary_table(rows, self.config.n_embd // self.config.n_head)
-        if self.config.positions == "sinusoidal":
-            return sinusoids(rows, self.config.n_embd) * SINUSOID_SCALE
-        raise ValueError(f"positions: {self.config.positions!r} has no table; add one to GPT._new_table")
 
     @torch.no_grad()
     def _initialise(self) -> None:
@@ -316,12 +316,12 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
     def _embed(self, idx: Tensor, *, start: int = 0) -> tuple[Tensor, Tensor | None]:
-        """The embeddings (B, T, C) of ids `idx` (B, T), which begin at position `start`, and the table of rotary positions."""
+        """The embeddings (B, T, C) of ids `idx` (B, T), which begin at position `start`, and the table if it rotates."""
         end = start + idx.size(1)
         if end > self.config.block_size:
             raise ValueError(f"a sequence of {end} characters does not fit block_size {self.config.block_size}")
         x, table = self.token_embedding(idx), self.position_table(end, start=start)
-        return (x, table) if self.config.positions == "rotary" else (x + table, None)
+        return (x + table, None) if table.dim() == 2 else (x, table)
 
     @torch.no_grad()
     def attention(self, idx: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from chargpt.aliases import alias
 from chargpt.errors import Message, Option, UserError, Words, short
 from chargpt.terminal import NUMBER, WHOLE_NUMBER
 
-POSITIONS = ("learned", "sinusoidal", "rotary")  # as in POSITIONS of model.py, without its import of torch
 COMMAND_LINE = Option("settings")  # where a setting was given, in errors
 DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
@@ -94,12 +93,11 @@ class ModelConfig(Section):
     block_size: Size = 128  # context: how many characters the model sees at once
     dropout: PartOfOne = 0.0  # fraction of the activations that is set to zero in training
     bias: bool = False  # biases in linear layers and norms, as in GPT-2
-    positions: str = "learned"  # how the model encodes positions: learned, sinusoidal or rotary
+    positions: Literal["learned", "sinusoidal", "rotary"] = "learned"  # how the model encodes positions
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require(self.n_embd % self.n_head == 0, "n_embd", f"a multiple of n_head, {self.n_head}")
-        self._require(self.positions in POSITIONS, "positions", f"one of {', '.join(POSITIONS)}")
         is_even = self.positions != "rotary" or self.n_embd // self.n_head % 2 == 0
         self._require(is_even, "n_embd", "2 * n_head, or a multiple of it, because rotary positions turn pairs of channels")
 

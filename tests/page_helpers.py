@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +42,9 @@ def page_of(loaded: LoadedModel, path: Path, *, weights: str = "float16", name: 
 
 def packed(model: GPT, weights: str) -> GPT:
     """The model that a page computes with."""
-    copy = GPT(model.config, model.vocab_size).eval()
-    copy.load_state_dict({k: torch.tensor(unpack(*html.pack(v, weights))) for k, v in model.state_dict().items()})
+    kind = model.config.positions
+    copy = GPT(replace(model.config, positions="rotary" if kind == "rotary" else "learned"), model.vocab_size).eval()
+    copy.load_state_dict({k: torch.tensor(unpack(*html.pack(v, weights))) for k, v in html.tensors_of(model).items()})
     return copy
 
 

@@ -26,7 +26,7 @@ BELOW = {
     "analysis": {"text", "runs", "sampling", "training"},  # training: which text is evaluated
     "session": {"text", "runs", "planning", "training", "sampling", "analysis", "pages"},  # its samples, its report
     "pages": {"text", "runs", "sampling", "analysis"},
-    "exchange": {"text", "runs", "training", "planning", "sampling"},  # training: an imported run can be resumed
+    "exchange": {"text", "runs", "training", "planning", "sampling", "kernels"},  # training: an imported run can be resumed
     "commands": {"text", "runs", "training", "planning", "session", "sampling", "analysis", "pages", "exchange"},
 }
 # Modules that read the environment, and why. No variable changes a result.

@@ -181,7 +181,7 @@ def test_a_whole_number_is_read_alike_in_yaml_and_on_the_command_line(tmp_path, 
             assert reads().train.max_steps == read
 
 
-IMPOSSIBLE = {"n_layer": 0, "n_embd": 33, "block_size": 0, "dropout": 1.0, "positions": "alibi", "n_head": 0}
+IMPOSSIBLE = {"n_layer": 0, "n_embd": 33, "block_size": 0, "dropout": 1.0, "n_head": 0}
 
 
 @pytest.mark.parametrize(

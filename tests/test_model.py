@@ -147,7 +147,7 @@ def test_fast_path_equals_reference(positions, bias):
     model = make_model(positions=positions, bias=bias)
     attention = model.blocks[0].attn
     x = torch.randn(2, 9, 32)
-    rotary = model.position_table(9) if positions == "rotary" else None
+    _, rotary = model._embed(random_ids(2, 9))
     y, _ = reference_attention(*attention.heads(x, rotary), mask=causal_mask(9)[None, None])
     torch.testing.assert_close(attention(x, rotary), attention.proj(y.transpose(1, 2).reshape(2, 9, 32)))
 
@@ -186,7 +186,7 @@ def test_attention_weights_are_those_that_the_model_uses(positions):
         block.attn.register_forward_pre_hook(lambda _, inputs: streams.append(inputs[0]))
     logits = model(idx)
     for layer, block in enumerate(model.blocks):
-        q, k, _ = block.attn.heads(streams[layer], model.position_table(9) if positions == "rotary" else None)
+        q, k, _ = block.attn.heads(streams[layer], model._embed(idx)[1])
         expected = reference_attention(q, k, k, mask=causal_mask(9)[None, None])[1]
         torch.testing.assert_close(weights[layer], expected)
     assert torch.equal(model(idx), logits) and not weights.requires_grad
@@ -194,7 +194,7 @@ def test_attention_weights_are_those_that_the_model_uses(positions):
 
 def test_positions_beyond_the_prepared_table_are_computed_when_they_are_used(monkeypatch):
     idx = random_ids(1, 16)
-    for positions in ("sinusoidal", "rotary"):
+    for positions in filter(POSITIONS.get, POSITIONS):
         monkeypatch.setattr("model.TABLE_NUMBERS", 2**22)
         whole = make_model(positions=positions)
         monkeypatch.setattr("model.TABLE_NUMBERS", 3 * 32)
@@ -211,7 +211,7 @@ def test_positions_beyond_the_prepared_table_are_computed_when_they_are_used(mon
 
 
 def test_the_memory_of_a_cache_and_a_table_follows_what_is_written():
-    for positions in ("sinusoidal", "rotary"):
+    for positions in filter(POSITIONS.get, POSITIONS):
         model = make_model(positions=positions, block_size=2**22)
         cache = model.new_cache(1)
         for length in (1, 99):

@@ -3,6 +3,7 @@
 import importlib.util
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
 
@@ -10,25 +11,25 @@ import numpy as np
 import pytest
 import torch
 from helpers import weights_of, written
+from safetensors.torch import load_file
 
 import chargpt
-import model
 import sample
 import train
 from chargpt import __main__ as verbs
-from chargpt import config
-from chargpt.config import OptimConfig
-from chargpt.exchange.export import TARGETS
+from chargpt.config import ModelConfig, OptimConfig
+from chargpt.exchange.export import TARGETS, check_target
 from chargpt.kernels import attention, positions
 from chargpt.kernels.step import KernelModel, StepKernel
-from chargpt.model import GPT, GPTConfig
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.sampling import c_texts, rules
 from chargpt.sampling.c_texts import c_writer, load_kernel
 from chargpt.sampling.options import SamplingOptions, option
 from chargpt.sampling.rules import NEVER
-from chargpt.sampling.torch_texts import torch_writer
+from chargpt.sampling.torch_texts import TorchTexts, torch_writer
+from chargpt.sampling.writer import Writer
 from chargpt.terminal import UserError
 from chargpt.training.learning_rate import SCHEDULES, Schedule, decay_start, learning_rate
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES, Optimizer
@@ -60,17 +61,19 @@ def plain(monkeypatch) -> str:
 @pytest.fixture
 def ramp(monkeypatch) -> str:
     """The name of a new kind of positions: a vector of one repeated number that grows with the position."""
-    known = GPT._new_table
-
-    def table(self: GPT, rows: int) -> torch.Tensor:
-        if self.config.positions == "ramp":
-            return torch.linspace(0, 1, rows).unsqueeze(1).expand(rows, self.config.n_embd).contiguous()
-        return known(self, rows)
-
-    monkeypatch.setattr(GPT, "_new_table", table)
-    for module in (model, config):
-        monkeypatch.setattr(module, "POSITIONS", (*module.POSITIONS, "ramp"))
+    table = torch.linspace(0, 1, 99).unsqueeze(1)
+    monkeypatch.setitem(POSITIONS, "ramp", lambda config, length: table[:length].repeat(1, config.n_embd))
+    monkeypatch.setitem(ModelConfig.__annotations__, "positions", Literal["ramp", *POSITIONS])
     return "ramp"
+
+
+@pytest.fixture
+def ramp_in_c(ramp, monkeypatch) -> str:
+    """The same for the kernels."""
+    table = np.linspace(0, 1, 99, dtype=np.float32)[:, None]
+    kind = positions.Positions(lambda _, config: table[: config.block_size].repeat(config.n_embd, axis=1))
+    monkeypatch.setitem(positions.KINDS, ramp, kind)
+    return ramp
 
 
 def trained(text: Path, folder: Path, *settings: str) -> Path:
@@ -137,19 +140,36 @@ def test_new_positions_train_and_write_in_torch_and_exports_refuse_them(ramp, te
             assert (tmp_path / name).exists() == (name == "safetensors")
 
 
-def test_new_positions_are_an_entry_for_the_kernels(ramp, compiled, monkeypatch):
-    def table(_, config):
-        return np.repeat(np.linspace(0, 1, config.block_size, dtype=np.float32)[:, None], config.n_embd, axis=1)
-
-    monkeypatch.setitem(positions.KINDS, ramp, positions.Positions(table))
+def test_new_positions_are_an_entry_for_the_kernels_and_the_exports(ramp_in_c, compiled, text, tmp_path):
+    run = trained(text, tmp_path, f"model.positions={ramp_in_c}")
+    for name in TARGETS:
+        if name != "gguf" or importlib.util.find_spec("gguf"):
+            assert works_or_is_refused(["export", str(run), "--to", name, f"{tmp_path}/{name}"])
+    tables = [POSITIONS[ramp_in_c](GPTConfig(), 32), load_file(tmp_path / "hf/model.safetensors")["transformer.wpe.weight"]]
+    assert torch.equal(tables[0][:, :32], tables[1])
     torch.manual_seed(0)
-    gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, positions=ramp), 9).eval()
+    gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, positions=ramp_in_c), 9).eval()
     assert attention.supports(gpt.config) and c_texts.supports(gpt.config)
     in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(load_kernel))
     found = [written(writer, [[1, 2, 3]], 30, SamplingOptions(), 0).tolist() for writer in (in_c, torch_writer(gpt))]
     assert found[0] == found[1]
     idx = torch.randint(9, (2, 16))
     torch.testing.assert_close(KernelModel.of(compiled(lambda cache: StepKernel(torch.float32)), gpt).logits(idx), gpt(idx))
+
+
+def test_new_positions_may_rotate_and_exports_refuse_them(compiled, monkeypatch):
+    monkeypatch.setitem(POSITIONS, "turn", POSITIONS["rotary"])
+    monkeypatch.setitem(positions.KINDS, "turn", positions.KINDS["rotary"])
+    shape = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, positions="rotary")
+    known, new = GPT(shape, 9), GPT(replace(shape, positions="turn"), 9)
+    new.load_state_dict(known.state_dict())
+    in_c = c_writer(weights_of(new), new.config, kernel=compiled(load_kernel))
+    writers = torch_writer(known), torch_writer(new), in_c, Writer(partial(TorchTexts, new, chooses=True), 16)
+    found = [written(writer, [[1, 2, 3]], 30, SamplingOptions(), 0).tolist() for writer in writers]
+    assert found == found[:1] * 4
+    for name in TARGETS.keys() - {"safetensors"}:
+        with pytest.raises(UserError, match="cannot compute turn positions"):
+            check_target(name, "turn")
 
 
 def test_a_new_sampling_rule_is_its_function_and_its_option(compiled, monkeypatch):

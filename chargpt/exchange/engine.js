@@ -154,7 +154,7 @@ class Context {
 }
 
 class Model {
-  /** `shape`: the fields of GPTConfig, vocab_size and sinusoid_scale. `tensors`: what `numbersOf` reads, by name. */
+  /** `shape`: the fields of GPTConfig, and vocab_size. `tensors`: what `numbersOf` reads, by name. */
   constructor(shape, tensors, { webAssembly = true } = {}) {
     const { n_layer, n_head, n_embd: C, block_size, vocab_size, bias, positions } = shape;
     let size = 0;
@@ -171,7 +171,7 @@ class Model {
     this.shape = shape;
     this.d = C / n_head;
     this.embedding = matrix("token_embedding.weight", vocab_size, C);
-    this.positions = positions === "learned" ? vector("position_embedding.weight", block_size * C) : -1;
+    this.positions = positions === "rotary" ? -1 : vector("position_embedding.weight", block_size * C);
     this.blocks = Array.from({ length: n_layer }, (_, i) => ({
       norm1: norm(`blocks.${i}.norm_1`),
       qkv: linear(`blocks.${i}.attn.qkv`, 3 * C, C),
@@ -189,7 +189,7 @@ class Model {
     this.contexts = [new Context(shape, take), new Context(shape, take)];
     this.startKernels(size, webAssembly);
     this.load(loads, tensors);
-    this.angles = positions === "learned" ? null : this.positionTable();
+    this.angles = positions === "rotary" ? this.rotaryTable() : null;
   }
 
   startKernels(size, webAssembly) {
@@ -212,16 +212,12 @@ class Model {
     }
   }
 
-  /** Sinusoidal: what to add, [block_size][C]. Rotary: cosine and sine of each pair, [block_size][d / 2][2]. */
-  positionTable() {
-    const { block_size, n_embd, positions, sinusoid_scale } = this.shape, isRotary = positions === "rotary";
-    const width = isRotary ? this.d : n_embd, table = new Float32Array(block_size * width);
-    for (let t = 0, at = 0; t < block_size; t++) {
-      for (let i = 0; i < width; i++, at++) {
-        const angle = t * 10000 ** (-(i - i % 2) / width);
-        if (isRotary) table[at] = i % 2 ? Math.sin(angle) : Math.cos(angle);
-        else table[at] = Math.fround(i % 2 ? Math.cos(angle) : Math.sin(angle)) * sinusoid_scale;
-      }
+  /** Cosine and sine of each pair, [block_size][d / 2][2]. */
+  rotaryTable() {
+    const { d, shape: { block_size } } = this, table = new Float32Array(block_size * d);
+    for (let at = 0; at < table.length; at++) {
+      const i = at % d, angle = Math.floor(at / d) * 10000 ** (-(i - i % 2) / d);
+      table[at] = i % 2 ? Math.sin(angle) : Math.cos(angle);
     }
     return table;
   }
@@ -263,7 +259,6 @@ class Model {
     const row = this.embedding.at + (id >> 4) * C * PANEL + id % PANEL;
     for (let i = 0; i < C; i++) heap[x + i] = heap[row + i * PANEL];
     if (this.positions >= 0) this.add(x, this.positions + t * C, C);
-    if (this.shape.positions === "sinusoidal") for (let i = 0; i < C; i++) heap[x + i] += this.angles[t * C + i];
   }
 
   /** Rotate the pairs (i, i + d/2) of a query or a key by the angles of position t. */
@@ -284,7 +279,7 @@ class Model {
     for (let head = 0; head < n_head; head++) {
       const query = q + head * d, key = query + C, value = key + C, index = layer * n_head + head;
       const keys = context.keys + index * context.keySize, values = context.values + index * context.valueSize;
-      if (this.shape.positions === "rotary") {
+      if (this.angles) {
         this.rotate(query, t);
         this.rotate(key, t);
       }

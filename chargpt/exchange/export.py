@@ -21,6 +21,7 @@ from typing import NamedTuple
 from chargpt.errors import UserError
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder
 from chargpt.interrupt import ending_at_once
+from chargpt.kernels.positions import KINDS
 from chargpt.terminal import shown
 
 # What the folder of an export may hold. --force replaces a folder only if it holds nothing else: a new kind of file goes here.
@@ -28,7 +29,6 @@ WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf)")
 OLD = ".old"  # added to the name of an earlier export while the new one takes its place
 # The first START bytes of a file hold PAGE or WEIGHTS if it is an earlier export.
 START, PAGE, WEIGHTS = 4096, b"`python -m chargpt export RUN --to html`", b'"block_size'
-KNOWN = ("learned", "sinusoidal", "rotary")  # the kinds of positions that all formats but that of weights alone can compute
 
 
 class Target(NamedTuple):
@@ -79,10 +79,9 @@ class ExportOptions:
 
 
 def check_target(target: str, positions: str) -> None:
-    """Raise UserError if a target cannot compute this kind of positions, or if the package that it needs is missing."""
-    if target != "safetensors" and positions not in KNOWN:
-        what = f"this run has {positions}, and --to {target} works only with {', '.join(KNOWN)}"
-        raise UserError(f"model.positions: {what}; use --to safetensors")
+    """Raise UserError unless a target has its package and can compute such positions: all that are added, and rotary ones."""
+    if target != "safetensors" and positions != "rotary" and (positions not in KINDS or KINDS[positions].rotates):
+        raise UserError(f"model.positions: --to {target} cannot compute {positions} positions; use --to safetensors")
     if target == "gguf" and importlib.util.find_spec("gguf") is None:
         raise UserError(f"--to gguf: needs the package gguf; run {sys.executable} -m pip install gguf")
 

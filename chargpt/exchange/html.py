@@ -18,7 +18,7 @@ from chargpt.errors import UserError
 from chargpt.exchange.export import ExportOptions
 from chargpt.files import write_pieces_synced
 from chargpt.markup import allowed, as_json
-from chargpt.model import SINUSOID_SCALE
+from chargpt.model import GPT
 from chargpt.sampling import c_texts
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.prompt import first_id
@@ -49,7 +49,7 @@ def _pieces(loaded: LoadedModel, options: ExportOptions) -> Iterator[bytes]:
     head, model_to_end = source.replace(POLICY_HERE, _policy(source)).split(MODEL_HERE)
     yield head.encode()
     yield f'<script type="application/json" id="about">{as_json(describe(loaded, options))}</script>\n'.encode()
-    for name, tensor in loaded.model.state_dict().items():
+    for name, tensor in tensors_of(loaded.model).items():
         numbers, scales = pack(tensor, options.weights)
         rows, columns = tensor.shape if tensor.dim() == 2 else (1, tensor.numel())
         tag = f'data-tensor="{name}" data-rows="{rows}" data-columns="{columns}" data-format="{numbers.dtype}"'
@@ -58,6 +58,12 @@ def _pieces(loaded: LoadedModel, options: ExportOptions) -> Iterator[bytes]:
         yield base64.b64encode(b"".join(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays))
         yield b"</script>\n"
     yield model_to_end.encode()
+
+
+def tensors_of(model: GPT) -> dict[str, Tensor]:
+    """The weights of a model, and its table of positions as if it were learned, unless it rotates."""
+    table = model.position_table(model.config.block_size)
+    return model.state_dict() | ({"position_embedding.weight": table.detach()} if table.dim() == 2 else {})
 
 
 def pack(tensor: Tensor, weights: str) -> tuple[np.ndarray, np.ndarray | None]:
@@ -81,7 +87,7 @@ def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:
         "val_loss": loaded.val_loss,
         "texts": options.texts,
         "parameters": model.parameter_count(),
-        "shape": {**asdict(model.config), "vocab_size": model.vocab_size, "sinusoid_scale": SINUSOID_SCALE},
+        "shape": {**asdict(model.config), "vocab_size": model.vocab_size},
         "tokenizer": tokenizer.to_json(),
         "never": tokenizer.never_sampled[0] if tokenizer.never_sampled else -1,
         "first": first_id(tokenizer),

@@ -13,14 +13,14 @@ from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settin
 from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
 from chargpt.exchange.tensor_file import AGAIN
-from chargpt.model import SINUSOID_SCALE, sinusoids
+from chargpt.model import POSITIONS
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import by_fields, load_settings
 from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import check_size, weight_shapes
-from chargpt.runs.models import blank_model
+from chargpt.runs.models import blank_model, gpt_config
 from chargpt.runs.run import Run, new_folder, new_run
 from chargpt.terminal import notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
@@ -72,16 +72,18 @@ def imported(
 ) -> ImportedModel:
     """An ImportedModel of `weights` whose rows of embeddings are in the order of `ids`. `others` are its further fields.
 
-    The shape gets biases if a bias is not zero, and sinusoidal positions if the table is the one that model.py computes.
+    The shape gets biases if a bias is not zero, and the kind of positions whose table this is, if model.py computes it.
     """
     embedding = "token_embedding.weight"
     weights[embedding] = weights[embedding][list(ids)]
-    weights, bias = with_biases(weights)
+    found = dict[str, Any]()  # of the shape
+    weights, found["bias"] = with_biases(weights)
     table = weights.get("position_embedding.weight")
-    if table is not None and torch.equal(table, sinusoids(*table.shape) * SINUSOID_SCALE):
-        del weights["position_embedding.weight"]
-        shape = dataclasses.replace(shape, positions="sinusoidal")
-    shape = dataclasses.replace(shape, bias=bias)
+    for positions, new_table in POSITIONS.items():
+        if table is not None and new_table and torch.equal(table, new_table(gpt_config(shape), len(table))):
+            del weights["position_embedding.weight"]
+            found["positions"] = positions
+    shape = dataclasses.replace(shape, **found)
     return ImportedModel(program=program, shape=shape, tokenizer=tokenizer, weights=weights, **others)
 
 

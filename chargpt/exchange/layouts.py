@@ -1,4 +1,4 @@
-"""The same weights under other names: GPT-2 for learned and sinusoidal positions, Starcoder2 for rotary ones.
+"""The same weights under other names: GPT-2 for positions that are added, Starcoder2 for rotary ones.
 
 transformers computes both as model.py does: GPT-2 with the exact GELU, Starcoder2 with as many key heads as query heads.
 Both have biases everywhere; a model without biases gets zeros, which changes no logit.

@@ -118,8 +118,8 @@ class TorchTexts(Texts):
         """Read the new ids at their place, choose the ids that follow, and move on."""
         model, row = self._model, self._table.index_select(-2, self._place)
         visible = (self._places <= self._place)[None]
-        x, rotary = model.token_embedding(self._new), row if model.config.positions == "rotary" else None  # (B, 1, C)
-        x = x if rotary is not None else x + row
+        x = model.token_embedding(self._new)  # (B, 1, C)
+        x, rotary = (x + row, None) if row.dim() == 2 else (x, row)
         for block, cache in zip(model.blocks, self._cache):
             x = block(x, rotary, _Placed(cache, self._place, visible))
         logits = F.linear(model.norm(x), model.token_embedding.weight)[:, -1].float()

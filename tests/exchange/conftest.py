@@ -7,6 +7,7 @@ from exchange_helpers import VOCABULARIES, publish_model
 from run_fixtures import browser  # noqa: F401
 
 from chargpt.exchange import model_card
+from chargpt.model import POSITIONS
 from chargpt.sampling.loaded_model import LoadedModel, load_model
 from chargpt.text.tokenizer import Tokenizer
 
@@ -29,7 +30,7 @@ def make_model(tmp_path) -> Callable[..., LoadedModel]:
     return make
 
 
-@pytest.fixture(params=["learned-biases", "learned", "sinusoidal-biases", "rotary-biases", "rotary"])
+@pytest.fixture(params=[f"{positions}{biases}" for positions in POSITIONS for biases in ("-biases", "")])
 def each_shape(request) -> dict[str, object]:
     """The keyword arguments of `make_model` for each kind of positions and biases."""
     positions, _, biases = request.param.partition("-")

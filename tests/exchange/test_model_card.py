@@ -6,6 +6,7 @@ import pytest
 from exchange_helpers import options_of
 
 from chargpt.exchange.model_card import block, markdown, write_card
+from chargpt.model import POSITIONS
 from chargpt.text.tokenizer import Tokenizer
 
 HOSTILE = [
@@ -53,12 +54,13 @@ def test_a_hostile_run_gives_a_harmless_card(tmp_path, make_model):
     assert card.count("\n---\n") == 1 and "mit" in front and "\nlicense:" not in front
 
 
-@pytest.mark.parametrize("positions, past", [("learned", "is an error"), ("sinusoidal", "is an error"), ("rotary", "never")])
-def test_the_card_says_what_the_model_is(tmp_path, make_model, positions, past):
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_the_card_says_what_the_model_is(tmp_path, make_model, positions):
     loaded = make_model(positions=positions)
     card = write(tmp_path / "README.md", loaded, options_of(loaded))
     assert f"{loaded.model.parameter_count():,} parameters" in card and "1.5000 nats (2.1640 bits) per character" in card
     assert "trained on poems.txt" in card and "/secret" not in card
+    past = "never" if positions == "rotary" else "is an error"
     assert past in card and "| context | 24 |" in card and "# license: add" in card
 
 

@@ -17,8 +17,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from gpu import null_gpu  # noqa: E402
 
-from chargpt.config import POSITIONS, Config  # noqa: E402
-from chargpt.model import GPT, GPTConfig  # noqa: E402
+from chargpt.config import Config  # noqa: E402
+from chargpt.model import GPT, POSITIONS, GPTConfig  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.planning.settings import load_settings  # noqa: E402
 from chargpt.sampling.options import SamplingOptions  # noqa: E402

@@ -87,8 +87,8 @@ static void drive(
 {
     const int C = n_head * d;
     float *tokens = numbers(V * C), *positions = numbers(2 * block_size * C), *logits = numbers(texts * padded(V, PANEL));
-    const float *added = rotary ? NULL : positions, *rotations = rotary ? positions : NULL;
-    const Shape shape = { 2, n_head, C, block_size, V, texts, ranks, precision, tokens, added, rotations, logits };
+    Shape shape = { 2, n_head, C, block_size, V, texts, ranks, precision, .tokens = tokens, .logits = logits };
+    *(rotary ? &shape.rotary : &shape.positions) = positions;
     Share *shares = calloc(ranks, sizeof *shares);
     char **weights = calloc(ranks, sizeof *weights);
     for (int r = 0; r < ranks; r++) {

@@ -3,9 +3,9 @@
 The formulas are those of docs/sampling.md. The reference keeps no cache, and reads its whole context again for each character.
 """
 
-import itertools
 import math
 from functools import partial
+from itertools import accumulate, cycle
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def writer_of(request, compiled):
     return lambda model: c_writer(weights_of(model), model.config, kernel=kernel)
 
 
-@pytest.mark.parametrize(("positions", "temperature", "prompt_length"), [*zip(POSITIONS, (0.0, 0.7, 1.0), (24, 8, 1))])
+@pytest.mark.parametrize("positions, temperature, prompt_length", [*zip(POSITIONS, cycle((0.0, 0.7, 1.0)), cycle((24, 8, 1)))])
 def test_the_text_is_that_of_the_plain_generate_also_past_the_block(writer_of, positions, temperature, prompt_length):
     model, options = small_model(positions=positions), SamplingOptions(temperature=temperature, overflow="exact")
     prompt = torch.randint(VOCAB, (1, prompt_length), generator=torch.Generator().manual_seed(1))
@@ -86,7 +86,7 @@ def check(writer_of, model: GPT, prompts: list[list[int]], length: int, window: 
             if sampling.temperature == 0:
                 made.append(int(weights.argmax()))
             else:
-                sums = [*itertools.accumulate((weights / sampling.temperature).softmax(-1).tolist()[:-1]), 1]
+                sums = [*accumulate((weights / sampling.temperature).softmax(-1).tolist()[:-1]), 1]
                 left = 1 - float(torch.rand(1, dtype=torch.float64, generator=generator))
                 made.append(next(token_id for token_id, total in enumerate(sums) if total >= left))
             assert abs(value - float(logits.log_softmax(-1)[made[-1]])) < 1e-3
@@ -95,7 +95,7 @@ def check(writer_of, model: GPT, prompts: list[list[int]], length: int, window: 
 
 @pytest.mark.parametrize(("block_size", "prompt_length"), [(1, 1), (1, 8), (7, 1), (7, 30), (8, 8)])
 def test_refill_reads_the_last_half_of_a_full_context_and_what_follows(writer_of, block_size, prompt_length):
-    model = small_model(block_size=block_size, positions=POSITIONS[(block_size + prompt_length) % 3])
+    model = small_model(block_size=block_size, positions=[*POSITIONS][(block_size + prompt_length) % len(POSITIONS)])
     prompts = torch.randint(VOCAB, (2, prompt_length), generator=torch.Generator().manual_seed(1)).tolist()
     check(writer_of, model, prompts, 3 * block_size + 5, temperature=1.0)
 
@@ -148,7 +148,7 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("options", "positions"), [*zip(RULES, itertools.cycle(POSITIONS))], ids=str)
+@pytest.mark.parametrize(("options", "positions"), [*zip(RULES, cycle(POSITIONS))], ids=str)
 def test_a_device_that_chooses_itself_writes_the_same(positions, options):
     """What a CUDA graph contains, here without one: tests/gpu counts what it asks of a GPU."""
     model, sampling = clear_model(positions=positions, block_size=70, scale=8.0), SamplingOptions(**options)

@@ -14,7 +14,7 @@ from helpers import publish_run
 
 import model as model_file
 import sample
-from chargpt import config, processor
+from chargpt import processor
 from chargpt.config import ModelConfig
 from chargpt.kernels.positions import KINDS, SINUSOID_SCALE
 from chargpt.model import GPT, GPTConfig
@@ -40,13 +40,15 @@ def test_the_random_numbers_are_those_of_torch(seed):
 
 def test_the_settings_of_a_model_are_the_fields_of_its_config():
     ours, theirs = (
-        [(field.name, typing.get_type_hints(shape)[field.name], field.default) for field in dataclasses.fields(shape)]
+        {field.name: (typing.get_type_hints(shape)[field.name], field.default) for field in dataclasses.fields(shape)}
         for shape in (ModelConfig, GPTConfig)
     )
-    assert ours == theirs and config.POSITIONS == model_file.POSITIONS
+    kinds, default = ours.pop("positions")
+    assert (str, default) == theirs.pop("positions") and ours == theirs
+    assert typing.get_args(kinds) == tuple(model_file.POSITIONS) == tuple(KINDS)
 
 
-@pytest.mark.parametrize("positions", config.POSITIONS)
+@pytest.mark.parametrize("positions", model_file.POSITIONS)
 def test_the_positions_are_those_of_the_model(positions):
     shape = ModelConfig(**SHAPE, positions=positions)
     gpt = GPT(GPTConfig(**vars(shape)), 7)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from chargpt.model import GPT, GPTConfig
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.training import initialisation
 from chargpt.training.initialisation import initial_model
 
@@ -17,7 +17,7 @@ def first_layer(model: GPT, idx: torch.Tensor) -> torch.Tensor:
     return model.eval().attention(idx)[0]
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+@pytest.mark.parametrize("positions", initialisation.SCORE_DIFFERENCE)
 @pytest.mark.parametrize(("n_head", "n_embd"), [(1, 32), (4, 128), (2, 36)])
 def test_of_the_characters_before_each_head_of_the_first_layer_attends_most_to_its_own(monkeypatch, positions, n_head, n_embd):
     monkeypatch.setattr(initialisation, "RANDOM_SHARE", 0.0)  # what is random hides small differences
@@ -29,7 +29,7 @@ def test_of_the_characters_before_each_head_of_the_first_layer_attends_most_to_i
         assert torch.stack(before).argmax() == head
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+@pytest.mark.parametrize("positions", POSITIONS)
 def test_training_begins_near_a_uniform_distribution(positions):
     torch.manual_seed(1)
     model = initial_model(GPTConfig(positions=positions), V).eval()
