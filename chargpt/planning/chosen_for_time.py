@@ -31,8 +31,8 @@ from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 PATIENT_EPOCHS = 4  # epochs from which a run ends early if the model begins to memorise its text
 SHORTEST_CONTEXT = 16  # characters of context, at least
 DEFAULT_SECONDS = 180.0  # seconds of a run for which the user has chosen no length
-# Seconds, and share of the run's time, for timing candidates, at most; more on a GPU, where steps of several sizes are timed. There,
-# a timing takes 0.4 seconds, most of them to record graphs.
+# Seconds, and share of the run's time, for timing candidates, at most. On a GPU, steps of several sizes are timed, each for 0.4
+# seconds, since graphs are recorded.
 TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015
 TIMING_SECONDS_GPU, TIMING_SHARE_GPU = 10.0, 0.1
 STEP_TIME_EXPONENT = 0.8  # step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates
@@ -164,8 +164,7 @@ def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
         sees_often, most = best.seen >= law.STUDENT_SEES * epochs * text.characters, law.ENOUGH_EPOCHS * text.characters
         if is_given or (sees_often and (seconds >= SHORTEST_FOR_TWO or _have_time(best, most, seconds, teachers=1))):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
-            choice = _several_models(smaller, students, job)
-            return choice._replace(seconds=choice.seconds + seconds - job.seconds)
+            return _several_models(smaller, students, job, before=seconds - job.seconds)
     best, used = _best(candidates), seconds
     if best.seen >= job.useful(settings):  # the text has no more to give
         used = best.time_model.at_most(best.seen / best.config.chars_per_step)
@@ -190,8 +189,10 @@ def _student(candidate: Candidate, job: Job) -> Candidate:
     return candidate._replace(seen=seen, loss=loss, teachers=teachers)
 
 
-def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> Choice:
+def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, before: float) -> Choice:
     """The settings of the first of several models as large as that of `best`. The last one learns from the others as well.
+
+    The time of the first one begins so many seconds `before` that of the job.
 
     Whether others follow depends on what the first one measures (`train.student_gap`), unless it memorises in any case.
     """
@@ -222,7 +223,7 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> C
     models = Notice(f"{teachers + 1} models", about, "line" if settings.is_any_given(*DECIDES_LOSS) else "detail")
     best = best._replace(settings=settings, seen=seen)
     described = _described(best, candidates, job, takes=teachers * first + last)
-    return Choice(settings, longest, [models, *described], known)
+    return Choice(settings, before + longest, [models, *described], known)
 
 
 def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:

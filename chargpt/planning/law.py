@@ -87,11 +87,10 @@ MAX_EPOCHS = 60  # epochs after which more do not lower the loss
 # has MIN_STEPS, however short its text.
 STEPS, MIN_STEPS = 1200, 10
 LEAST_IN_STEP = 512  # characters in a step, at least: with fewer, the calls of a step take most of its time
-# Characters in a step, at most, on a CPU. A GPU gets more (GROWS) while STEPS remain, and EPOCH_STEPS of each epoch: with fewer,
-# a model memorises its text. The decay acts in each step, so one with more characters gets more of it, in proportion
-# (docs/lab/choice.md, "Larger steps of a text that repeats").
-MOST_IN_STEP = 2048
-EPOCH_STEPS = 200
+# Characters in a step, at most, on a CPU. A GPU gets more (GROWS) while STEPS remain, and EPOCH_STEPS of each epoch: with fewer
+# steps, a model memorises its text. The decay acts in each step, so one with more characters gets more of it, in proportion
+# (docs/lab/choice.md, "Larger steps").
+MOST_IN_STEP, EPOCH_STEPS = 2048, 200
 GROWS = 4 / 3  # a GPU gets twice as many characters in a step while that takes less than this many times as long
 MOST_IN_STEP_MEDIUM, MEDIUM = 4096, 5e6  # the most for a model of this many parameters in the blocks
 IN_STEP_MULTIPLE = 256  # the characters in a step are a multiple of this

@@ -8,8 +8,7 @@ import torch
 from gpu.programs import KINDS, VOCABULARY, config_of
 
 from chargpt import graphs
-from chargpt.config import POSITIONS
-from chargpt.model import GPT, GPTConfig
+from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.sampling.writer import Writer
