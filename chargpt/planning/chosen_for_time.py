@@ -192,7 +192,7 @@ def _student(candidate: Candidate, job: Job) -> Candidate:
 def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, before: float) -> Choice:
     """The settings of the first of several models as large as that of `best`. The last one learns from the others as well.
 
-    The time of the first one begins so many seconds `before` that of the job. Whether others follow depends on what the first one
+    The first one's time begins so many seconds `before` that of the job. Whether others follow depends on what the first one
     measures (`train.student_gap`), unless it memorises in any case.
     """
     text, seconds, teachers, most = job.text, job.seconds, best.teachers, job.seen_by_each(best.settings)
