@@ -118,8 +118,8 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
         corpus = None
     if corpus is None:
         name = start.removeprefix(RUN)
-        what = f"this run began with the run {name!r}, which is gone, or whose text is"
-        log(f"{what}; passages from that text are not looked for")
+        what = f"this run began with the run {name!r}, but that run or its text is gone"
+        log(f"{what}, so passages from that text are not looked for")
         return None
     copies = measure_copies(texts, corpus, open_or_make_index(corpus), most=most)
     return {"name": start, "texts": state.texts, "longest_copy": copies.longest, "passages": rows_of(copies, labels)}

@@ -101,7 +101,7 @@ def test_an_old_card_multiplies_in_float16_and_a_small_one_computes_fewer_window
     assert "Null GPU, float16" in said
     words += ["train.batch_size=1024", "model.block_size=64", "train.max_steps=3", "train.log_interval=1"]
     said = run(driver, *words, "--run", str(tmp_path / "small"), NULLGPU_MB="100")
-    assert "not enough for 1,024 pieces of text at once, so steps compute 512 at a time" in said and "done " in said
+    assert "too little for 1,024 sequences at once, so steps now compute 512 at a time" in said and "done " in said
     said = run(driver, *words, "--run", str(tmp_path / "none"), NULLGPU_MB="10", fails=True)
     assert "error: memory: there is not enough" in said
 
@@ -110,7 +110,7 @@ def test_two_processes_train_on_two_cards(driver, texts, tmp_path):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--", "train.py"]
     named = ["--run", str(tmp_path / "run")]
     said = run(driver, *launcher, texts["text"], *named, *TINY, NULLGPU_COUNT="2")
-    assert "2 on 1 machine; each computes 2 of the 4 pieces of text" in said and "done " in said
+    assert "2 on 1 machine; each computes 2 of the 4 sequences" in said and "done " in said
     assert "resumed" in run(driver, *launcher, "--resume", *named, "train.max_steps=9", NULLGPU_COUNT="2")
     said = run(driver, *launcher, texts["text"], "--run", str(tmp_path / "one"), "--device", "cuda", *TINY, fails=True)
     assert "error: GPUs: each of the 2 processes needs one, and this machine has 1; start fewer with --nproc-per-node 1" in said

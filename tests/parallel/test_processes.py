@@ -52,7 +52,7 @@ def test_all_processes_have_the_same_weights_and_repeat_their_bits_on_any_machin
     ended = runs.begin("again", 2, machines=2)
     assert ended.codes == [0, 0] and ended.errors == []
     assert "done" in ended.out[0] and not ended.out[1]  # the first process alone prints
-    assert "processes   2 on 2 machines; each computes 6 of the 12 pieces of text in a batch" in ended.out[0]
+    assert "processes   2 on 2 machines; each computes 6 of the 12 sequences of a step" in ended.out[0]
     assert len(set(ended.weights)) == 1 and ended.weights[0].count("\n") >= 6
     assert runs.result("again") == runs.result("whole")
 
