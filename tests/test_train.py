@@ -277,7 +277,7 @@ def test_a_run_that_does_not_fit_into_memory_now_is_not_continued(trainer, tmp_p
     monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: 1000)
     capsys.readouterr()
     line = fails(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=50"], capsys)
-    assert line.startswith("error: memory: about") and "batch_size" not in line  # which cannot change
+    assert line.startswith("error: memory: training needs about") and "batch_size" not in line  # which cannot change
 
 
 def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_length(trainer, tmp_path, capsys):

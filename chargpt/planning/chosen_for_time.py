@@ -311,17 +311,14 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     if is_fair and not best.settings.is_any_given(*DECIDES_LOSS):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"lower is better, and {NGRAM_MODEL} has {text.ngram_loss:z.2f}"
-        end = f"after all {best.teachers + 1} models" if best.teachers else "at the end"
-        loss = f"validation loss about {best.compared:z.2f} {end} (in most runs {low:z.2f} to {high:z.2f})"
+        loss = f"validation loss about {best.compared:z.2f} at the end (in most runs {low:z.2f} to {high:z.2f})"
         notices.append(Notice("expected", f"{loss}; {ngram}"))
     others = [
         f"{one.compared:z.2f} with {one.parameters:,} parameters ({one.config.model.n_layer} x {one.config.model.n_embd})"
         for one in candidates
         if one.parameters != best.parameters
     ]
-    notices += (
-        [Notice("considered", f"models of other sizes; their expected loss is {', '.join(others)}", "detail")] if others else []
-    )
+    notices += [Notice("considered", f"other models; expected loss {', '.join(others)}", "detail")] if others else []
     if takes < job.seconds and not best.settings.is_given("train.max_epochs"):
         ends = f"{'each model' if best.teachers else 'training'} ends after {config.train.max_epochs:g} passes over the text"
         notices.append(Notice("note", f"{ends}, before the time is over, since more would not help", "detail"))

@@ -50,9 +50,9 @@ def check_teachers(teachers: Sequence[Checkpoint], corpus: Corpus, *, context: i
         if teacher.state.tokenizer != corpus.tokenizer:
             raise UserError(Option("teacher"), where, "its vocabulary is not that of your text; use a run on this text")
         if longest < context:
-            what = f"its context is {longest}, and that of the new model {context}; use "
+            what = f"it reads only {longest} characters at once, and the new model {context}; use "
             raise UserError(Option("teacher"), where, what, Option("model.block_size", longest))
-    what = "a teacher trained on another text; if that text contains the validation split, the losses will look too good"
+    what = "this teacher learned from another text; if your validation text is in that, the losses will look too good"
     others = [shown(teacher.path) for teacher in teachers if teacher.state.fingerprint != corpus.fingerprint]
     return [Notice("warning", f"{name}: {what}") for name in others]
 

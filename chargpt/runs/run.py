@@ -142,7 +142,7 @@ class Run:
         """Raise UserError and remove the folder of this new run unless there is room for FEWEST checkpoints of `size` bytes."""
         total, _, free = shutil.disk_usage(self.folder)
         if total and FEWEST * size > free:  # some network disks do not say how large they are
-            what = f"a run needs {FEWEST * size:,} bytes for {FEWEST} checkpoints, and {free:,} bytes are free"
+            what = f"a run needs {FEWEST * size:,} bytes for {FEWEST} checkpoints, and only {free:,} bytes are free"
             where = f"{shown(self.folder)}: {what}; free some space there, give a path on another disk with "
             self._lock.release()  # Windows removes no open file
             discard(self.folder)

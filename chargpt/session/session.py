@@ -159,9 +159,8 @@ class Session:
         journal.record(trainer.progress.step, values)
         if 0 < SLOW * self.told_speed < self.clock.lately:
             now, before, self.told_speed = 1000 * self.clock.lately, 1000 * self.told_speed, self.clock.lately
-            journal.notice(
-                "slow", f"{now:.1f} ms a step instead of {before:.1f}: the machine is busy with other work, or too hot"
-            )
+            why = "the machine is busy with other work, or too hot"
+            journal.notice("slow", f"{now:.1f} ms a step instead of {before:.1f}, since {why}")
 
     def due(self, interrupt: Interrupt) -> Due:
         """What is due now. All processes know of the same signal: they agree on it in each step and each evaluation.
@@ -301,10 +300,8 @@ class Session:
         clock_.set_length(step, max_steps)
         if not 1 / CHANGED < clock_.seconds_per_step / (self.told_speed or math.inf) < CHANGED:  # the first one, and news
             self.told_speed = clock_.seconds_per_step
-            left = clock_.time_model.duration(max_steps - step, interval=trainer.config.steps_between_evaluations)
-            journal.notice(
-                "speed", f"{1000 * self.told_speed:.1f} ms a step; training ends at step {max_steps:,}, in {clock(left)}"
-            )
+            left = clock(clock_.time_model.duration(max_steps - step, interval=trainer.config.steps_between_evaluations))
+            journal.notice("speed", f"{1000 * self.told_speed:.1f} ms a step; training ends at step {max_steps:,}, in {left}")
         if self.deadline is not None:
             if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
                 self.save()

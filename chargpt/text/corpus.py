@@ -258,6 +258,6 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
     if config.split in ("document", "blocks"):
         ways.append(Message("set ", Option("data.split", "position")))
     ways.append("give a text of a few thousand characters" if corpus.characters < 1000 else "give a longer text")
-    what = f"{corpus.name}: {n_train:,} training and {n_val:,} validation characters; "
+    what = f"{corpus.name}: too short, with {n_train:,} characters for training and {n_val:,} for validation; "
     needs = f" needs {need:,} for training{' and 2 for validation' * (not is_complete)}: "
     raise UserError(what, Option("model.block_size", block_size), needs, join(", or ", ways))

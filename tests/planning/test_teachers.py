@@ -194,7 +194,10 @@ def test_a_teacher_that_is_damaged_or_gone_is_one_line(taught, student, tmp_path
     "words, problem",
     [
         (["--teacher", "nobody"], "nobody: no run of that name or path"),
-        (["--teacher", "{a}", "model.block_size=64"], "is 32, and that of the new model 64; use model.block_size=32"),
+        (
+            ["--teacher", "{a}", "model.block_size=64"],
+            "only 32 characters at once, and the new model 64; use model.block_size=32",
+        ),
         (["--teacher", "{a}", "data.lowercase=true"], "its vocabulary is not that of your text; use a run on this text"),
         (["--teacher", "{a}", "train.teachers=1"], "train.teachers: 1 given, but with --start, "),
         (["--init-from", "{a}", "train.teachers=2"], "train.teachers: 2 given, but with"),
@@ -212,4 +215,4 @@ def test_a_teacher_of_another_text_is_a_warning(taught, tmp_path, text, capsys):
     longer.write_text(text.read_text(encoding="utf-8") * 2, encoding="utf-8")
     words = [str(longer), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
     assert train.main([*words, "--teacher", f"{taught.folder}/a"]) == 0
-    assert "a teacher trained on another text" in capsys.readouterr().out
+    assert "this teacher learned from another text" in capsys.readouterr().out
