@@ -211,7 +211,7 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> C
     }
     settings = settings.choose(f"the time is shared by {teachers + 1} models", train=students)
     earlier = f"{teachers} models for at most {clock(first)} each" if teachers > 1 else f"one model for at most {clock(first)}"
-    about = f"first {earlier}; then a last one, which also learns from the predictions before it, for at most {clock(last)}"
+    about = f"first {earlier}; then a last one, which also learns from the predictions of the first, for at most {clock(last)}"
     about += "" if is_sure else "; if the first one does not begin to memorise the text, no others are trained"
     models = Notice(f"{teachers + 1} models", about, "line" if settings.is_any_given(*DECIDES_LOSS) else "detail")
     best = best._replace(settings=settings, seen=seen)

@@ -57,7 +57,7 @@ def split_problems(corpus: Corpus) -> list[Words]:
     if not (corpus.ends_in_validation and facts.is_split_other):
         return []
     what = f"the validation split is {'harder' if facts.is_split_harder else 'easier'} than the rest of the text"
-    losses = f"{NGRAM_MODEL} has the loss {facts.own_loss:.2f} there, and {facts.spread_loss:.2f} elsewhere"
+    losses = f"the loss of an n-gram model is {facts.own_loss:.2f} there, and {facts.spread_loss:.2f} elsewhere"
     mend = Message("; for a validation split from all parts of the text, add ", Option("data.split", "blocks"))
     return [Message(f"{what} ({losses})", mend)]
 
