@@ -213,9 +213,9 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None) -> tuple[Set
         what = f"{options.config}: train.start is {train.start!r}, but a file of settings has no weights; add "
         raise UserError(what, add, ", or remove train.start from the file")
     if train.teachers and (start is not None or options.teacher):
-        what = f"train.teachers: {train.teachers} given, but with "
+        what = f"train.teachers: {train.teachers} given, but it cannot be used with "
         names = join(", ", map(Option, ("start", "init_from", "teacher")))
-        raise UserError(what, names, " a run has one model only; leave out train.teachers")
+        raise UserError(what, names, "; leave out train.teachers")
     begins = options.start or ("" if start is None else f"{RUN}{name_of_start(start)}")
     values = dataclasses.replace(settings.values, train=dataclasses.replace(train, start=begins))
     return dataclasses.replace(settings, values=values), file

@@ -38,7 +38,7 @@ def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: o
         return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage)])
     models = models_of([load(copy, training=False) for copy in copies])
     if (digest(models) if models else None) != digest_of_all:
-        what = "its folders teacher-1, teacher-2, ... are gone or have changed; put the first ones back, or train a new run"
+        what = "its folders teacher-1, teacher-2, ... are gone or have changed; put the original ones back, or train a new run"
         raise UserError(f"{shown(run)}: {what}")
     return models
 
@@ -66,7 +66,9 @@ def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
         try:
             load(left, training=False)
         except CheckpointError:
-            what = f"{shown(left)}: exists, but the copy of the teacher needs this name; rename it, or name the run with "
+            what = (
+                f"{shown(left)}: exists, but the copy of --teacher needs this name; rename it, or give the run another name: "
+            )
             raise UserError(what, Option("run", "NAME")) from None
         discard(left)
     for number, teacher in enumerate(teachers, 1):

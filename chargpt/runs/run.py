@@ -292,7 +292,7 @@ def set_aside(folder: Path, lock: FolderLock, *, target: Path) -> Path:
 def check_own(folder: Path) -> None:
     """Raise UserError if the folder of a run that is to be deleted also holds what is not of the run."""
     if others := sorted(path.name for path in folder.iterdir() if not OWN.fullmatch(path.name)):
-        raise UserError(f"{shown(folder)}: {shown(others[0])} is in this folder and not of the run; move it elsewhere first")
+        raise UserError(f"{shown(folder)}: {shown(others[0])} in this folder is not of the run; move it elsewhere first")
 
 
 def is_left_behind(folder: Path) -> bool:

@@ -67,7 +67,7 @@ def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
     notes = [f"read as {encoding}, which its byte-order mark names" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
         as_it_is = "each a line `Name: message`; data.format=text reads the file as it is"
-        record = f"{config.field!r} of {plural(count, 'record')} was read"
+        record = f"the field {config.field!r} of {plural(count, 'record')} was read"
         is_chat = kind in CHATS and config.format != "fields"
         notes.append(f"{kind}: {plural(count, 'message')}, {as_it_is}" if is_chat else f"{kind}: {record}")
     notes += [f"{what}, left out: {len(at):,}, the first in line {at[0]:,}" for what, at in reader.left_out.items()]

@@ -75,7 +75,7 @@ class Group:
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=self.timeout)
         except (RuntimeError, ValueError) as error:
             what = f"process {self.rank} (the first is 0): cannot reach the others ({_first_line(error)})"
-            raise UserError(f"{what}; give all the same MASTER_ADDR and MASTER_PORT, of the first one") from None
+            raise UserError(f"{what}; set MASTER_ADDR and MASTER_PORT for all to those of process 0") from None
         if self.is_first:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         else:
