@@ -513,7 +513,7 @@ def test_weights_that_are_not_finite_are_not_saved_and_before_a_save_it_is_one_l
         training.trainer.weights.refresh()
         assert finish(training) == 3
         error = capsys.readouterr().err
-        assert error.startswith("error: step 0: the validation loss") and "nothing is saved yet" in error
+        assert error.startswith("error: training failed at step 0: the validation loss") and "nothing is saved yet" in error
         assert error.count("\n") == 1
 
 

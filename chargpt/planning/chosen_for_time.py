@@ -314,7 +314,7 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
         loss = f"validation loss about {best.compared:z.2f} at the end (in most runs {low:z.2f} to {high:z.2f})"
         notices.append(Notice("expected", f"{loss}; {ngram}"))
     others = [
-        f"{one.compared:z.2f} with {one.parameters:,} parameters ({one.config.model.n_layer} x {one.config.model.n_embd})"
+        f"{one.compared:z.2f} by {one.parameters:,} parameters ({one.config.model.n_layer} layers of {one.config.model.n_embd})"
         for one in candidates
         if one.parameters != best.parameters
     ]

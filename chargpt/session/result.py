@@ -83,7 +83,7 @@ def give_up(session: Session, problem: NotFinite) -> int:
         what = [is_there, resuming(run.name(session.checkpoints)), " and a lower optim.learning_rate"]
         if session.trainer.config.train.on_nonfinite == "stop":
             what += [", or with ", Option("train.on_nonfinite", "rollback")]
-    screen().error(Message(f"{problem}; ", *what))
+    screen().error(Message(f"training failed at {problem}; ", *what))
     return 3
 
 

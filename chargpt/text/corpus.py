@@ -51,7 +51,7 @@ class Corpus(EncodedText):
         vocabulary = plural(known, "character") if known else "the 256 byte values of UTF-8; no character is unknown"
         if self.tokenizer.folded:
             covered = f"{known:,} characters, {1 - self.counts[-1] / self.characters:.2%} of the text"
-            vocabulary = f"{known + 1:,} ids: {covered}, and one for the {self.distinct - known:,} others, never sampled"
+            vocabulary = f"{covered}; the {self.distinct - known:,} others are one unknown character, which is never written"
         split = f"{len(self.train):,} for training and {len(self.val):,} for validation"
         split = split if self.is_validated else "all of them for training"
         list_of = "" if self.items is None else f"{self.items.items:,} items, "

@@ -58,13 +58,13 @@ def count_characters(reader: TextReader, config: DataConfig) -> TextCounts:
     n_train, n_val = parts
     notes = notes_of(reader, config)
     if left_out := sum(sizes) - n_train - n_val:
-        notes.append(f"{BLOCKS} blocks from all over the text validate; {left_out:,} characters beside them are left out")
+        notes.append(f"{BLOCKS} blocks of the text are for validation; {left_out:,} characters beside them are left out")
     return TextCounts(counts=counts, n_train=n_train, n_val=n_val, stretches=stretches, digest=reader.digest(), notes=notes)
 
 
 def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
-    notes = [f"read as {encoding}, which its byte-order mark names" for encoding in sorted(reader.byte_order_marks)]
+    notes = [f"read as {encoding}, as its first bytes say (byte-order mark)" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
         as_it_is = "each a line `Name: message`; data.format=text reads the file as it is"
         record = f"the field {config.field!r} of {plural(count, 'record')} was read"
