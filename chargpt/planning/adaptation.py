@@ -54,7 +54,7 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> t
     said = [Notice("start", f"{before}; lower is better, and {NGRAM_MODEL} has {ngram_loss:z.2f}")]
     said += [Notice("characters", vocabulary)] * bool(vocabulary)
     if corpus.is_validated and state.fingerprint != corpus.fingerprint and {*state.texts} & {*corpus.texts}:
-        what = "it may have been trained on this validation text, and then the losses look too good; start from another run, "
+        what = "it may have learned from your validation text, and then the losses look too good; start from another run, "
         said.append(Notice("warning", f"{shown(source.path)}: {what}or give another text as data.val_text=FILE"))
     own_loss = state.progress.best_loss
     return 0.0 if own_loss is None else max(0.0, loss - own_loss), said

@@ -89,7 +89,7 @@ class Opening:
         how = f"learning rate {optim.learning_rate:g} (optim.schedule={optim.schedule}), dropout {model.dropout:g}"
         notices = [
             Notice("model", f"{parameters:,} parameters: {shape}; optimizer {OPTIMIZERS[optim.name].label}"),
-            Notice("steps", f"each trains on {config.chars_per_step:,} characters; {how}", "detail"),
+            Notice("steps", f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
         ]
         if known is not None:
             left, takes = train.max_steps - step, 0.0

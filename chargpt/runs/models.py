@@ -80,7 +80,7 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
     new = [f"{character} (of {nearest})" if nearest else character for character, nearest in begins_at.items()]
     dropped = [character for character in old_tokenizer.characters if character not in set(tokenizer.characters)]
     about = (
-        ("unknown to that model, so each begins as a copy of a similar one", new),
+        (f"unknown to the model {name_of_start(source)}, so each begins as a copy of a similar one", new),
         ("known to it, but not used here", dropped),
     )
     return "; ".join(_listed(what, characters) for what, characters in about if characters)
