@@ -74,7 +74,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     if type(step) is not int or not 0 <= step < MAX_STEPS:
         raise UserError(f"{where}: its step iter_num is {brief(step)}, and a whole number is needed; {GIVE}")
     moments = _moments(checkpoint.get("optimizer"), tensors, shape, ids)
-    notes.append("the optimizer continues with its own state" if moments else "the optimizer begins with a new state")
+    notes.append("the optimizer goes on with its state" if moments else "the optimizer begins with a new state")
     tokenizer = Tokenizer(characters)
     return imported("nanoGPT", shape, tokenizer, weights, ids=ids, settings=settings, step=step, moments=moments, notes=notes)
 

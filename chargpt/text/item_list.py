@@ -81,7 +81,7 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
         notes.append(f"too frequent for the validation text, so only in the training text: {named}{others}")
     end = SEPARATOR if any("\n" in text for text in texts) or SEPARATOR in known else "\n"
     if end == SEPARATOR:
-        notes.append(f"items may have several lines, so for the model, {character_name(SEPARATOR)} ends each of them")
+        notes.append(f"{character_name(SEPARATOR)} ends each item for the model, since items may have several lines")
     mixed = ([some[i] for i in random_order(len(some)).tolist()] for some in (train, val))
     pieces = [(split, stream_of(some, end=end)) for split, some in zip((TRAIN, VAL), mixed)]
     return TextCounts(

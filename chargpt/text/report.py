@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from chargpt.errors import Message, Option, Words, join
-from chargpt.terminal import Notice, one_line
+from chargpt.terminal import Notice, one_line, plural
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, TRAIN_SAMPLE, sample
 from chargpt.text.items import TAB, end_in
@@ -100,11 +100,13 @@ def _odd(corpus: Corpus) -> Notice:
     found = list[Words]()
     for kind, of_kind in kinds.items():
         names = [f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c, _ in of_kind.most_common(MAX_NAMED)]
-        found.append(f"{of_kind.total():,} {kind} ({', '.join(names)}{', others' * (len(of_kind) > MAX_NAMED)})")
+        found.append(
+            f"{plural(of_kind.total(), f'{kind} character')} ({', '.join(names)}{', others' * (len(of_kind) > MAX_NAMED)})"
+        )
     if replaced := counts.get("\ufffd"):
         found.append(f"{replaced:,} U+FFFD (the text was decoded wrongly before)")
     if garbled := corpus.facts.garbled:
-        found.append(f"{garbled:,} like Ã© (UTF-8 decoded with another encoding; use the original file)")
+        found.append(f"{garbled:,} garbled, like Ã© (UTF-8 read with another encoding; use the original file)")
     if returns := counts.get("\r"):
         found.append(Message(f"{returns:,} line ends with \\r (", Option("data.newlines", "fold"), " changes them to \\n)"))
     return Notice("odd", join(", ", found or ["no odd characters"]), "line" if found else "detail")

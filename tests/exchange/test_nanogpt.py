@@ -65,7 +65,7 @@ def test_the_state_of_the_optimizer_is_found_by_name(trained):
         assert torch.equal(
             found.moments[f"norm.weight/{quantity}"], optimizer.state[model.transformer["ln_f"].weight][quantity]
         )
-    assert "the optimizer continues with its own state" in found.notes
+    assert "the optimizer goes on with its state" in found.notes
 
 
 def test_the_settings_are_kept_if_they_are_numbers(folder, tmp_path, trained):
