@@ -99,7 +99,7 @@ def test_stopped_and_resumed_equals_uninterrupted(names, run, tmp_path, monkeypa
 def test_items_are_whole_and_of_the_label_that_is_asked_for(said):
     out, err = said("sample", "--items", "40", "--label", "orc", "--unique", "--temperature", "1")
     lines = out.splitlines()
-    assert len(lines) == len({*lines}) == 40 and "written        40" in err and "unique" in err
+    assert len(lines) == len({*lines}) == 40 and "written        40  of 40 items" in err and "unique" in err
     assert sum({*line} <= {*LETTERS["orc"]} for line in lines) > 30 and len(said("sample")[0].splitlines()) == 10
 
 
@@ -120,7 +120,7 @@ def test_items_are_refused_by_what_is_asked_for(said, run, monkeypatch):
     monkeypatch.setattr(items, "ATTEMPTS", 50)
     for words in (["--match", "zzz"], ["--min-length", "60"], ["--max-length", "1", "--prompt", "gu"]):
         out, err = said("sample", "--items", "3", *words)
-        assert out == "" and f"no more items: 50 in a row were refused; change {words[0]}, raise --temperature" in err
+        assert out == "" and f"no more items, since 50 in a row were thrown away; change {words[0]}, raise --temperature" in err
 
 
 def test_items_as_json_have_the_log_probability_of_the_model(said, run):
@@ -160,7 +160,9 @@ def test_the_library_writes_one_item_of_a_label(run, monkeypatch):
         with pytest.raises(ValueError, match=f"^label{re.escape(says)}"):
             model.generate(**wrong)
     monkeypatch.setattr(items, "ATTEMPTS", 50)
-    with pytest.warns(UserWarning, match="no more items: 50 in a row were refused; change match, raise temperature, or ask"):
+    with pytest.warns(
+        UserWarning, match="no more items, since 50 in a row were thrown away; change match, raise temperature, or ask"
+    ):
         assert model.items(3, match="zzz", seed=1) == []
 
 
@@ -211,7 +213,7 @@ def test_the_label_of_an_item_is_found(said):
     assert "1 of 4 items, such as Ωmega, have characters that the model has never seen; these characters were left out" in err
     out, err = said("classify", "--json", content="race,name\nelf,leila\norc,grukk\norc,leia\n")
     values = [json.loads(line) for line in out.splitlines()]
-    assert [value["guess"] for value in values] == ["elf", "orc", "elf"] and "accuracy 66.7% of 3 items" in err
+    assert [value["guess"] for value in values] == ["elf", "orc", "elf"] and "accuracy 66.7% on 3 items" in err
     assert all(sum(value["probability"].values()) == pytest.approx(1, abs=1e-4) for value in values)
 
 

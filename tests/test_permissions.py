@@ -139,7 +139,7 @@ def test_names_that_may_not_be_replaced_cost_a_warning_or_nothing(run, folder):
     assert ended.returncode == 0 and "done" in said
     for name, what in (("config.yaml", "not written"), ("report.html", "not written"), ("step-00000000", "not removed")):
         assert f"{name}: {what} (Operation not permitted)" in said
-    assert "logging stopped (Operation not permitted)" in said and "tmp-" not in said
+    assert "no more losses are recorded (Operation not permitted)" in said and "tmp-" not in said
     os.chown(folder / "mine/run/best.json", NOBODY, NOBODY)
     before = sorted(path.name for path in (folder / "mine/run").glob("step-*"))
     assert is_one_line(run("train", "--resume", *place, "train.max_steps=6"), "best.json: not saved (Operation not permitted)")

@@ -277,7 +277,7 @@ def test_a_run_that_does_not_fit_into_memory_now_is_not_continued(trainer, tmp_p
     monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: 1000)
     capsys.readouterr()
     line = fails(["--resume", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "train.max_steps=50"], capsys)
-    assert line.startswith("error: memory: about") and "batch_size" not in line  # which cannot change
+    assert line.startswith("error: memory: training needs about") and "batch_size" not in line  # which cannot change
 
 
 def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_length(trainer, tmp_path, capsys):
@@ -287,7 +287,7 @@ def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_l
     assert resume(run, "train.max_steps=300", *nothing_learned) == 0
     evaluated = {line["step"]: line["val/loss"] for line in logged(run) if "val/loss" in line}
     assert list(evaluated) == [0, 10, 20, 30, 40, 50] and evaluated[20] == evaluated[50] < evaluated[10]
-    assert "ended at step 50, since 3 evaluations brought no better loss" in capsys.readouterr().out
+    assert "ended at step 50, since the loss did not fall in 3 evaluations" in capsys.readouterr().out
     assert "step-00000020" in (run / "best.json").read_text()
     assert resume(run) == 0 and last_step(run).name == "step-00000050"
     for _ in range(2):  # with a new length, patience begins again; to say the same length again changes nothing
@@ -513,7 +513,7 @@ def test_weights_that_are_not_finite_are_not_saved_and_before_a_save_it_is_one_l
         training.trainer.weights.refresh()
         assert finish(training) == 3
         error = capsys.readouterr().err
-        assert error.startswith("error: step 0: the validation loss") and "nothing is saved yet" in error
+        assert error.startswith("error: training failed at step 0: the validation loss") and "nothing is saved yet" in error
         assert error.count("\n") == 1
 
 

@@ -112,11 +112,12 @@ def lines_of(text: str, bits: np.ndarray) -> list[Line]:
 
 def describe_unknown(total: Total, tokenizer: Tokenizer) -> str:
     """A line on the characters that the model does not know: how many, their cost, and the most frequent of them."""
-    cost = "as much as the one id of the rare characters" if tokenizer.folded else f"{UNKNOWN_BITS:.1f} bits each"
+    cost = "one rare character" if tokenizer.folded else f"{UNKNOWN_BITS:.1f} bits"
     listed = [f"{character_name(character)} {count:,}x" for character, count in total.unknown.most_common(MOST_UNKNOWN)]
     more = f" and {len(total.unknown) - MOST_UNKNOWN:,} more" if len(total.unknown) > MOST_UNKNOWN else ""
     count = total.unknown.total()
-    return f"{count:,} of {total.characters:,} characters are unknown to the model and cost {cost}: {', '.join(listed)}{more}"
+    what = f"{count:,} of {total.characters:,} characters are unknown to the model, and each counts as {cost}"
+    return f"{what}: {', '.join(listed)}{more}"
 
 
 @dataclass(frozen=True, kw_only=True)

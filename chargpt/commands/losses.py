@@ -104,10 +104,9 @@ def advice(report: "LossBreakdown") -> str:
     """Whether a longer context would help, judging by what the last doubling of it gained."""
     gain, error = report.last_doubling.gain, report.last_doubling.error
     if gain is None or error is None:
-        return "not known: two whole windows of four characters or more are needed; a list of items has none"
+        return "not known: this needs two whole contexts of four characters or more, and a list of items has none"
+    is_chance = gain <= 2 * error
+    helps = "probably help" if gain >= MIN_SHARE * report.loss and not is_chance else "help little"
     size = f"{abs(gain):.3f} ± {error:.3f} {'lower' if gain >= 0 else 'higher'}"
-    said = f"the loss is {size} in the second half of the context than in the quarter before it"
-    if gain <= 2 * error:
-        return f"{said}, which may be chance; a longer context will help little"
-    helps = "probably help" if gain >= MIN_SHARE * report.loss else "help little"
-    return f"{said}; a longer context (model.block_size) will {helps}"
+    where = "in the second half of the context than in the quarter before it" + ", which may be chance" * is_chance
+    return f"will {helps} (model.block_size): the loss is {size} {where}"

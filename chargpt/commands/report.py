@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
     names, runs = expand_patterns(options.runs, project_root() / "checkpoints"), []
     if len(names) > MAX_RUNS:
-        raise UserError(f"RUN: {len(names)} given; a report compares at most {MAX_RUNS}")
+        raise UserError(f"RUN: {len(names)} runs given; a report compares at most {MAX_RUNS}")
     for name in names:
         loaded, corpus, index = load_run(name, device=options.device), None, None
         try:

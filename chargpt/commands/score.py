@@ -117,8 +117,8 @@ def score_items(options: Namespace, loaded: "LoadedModel") -> None:
         else:
             print(f"{total:>9.2f}{each:>11.3f}  {number + 1}: {one_line(f'{item.label} ' * bool(item.label) + item.text)}")
     characters = sum(len(item.text) + 1 for item in items)
-    mean = f"{bits.mean():.3f} bits per item, {bits.sum() / characters:.4f} per character"
-    log(f"{len(items):,} items surprise the model by {mean}; fewer is better")
+    mean = f"{bits.mean():.3f} bits per item, or {bits.sum() / characters:.4f} per character"
+    log(f"loss of the model on the {len(items):,} items: {mean}; lower is better")
 
 
 def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> None:
@@ -165,7 +165,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
     elif options.lines:
         print(f"{'bits/char':>9}{'bits':>10}  line", *table_of_lines(lines, top=options.top), sep="\n")
     print(*table(summary), sep="\n", file=sys.stderr if options.json or options.lines else sys.stdout)
-    log(f"the model reads {size:,} characters at a time, each time {stride:,} further on")
+    log(f"the model reads pieces of {size:,} characters, and a new one begins every {stride:,} characters")
     if total.unknown:
         log(describe_unknown(total, tokenizer))
     if summary.ngram is None:
@@ -174,7 +174,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
     if options.html:
         log(f"page: {options.html}")
     if options.texts and corpus is not None and (share := share_in_training(corpus, ids)) > MAX_OVERLAP:
-        log(f"{share:.0%} of the text is lines of the run's training text, so this is not a loss on new text")
+        log(f"{share:.0%} of the text is lines that the model was trained on, so these are not losses on new text")
 
 
 def table(summary: "Summary") -> list[str]:

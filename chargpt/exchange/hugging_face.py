@@ -140,7 +140,7 @@ def read_folder(folder: Path) -> ImportedModel:
     tokenizer, ids = from_tokenizer_json(read_json(tokenizer_path))
     kind = config.get("model_type")
     if kind not in ("gpt2", "starcoder2"):
-        raise UserError(f"{where}: model_type is {brief(kind)}; gpt2 and starcoder2 can be imported")
+        raise UserError(f"{where}: model_type is {brief(kind)}; use a model of type gpt2 or starcoder2")
     if config.get("vocab_size") != len(ids):
         found = f"vocab_size is {brief(config.get('vocab_size'))}, and tokenizer.json has {len(ids):,} tokens"
         raise UserError(f"{where}: {found}, so they are of two models; copy both files from one")

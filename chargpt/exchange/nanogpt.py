@@ -65,7 +65,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     shape = _shape(checkpoint.get("model_args"), where, len(ids))
     numbers = 12 * shape.n_layer * shape.n_embd**2 + (shape.block_size + len(ids)) * shape.n_embd
     if 2 * numbers > path.stat().st_size:  # otherwise a small file could name the same numbers for every layer
-        raise UserError(f"{where}: {path.stat().st_size:,} bytes, too few for a model of {numbers:,} weights; copy it again")
+        raise UserError(f"{where}: cut off, {path.stat().st_size:,} bytes are too few for {numbers:,} weights; copy it again")
     source = TensorSource(where, tensors)
     weights = read_weights(source, GPT2, shape, len(ids))
     source.check_all_read(weights[EMBEDDING], except_for=BUFFERS)
@@ -74,7 +74,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     if type(step) is not int or not 0 <= step < MAX_STEPS:
         raise UserError(f"{where}: its step iter_num is {brief(step)}, and a whole number is needed; {GIVE}")
     moments = _moments(checkpoint.get("optimizer"), tensors, shape, ids)
-    notes.append("the optimizer continues with its own state" if moments else "the optimizer begins with a new state")
+    notes.append("the optimizer goes on with its state" if moments else "the optimizer begins with a new state")
     tokenizer = Tokenizer(characters)
     return imported("nanoGPT", shape, tokenizer, weights, ids=ids, settings=settings, step=step, moments=moments, notes=notes)
 
@@ -199,7 +199,7 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
     if isinstance(rate, (int, float)) and isinstance(least, (int, float)) and 0 < least <= rate:
         optim["final_fraction"] = least / rate
     if config.get("lr_decay_iters") != config.get("max_iters"):
-        notes.append("the learning rate decays until train.max_steps; nanoGPT's lr_decay_iters has no equivalent")
+        notes.append("the learning rate falls until train.max_steps, since nanoGPT's lr_decay_iters does not exist here")
     return settings, notes
 
 

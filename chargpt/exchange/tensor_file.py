@@ -66,7 +66,7 @@ class TensorSource:
         The matrix of the output, if it is stored, must be the token embedding.
         """
         if OUTPUT in self and not torch.equal(self.read(OUTPUT, embedding.shape), embedding):
-            raise UserError(f"{self._where}: {OUTPUT} is not the token embedding; use a model with tie_word_embeddings")
+            raise UserError(f"{self._where}: {OUTPUT} differs from the token embedding; use a model with tie_word_embeddings")
         for name in sorted(self._unread):
             if not re.fullmatch(except_for, name):
                 raise UserError(f"{self._where}: has {name:.80}, so it is no plain GPT-2; use a plain GPT-2 or Starcoder2")

@@ -132,7 +132,7 @@ def _normalizer(data: object) -> TextNormalizer:
         single = [described["normalizers"][0]] if described and len(described["normalizers"]) == 1 else []
         if data in (described, *single):
             return normalizer
-    raise UserError(f"tokenizer.json: its normalizer does more than line ends, lower case, NFC and NFKC; {READABLE}")
+    raise UserError(f"tokenizer.json: it changes the text in a way that cannot be imported (its normalizer); {READABLE}")
 
 
 def _require(ok: bool, problem: str) -> None:

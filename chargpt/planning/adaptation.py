@@ -50,10 +50,11 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> t
     loss = evaluate(model, validation_split(corpus.judged, MEASURED), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
     error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
-    losses = f"its loss on this text is {loss:.2f}{error}; {NGRAM_MODEL} has {ngram_loss:z.2f}"
-    said = [Notice("start", f"{name_of_start(source)}, {vocabulary}; {losses}")]
+    before = f"training begins with the model {name_of_start(source)}; so far, its loss on your text is {loss:.2f}{error}"
+    said = [Notice("start", f"{before}; lower is better, and {NGRAM_MODEL} has {ngram_loss:z.2f}")]
+    said += [Notice("characters", vocabulary)] * bool(vocabulary)
     if corpus.is_validated and state.fingerprint != corpus.fingerprint and {*state.texts} & {*corpus.texts}:
-        what = "it may have been trained on this validation split, and then the losses look too good; start from another run, "
+        what = "it may have learned from your validation text, and then the losses look too good; start from another run, "
         said.append(Notice("warning", f"{shown(source.path)}: {what}or give another text as data.val_text=FILE"))
     own_loss = state.progress.best_loss
     return 0.0 if own_loss is None else max(0.0, loss - own_loss), said

@@ -217,7 +217,7 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, b
     }
     settings = settings.choose(f"the time is shared by {teachers + 1} models", train=students)
     earlier = f"{teachers} models for at most {clock(first)} each" if teachers > 1 else f"one model for at most {clock(first)}"
-    about = f"first {earlier}, then one that learns from the text and those before it, for at most {clock(last)}"
+    about = f"first {earlier}; then a last one, which also learns from the predictions of the first, for at most {clock(last)}"
     about += "" if is_sure else "; if the first one does not begin to memorise the text, no others are trained"
     models = Notice(f"{teachers + 1} models", about, "line" if settings.is_any_given(*DECIDES_LOSS) else "detail")
     best = best._replace(settings=settings, seen=seen)
@@ -312,23 +312,23 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     epochs = config.train.max_steps * config.chars_per_step / text.characters
     parameters = f"{parameter_count(model, text.vocabulary):,} parameters"
     size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
-    seen = f"at {best.speed:,.0f} characters a second, it reads the text {epochs:.1f} times"
-    notices = [Notice("chosen", f"{size}: {seen}", "detail")]
+    seen = f"it will read the whole text {epochs:.1f} times, at {best.speed:,.0f} characters a second"
+    notices = [Notice("chosen", f"a model of {size}; {seen}", "detail")]
     is_fair = job.corpus.is_validated and not job.corpus.facts.is_sorted
     if is_fair and not best.settings.is_any_given(*DECIDES_LOSS):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
-        ngram = f"{NGRAM_MODEL} has {text.ngram_loss:z.2f}"
-        last = f" after all {best.teachers + 1} models, in at most {clock(takes)} together" if best.teachers else ""
-        notices.append(Notice("expected", f"validation loss {best.compared:z.2f} ({low:z.2f} to {high:z.2f}){last}; {ngram}"))
+        ngram = f"lower is better, and {NGRAM_MODEL} has {text.ngram_loss:z.2f}"
+        loss = f"validation loss about {best.compared:z.2f} at the end (in most runs {low:z.2f} to {high:z.2f})"
+        notices.append(Notice("expected", f"{loss}; {ngram}"))
     others = [
-        f"{other.parameters:,} ({other.config.model.n_layer} x {other.config.model.n_embd}) {other.compared:z.2f}"
-        for other in candidates
-        if other.parameters != best.parameters
+        f"{one.compared:z.2f} by {one.parameters:,} parameters ({one.config.model.n_layer} layers of {one.config.model.n_embd})"
+        for one in candidates
+        if one.parameters != best.parameters
     ]
-    notices += [Notice("considered", ", ".join(others), "detail")] if others else []
+    notices += [Notice("considered", f"other models; expected loss {', '.join(others)}", "detail")] if others else []
     if takes < job.seconds and not best.settings.is_given("train.max_epochs"):
-        ends = f"{'each model' if best.teachers else 'training'} ends after {config.train.max_epochs:g} passes over this text"
-        notices.append(Notice("note", f"{ends}; more passes would not help", "detail"))
+        ends = f"{'each model' if best.teachers else 'training'} ends after {config.train.max_epochs:g} passes over the text"
+        notices.append(Notice("note", f"{ends}, before the time is over, since more would not help", "detail"))
     return notices
 
 

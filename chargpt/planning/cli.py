@@ -21,12 +21,12 @@ SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "l
 MAX_MINUTES, MAX_EPOCHS = 5_256_000, 1_000_000  # minutes: ten years
 # Options that leave no room for others, and why.
 EXCLUDE = {
-    "epochs": ("it sets the length of the run", ("minutes", "train.max_steps")),
-    "find_lr": ("tries learning rates in short trainings", ("epochs", "minutes", "resume", "dry_run", "optim.learning_rate")),
-    "dry_run": ("describes a new run", ("resume",)),
-    "start": ("the weights are those of the start", ("init_from",)),
+    "epochs": ("each sets the length of the training", ("minutes", "train.max_steps")),
+    "find_lr": ("it makes short trainings of its own", ("epochs", "minutes", "resume", "dry_run", "optim.learning_rate")),
+    "dry_run": ("it describes a new run", ("resume",)),
+    "start": ("each gives the weights to begin with", ("init_from",)),
     "resume": (
-        "settings and weights come from the run",
+        "the run has its settings and weights already",
         ("config", "start", "init_from", "vocab_from", "teacher", "overwrite"),
     ),
 }
@@ -228,7 +228,8 @@ def check_options(options: TrainOptions) -> None:
             raise UserError(Given(name, length), f"use a number above 0, up to {most:,}")
     for name, (why, others) in EXCLUDE.items():
         if options.gives(name) and (given := [Option(other) for other in others if options.gives(other)]):
-            raise UserError(Option(name), f": {why}; leave out ", join(", ", given))
+            also = join(", ", given)
+            raise UserError(Option(name), ": cannot be used with ", also, f", since {why}; leave out ", also)
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.gives("train.start"):

@@ -57,13 +57,13 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_mach
     needed = memory_needed(config, parameters=parameters, vocab_size=vocab_size, precision=precision, processes=processes)
     if needed <= free:
         return
-    size = f"memory: about {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
+    size = f"memory: training needs about {needed / 1e9:.1f} GB, and only {free / 1e9:.1f} GB are free"
     size += f" for each of {on_machine} processes" if on_machine > 1 else ""
     if has_begun:
-        raise NotEnoughMemory(f"{size}; close other programs, or continue the run on another machine or ", Option("device"))
+        raise NotEnoughMemory(f"{size}; close other programs, or use another machine or another ", Option("device"))
     state = bytes_of_state(config, parameters)
     fits = int((free - state) / (needed - state) * config.train.batch_size) // processes * processes
     if fits < processes:
         raise NotEnoughMemory(f"{size}; use a smaller model, by model.n_embd, model.n_layer or model.block_size")
     batch = Option("train.batch_size", fits)
-    raise NotEnoughMemory(f"{size}; use ", batch, " or less, and train.accumulate for more")
+    raise NotEnoughMemory(f"{size}; use ", batch, " or less (train.accumulate=2 adds up two such batches)")

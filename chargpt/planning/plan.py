@@ -86,10 +86,10 @@ class Opening:
         parameters, characters = parameter_count(model, vocabulary), len(self.corpus.train)
         layers = plural(model.n_layer, "layer")
         shape = f"{layers}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
-        how = f"learning rate {optim.learning_rate:g} with optim.schedule={optim.schedule}, dropout {model.dropout:g}"
+        how = f"learning rate {optim.learning_rate:g} (optim.schedule={optim.schedule}), dropout {model.dropout:g}"
         notices = [
             Notice("model", f"{parameters:,} parameters: {shape}; optimizer {OPTIMIZERS[optim.name].label}"),
-            Notice("steps", f"{config.chars_per_step:,} characters each; {how}", "detail"),
+            Notice("steps", f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
         ]
         if known is not None:
             left, takes = train.max_steps - step, 0.0
@@ -102,11 +102,11 @@ class Opening:
                 takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
             count, epochs = plural(left, "step"), left * config.chars_per_step / characters
             duration = clock(known.duration(left, interval=config.steps_between_evaluations))
-            length = f"for {clock(takes)}, about {count}" if takes else f"{count}, {epochs:.1f} epochs, about {duration}"
+            length = f"for {clock(takes)} (about {count})" if takes else f"for about {duration} ({count}, {epochs:.1f} epochs)"
             memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
             size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
             notices += [
-                Notice("estimate", f"{1000 * known.step:.1f} ms a step, {size}", "detail"),
+                Notice("estimate", f"about {1000 * known.step:.1f} ms a step and {size}", "detail"),
                 Notice("training", f"{length} on {runtime.describe()}"),
             ]
         return [*notices, *[Notice("slower", runtime.slower)] * bool(runtime.slower)]
@@ -213,9 +213,9 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None) -> tuple[Set
         what = f"{options.config}: train.start is {train.start!r}, but a file of settings has no weights; add "
         raise UserError(what, add, ", or remove train.start from the file")
     if train.teachers and (start is not None or options.teacher):
-        what = f"train.teachers: {train.teachers} given, but with "
+        what = f"train.teachers: {train.teachers} given, but it cannot be used with "
         names = join(", ", map(Option, ("start", "init_from", "teacher")))
-        raise UserError(what, names, " a run has one model only; leave out train.teachers")
+        raise UserError(what, names, "; leave out train.teachers")
     begins = options.start or ("" if start is None else f"{RUN}{name_of_start(start)}")
     values = dataclasses.replace(settings.values, train=dataclasses.replace(train, start=begins))
     return dataclasses.replace(settings, values=values), file
@@ -293,7 +293,7 @@ def _about_choices(settings: Settings, loaded: Settings, options: TrainOptions, 
     changed = [change.key for change in difference(loaded.values, settings.values)]
     replaced = [key for key in changed if loaded.sources.get(key) is Source.PRESET]
     if options.minutes is not None and options.gives("train.max_steps"):
-        what = " decides the number of steps; the train.max_steps given is not used"
+        what = " decides how long the training is, so your train.max_steps is not used"
         notices.append(Notice("note", Message(Option("minutes"), what)))
     if options.minutes is not None and replaced:
         what = f" changes these settings of {options.config} to fit the time: {', '.join(replaced)}"
@@ -310,12 +310,12 @@ def _about_teachers(settings: Settings, teachers: tuple[Checkpoint, ...]) -> lis
         return []
     notices = []
     if settings.is_given("train.teachers"):  # otherwise the choice has told it
-        condition = "if the first one memorises the text, " * bool(train.student_gap)
-        what = f"{condition}the last one learns from those before it as well as from the text"
+        condition = "if the first one begins to memorise the text, " * bool(train.student_gap)
+        what = f"{condition}the last one learns from the text and the predictions of those before it"
         notices.append(Notice(f"{train.teachers + 1} models", what))
     changed = difference(settings.values, student_settings(settings).values)
     if given := [str(change) for change in changed if settings.is_given(change.key)]:
-        what = f"the last model changes {', '.join(given)}; for one model with your values, add "
+        what = f"in the last model, the program changes {', '.join(given)}; for one model with your values, add "
         notices.append(Notice("note", Message(what, Option("train.teachers", 0))))
     return notices
 
@@ -323,7 +323,7 @@ def _about_teachers(settings: Settings, teachers: tuple[Checkpoint, ...]) -> lis
 def _about_processes(config: Config, group: Group) -> list[Notice]:
     """How several processes share the batch."""
     on, batch = plural(group.size // group.local_size, "machine"), config.train.batch_size
-    what = f"{group.size} on {on}; each computes {batch // group.size:,} of the {batch:,} pieces of text in a batch"
+    what = f"{group.size} on {on}; each computes {batch // group.size:,} of the {batch:,} sequences of a step"
     return [Notice("processes", what)] * (group.size > 1)
 
 
@@ -334,7 +334,7 @@ def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:
     if corpus.items is None or corpus.marks is None:
         shortest = min(len(corpus.train), len(corpus.val))
         if corpus.is_validated and shortest <= context:
-            what = f"a split has only {shortest:,} characters and the context {context}: the loss is a rough estimate"
+            what = f"the validation or training text has only {shortest:,} characters, so the loss is a rough estimate"
             notices.append(Notice("note", what))
         return notices
     label, lengths = corpus.items.longest_label, corpus.marks.lengths(corpus.train)
@@ -343,8 +343,8 @@ def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:
         raise UserError(what, Option("model.block_size", 2 * label), " or more, or shorten the labels")
     if longer := int((lengths > context).sum()):
         what = (
-            f"{longer:,} of {len(lengths):,} items are longer than the context of {context:,}, so the model learns their ends"
+            f"{longer:,} of {len(lengths):,} items are longer than the context of {context:,} characters, so the model learns"
         )
         would = Option("model.block_size", int(lengths.max()))
-        notices.append(Notice("note", Message(f"{what} without their beginnings; ", would, " would hold the longest")))
+        notices.append(Notice("note", Message(f"{what} only their ends; ", would, " would hold the longest")))
     return notices

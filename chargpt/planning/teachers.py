@@ -38,7 +38,7 @@ def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: o
         return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage)])
     models = models_of([load(copy, training=False) for copy in copies])
     if (digest(models) if models else None) != digest_of_all:
-        what = "its folders teacher-1, teacher-2, ... are gone or have changed; put the first ones back, or train a new run"
+        what = "its folders teacher-1, teacher-2, ... are gone or have changed; put the original ones back, or train a new run"
         raise UserError(f"{shown(run)}: {what}")
     return models
 
@@ -50,9 +50,9 @@ def check_teachers(teachers: Sequence[Checkpoint], corpus: Corpus, *, context: i
         if teacher.state.tokenizer != corpus.tokenizer:
             raise UserError(Option("teacher"), where, "its vocabulary is not that of your text; use a run on this text")
         if longest < context:
-            what = f"its context is {longest}, and that of the new model {context}; use "
+            what = f"it reads only {longest} characters at once, and the new model {context}; use "
             raise UserError(Option("teacher"), where, what, Option("model.block_size", longest))
-    what = "a teacher trained on another text; if that text contains the validation split, the losses will look too good"
+    what = "this teacher learned from another text; if your validation text is in that, the losses will look too good"
     others = [shown(teacher.path) for teacher in teachers if teacher.state.fingerprint != corpus.fingerprint]
     return [Notice("warning", f"{name}: {what}") for name in others]
 
@@ -66,7 +66,7 @@ def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
         try:
             load(left, training=False)
         except CheckpointError:
-            what = f"{shown(left)}: exists, but the copy of the teacher needs this name; rename it, or name the run with "
+            what = f"{shown(left)}: exists, but the copy of --teacher needs this name; rename it, or name the run otherwise: "
             raise UserError(what, Option("run", "NAME")) from None
         discard(left)
     for number, teacher in enumerate(teachers, 1):

@@ -144,12 +144,12 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     warnings: list[Words] = [*problems]
     stage, train = checkpoint.state.stage, checkpoint.state.config.train
     if stage <= train.teachers and not train.student_gap:  # otherwise it may be the only one
-        what = f"{shown(run)}: model {stage} of {train.teachers + 1}, and not the last one; to finish the training: "
+        what = f"{shown(run)}: this is model {stage} of {train.teachers + 1}, not the last one; to finish the training: "
         warnings.append(Message(what, resuming(shown(run), verb="train")))
     if checkpoint.step == 0 and len(steps(place)) > 1:
         later, skipped = newest(place, training=False)
         if later.step > 0 and not later.state.progress.evaluated:
-            note = f"{shown(later.path)}: the run stopped before this checkpoint was evaluated; it is used, not that of step 0"
+            note = f"{shown(later.path)}: this newest checkpoint is used, though its validation loss was not measured"
             return later, [*warnings, *skipped, note]
     return checkpoint, warnings
 

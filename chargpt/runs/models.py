@@ -68,7 +68,7 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
     assert missing == [EMBEDDING] and not unexpected
     if tokenizer.characters is None or old_tokenizer.characters is None:
         model.token_embedding.weight.copy_(rows)
-        return "all 256 bytes"
+        return ""
     known = {character: i for i, character in enumerate(old_tokenizer.characters)}
     unknown = rows[-1] if old_tokenizer.folded else rows.mean(0)
     begins_at = {character: old_tokenizer.nearest(character) for character in tokenizer.characters if character not in known}
@@ -77,17 +77,18 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
         model.token_embedding.weight[i] = unknown if nearest is None else rows[known[nearest]]
     if tokenizer.folded:
         model.token_embedding.weight[-1] = unknown
-    common = len(tokenizer.characters) - len(begins_at)
-    new = [f"{character} begins as {nearest}" if nearest else character for character, nearest in begins_at.items()]
+    new = [f"{character} (of {nearest})" if nearest else character for character, nearest in begins_at.items()]
     dropped = [character for character in old_tokenizer.characters if character not in set(tokenizer.characters)]
-    return f"{common:,} characters in common with your text{_listed('new', new)}{_listed('that it lacks', dropped)}"
+    about = (
+        (f"unknown to the model {name_of_start(source)}, so each begins as a copy of a similar one", new),
+        ("known to it, but not used here", dropped),
+    )
+    return "; ".join(_listed(what, characters) for what, characters in about if characters)
 
 
 def _listed(what: str, characters: list[str]) -> str:
-    if not characters:
-        return ""
     some = ", ".join(repr(character)[1:-1] for character in characters[:LISTED])
-    return f"; {len(characters):,} {what}: {some}{' ...' if len(characters) > LISTED else ''}"
+    return f"{what}: {some}" + f" and {len(characters) - LISTED:,} more" * (len(characters) > LISTED)
 
 
 def name_of_start(source: Checkpoint) -> str:

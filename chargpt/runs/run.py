@@ -142,7 +142,7 @@ class Run:
         """Raise UserError and remove the folder of this new run unless there is room for FEWEST checkpoints of `size` bytes."""
         total, _, free = shutil.disk_usage(self.folder)
         if total and FEWEST * size > free:  # some network disks do not say how large they are
-            what = f"a run needs {FEWEST * size:,} bytes for {FEWEST} checkpoints, and {free:,} bytes are free"
+            what = f"a run needs {FEWEST * size:,} bytes for {FEWEST} checkpoints, and only {free:,} bytes are free"
             where = f"{shown(self.folder)}: {what}; free some space there, give a path on another disk with "
             self._lock.release()  # Windows removes no open file
             discard(self.folder)
@@ -292,7 +292,7 @@ def set_aside(folder: Path, lock: FolderLock, *, target: Path) -> Path:
 def check_own(folder: Path) -> None:
     """Raise UserError if the folder of a run that is to be deleted also holds what is not of the run."""
     if others := sorted(path.name for path in folder.iterdir() if not OWN.fullmatch(path.name)):
-        raise UserError(f"{shown(folder)}: {shown(others[0])} is in this folder and not of the run; move it elsewhere first")
+        raise UserError(f"{shown(folder)}: {shown(others[0])} in this folder is not of the run; move it elsewhere first")
 
 
 def is_left_behind(folder: Path) -> bool:

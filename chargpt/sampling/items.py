@@ -86,7 +86,7 @@ class ItemWriter:
             return None
         asked_by = REASONS[self.refused.most_common(1)[0][0]]
         change = ("change ", Option(asked_by), ", ") if asked_by else ()
-        what = f"no more items: {ATTEMPTS:,} in a row were refused; "
+        what = f"no more items, since {ATTEMPTS:,} in a row were thrown away; "
         return Message(what, *change, "raise ", Option("temperature"), ", or ask for less")
 
 

@@ -315,7 +315,7 @@ class SampleOptions:
             f"{of_item}: {self.of_text} given as well, which is not for items; {leave}": of_item and self.of_text,
             f"{mode}: {not_typed} given as well; {leave}": self.interactive and not_typed,
             f"--next: {no_text} given as well; {leave}": self.next and no_text,
-            "--keep-stop: keeps what ends a text; add --stop TEXT": self.sampling.keep_stop and not self.sampling.stop,
+            "--keep-stop: keeps the TEXT of --stop; add --stop TEXT": self.sampling.keep_stop and not self.sampling.stop,
             f"--start: given together with the run {self.run}; leave one out": self.start is not None and self.run is not None,
             f"--prompt-file: --prompt given as well; {leave}": self.prompt and self.prompt_file is not None,
             f"--unique: removes repeated lines, {lines_needed}, or --items N": self.sampling.unique and not (lines or of_item),

@@ -139,10 +139,10 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
         file.write(json_line(value, file) + "\n")
     file.flush()
     why = ", ".join(f"{count:,} {what}" for what, count in writer.refused.most_common())
-    log(f"written   {written:>7,}  items of {wanted.items:,}, in {seconds:.1f} s" + (f"; thrown away: {why}" if why else ""))
-    log(f"unique    {writer.unique:>7,}  {writer.unique / max(1, written):6.1%}")
+    log(f"written   {written:>7,}  of {wanted.items:,} items, in {seconds:.1f} s" + (f"; thrown away: {why}" if why else ""))
+    log(f"unique    {writer.unique:>7,}  {writer.unique / max(1, written):6.1%} of those written")
     if known is not None:
-        log(f"new       {writer.new(known):>7,}  {writer.new(known) / max(1, written):6.1%}")
+        log(f"new       {writer.new(known):>7,}  {writer.new(known) / max(1, written):6.1%} of them, not in the training text")
     elif corpus is None:
         log(f"new       {NOT_IN_CACHE}")
     if not stop() and writer.problem:

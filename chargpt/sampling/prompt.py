@@ -33,7 +33,7 @@ def encode_prompt(text: str, tokenizer: Tokenizer, *, unknown: str) -> list[int]
     if skipped:
         log(f"left out, since the model has never seen them: {_distinct(skipped)} ({plural(len(skipped), 'character')} in all)")
     if folded := tokenizer.folded_in(text):
-        log(f"rare in the training text, or not in it, so each is read as the unknown character: {_distinct(folded)}")
+        log(f"read as one unknown character, since they are rare in the training text, or not in it: {_distinct(folded)}")
     return ids.tolist()
 
 

@@ -27,8 +27,8 @@ def too_few_lines(samples: Sequence[Sequence[Character]], options: SamplingOptio
     fewest = min((text_of(sample).count("\n") + bool(sample) for sample in samples), default=options.lines)
     if fewest >= options.lines:
         return None
-    limit = f"{ATTEMPTS:,} lines in a row that were not new, or {options.limit:,} characters"
-    what = f"{fewest:,} of {options.lines:,} lines: the model had no more new ones ({limit}); raise "
+    limit = f"after {ATTEMPTS:,} lines in a row that were not new, or {options.limit:,} characters"
+    what = f"only {fewest:,} of {options.lines:,} lines: the model had no more new ones ({limit}); raise "
     return Message(what, Option("temperature"), " or ", Option("length"))
 
 

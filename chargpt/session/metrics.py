@@ -95,7 +95,7 @@ class Metrics:
             yield
         except OSError as error:
             self._close()
-            stopped = f"logging stopped ({error.strerror or error}); training continues without it"
+            stopped = f"no more losses are recorded ({error.strerror or error}); the training continues"
             notice("warning", f"{shown(self.run.folder)}: {stopped}")
 
     def _close(self) -> None:

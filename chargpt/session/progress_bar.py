@@ -33,12 +33,13 @@ class ProgressBar:
         printed a line."""
         self._numbers.update(values)
         numbers, now = self._numbers, time.perf_counter()
-        words = [f"{name} {numbers[f'{name}/loss']:.3f}" for name in ("train", "val") if f"{name}/loss" in numbers]
-        self._beside = ", ".join([*self._name, *words])
+        losses = {name: numbers[f"{name}/loss"] for name in ("train", "val") if f"{name}/loss" in numbers}
+        self._beside = ", ".join([*self._name, *(f"{name} {loss:.3f}" for name, loss in losses.items())])
+        words = [f"{name} loss {loss:.3f}" for name, loss in losses.items()]
         self._draw()
         is_late = now - self._last_line >= PLAIN_SECONDS and step < self._total  # at the end comes an evaluation
         if "val/loss" in values:
-            words.append(f"{values['val/bits_per_char']:.3f} bits/char")
+            words[-1] += f" ({values['val/bits_per_char']:.3f} bits/char)"
         elif "train/loss" in values and is_late and not self._screen.bar_width:
             words = words[:1]
         else:

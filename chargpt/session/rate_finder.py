@@ -38,11 +38,11 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     assert plan.folder is not None
     folder = plan.folder.with_name(f"{plan.folder.name}-find-lr")
     with plan.runtime.applied(), Interrupt(STOPPING) as interrupt:
-        notice("sweep", f"{STEPS} steps at each of several rising learning rates, until one is clearly too high")
+        notice("sweep", f"tries rising learning rates, for {STEPS} steps each, until one is clearly too high")
         found, losses = dict[float, float](), dict[float, list[float]]()
         for rate, loss, losses[rate] in try_rates(plan, steps=STEPS, interrupt=interrupt):
             found[rate] = loss
-            notice("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: diverged")
+            notice("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: training failed")
         best = min(found, key=found.__getitem__, default=math.inf)
         if found.get(best, math.inf) == math.inf:
             if interrupt.came_here:

@@ -13,7 +13,7 @@ from chargpt.session.session import Session, bits_per_item
 from chargpt.session.stages import name_of_stage
 from chargpt.terminal import escape_controls, notice, plural, screen, shown
 from chargpt.text.corpus import Corpus
-from chargpt.text.facts import is_list_of_words
+from chargpt.text.facts import NGRAM_MODEL, is_list_of_words
 from chargpt.text.report import about_repeats
 from chargpt.training.learning_rate import never_falls
 from chargpt.training.trainer import NotFinite
@@ -54,13 +54,13 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     if progress.step < config.train.max_steps:
         falls = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " while the learning rate fell"
         evaluations = plural(config.train.patience, "evaluation")
-        early = f"; ended at step {progress.step:,}, since {evaluations} brought no better loss{falls}"
+        early = f"; ended at step {progress.step:,}, since the loss did not fall in {evaluations}{falls}"
     notice("done", f"{reached(session)}{which}{early}")
     if not is_last:
         return 0
     if progress.val_loss is not None:
         happened = what_happened(progress, config, ngram_loss=session.corpus.facts.ngram_loss)
-        memory = "; lines repeat, so the loss also measures memory" * len(about_repeats(session.corpus))
+        memory = "; the text repeats lines, so a low loss is partly memory" * len(about_repeats(session.corpus))
         notice("result", f"{happened}{memory}")
     if better := better_way(session.options, config, session.corpus, progress):
         notice("better", better)
@@ -83,7 +83,7 @@ def give_up(session: Session, problem: NotFinite) -> int:
         what = [is_there, resuming(run.name(session.checkpoints)), " and a lower optim.learning_rate"]
         if session.trainer.config.train.on_nonfinite == "stop":
             what += [", or with ", Option("train.on_nonfinite", "rollback")]
-    screen().error(Message(f"{problem}; ", *what))
+    screen().error(Message(f"training failed at {problem}; ", *what))
     return 3
 
 
@@ -95,7 +95,7 @@ def reached(session: Session) -> str:
         return f"{progress.step:,} steps on all of the text, without a validation loss{learned}"
     item = bits_per_item(progress.val_loss, session.corpus, train)
     bits = f"{progress.val_loss / math.log(2):.4f} bits per character" + (f", {item:.2f} per item" if item else "")
-    best = "" if progress.best_step == progress.step else f", best {progress.best_loss:.4f} at step {progress.best_step:,}"
+    best = "" if progress.best_step == progress.step else f"; lowest {progress.best_loss:.4f}, at step {progress.best_step:,}"
     return f"validation loss {progress.val_loss:.4f} ({bits}){best}"
 
 
@@ -110,10 +110,10 @@ def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> s
             return f"training did not improve the model; samples use the weights of the start, whose loss is {best_loss:.2f}"
         return "the loss only rose: try a lower optim.learning_rate"
     better = "no better" if best_loss > ngram_loss else "better"
-    compared = f"{better} than an n-gram model: its loss is {ngram_loss:.2f}, that of this run {best_loss:.2f}"
+    compared = f"{better} than {NGRAM_MODEL}: loss {best_loss:.2f}, and {ngram_loss:.2f} for the n-gram model"
     if train_loss is None or val_loss - train_loss <= (0 if val_loss > best_loss + RISEN else FAR):
         return compared
-    return f"{compared}; it knows its training text better: {train_loss:.2f} on it, {val_loss:.2f} on new text"
+    return f"{compared}; this model knows its training text better: {train_loss:.2f} there, {val_loss:.2f} on new text"
 
 
 def better_way(options: TrainOptions, config: Config, corpus: Corpus, progress: Progress) -> Message | None:
@@ -129,7 +129,7 @@ def better_way(options: TrainOptions, config: Config, corpus: Corpus, progress: 
     is_short = corpus.characters < SHORT and has_letters
     # Of names, a start knows only those of its language: with others, the loss is higher than without a start.
     if is_short and (starts := start_names()) and not is_list_of_words(corpus.tokenizer.decode(corpus.train)):
-        what, others = "a short text learns more from a start: add ", ", ".join(starts[1:])
+        what, others = "for a short text, begin with a model that knows its language: add ", ", ".join(starts[1:])
         return Message(what, Option("start", starts[0]), f" (or {others}) and ", Option("run", "NAME"))
     if options.minutes is None and options.epochs is None:
         what = "for a better model, run the same command with "

@@ -97,7 +97,7 @@ class Session:
             train, seconds = trainer.config.train, self.opening.seconds
             journal.warn(what_differs(checkpoint.state.environment, trainer.environment))
             steps = "no steps" if trainer.is_finished else plural(train.max_steps - checkpoint.step, "step")
-            left: list[Words] = [f"{shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
+            left: list[Words] = [f"from {shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
             if trainer.is_finished and self.stage > train.teachers:
                 is_early = trainer.progress.step < train.max_steps
                 more = Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * train.max_steps)
@@ -159,7 +159,8 @@ class Session:
         journal.record(trainer.progress.step, values)
         if 0 < SLOW * self.told_speed < self.clock.lately:
             now, before, self.told_speed = 1000 * self.clock.lately, 1000 * self.told_speed, self.clock.lately
-            journal.notice("slow", f"{now:.1f} ms a step, {before:.1f} before: the machine is busy with other work, or too hot")
+            why = "the machine is busy with other work, or too hot"
+            journal.notice("slow", f"{now:.1f} ms a step instead of {before:.1f}, since {why}")
 
     def due(self, interrupt: Interrupt) -> Due:
         """What is due now. All processes know of the same signal: they agree on it in each step and each evaluation.
@@ -299,8 +300,8 @@ class Session:
         clock_.set_length(step, max_steps)
         if not 1 / CHANGED < clock_.seconds_per_step / (self.told_speed or math.inf) < CHANGED:  # the first one, and news
             self.told_speed = clock_.seconds_per_step
-            left = clock_.time_model.duration(max_steps - step, interval=trainer.config.steps_between_evaluations)
-            journal.notice("speed", f"{1000 * self.told_speed:.1f} ms a step; {max_steps:,} steps, done in {clock(left)}")
+            left = clock(clock_.time_model.duration(max_steps - step, interval=trainer.config.steps_between_evaluations))
+            journal.notice("speed", f"{1000 * self.told_speed:.1f} ms a step; training ends at step {max_steps:,}, in {left}")
         if self.deadline is not None:
             if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
                 self.save()
@@ -320,7 +321,7 @@ class Session:
             self.journal.warn(*warnings)
             self.saved = checkpoint.state
             self.trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
-            where = f"it goes on from {shown(checkpoint.path)}, at half the learning rate and without that batch"
+            where = f"it goes on from {shown(checkpoint.path)}, with half the learning rate and without that text"
             self.journal.notice("rollback", f"training failed at {problem}; {where}")
         self.trainer.share()
         self.saved = self.trainer.group.share(self.saved)  # so that all save at the same steps
@@ -337,5 +338,5 @@ def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str |
     """A warning if a run whose environment was `before` cannot continue with the same bits here; else empty."""
     before = {"processes": 1, "teachers": now.get("teachers", ""), **before}  # earlier versions did not save these
     changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
-    what = f"the environment has changed ({', '.join(changes)}): the run goes on, but not as if it had never stopped"
+    what = f"the machine or its software has changed ({', '.join(changes)}), so the run goes on with slightly other numbers"
     return what * bool(changes)

@@ -50,14 +50,14 @@ def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[flo
 
 def decided(training: float, validation: float, config: Config) -> tuple[Config, Notice]:
     """The settings of a run that has measured these losses, and what to say. Others follow also if a loss is not a number."""
-    measured = f"the loss is {training:.2f} on training text and {validation:.2f} on validation text"
+    measured = f"its training text (loss {training:.2f} there, {validation:.2f} on validation text)"
     train = dataclasses.replace(config.train, student_gap=0.0)
     if not validation - training < config.train.student_gap:
-        what = f"{measured}: this model begins to memorise the text, so the last model will learn from its predictions too"
+        what = f"this model begins to memorise {measured}, so the last model will learn from its predictions too"
         return dataclasses.replace(config, train=train), Notice(f"{train.teachers + 1} models", what)
     epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
     train = dataclasses.replace(train, teachers=0, teacher_minutes=0.0, max_epochs=epochs)
-    alone = Notice("one model", f"{measured}: this model does not memorise the text, so no others are trained")
+    alone = Notice("one model", f"this model does not memorise {measured}, so no others are trained")
     return dataclasses.replace(config, train=train), alone
 
 
@@ -70,7 +70,7 @@ def name_of_stage(config: Config, stage: int) -> str:
 def describe_stage(config: Config, stage: int) -> list[Notice]:
     """Which model of a run begins or continues, and from which it learns; nothing for the only one."""
     name, seed = name_of_stage(config, stage), config.train.seed
-    what = f"{name} learns from those before it as well as from the text, with seed {seed}"
+    what = f"{name} learns from the text and the predictions of those before it, with seed {seed}"
     if stage <= config.train.teachers:
-        what = f"{name}, with seed {seed}; the final model will learn from it"
+        what = f"{name}, with seed {seed}; the last model will learn from its predictions too"
     return [Notice("stage", what)] * bool(name)

@@ -126,7 +126,7 @@ class Cache:
         try:
             lock = FolderLock(self.folder, wait=False)
         except BlockingIOError:
-            log(f"waiting for another run to finish encoding in {shown(self.folder)}")
+            log(f"waiting until another run has prepared the text in {shown(self.folder)}")
             lock = FolderLock(self.folder, wait=True)
         with lock:
             for folder in (self.folder, self._seen):

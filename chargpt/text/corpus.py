@@ -51,7 +51,7 @@ class Corpus(EncodedText):
         vocabulary = plural(known, "character") if known else "the 256 byte values of UTF-8; no character is unknown"
         if self.tokenizer.folded:
             covered = f"{known:,} characters, {1 - self.counts[-1] / self.characters:.2%} of the text"
-            vocabulary = f"{known + 1:,} ids: {covered}, and one for the {self.distinct - known:,} others, never sampled"
+            vocabulary = f"{covered}; the {self.distinct - known:,} others are one unknown character, which is never written"
         split = f"{len(self.train):,} for training and {len(self.val):,} for validation"
         split = split if self.is_validated else "all of them for training"
         list_of = "" if self.items is None else f"{self.items.items:,} items, "
@@ -258,6 +258,6 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
     if config.split in ("document", "blocks"):
         ways.append(Message("set ", Option("data.split", "position")))
     ways.append("give a text of a few thousand characters" if corpus.characters < 1000 else "give a longer text")
-    what = f"{corpus.name}: {n_train:,} training and {n_val:,} validation characters; "
+    what = f"{corpus.name}: too short, with {n_train:,} characters for training and {n_val:,} for validation; "
     needs = f" needs {need:,} for training{' and 2 for validation' * (not is_complete)}: "
     raise UserError(what, Option("model.block_size", block_size), needs, join(", or ", ways))

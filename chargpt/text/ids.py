@@ -58,16 +58,16 @@ def count_characters(reader: TextReader, config: DataConfig) -> TextCounts:
     n_train, n_val = parts
     notes = notes_of(reader, config)
     if left_out := sum(sizes) - n_train - n_val:
-        notes.append(f"{BLOCKS} blocks spread over the text validate; {left_out:,} characters beside them are left out")
+        notes.append(f"{BLOCKS} blocks of the text are for validation; {left_out:,} characters beside them are left out")
     return TextCounts(counts=counts, n_train=n_train, n_val=n_val, stretches=stretches, digest=reader.digest(), notes=notes)
 
 
 def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
-    notes = [f"{encoding}, as its byte-order mark says; the mark is removed" for encoding in sorted(reader.byte_order_marks)]
+    notes = [f"read as {encoding}, as its first bytes say (byte-order mark)" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
         as_it_is = "each a line `Name: message`; data.format=text reads the file as it is"
-        record = f"{config.field!r} of {plural(count, 'record')} was read"
+        record = f"the field {config.field!r} of {plural(count, 'record')} was read"
         is_chat = kind in CHATS and config.format != "fields"
         notes.append(f"{kind}: {plural(count, 'message')}, {as_it_is}" if is_chat else f"{kind}: {record}")
     notes += [f"{what}, left out: {len(at):,}, the first in line {at[0]:,}" for what, at in reader.left_out.items()]

@@ -74,14 +74,14 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     if not train or not val:
         raise UserError(f"{sources.label}: too few items that differ ({len(texts):,}); give at least two, one for validation")
     if removed := len(items) - len(train) - len(val):
-        notes.append(f"items removed from the training text because they are validation items: {removed:,}")
+        notes.append(f"items removed from the training text, since they are in the validation text: {removed:,}")
     if passed_over:
         named = f"{one_line(passed_over[0])[:MAX_NAME]} ({texts[passed_over[0]]:,} times)"
         others = f" and {len(passed_over) - 1:,} more" if len(passed_over) > 1 else ""
-        notes.append(f"too frequent to validate, so for training alone: {named}{others}")
+        notes.append(f"too frequent for the validation text, so only in the training text: {named}{others}")
     end = SEPARATOR if any("\n" in text for text in texts) or SEPARATOR in known else "\n"
     if end == SEPARATOR:
-        notes.append(f"items may hold newlines, so {character_name(SEPARATOR)} ends each of them for the model")
+        notes.append(f"{character_name(SEPARATOR)} ends each item for the model, since items may have several lines")
     mixed = ([some[i] for i in random_order(len(some)).tolist()] for some in (train, val))
     pieces = [(split, stream_of(some, end=end)) for split, some in zip((TRAIN, VAL), mixed)]
     return TextCounts(

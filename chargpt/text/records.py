@@ -243,7 +243,7 @@ def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], 
                     continue
                 header = numbers
             if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
-                count = f"{plural(len(row), 'field')}, and the header has {len(header):,} (by {structure.delimiter!r})"
+                count = f"{plural(len(row), 'column')}, but the header has {len(header):,}, divided at {structure.delimiter!r}"
                 what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
                 raise UserError(f"{label}: line {line:,}: {count}; {what_to_do}")
             yield line, dict(zip(header, row)), ""

@@ -8,9 +8,9 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from chargpt.errors import Message, Option, Words, join
-from chargpt.terminal import Notice, one_line
+from chargpt.terminal import Notice, one_line, plural
 from chargpt.text.corpus import Corpus
-from chargpt.text.facts import TRAIN_SAMPLE, sample
+from chargpt.text.facts import NGRAM_MODEL, TRAIN_SAMPLE, sample
 from chargpt.text.items import TAB, end_in
 from chargpt.text.tokenizer import character_name
 
@@ -32,16 +32,16 @@ def examine(corpus: Corpus) -> list[Notice]:
         return found
     facts = corpus.facts
     estimate = f" (estimated from {facts.sampled:,} characters)" if facts.sampled < corpus.characters else ""
-    copies = f"{facts.shared:.1%} of the validation split is lines that are also in the training split"
+    copies = f"{facts.shared:.1%} of the validation text is lines that the training text has too"
     unit = "byte" if corpus.tokenizer.characters is None else "character"
-    ngram = f"that of an n-gram model that looks {facts.ngram_order} {unit}s back{estimate}"
-    bits = f"{facts.ngram_loss / math.log(2):z.2f} bits per {unit}"
-    others = f"gzip needs {facts.gzip_bits:z.2f} bits and xz {facts.xz_bits:z.2f}"
+    ngram = f"that of {NGRAM_MODEL} that looks {facts.ngram_order} {unit}s back{estimate}"
+    bits = f"in bits per {unit}: n-gram model {facts.ngram_loss / math.log(2):z.2f}"
+    others = f"gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}"
     return [
         *found,
-        Notice("repeats", f"{facts.repeated:.1%} of the training split is repeated lines; {copies}{estimate}", "detail"),
+        Notice("repeats", f"{facts.repeated:.1%} of the training text is repeated lines; {copies}{estimate}", "detail"),
         *(Notice("note", note) for note in about_repeats(corpus)),
-        Notice("to beat", f"a loss of {facts.ngram_loss:z.2f}, {ngram}, or {bits}; {others}", "detail"),
+        Notice("to beat", f"a loss of {facts.ngram_loss:z.2f}, {ngram}; {bits}, {others}", "detail"),
     ]
 
 
@@ -57,18 +57,16 @@ def split_problems(corpus: Corpus) -> list[Words]:
     if not (corpus.ends_in_validation and facts.is_split_other):
         return []
     what = f"the validation split is {'harder' if facts.is_split_harder else 'easier'} than the rest of the text"
-    own = f"an n-gram model has the loss {facts.own_loss:.2f} on it"
-    spread = f"{facts.spread_loss:.2f} on as much text from the whole that it has not counted"
+    losses = f"the loss of an n-gram model is {facts.own_loss:.2f} there, and {facts.spread_loss:.2f} elsewhere"
     mend = Message("; for a validation split from all parts of the text, add ", Option("data.split", "blocks"))
-    return [Message(f"{what}: {own}, and {spread}", mend)]
+    return [Message(f"{what} ({losses})", mend)]
 
 
 def about_repeats(corpus: Corpus) -> list[str]:
     """What many lines that both splits have mean for the validation loss: a note, for they are no fault of a text."""
     if not corpus.is_validated or (shared := corpus.facts.shared) <= MAX_OVERLAP:
         return []
-    what = f"lines repeat, as refrains do ({shared:.0%} of the validation split is lines of the training split)"
-    return [f"{what}; the loss then also measures memory"]
+    return [f"{shared:.0%} of the validation text is lines that the training text has too, so a low loss is partly memory"]
 
 
 def _rare_labels(corpus: Corpus) -> list[Words]:
@@ -76,8 +74,8 @@ def _rare_labels(corpus: Corpus) -> list[Words]:
     labels = {} if corpus.items is None else corpus.items.labels
     if not (once := [one_line(label) for label, count in labels.items() if count == 1]):
         return []
-    what = f"{len(once):,} of {len(labels):,} labels occur once, such as {once[0]}, which teaches nothing"
-    return [f"{what}; name what groups the items in data.label"]
+    what = f"{len(once):,} of {len(labels):,} labels occur once, such as {once[0]}, so the model cannot learn what they mean"
+    return [f"{what}; name a field with fewer labels in data.label"]
 
 
 def _rarest(corpus: Corpus) -> str:
@@ -102,14 +100,15 @@ def _odd(corpus: Corpus) -> Notice:
     found = list[Words]()
     for kind, of_kind in kinds.items():
         names = [f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c, _ in of_kind.most_common(MAX_NAMED)]
-        found.append(f"{of_kind.total():,} {kind} ({', '.join(names)}{', others' * (len(of_kind) > MAX_NAMED)})")
+        found.append(
+            f"{plural(of_kind.total(), f'{kind} character')} ({', '.join(names)}{', others' * (len(of_kind) > MAX_NAMED)})"
+        )
     if replaced := counts.get("\ufffd"):
         found.append(f"{replaced:,} U+FFFD (the text was decoded wrongly before)")
     if garbled := corpus.facts.garbled:
-        found.append(f"{garbled:,} like Ã© (UTF-8 decoded with another encoding; use the original file)")
+        found.append(f"{garbled:,} garbled, like Ã© (UTF-8 read with another encoding; use the original file)")
     if returns := counts.get("\r"):
-        ends = f"line ends with \\r, {returns:,} beside {counts.get(chr(10), 0):,} \\n"
-        found.append(Message(f"{ends} (", Option("data.newlines", "fold"), " changes them to \\n)"))
+        found.append(Message(f"{returns:,} line ends with \\r (", Option("data.newlines", "fold"), " changes them to \\n)"))
     return Notice("odd", join(", ", found or ["no odd characters"]), "line" if found else "detail")
 
 
@@ -141,11 +140,12 @@ def _forms(corpus: Corpus) -> list[Notice]:
     for mend in ("NFC", "NFKC", ""):
         found = [(one, count, other) for form, one, count, other in pairs if form == mend and count and other in counts]
         rarer += sum(min(count, counts[other]) for _, count, other in found)
-        listed = [f"{count:,} {one} beside {counts[other]:,} {_code_point(other)}" for one, count, other in found[:MAX_NAMED]]
+        listed = [f"{one} ({count:,}) and {_code_point(other)} ({counts[other]:,})" for one, count, other in found[:MAX_NAMED]]
         listed += ["..."] * (len(found) > MAX_NAMED)
         advice = Message(Option("data.normalize", mend), " makes them one") if mend else "write them in one way in the text"
         said += [Message(f"{', '.join(listed)} (", advice, ")")] * bool(found)
-    return [Notice("alike", join("; ", said), "line" if rarer > FORMS_MATTER * corpus.characters else "detail")] * bool(said)
+    words = Message("characters that look the same, with their counts: ", join("; ", said))
+    return [Notice("alike", words, "line" if rarer > FORMS_MATTER * corpus.characters else "detail")] * bool(said)
 
 
 def _code_point(character: str) -> str:

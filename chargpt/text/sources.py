@@ -206,7 +206,7 @@ def named_corpus(name: str, *, root: Path) -> list[Source]:
     try:
         from pydoc_data.topics import topics  # large, and some distributions remove it
     except ImportError:
-        raise UserError(f"{DEFAULT}: this Python has no pydoc_data; give a text file") from None
+        raise UserError(f"{DEFAULT}: this Python comes without its documentation (pydoc_data); give a text file") from None
     return [Source(label=DEFAULT, content="\n\n".join(topics.values()).encode())]
 
 

@@ -75,7 +75,7 @@ class Group:
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=self.timeout)
         except (RuntimeError, ValueError) as error:
             what = f"process {self.rank} (the first is 0): cannot reach the others ({_first_line(error)})"
-            raise UserError(f"{what}; give all the same MASTER_ADDR and MASTER_PORT, of the first one") from None
+            raise UserError(f"{what}; set MASTER_ADDR and MASTER_PORT for all to those of process 0") from None
         if self.is_first:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         else:
@@ -200,8 +200,7 @@ def check_batch(batch_size: int, processes: int) -> None:
     below = batch_size // processes * processes
     if below != batch_size:
         sizes = f"{below} or {below + processes}" if below else f"{processes}"
-        what = f"train.batch_size: {batch_size} given for {processes} processes; use {sizes}"
-        raise UserError(f"{what}, or a number of processes that divides {batch_size}")
+        raise UserError(f"train.batch_size: {batch_size} given, which {processes} processes cannot share equally; use {sizes}")
 
 
 def _number(name: str, *, default: int = 0) -> int:
@@ -220,7 +219,7 @@ def _noticing_loss() -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise PeerFailed(f"another process is lost ({_first_line(error)}); continue with --resume") from None
+        raise PeerFailed(f"another process is lost ({_first_line(error)}); start all again, with --resume") from None
 
 
 def _first_line(error: Exception) -> str:

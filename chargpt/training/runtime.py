@@ -136,7 +136,7 @@ def choose_runtime(
     device = group.device(choose_device(asked.device))
     precision = choose_precision(asked.precision, device)
     if precision == torch.float16 and device.type != "cuda":
-        what = f"runtime.precision: float16 given, which is for a CUDA GPU, and the device is {device.type}; use "
+        what = f"runtime.precision: float16 given, which needs a CUDA GPU, but the device is {device.type}; use "
         raise UserError(what, Option("runtime.precision", "auto"))
     compiled = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and known.get("compile") is True
     trouble = _why_not_compile(device) if compiled else ""
@@ -156,7 +156,7 @@ def choose_runtime(
     is_native, step, why = asked.step == "native", None, ""
     if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
         why = f"it needs a CPU, runtime.compile=off and a model.n_embd that is a multiple of {PANEL}, and this run has "
-        why += f"{device.type}, {'on' if compiled else 'off'} and {config.model.n_embd}"
+        why += f"device={device.type}, compile={'on' if compiled else 'off'}, model.n_embd={config.model.n_embd}"
     elif is_native or attention is not None and may_be_in_c(config) and known.get("step") != "torch":
         try:
             step = StepKernel(precision)

@@ -269,7 +269,7 @@ class Trainer:
         count, before = self.rows.stop - self.rows.start, self._parts
         self._parts = next(parts for parts in range(2 * before, count + 1) if count % parts == 0)
         self.release()
-        what = f"not enough for {count // before:,} pieces of text at once, so steps compute {count // self._parts:,} at a time"
+        what = f"too little for {count // before:,} sequences at once, so steps now compute {count // self._parts:,} at a time"
         self.notices.append(Notice("memory", what))
 
     def release(self) -> None:

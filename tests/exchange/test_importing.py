@@ -99,7 +99,7 @@ def test_the_text_is_evaluated_and_recorded(root, nanogpt, text, capsys):
     corpus = load_corpus([str(text)], checkpoint.state.config.data, root=root, block_size=24)
     assert corpus.fingerprint == checkpoint.state.fingerprint
     said = capsys.readouterr().out
-    assert "python train.py --resume --run new" in said and "the optimizer continues with its own state" in said
+    assert "python train.py --resume --run new" in said and "the optimizer goes on with its state" in said
     assert checkpoint.training["blocks.0.attn.qkv.weight/exp_avg"].any()
 
 

@@ -65,7 +65,7 @@ def test_the_state_of_the_optimizer_is_found_by_name(trained):
         assert torch.equal(
             found.moments[f"norm.weight/{quantity}"], optimizer.state[model.transformer["ln_f"].weight][quantity]
         )
-    assert "the optimizer continues with its own state" in found.notes
+    assert "the optimizer goes on with its state" in found.notes
 
 
 def test_the_settings_are_kept_if_they_are_numbers(folder, tmp_path, trained):
@@ -112,7 +112,7 @@ def test_no_code_in_a_pickle_runs(folder, tmp_path, where):
         ({"model_args": {**SHAPE, "vocab_size": 50304}}, "vocab_size is 50304"),
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_layer": 10**7}}, "layers"),
         ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 8}}, r"is \[11, 16\], but \[11, 8\]"),
-        ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 64}}, "too few for a model of 100,"),
+        ({"model_args": {**SHAPE, "vocab_size": 11, "n_embd": 64}}, "too few for 100,"),
         ({"iter_num": -1}, "iter_num is -1"),
         ({"iter_num": 2**62}, "iter_num is"),
         ({"iter_num": 10**30}, "iter_num is 1000"),
@@ -248,7 +248,7 @@ def test_a_small_file_cannot_name_the_same_numbers_for_a_large_model(tmp_path):
         model[f"transformer.h.{i}.mlp.c_fc.weight"] = numbers
     torch.manual_seed(0)
     folder = write_files(tmp_path / "out", Model(3, **SHAPE), None, CHARACTERS, step=0, model=model, model_args=shape)
-    with pytest.raises(UserError, match="bytes, too few for a model of 24,"):
+    with pytest.raises(UserError, match="bytes are too few for 24,"):
         read_nanogpt(folder, meta=None)
 
 

@@ -78,7 +78,7 @@ def test_an_old_card_multiplies_in_float16_and_a_small_one_computes_fewer_window
     assert "Null GPU, float16" in said
     words += ["train.batch_size=1024", "model.block_size=64", "train.max_steps=3", "train.log_interval=1"]
     said = null_run(*words, "--run", str(tmp_path / "small"), NULLGPU_MB="100")
-    assert "not enough for 1,024 pieces of text at once, so steps compute 512 at a time" in said and "done " in said
+    assert "too little for 1,024 sequences at once, so steps now compute 512 at a time" in said and "done " in said
     said = null_run(*words, "--run", str(tmp_path / "none"), NULLGPU_MB="10", fails=True)
     assert "error: memory: there is not enough" in said
 
@@ -87,7 +87,7 @@ def test_two_processes_train_on_two_cards(null_run, texts, tmp_path):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--", "train.py"]
     named = ["--run", str(tmp_path / "run")]
     said = null_run(*launcher, texts["text"], *named, *TINY, NULLGPU_COUNT="2")
-    assert "2 on 1 machine; each computes 2 of the 4 pieces of text" in said and "done " in said
+    assert "2 on 1 machine; each computes 2 of the 4 sequences of a step" in said and "done " in said
     assert "resumed" in null_run(*launcher, "--resume", *named, "train.max_steps=9", NULLGPU_COUNT="2")
     said = null_run(*launcher, texts["text"], "--run", str(tmp_path / "one"), "--device", "cuda", *TINY, fails=True)
     assert "error: GPUs: each of the 2 processes needs one, and this machine has 1; start fewer with --nproc-per-node 1" in said

@@ -40,7 +40,7 @@ def test_every_row_of_a_batch_has_one_process(size):
 
 def test_a_batch_that_the_processes_cannot_share_is_one_line():
     check_batch(12, 4)
-    with pytest.raises(UserError, match="train.batch_size: 9 given for 4 processes; use 8 or 12, or a number"):
+    with pytest.raises(UserError, match="train.batch_size: 9 given, which 4 processes cannot share equally; use 8 or 12"):
         check_batch(9, 4)
-    with pytest.raises(UserError, match="train.batch_size: 3 given for 4 processes; use 4, or"):
+    with pytest.raises(UserError, match="train.batch_size: 3 given, which 4 processes cannot share equally; use 4"):
         check_batch(3, 4)

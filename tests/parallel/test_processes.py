@@ -52,7 +52,7 @@ def test_all_processes_have_the_same_weights_and_repeat_their_bits_on_any_machin
     ended = runs.begin("again", 2, machines=2)
     assert ended.codes == [0, 0] and ended.errors == []
     assert "done" in ended.out[0] and not ended.out[1]  # the first process alone prints
-    assert "processes   2 on 2 machines; each computes 6 of the 12 pieces of text in a batch" in ended.out[0]
+    assert "processes   2 on 2 machines; each computes 6 of the 12 sequences of a step" in ended.out[0]
     assert len(set(ended.weights)) == 1 and ended.weights[0].count("\n") >= 6
     assert runs.result("again") == runs.result("whole")
 
@@ -110,9 +110,9 @@ def test_another_number_of_processes_is_told(runs):
     shutil.copytree(runs.folder / "whole", runs.folder / "told")
     ended = runs.resume("told", 3, "train.max_steps=25")
     assert ended.codes == [0] * 3 and ended.out[0].count("processes 2 -> 3") == 1
-    assert "not as if it had never stopped" in ended.out[0]
+    assert "slightly other numbers" in ended.out[0]
     ended = runs.resume("told", 5, "train.max_steps=26")
-    assert len(ended.errors) == 1 and "12 given for 5 processes" in ended.errors[0]
+    assert len(ended.errors) == 1 and "12 given, which 5 processes" in ended.errors[0]
 
 
 def test_two_processes_read_the_copies_of_a_teacher_that_is_gone(runs):
@@ -133,7 +133,11 @@ def test_ctrl_c_while_the_run_begins_is_one_word(runs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"), [(["train.batch_size=9"], "9 given for 2 processes; use 8 or 10"), (["--find-lr"], "in one process")]
+    ("settings", "says"),
+    [
+        (["train.batch_size=9"], "9 given, which 2 processes cannot share equally; use 8 or 10"),
+        (["--find-lr"], "in one process"),
+    ],
 )
 def test_a_mistake_is_one_line_and_ends_all_processes(runs, settings, says):
     ended = runs.begin("mistaken", 2, *settings)

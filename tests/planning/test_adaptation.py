@@ -141,7 +141,7 @@ def test_training_begins_with_the_loss_that_was_printed(start, other, capsys):
     words = ["--init-from", str(start), "--run", str(run), f"data.cache={other.parent}/cache", "train.sample_length=0"]
     assert train.main([str(other), *words, "runtime.threads=1", "runtime.precision=float32"]) == 0
     said = capsys.readouterr().out
-    printed = float(re.search(r"\nstart .*its loss on this text is ([\d.]+).*; an n-gram model .* has [\d.]+\n", said)[1])
+    printed = float(re.search(r"\nstart .*its loss on your text is ([\d.]+).*, and an n-gram model .* has [\d.]+\n", said)[1])
     assert said.index("\nstart ") < said.index("step 0") and "\nexpected " not in said
     losses = [line["val/loss"] for line in logged(run) if "val/loss" in line]
     assert losses[0] == pytest.approx(printed, abs=0.006)
@@ -159,7 +159,7 @@ def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
     assert {*characters} == {*known.state.tokenizer.characters} | {*other.read_text(encoding="utf-8")} and "T" in characters
     rows = plan.model.token_embedding.weight
     assert torch.equal(rows[characters.index("\u00e9")], rows[characters.index("e")])
-    assert "1 new: \u00e9 begins as e" in plan.choices[0].text and "lacks" not in plan.choices[0].text
+    assert ": \u00e9 (of e)" in plan.choices[1].text and "not used" not in plan.choices[1].text
 
 
 def test_the_pull_of_a_run_that_has_begun_cannot_come_or_go(start):

@@ -99,7 +99,7 @@ def test_a_batch_that_cannot_fit_is_refused_with_one_that_does_and_leaves_no_run
         pytest.skip("what is free is known on Linux alone")
     shape = ["model.n_layer=64", "model.n_embd=512", "model.n_head=8", "model.block_size=128", "runtime.device=cpu"]
     for words in (["--dry-run"], [], ["--minutes", "1"]):
-        with pytest.raises(NotEnoughMemory, match="memory: about .* needed") as error:
+        with pytest.raises(NotEnoughMemory, match="memory: training needs about") as error:
             planned(text, tmp_path, *shape, "train.batch_size=1048576", *words)
     assert not (tmp_path / "run").exists()
     (fits,) = re.findall("use train.batch_size=([0-9]+) or less", str(error.value)) or ["1"]
@@ -144,7 +144,7 @@ def test_a_setting_that_does_not_hold_for_the_last_model_is_named(text, tmp_path
     several = ["--minutes", "5", "train.teachers=1"]
     for given in ("model.dropout", "optim.average_fraction"):
         note = said(planned(text, tmp_path, *several, f"{given}=0.3", "train.seed=5"), "note")
-        assert f"the last model changes {given}: 0.3 -> 0.0;" in note and "train.teachers=0" in note
+        assert f"in the last model, the program changes {given}: 0.3 -> 0.0;" in note and "train.teachers=0" in note
     for words in (several, [*several, "optim.weight_decay=0.2"], ["--minutes", "5", "train.teachers=0", "model.dropout=0.3"]):
         assert "the last model changes" not in said(planned(text, tmp_path, *words), "note")
 
@@ -221,10 +221,10 @@ def test_the_text_command_prints_what_it_found_and_has_no_options_of_a_run(tmp_p
 def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, capsys):
     arguments = [str(text), "--config", TINY_FILE, f"data.cache={tmp_path}", "train.max_steps=123456789", "--minutes", "2"]
     assert main(arguments) == 0
-    fits = r"\nestimate .* 0.1 GB of memory\ntraining +for 2:00, about [\d,]+ steps on cpu"
+    fits = r"\nestimate .* 0.1 GB of memory\ntraining +for 2:00 \(about [\d,]+ steps\) on cpu"
     assert re.search(fits, capsys.readouterr().out)
     assert main([*arguments, "train.max_epochs=3"]) == 0
-    assert re.search(r"\ntraining +127 steps, 3.0 epochs, about [\d:]+ on cpu", capsys.readouterr().out)
+    assert re.search(r"\ntraining +for about [\d:]+ \(127 steps, 3.0 epochs\) on cpu", capsys.readouterr().out)
 
 
 def test_what_comes_before_and_after_the_steps_takes_at_most_a_third_of_a_short_time():

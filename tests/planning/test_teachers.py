@@ -171,7 +171,7 @@ def test_copies_that_a_crash_left_are_replaced_and_another_folder_is_left_alone(
     assert not list(killed.glob(".teacher*"))
     (taught.folder / "other" / "teacher-1").mkdir(parents=True)
     (taught.folder / "other" / "teacher-1" / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="teacher-1: exists, but the copy of the teacher needs this name; rename it"):
+    with pytest.raises(UserError, match="teacher-1: exists, but the copy of --teacher needs this name; rename it"):
         taught(name="other")
     assert (taught.folder / "other" / "teacher-1" / "notes.txt").is_file()
 
@@ -185,7 +185,7 @@ def test_a_teacher_that_is_damaged_or_gone_is_one_line(taught, student, tmp_path
         resume(tmp_path / "student", "train.max_steps=30")
     for number in (2, 1):
         shutil.rmtree(tmp_path / "student" / f"teacher-{number}")
-        with pytest.raises(UserError, match="student: its folders teacher-1, .* are gone or have changed; put the first"):
+        with pytest.raises(UserError, match="student: its folders teacher-1, .* are gone or have changed; put the original"):
             resume(tmp_path / "student", "train.max_steps=30")
         gc.collect()  # the lock of the run
 
@@ -194,10 +194,13 @@ def test_a_teacher_that_is_damaged_or_gone_is_one_line(taught, student, tmp_path
     "words, problem",
     [
         (["--teacher", "nobody"], "nobody: no run of that name or path"),
-        (["--teacher", "{a}", "model.block_size=64"], "is 32, and that of the new model 64; use model.block_size=32"),
+        (
+            ["--teacher", "{a}", "model.block_size=64"],
+            "only 32 characters at once, and the new model 64; use model.block_size=32",
+        ),
         (["--teacher", "{a}", "data.lowercase=true"], "its vocabulary is not that of your text; use a run on this text"),
-        (["--teacher", "{a}", "train.teachers=1"], "train.teachers: 1 given, but with --start, "),
-        (["--init-from", "{a}", "train.teachers=2"], "train.teachers: 2 given, but with"),
+        (["--teacher", "{a}", "train.teachers=1"], "train.teachers: 1 given, but it cannot be used with --start, "),
+        (["--init-from", "{a}", "train.teachers=2"], "train.teachers: 2 given, but it cannot"),
     ],
 )
 def test_a_teacher_that_does_not_fit_is_one_line_and_leaves_no_run(taught, words, problem):
@@ -212,4 +215,4 @@ def test_a_teacher_of_another_text_is_a_warning(taught, tmp_path, text, capsys):
     longer.write_text(text.read_text(encoding="utf-8") * 2, encoding="utf-8")
     words = [str(longer), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
     assert train.main([*words, "--teacher", f"{taught.folder}/a"]) == 0
-    assert "a teacher trained on another text" in capsys.readouterr().out
+    assert "this teacher learned from another text" in capsys.readouterr().out

@@ -146,7 +146,7 @@ def test_what_is_no_run_and_what_is_trained_is_not_replaced(checkpoints):
         new_folder("thesis", checkpoints, overwrite=True)
     (publish_run(checkpoints / "noted") / "notes.md").write_text("mine")
     for do in (lambda: new_folder("noted", checkpoints, overwrite=True), lambda: remove.main(["poems", "noted", "--yes"])):
-        with pytest.raises(UserError, match="noted: notes.md is in this folder and not of the run; move it"):
+        with pytest.raises(UserError, match="noted: notes.md in this folder is not of the run; move it"):
             do()
     training = Run(checkpoints / "poems")
     for do in (lambda: new_folder("poems", checkpoints, overwrite=True), lambda: remove.main(["poems", "--yes"])):

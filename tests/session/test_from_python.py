@@ -93,8 +93,16 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"settings": "train.max_steps=3"}, "settings='train.max_steps=3': use a dict, for example"),
         (None, {"resume": "poems"}, "resume='poems': use True or False; the argument run says which one"),
         (None, {"overwrite": "yes"}, "overwrite='yes': use True or False"),
-        (None, {"overwrite": True, "resume": True}, "resume: settings and weights come from the run; leave out overwrite"),
-        (None, {"epochs": 1, "minutes": 1}, "epochs: it sets the length of the run; leave out minutes"),
+        (
+            None,
+            {"overwrite": True, "resume": True},
+            "resume: cannot be used with overwrite, since the run has its settings and weights already; leave out overwrite",
+        ),
+        (
+            None,
+            {"epochs": 1, "minutes": 1},
+            "epochs: cannot be used with minutes, since each sets the length of the training; leave out minutes",
+        ),
         (None, {"run": 5}, "run=5: use a name or a path"),
         (None, {"teacher": 3}, "teacher=3: use a name or a path, in quotes, or a list of them"),
         (None, {"device": 5}, "device=5: use auto, cpu, cuda, cuda:N or mps"),

@@ -44,7 +44,7 @@ def test_warnings_about_the_text_are_never_hidden(tmp_path, capsys):
     (tmp_path / "odd.txt").write_text("It was cafÃ© time\u200b again, said line after line.\n" * 200, encoding="utf-8")
     arguments = [str(tmp_path / "odd.txt"), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}"]
     said = "\n".join(before_training(arguments, capsys))
-    assert "lines repeat" in said and "Ã©" in said and "invisible" in said
+    assert "so a low loss is partly memory" in said and "Ã©" in said and "invisible" in said
 
 
 def test_without_a_c_compiler_one_line_says_what_to_do(text, tmp_path, capsys, no_compiler):

@@ -21,8 +21,8 @@ def test_an_evaluation_is_a_line_and_training_losses_are_not(capsys):
     bar.show(60, {"val/loss": 1.4, "val/bits_per_char": 2.02})
     bar.close()
     line, later = capsys.readouterr().out.splitlines()
-    assert later.startswith("step 60/100: val 1.400, 2.020 bits/char")  # no training loss is new
-    assert line.startswith("step 50/100: train 2.000, val 1.500, 2.164 bits/char, 1,234 chars/s, ")
+    assert later.startswith("step 60/100: val loss 1.400 (2.020 bits/char)")  # no training loss is new
+    assert line.startswith("step 50/100: train loss 2.000, val loss 1.500 (2.164 bits/char), 1,234 chars/s, ")
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])
@@ -38,7 +38,10 @@ def test_the_last_step_is_one_line_although_its_training_loss_is_logged_before(c
     bar.show(100, {"val/loss": 1.6, "val/bits_per_char": 2.3})
     bar.close()
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["step 90/100", "step 100/100"] and "train 1.400, val 1.600" in lines[1]
+    assert [line.split(":")[0] for line in lines] == [
+        "step 90/100",
+        "step 100/100",
+    ] and "train loss 1.400, val loss 1.600" in lines[1]
 
 
 def shown_in_terminal(width: int, monkeypatch: pytest.MonkeyPatch, use: Callable[[], None]) -> list[str]:

@@ -230,7 +230,7 @@ def test_a_damaged_checkpoint_is_one_line_and_the_run_continues_from_the_one_bef
     assert resume(run) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "skipped" in line] == [f"warning     skipped {damaged}: damaged, its checksum differs"]
-    assert f"resumed     {run}/step-00000010, 10 steps to go" in lines
+    assert f"resumed     from {run}/step-00000010, 10 steps to go" in lines
     assert bits(run) == whole and last_step(run).name == "step-00000020.2"
     assert before == {path.name: path.read_bytes() for path in damaged.parent.iterdir()}
 

@@ -102,7 +102,7 @@ def test_the_decision_keeps_the_plan_or_makes_one_long_run():
     assert not is_undecided(taught) and not is_undecided(alone) and is_undecided(config)
     assert decided(float("nan"), 1.0, config)[0] == taught
     assert [said.label, says.label] == ["2 models", "one model"]
-    assert "1.00 on training text and 1.10 on validation text" in said.text and "no others are trained" in says.text
+    assert "1.00 there, 1.10 on validation text" in said.text and "no others are trained" in says.text
     for given in (0, 20):
         assert decided(1.0, 1.0, apply_overrides(config, [f"train.max_epochs={given}"]))[0].train.max_epochs == given
 
@@ -132,7 +132,7 @@ def test_a_model_that_does_not_memorise_goes_on_for_the_whole_time(text, tmp_pat
     started = clock.now
     assert run(text, tmp_path, "whole", *words) == 0
     took, out = clock.now - started, " ".join(capsys.readouterr().out.split())
-    assert "one model the loss is" in out and not (tmp_path / "whole" / "stage-2").exists()
+    assert "one model this model does not memorise" in out and not (tmp_path / "whole" / "stage-2").exists()
     config = newest(tmp_path / "whole")[0].state.config
     assert config.train.teachers == config.train.teacher_minutes == config.train.student_gap == 0
     rates = [line["lr"] for line in logged(tmp_path / "whole") if "lr" in line]
@@ -168,7 +168,7 @@ def test_a_model_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_pa
     assert run(lines, tmp_path, "both", *words) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.count("the setting data.newlines") == 1  # a note on the text is for both
-    assert "2 models the loss is" in out and "model 2 of 2 learns from those before it" in out
+    assert "2 models this model begins to memorise" in out and "model 2 of 2 learns from the text and the predictions of" in out
     assert out.count("\nreport ") <= 1 and steps(tmp_path / "both" / "stage-2")
 
 
@@ -275,7 +275,7 @@ def test_a_run_always_has_a_model_that_has_learned(whole, tmp_path, capsys):
         state = dataclasses.replace(saved_state(step), stage=2)
         publish(killed / "stage-2", weights=random_weights(step), training={}, state=state)
         found, warnings = find_checkpoint(str(killed), folder)
-        assert found.state.stage == stage and ("model 1 of 3, and not the last" in " ".join(map(str, warnings))) == (stage == 1)
+        assert found.state.stage == stage and ("model 1 of 3, not the last" in " ".join(map(str, warnings))) == (stage == 1)
     assert find_run(str(whole / "whole" / "stage-3"), tmp_path) == whole / "whole"
     assert find_checkpoint(str(whole / "whole" / "stage-2"), tmp_path)[0].state.stage == 2
     runs.main([str(whole / "whole")])
@@ -314,7 +314,7 @@ def test_a_run_that_was_killed_before_or_after_its_decision_decides_the_same(kil
     said = [" ".join(capsys.readouterr().out.split())]
     assert resume(tmp_path / "killed") == 0
     said.append(" ".join(capsys.readouterr().out.split()))
-    assert ["one model the loss is" in lines for lines in said] == [True, killed_at == 3]
+    assert ["one model this model does not memorise" in lines for lines in said] == [True, killed_at == 3]
     assert bits(tmp_path / "killed") == bits(tmp_path / "whole")
 
 

@@ -67,7 +67,7 @@ def test_two_runs_that_start_at_once_share_one_encoding(programs, load, tmp_path
     with Cache(cache).locked():  # so that both come to the point where one has to wait
         processes = [encoding_process(programs, path, cache) for _ in range(2)]
         for process in processes:
-            assert b"waiting for another run" in process.stderr.readline()
+            assert b"waiting until another run" in process.stderr.readline()
     outputs = [process.communicate() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert outputs[0][0] == outputs[1][0] and len(entries_in(cache)) == 1

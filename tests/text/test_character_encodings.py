@@ -44,7 +44,7 @@ def test_a_byte_order_mark_is_honoured_and_noted(encoding, load, tmp_path):
     (tmp_path / "text.txt").write_text("Un été à la mer 🌊", encoding=encoding)
     corpus = load(tmp_path / "text.txt")
     assert text_of(corpus) == "Un été à la mer 🌊"
-    assert any("as its byte-order mark says" in notice.text for notice in corpus.describe())
+    assert any("its first bytes say" in notice.text for notice in corpus.describe())
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16-be", "utf-16", "gb18030"])

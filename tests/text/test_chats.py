@@ -177,7 +177,7 @@ BAD = {
     "no object": ("r.json", json.dumps({**CHAT, "messages": [*TELEGRAM, 7]}), "line 1: a message whose field"),
     "no list": ("r.json", json.dumps({**ACCOUNT, "chats": {"list": [1]}}), "line 1: a message whose field"),
     "a quote": ("d.csv", DISCORD.replace("fine", '"fine'), r"line 7: a field in quotes has no closing quote"),
-    "a comma": ("d.csv", DISCORD.replace("and you,,", "and you,x,x,x"), "line 7: 7 fields, and the header has 6"),
+    "a comma": ("d.csv", DISCORD.replace("and you,,", "and you,x,x,x"), "line 7: 7 columns, but the header has 6"),
     "no sender": ("m.mbox", "From a Mon Jan  1 09:15:00 2024\nTo: Oma\n\nhi\n", "cannot be read, left out: 1, .*in line 1"),
     "media alone": ("w.txt", "1/1/24, 1:00 PM - Tom: <Media omitted>\n" * 9, "messages without text, left out: 9"),
 }

@@ -16,12 +16,12 @@ from chargpt.text.tokenizer import UnknownCharacters
 
 UNFIT = {  # a text, settings, and what is said of it with a context of 64
     "empty": ("a.txt", "", {}, "a.txt: empty; give"),
-    "one character": ("a.txt", "a", {}, "a: 0 training and 1 validation .* needs 65 for training and 2 for validation: give"),
-    "too short": ("a.txt", "abcdefghi" * 9, {}, "a: 40 training and 41 validation .*size=64 .* set .*size=39 or less, or"),
+    "one character": ("a.txt", "a", {}, "with 0 characters .* needs 65 for training and 2 for validation: give"),
+    "too short": ("a.txt", "abcdefghi" * 9, {}, "with 40 characters .* 41 .*size=64 .* set .*size=39 or less, or"),
     "a short poem": ("a.txt", "a" * 300, {"val_fraction": 0.9}, "65 for training: set model.block_size=28 or less, or give"),
     "one document": ("a.txt", "the sea" * 99, {"split": "document"}, "and 2 for validation: set data.split=position, or give"),
     "one record": ("a.jsonl", '{"text": "the sea and the stone"}', {"split": "document"}, "set data.split=position, or give"),
-    "short ones": ("a.jsonl", '{"text": "the sea"}\n{"text": "b"}', {"split": "document"}, "7 training .*data.split=position"),
+    "short ones": ("a.jsonl", '{"text": "the sea"}\n{"text": "b"}', {"split": "document"}, "7 char.*data.split=position"),
 }  # fmt: skip
 
 

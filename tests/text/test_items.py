@@ -100,7 +100,9 @@ def test_validation_items_of_their_own_are_not_trained_on(load, tmp_path):
     train, val = write(tmp_path / "a.txt", "\n".join(NAMES)), write(tmp_path / "b.txt", "eve\nzoe\n")
     corpus = load(train, items="line", val_text=str(val))
     assert sorted(corpus.tokenizer.decode(corpus.val).split()) == ["eve", "zoe"]
-    assert "eve" not in corpus.tokenizer.decode(corpus.train) and any("validation items: 1" in note for note in corpus.notes)
+    assert "eve" not in corpus.tokenizer.decode(corpus.train) and any(
+        "in the validation text: 1" in note for note in corpus.notes
+    )
 
 
 def test_empty_items_and_missing_labels_are_counted_and_left_out(load, tmp_path):

@@ -236,8 +236,8 @@ def test_without_memory_fewer_rows_are_computed_at_once_for_the_same_step(record
     steps = [plain.step() for _ in range(5)], [late.step() for _ in range(5)]
     assert_same(*steps, plain.weights.vector, late.weights.vector)
     assert [str(told.text) for told in late.notices] == [
-        "not enough for 4 pieces of text at once, so steps compute 2 at a time",
-        "not enough for 2 pieces of text at once, so steps compute 1 at a time",
+        "too little for 4 sequences at once, so steps now compute 2 at a time",
+        "too little for 2 sequences at once, so steps now compute 1 at a time",
     ]
     late.rows = slice(0, 1)
     late._parts = 1
