@@ -102,7 +102,7 @@ def publish(
     for file, content in tensors.items():
         for key, tensor in content.items():
             if not tensor.isfinite().all():
-                raise CheckpointError(f"{shown(path / file)}: not saved, {key:.80} is no finite number; use a lower learning rate")
+                raise CheckpointError(f"{shown(path / file)}: not saved, {key:.80} is not finite; use a lower learning rate")
     with _publishing(path) as folder:
         os.mkdir(folder)
         files = {file: _write_tensors(folder / file, content) for file, content in tensors.items()}

@@ -248,7 +248,7 @@ def test_a_state_too_large_to_read_back_is_not_saved(tmp_path: Path) -> None:
 def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path, part: str, value: float) -> None:
     tensors = tensors_at(1)
     next(iter(tensors[part].values())).view(-1)[-1] = value
-    with pytest.raises(CheckpointError, match="is no finite number; use a lower learning rate"):
+    with pytest.raises(CheckpointError, match="is not finite; use a lower learning rate"):
         checkpoint.publish(tmp_path, **tensors, state=saved_state(1))
     assert os.listdir(tmp_path) == []
 
