@@ -38,7 +38,7 @@ NOT_RUN = {  # the beginning of a command: why it is not run
     "python -m chargpt remove": "deletes the runs of the page",
     "nvidia-smi": "needs a GPU",
     "python train.py shakespeare --minutes 3 --device cuda": "needs a GPU",
-    "python -m pytest -m gpu": "needs a GPU",
+    "python -m pytest -n 2 -m gpu": "needs a GPU",
     "python sample.py first-gpu": "needs a GPU",
     "torchrun --nnodes": MACHINES,
     "srun": MACHINES,

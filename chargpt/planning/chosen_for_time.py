@@ -86,7 +86,7 @@ class Job:
     seconds: float
     processes: int = 1
     teachers: Sequence[GPT] = ()
-    is_gpu: bool = False
+    is_gpu: bool = False  # whether it is planned for a CUDA GPU
 
     def speed(self, config: Config, *, is_taught: bool = True) -> float:
         """Characters a second of all processes that train `config`, with or without the teachers."""
@@ -162,7 +162,7 @@ def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
         best = _best(students)
         epochs = law.TWO_MODELS_FROM_HARDER if text.is_split_harder else law.TWO_MODELS_FROM
         sees_often, most = best.seen >= law.STUDENT_SEES * epochs * text.characters, law.ENOUGH_EPOCHS * text.characters
-        if is_given or (sees_often and (seconds >= SHORTEST_FOR_TWO or _have_time(best, most, seconds, teachers=1))):
+        if is_given or (sees_often and (seconds >= SHORTEST_FOR_TWO or _have_time(best, most, job.seconds, teachers=1))):
             smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
             return _several_models(smaller, students, job, before=seconds - job.seconds)
     best, used = _best(candidates), seconds
@@ -216,12 +216,13 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, b
         "max_epochs": float(law.ENOUGH_EPOCHS),
     }
     settings = settings.choose(f"the time is shared by {teachers + 1} models", train=students)
-    earlier = f"{teachers} models for at most {clock(first)} each" if teachers > 1 else f"one model for at most {clock(first)}"
+    at_most = f"for at most {clock(before + first)}"
+    earlier = f"{teachers} models {at_most} each" if teachers > 1 else f"one model {at_most}"
     about = f"first {earlier}; then a last one, which also learns from the predictions of the first, for at most {clock(last)}"
     about += "" if is_sure else "; if the first one does not begin to memorise the text, no others are trained"
     models = Notice(f"{teachers + 1} models", about, "line" if settings.is_any_given(*DECIDES_LOSS) else "detail")
     best = best._replace(settings=settings, seen=seen)
-    described = _described(best, candidates, job, takes=teachers * first + last)
+    described = _described(best, candidates, job, takes=before + teachers * first + last)
     return Choice(settings, before + longest, [models, *described], known)
 
 
@@ -253,7 +254,8 @@ def _candidates(shapes: Iterator[Settings], job: Job, *, timing: float) -> Itera
             job.check_memory(first.values)
             speed = job.speed(first.values)
             deadline = time.perf_counter() + timing
-        most = max(done[-1].most_in_step // 4, law.MOST_IN_STEP) if done and job.is_gpu else 0  # a larger model needs fewer
+        least = law.most_in_step(in_blocks(shape.values))
+        most = max(done[-1].most_in_step // 4, least) if done and job.is_gpu else 0  # a larger model needs fewer
         shaped = with_context_and_batch(shape, job, seen=job.seen(shape, speed), most=most)
         takes = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
         try:

@@ -88,7 +88,7 @@ MAX_EPOCHS = 60  # epochs after which more do not lower the loss
 STEPS, MIN_STEPS = 1200, 10
 LEAST_IN_STEP = 512  # characters in a step, at least: with fewer, the calls of a step take most of its time
 # Characters in a step, at most, on a CPU. A GPU gets more (GROWS) while STEPS remain, and EPOCH_STEPS of each epoch: with fewer
-# steps, a model memorises its text (docs/lab/choice.md, "Larger steps").
+# steps, a model may memorise its text (docs/lab/choice.md, "Larger steps").
 MOST_IN_STEP, EPOCH_STEPS = 2048, 200
 GROWS = 4 / 3  # a GPU gets twice as many characters in a step while that takes less than this many times as long
 MOST_IN_STEP_MEDIUM, MEDIUM = 4096, 5e6  # the most for a model of this many parameters in the blocks
@@ -153,11 +153,16 @@ def recipe_for(text: Text, *, parameters: int, seen: float, optimizer: str, most
     """The training of a model with `parameters` in its blocks that sees `seen` characters, `most` in a step (0: of a CPU)."""
     decay, dropout = regularization(text, parameters=parameters, seen=seen, optimizer=optimizer)
     momentum = MOMENTUM if parameters < LARGE else MOMENTUM_LARGE
-    most = most or (MOST_IN_STEP if parameters < MEDIUM else MOST_IN_STEP_MEDIUM)
+    most = most or most_in_step(parameters)
     characters = min(most, max(LEAST_IN_STEP, IN_STEP_MULTIPLE * round(seen / STEPS / IN_STEP_MULTIPLE)))
     highest = max(LOWEST_LIMIT, MAX_TIMESCALES / (decay * max(1, seen / characters)))
     rate = min(highest, next(rate for size, rate in OPTIMIZERS[optimizer].rates if parameters <= size))
     return Recipe(decay, dropout, float(f"{rate:.2g}"), momentum, characters_per_step=characters)
+
+
+def most_in_step(parameters: int) -> int:
+    """Characters in a step, at most, on a CPU, for a model with so many `parameters` in its blocks."""
+    return MOST_IN_STEP if parameters < MEDIUM else MOST_IN_STEP_MEDIUM
 
 
 def regularization(text: Text, *, parameters: int, seen: float, optimizer: str = "muon") -> tuple[float, float]:

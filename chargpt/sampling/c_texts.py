@@ -26,8 +26,8 @@ from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
 
 Weights = Mapping[str, np.ndarray]  # of a model, float32, by the names of model.py
 
-# Parameters below which this engine writes one text faster than a GPU. Beside an H200, with 4 to 6 threads, it wrote 4,700
-# characters a second with 3.2 million parameters, the GPU 4,269; with 10.65 million 2,122 and 2,304.
+# Parameters below which this engine writes one text faster than a GPU. Beside an H200, with a thread for each head, it wrote
+# 4,700 characters a second with 3.2 million parameters, the GPU 4,269; with 10.65 million 2,122 and 2,304.
 FASTER_THAN_GPU = 5e6
 MAX_POSITIONS = 2**24  # numbers in a table of fixed positions, which decode.c needs in full; PyTorch makes it as it is used
 PRECISIONS = ("float32", "bfloat16", "int8")

@@ -21,10 +21,8 @@ from chargpt.model import GPT
 from chargpt.terminal import one_line, plural
 from chargpt.training.parallel import Group
 
-COMPILING_SECONDS = 30.0  # that compiling takes, about: on an H200 29 for 4.7 million parameters, 41 with teachers
-# Share of the time of recorded steps that compiled ones save, about: on an H200 0.19 with 10.65 million parameters and AdamW,
-# 0.29 with 4.7 million and Muon, 0.40 with three teachers.
-COMPILED_SAVES = 0.2
+COMPILING_SECONDS = 30.0  # that compiling takes, about: on an H200, 11 to 30
+COMPILED_SAVES = 0.2  # share of the time of recorded steps that compiled ones save, about: on an H200, 0.19 to 0.40
 WORTH = 4  # compiling is worth its time if it saves this many times as much
 
 

@@ -100,17 +100,18 @@ def test_an_evaluation_has_the_loss_of_the_cpu(positions):
     assert found[0] == pytest.approx(found[1], abs=1e-5)
 
 
-@pytest.mark.parametrize("gigabytes", [0.3, 0.5, 0.75, 1, 1.5, 2.5, 4])
+@pytest.mark.parametrize("gigabytes", [0.3, 0.4, 0.5, 0.75])
 def test_what_does_not_fit_is_computed_in_parts(gigabytes):
     """Wherever memory ends: in a first step, in one that is recorded, or not at all."""
     settings = ("runtime.precision=float32", "train.batch_size=2048")
     whole = losses(trainer_of(*settings), 5)
     torch.cuda.empty_cache()
     used = torch.cuda.memory_reserved()
-    torch.cuda.set_per_process_memory_fraction((used + gigabytes * 2**30) / torch.cuda.get_device_properties(0).total_memory)
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (used + gigabytes * 2**30) / total))
     limited = trainer_of(*settings)
     assert losses(limited, 5) == pytest.approx(whole, abs=1e-3)
-    assert all(notice.label == "memory" for notice in limited.notices)
+    assert all(notice.label == "memory" for notice in limited.notices) and (limited.notices or gigabytes > 0.4)
 
 
 def test_a_compiled_training_learns_the_same():

@@ -101,14 +101,14 @@ def simulated(monkeypatch, rate: float, host: float) -> None:
     monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: None)
 
 
-def chosen_for(characters: int, minutes: float, *given_: str, optimizer: str = "muon") -> Config:
-    """The settings for a text like Shakespeare's of so many characters."""
+def choice_of(characters: int, minutes: float, *given_: str, optimizer: str = "muon") -> Choice:
+    """What is chosen for a text like Shakespeare's of so many characters."""
     characters_of = SimpleNamespace(vocab_size=65)
     train, val = (np.broadcast_to(np.uint8(0), int(characters * share)) for share in (0.9, 0.1))
     corpus = SimpleNamespace(train=train, val=val, judged=val, is_validated=True, marks=None, tokenizer=characters_of)
     corpus.facts = SimpleNamespace(is_sorted=False)
     text = Text(len(train), entropy=3.3, ngram_loss=1.77, vocabulary=65)
-    return choose(given(*given_), Job(corpus, text, 60 * minutes), optimizer=optimizer).config
+    return choose(given(*given_), Job(corpus, text, 60 * minutes), optimizer=optimizer)
 
 
 LENGTHS, MINUTES = (100_000, 1_000_000, 100_000_000), (0.5, 3, 30)
@@ -124,7 +124,12 @@ def test_a_step_on_a_gpu_has_as_many_characters_as_fill_it_while_enough_steps_re
     simulated(monkeypatch, rate, host)
     monkeypatch.setattr("chargpt.planning.chosen_for_time.choose_device", lambda name: torch.device("cuda"))
     for minutes in MINUTES:
-        config = chosen_for(characters, minutes)
+        choice = choice_of(characters, minutes)
+        config = choice.config
+        if teachers := config.train.teachers:  # the first model also gets the time in which models are timed
+            share, timing = 60 * config.train.teacher_minutes, min(10, 0.1 * 60 * minutes)
+            assert choice.seconds - share == pytest.approx(timing, abs=0.1)
+            assert choice.seconds + (teachers + 1) * share == pytest.approx(60 * minutes, abs=0.1)
         full = host * rate / (6 * parameter_count(config.model, 65))
         found, steps = config.chars_per_step, config.train.max_steps
         assert found <= max(2 * full, law.MOST_IN_STEP_MEDIUM), (minutes, found, full)
@@ -161,7 +166,7 @@ def test_the_choices_of_a_cpu_stay(monkeypatch):
     """For given times, to the last setting: layers, width, context, windows, rate, steps, weight decay."""
     simulated(monkeypatch, 1.5e11, 8e-4)
     for characters, minutes, optimizer, *expected in CHOICES_OF_A_CPU:
-        config = chosen_for(characters, minutes, "runtime.device=cpu", optimizer=optimizer)
+        config = choice_of(characters, minutes, "runtime.device=cpu", optimizer=optimizer).config
         model, train, optim = config.model, config.train, config.optim
         found = [model.n_layer, model.n_embd, model.block_size, train.batch_size, optim.learning_rate, train.max_steps]
         assert [*found, optim.weight_decay] == expected, (characters, minutes, optimizer)
@@ -317,7 +322,7 @@ def test_a_third_model_is_seen_though_the_second_is_worse(monkeypatch):
         for layers, width in SHAPES[:2]
     )
     assert second > first + 2 * chosen_for_time.CLEARLY_WORSE
-    assert chosen_for(100_000_000, minutes, "runtime.device=cpu").model.n_embd > slow
+    assert choice_of(100_000_000, minutes, "runtime.device=cpu").config.model.n_embd > slow
 
 
 def test_several_processes_take_as_many_more_steps_and_a_short_run_has_a_short_warm_up(corpora, steady):
