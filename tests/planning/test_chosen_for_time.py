@@ -112,8 +112,8 @@ def choice_of(characters: int, minutes: float, *given_: str, optimizer: str = "m
 
 
 LENGTHS, MINUTES = (100_000, 1_000_000, 100_000_000), (0.5, 3, 30)
-# Operations a second that a training reaches, estimates from the peaks of the cards, and the seconds of the least step.
-CARDS = {"small": (2e12, 6e-4), "T4": (2e13, 4e-4), "A100": (1e14, 3e-4), "H100": (2.5e14, 3e-4)}
+# Operations a second that a training reaches, and seconds of the least step: estimates, but of the H200, which was measured.
+CARDS = {"small": (2e12, 6e-4), "T4": (2e13, 4e-4), "A100": (1e14, 3e-4), "H100": (2.5e14, 3e-4), "H200": (2.2e14, 2.5e-3)}
 
 
 @pytest.mark.parametrize("card", CARDS)
