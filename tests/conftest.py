@@ -30,6 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Only tests that ask for a GPU see one: all others, and the programs that they start, compute on the CPU everywhere."""
+    if "gpu" not in config.getoption("markexpr").replace("not gpu", ""):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Not in the process that shares out the tests: the others would wait until it has imported what they import."""
     if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):

@@ -29,6 +29,7 @@ def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
     from chargpt.training import distillation, runtime
 
     os.fsync = lambda file: None
+    torch.backends.mps.is_available = lambda: False  # a GPU of Apple cannot be hidden by a variable, as in conftest.py
     project.SOURCE = root
     if precision is not None:
         device.cpu_precision = lambda: getattr(torch, precision)

@@ -143,8 +143,12 @@ static __thread int current;
 int cudaSetDevice(int device) { current = device; return 0; }
 GIVES(cudaGetDevice, current)
 GIVES(cuCtxGetDevice, current)
-GIVES(cudaGetDeviceCount, setting("NULLGPU_COUNT", 1))
-GIVES(cuDeviceGetCount, setting("NULLGPU_COUNT", 1))
+static long cards(void) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    return visible && !*visible ? 0 : setting("NULLGPU_COUNT", 1);
+}
+GIVES(cudaGetDeviceCount, cards())
+GIVES(cuDeviceGetCount, cards())
 GIVES(cudaDriverGetVersion, 13000)
 GIVES(cuDriverGetVersion, 13000)
 GIVES(cudaRuntimeGetVersion, 13000)
