@@ -175,7 +175,7 @@ def test_without_a_compiler_the_text_is_the_same(programs, kernel, run, tmp_path
     if PACKAGED.is_dir() or find_spec("ziglang"):
         pytest.skip("needs a program without the libraries of a wheel and without the package ziglang")
     command = ["sample", run, "--seed", "1", "--length", "60"]
-    plain = programs.run(*command, environment={"PATH": "", "HOME": str(tmp_path)})
+    plain = programs.run(*command, environment={"PATH": "", "HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""})
     assert b"parameters, cpu (not compiled: no C compiler found; " in plain.stderr
     compiled = programs.run(*command)
     assert b"parameters, cpu (compiled); " in compiled.stderr and compiled.stdout == plain.stdout != b""
