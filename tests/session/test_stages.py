@@ -167,8 +167,8 @@ def test_a_model_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_pa
     lines.write_bytes(text.read_bytes().replace(b"\n", b"\r\n"))
     assert run(lines, tmp_path, "both", *words) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert out.count("the setting data.newlines") == 1  # a note on the text is for both
-    assert "2 models this model begins to memorise" in out and "model 2 of 2 learns from the text and the predictions of" in out
+    assert out.count("set data.newlines=keep") == 1  # a note on the text is for both
+    assert "2 models this model begins to memorise" in out and "model 2 of 2, with seed 1338, learns from the text" in out
     assert out.count("\nreport ") <= 1 and steps(tmp_path / "both" / "stage-2")
 
 
