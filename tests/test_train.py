@@ -348,7 +348,7 @@ def test_fine_tuning_keeps_the_shape_and_another_run_may_give_the_vocabulary(tra
     assert trainer(name="source") == 0
     capsys.readouterr()
     base = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "--init-from"]
-    assert "another size or form" in fails([*base, f"{tmp_path}/source", "model.n_layer=1"], capsys)
+    assert "the size and form of this model are fixed" in fails([*base, f"{tmp_path}/source", "model.n_layer=1"], capsys)
     assert "nobody" in fails([*base, "nobody"], capsys)
     assert train.main([*base, f"{tmp_path}/source", "model.dropout=0.1"]) == 0
     few = tmp_path / "few.txt"
