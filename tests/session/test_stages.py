@@ -102,7 +102,7 @@ def test_the_decision_keeps_the_plan_or_makes_one_long_run():
     assert not is_undecided(taught) and not is_undecided(alone) and is_undecided(config)
     assert decided(float("nan"), 1.0, config)[0] == taught
     assert [said.label, says.label] == ["2 models", "one model"]
-    assert "1.00 there, 1.10 on validation text" in said.text and "no others are trained" in says.text
+    assert "1.00 there, 1.10 on validation text" in said.text and "more models would not help" in says.text
     for given in (0, 20):
         assert decided(1.0, 1.0, apply_overrides(config, [f"train.max_epochs={given}"]))[0].train.max_epochs == given
 
