@@ -163,7 +163,7 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     name = "standard input" if read[:1] == ["-"] else shown([*gone, *read, DEFAULT][0])
     for settings in (data, state.config.data):
         if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint):
-            goes_on = f"{name}: {problem}; the run goes on with the text that it began with; a new run on another text: "
+            goes_on = f"{name}: {problem}; the run goes on with the text that it began with; for a new run on another text: "
             return kept, [] if problem == ONCE else [Notice("warning", Message(goes_on, anew))]
     folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
     place: str | Option = Option("data.val_text", "TEXT") if gone[:1] == [data.val_text] else "TEXT"
