@@ -97,7 +97,7 @@ def check_destination(destination: Path, *, is_folder: bool, force: bool) -> Non
         raise UserError(f"{shown(destination)}: exists; choose another name, or replace it with --force")
     if destination.is_symlink() or not (destination.is_dir() if is_folder else destination.is_file()):
         found, needed = ("file", "folder") if is_folder else ("folder", "file")
-        raise UserError(f"{shown(destination)}: a {found} or a link, but a {needed} is written; choose another name")
+        raise UserError(f"{shown(destination)}: a {found} or a link, but a {needed} is needed; choose another name")
     if not is_folder and not _is_export(destination):
         raise UserError(f"{shown(destination)}: this file is not an export, and would be lost; choose another name")
     if is_folder:

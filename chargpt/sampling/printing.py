@@ -121,7 +121,7 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
     """
     wanted, corpus = options.sampling, loaded.find_corpus()
     if corpus is None and wanted.label is not None:
-        log(f"--label: used as it is, unchecked, {NOT_IN_CACHE}")
+        log(f"--label: used unchecked, {NOT_IN_CACHE}")
     started, writer = time.perf_counter(), loaded.item_writer(wanted, beginning=beginning)
     for item in writer:
         if not options.json:
@@ -143,7 +143,7 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
     log(f"unique    {writer.unique:>7,}  {writer.unique / max(1, written):6.1%} of those written")
     if known is not None:
         new = writer.new(known)
-        log(f"new       {new:>7,}  {new / max(1, written):6.1%} of those written, which are not in the training text")
+        log(f"new       {new:>7,}  {new / max(1, written):6.1%} of those written (not in the training text)")
     elif corpus is None:
         log(f"new       not known, {NOT_IN_CACHE}")
     if not stop() and writer.problem:
