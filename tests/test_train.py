@@ -287,7 +287,7 @@ def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_l
     assert resume(run, "train.max_steps=300", *nothing_learned) == 0
     evaluated = {line["step"]: line["val/loss"] for line in logged(run) if "val/loss" in line}
     assert list(evaluated) == [0, 10, 20, 30, 40, 50] and evaluated[20] == evaluated[50] < evaluated[10]
-    assert "ended at step 50, since the loss did not fall in 3 evaluations" in capsys.readouterr().out
+    assert "ended early, at step 50, since the loss was no lower in 3 evaluations" in capsys.readouterr().out
     assert "step-00000020" in (run / "best.json").read_text()
     assert resume(run) == 0 and last_step(run).name == "step-00000050"
     for _ in range(2):  # with a new length, patience begins again; to say the same length again changes nothing
@@ -348,7 +348,7 @@ def test_fine_tuning_keeps_the_shape_and_another_run_may_give_the_vocabulary(tra
     assert trainer(name="source") == 0
     capsys.readouterr()
     base = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "--init-from"]
-    assert "another size or form" in fails([*base, f"{tmp_path}/source", "model.n_layer=1"], capsys)
+    assert "the size and form of this model are fixed" in fails([*base, f"{tmp_path}/source", "model.n_layer=1"], capsys)
     assert "nobody" in fails([*base, "nobody"], capsys)
     assert train.main([*base, f"{tmp_path}/source", "model.dropout=0.1"]) == 0
     few = tmp_path / "few.txt"

@@ -71,6 +71,6 @@ def confusions(guesses: "Guesses") -> list[str]:
     for label in shown:
         right = confusion[label, label] / max(1, items_of[label])
         rows.append([short[label], f"{right:.1%}", *(f"{confusion[label, other]:,}" for other in shown)])
-    said = f"accuracy {accuracy:.1%} on {plural(confusion.total(), 'item')}, and {always:.1%} with {most!r} for every item"
+    said = f"accuracy {accuracy:.1%} on {plural(confusion.total(), 'item')}; always answering {most!r} would give {always:.1%}"
     more = [f"and {len(guesses.labels) - SHOWN:,} more labels"] * (len(guesses.labels) > SHOWN)
     return [said, *aligned(rows, right=rows[0][1:]), *more]

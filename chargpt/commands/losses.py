@@ -16,7 +16,6 @@ from chargpt.commands.frame import (
     verb_parser,
 )
 from chargpt.errors import UserError
-from chargpt.project import command
 from chargpt.terminal import log, one_line, plural, shown, whole_number
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
@@ -74,8 +73,8 @@ def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np
     if loaded.config.data.label_fields and not all(item.label for item in items):
         raise UserError(f"{shown(text)}: has no labels, which this run needs; give a table with them")
     if broken := [item.text for item in items if end_in(loaded.tokenizer) in item.text]:
-        what = f"{shown(text)}: {broken[0]!r:.40} has a line end, which ends an item of this run"
-        raise UserError(f"{what}; remove it, or use {command('score')} --items")
+        what = f"{shown(text)}: the item {broken[0]!r:.40} has a line end, and each line is an item of this run"
+        raise UserError(f"{what}; remove that line end")
     ids, unknown = loaded.tokenizer.encode_known(stream_of(items, end=end_in(loaded.tokenizer)))
     first = f"the first {min(length, len(ids)):,} of {len(ids):,} characters"
     return ids[:length], one_line(f"{first} of {plural(len(items), 'item')} in {shown(text)}{left_out(unknown)}")
@@ -108,5 +107,5 @@ def advice(report: "LossBreakdown") -> str:
     is_chance = gain <= 2 * error
     helps = "probably help" if gain >= MIN_SHARE * report.loss and not is_chance else "help little"
     size = f"{abs(gain):.3f} ± {error:.3f} {'lower' if gain >= 0 else 'higher'}"
-    where = "in the second half of the context than in the quarter before it" + ", which may be chance" * is_chance
-    return f"will {helps} (model.block_size): the loss is {size} {where}"
+    what = f"twice the text before a character makes its loss {size}" + ", which may be chance" * is_chance
+    return f"a larger model.block_size will {helps}: {what}"

@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         except OSError as error:
             raise UserError(f"{shown(folder)}: not removed ({error.strerror}); check its permissions") from None
         discard(gone)
-        notice("removed", f"{shown(folder)}" + (f"; some files are left in {shown(gone)}" if gone.exists() else ""))
+        notice("removed", f"{shown(folder)}" + (f"; delete what is left of it: {shown(gone)}" if gone.exists() else ""))
     return 0
 
 

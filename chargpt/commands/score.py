@@ -153,7 +153,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
     )
     total = summary.total
     if not total.ids:
-        names = texts[0][0] if len(texts) == 1 else f"{len(texts):,} texts"
+        names = texts[0][0] if len(texts) == 1 else f"each of the {len(texts):,} texts"
         raise UserError(f"{names}: too short; give a text of two characters or more")
     if options.html:
         publish_page(options.html, score_page(lines, summary))
@@ -165,7 +165,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
     elif options.lines:
         print(f"{'bits/char':>9}{'bits':>10}  line", *table_of_lines(lines, top=options.top), sep="\n")
     print(*table(summary), sep="\n", file=sys.stderr if options.json or options.lines else sys.stdout)
-    log(f"the model reads pieces of {size:,} characters, and a new one begins every {stride:,} characters")
+    log(f"the model reads the text in pieces of {size:,} characters that overlap; one begins every {stride:,} characters")
     if total.unknown:
         log(describe_unknown(total, tokenizer))
     if summary.ngram is None:

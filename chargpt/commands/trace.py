@@ -118,8 +118,8 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
         corpus = None
     if corpus is None:
         name = start.removeprefix(RUN)
-        what = f"this run began with the run {name!r}, but that run or its text is gone"
-        log(f"{what}, so passages from that text are not looked for")
+        what = f"this run started from the weights of the run {name!r}, but that run or its text is gone"
+        log(f"{what}; passages copied from that text are not shown")
         return None
     copies = measure_copies(texts, corpus, open_or_make_index(corpus), most=most)
     return {"name": start, "texts": state.texts, "longest_copy": copies.longest, "passages": rows_of(copies, labels)}
@@ -142,8 +142,9 @@ def rows_of(copies: "Copies", labels: list[str]) -> list[dict[str, Any]]:
 
 def table(result: dict[str, Any]) -> list[str]:
     """The result as lines for a terminal."""
-    unseen, lines = result["validation"], [f"longest copy     {result['longest_copy']:,} characters of the training text; "]
-    lines[0] += f"{unseen['longest_copy']:,} in as much text that the model has not read (the validation split)"
+    unseen = result["validation"]
+    compared = f"(in as much text that the model has not read, the validation split: {unseen['longest_copy']:,})"
+    lines = [f"longest copy     {result['longest_copy']:,} characters of the training text {compared}"]
     places = [f"{row['file']}:{row['line']}" if row["file"] else f"line {row['training_line']:,}" for row in result["passages"]]
     lines += ["", *passage_table(result["passages"], places)]
     if start := result["start"]:

@@ -89,13 +89,15 @@ def check_target(target: str, positions: str) -> None:
 def check_destination(destination: Path, *, is_folder: bool, force: bool) -> None:
     """Raise UserError unless `destination` is free, or `force` is given and it is an earlier export, a folder or a file."""
     if destination.name in ("", "..") or not destination.parent.is_dir():
-        raise UserError(f"{shown(destination)}: its folder does not exist; create it, or give another name")
+        what = f"a name in a folder that exists is needed; create the folder {shown(destination.parent)}"
+        raise UserError(f"{shown(destination)}: {what}, or give another name")
     if not os.path.lexists(destination):
         return
     if not force:
         raise UserError(f"{shown(destination)}: exists; choose another name, or replace it with --force")
     if destination.is_symlink() or not (destination.is_dir() if is_folder else destination.is_file()):
-        raise UserError(f"{shown(destination)}: a {'file' if is_folder else 'folder'} or a link; choose another name")
+        found, needed = ("file", "folder") if is_folder else ("folder", "file")
+        raise UserError(f"{shown(destination)}: a {found} or a link, but a {needed} is needed; choose another name")
     if not is_folder and not _is_export(destination):
         raise UserError(f"{shown(destination)}: this file is not an export, and would be lost; choose another name")
     if is_folder:

@@ -73,7 +73,7 @@ def pack(tensor: Tensor, weights: str) -> tuple[np.ndarray, np.ndarray | None]:
     """
     numbers, scales = c_texts.pack(tensor.cpu().numpy(), "int8" if weights == "int8" and tensor.dim() == 2 else "float16")
     if not np.isfinite(numbers).all():
-        raise UserError(f"model: a weight of {tensor.abs().max():g} is too large for float16; train with a higher weight_decay")
+        raise UserError(f"a weight of {tensor.abs().max():g} is too large for float16; train again with optim.weight_decay=0.2")
     return numbers, scales
 
 

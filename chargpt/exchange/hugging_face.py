@@ -18,6 +18,7 @@ from chargpt.exchange.tensor_file import check_file, open_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
 from chargpt.files import write_pieces_synced, write_synced
 from chargpt.model import GPT, GPTConfig
+from chargpt.project import shell_word
 from chargpt.runs.checkpoint import file_pieces
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS
@@ -133,10 +134,11 @@ def read_folder(folder: Path) -> ImportedModel:
     """The model in a folder of transformers. Raises UserError, naming what it is, for anything that cannot be represented."""
     config_path, tokenizer_path = folder / "config.json", folder / "tokenizer.json"
     config, where = read_json(config_path), shown(config_path)
-    if not (folder / "model.safetensors").exists():
-        raise UserError(f"{shown(folder)}: has no model.safetensors; make it in Python with model.save_pretrained(DIR)")
-    if not tokenizer_path.exists():
-        raise UserError(f"{shown(folder)}: has no tokenizer.json; make it in Python with AutoTokenizer's save_pretrained(DIR)")
+    for path, loads in ((folder / "model.safetensors", "AutoModelForCausalLM"), (tokenizer_path, "AutoTokenizer")):
+        if not path.exists():
+            make = f"import sys, transformers as t; t.{loads}.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])"
+            make = f'python -c "{make}" {shell_word(shown(folder))}'
+            raise UserError(f"{shown(folder)}: has no {path.name}; make it with: {make}")
     tokenizer, ids = from_tokenizer_json(read_json(tokenizer_path))
     kind = config.get("model_type")
     if kind not in ("gpt2", "starcoder2"):

@@ -164,7 +164,7 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: Sav
     notice("run", shown(run.folder))
     notice("sample", Command("sample", name))
     if corpus is None:
-        again = "   (to go on exactly where it stopped, import it again with TEXT)" if imported.moments else ""
+        again = "   (to go on exactly where it stopped, add TEXT to the import command)" if imported.moments else ""
         notice("train", Message(Command("train", "TEXT", Option("init_from", name)), again))
         return
     is_finished = progress.step >= state.config.train.max_steps  # without more steps, nothing is left to train

@@ -74,7 +74,8 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     if type(step) is not int or not 0 <= step < MAX_STEPS:
         raise UserError(f"{where}: its step iter_num is {brief(step)}, and a whole number is needed; {GIVE}")
     moments = _moments(checkpoint.get("optimizer"), tensors, shape, ids)
-    notes.append("the optimizer goes on with its state" if moments else "the optimizer begins with a new state")
+    state = "comes with the model, so training can go on exactly" if moments else "is not in the checkpoint, and begins anew"
+    notes.append(f"the state of the optimizer {state}")
     tokenizer = Tokenizer(characters)
     return imported("nanoGPT", shape, tokenizer, weights, ids=ids, settings=settings, step=step, moments=moments, notes=notes)
 
@@ -131,7 +132,7 @@ def _load(path: Path) -> dict[str, Any]:
         if isinstance(error, zipfile.BadZipFile) and start in (ZIP_START, b""):
             raise UserError(f"{shown(path)}: damaged or incomplete, its end is missing; copy the file again") from None
         if start == ZIP_START or start.startswith(PICKLE_START):
-            raise _refused(path, "a file of weights and plain values alone", error, CLEAN_CHECKPOINT) from None
+            raise _refused(path, "only weights and settings", error, CLEAN_CHECKPOINT) from None
         checkpoint = None
     if not isinstance(checkpoint, dict):
         raise UserError(f"{shown(path)}: not a checkpoint of nanoGPT; {GIVE}")
@@ -154,8 +155,8 @@ class _Containers(pickle._Unpickler):
 
 def _refused(path: Path, what: str, error: Exception, clean: str) -> UserError:
     """The error for a pickle with anything else in it, with the command that writes a clean one."""
-    to_do = f"if you trust who made it, this command cleans it: {clean}{shell_word(shown(path))}"
-    return UserError(f"{shown(path)}: may run code, since it is not {what} ({one_line(error)[:200]}); {to_do}")
+    to_do = f"if you trust who made it, clean it with this command: {clean}{shell_word(shown(path))}"
+    return UserError(f"{shown(path)}: not opened, since it may run code: it is not {what} ({one_line(error)[:200]}); {to_do}")
 
 
 def _tensors(model: object, where: str) -> dict[str, Tensor]:

@@ -66,7 +66,8 @@ class TensorSource:
         The matrix of the output, if it is stored, must be the token embedding.
         """
         if OUTPUT in self and not torch.equal(self.read(OUTPUT, embedding.shape), embedding):
-            raise UserError(f"{self._where}: {OUTPUT} differs from the token embedding; use a model with tie_word_embeddings")
+            what = f"its output weights {OUTPUT} are not those of its token embedding, which this program needs"
+            raise UserError(f'{self._where}: {what}; use a model with "tie_word_embeddings": true in its config.json')
         for name in sorted(self._unread):
             if not re.fullmatch(except_for, name):
                 raise UserError(f"{self._where}: has {name:.80}, so it is no plain GPT-2; use a plain GPT-2 or Starcoder2")

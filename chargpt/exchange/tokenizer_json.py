@@ -37,8 +37,8 @@ def to_tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     tokens = byte_alphabet() if tokenizer.characters is None else [*tokenizer.characters, *[FOLDED_NAME] * folded]
     if tokenizer.normalizer.lowercase and FINAL_SIGMA in (tokenizer.characters or ""):
         raise UserError(
-            "data.lowercase: readers of tokenizer.json turn a Greek capital sigma at the end of a word into the wrong letter; "
-            "train again with data.lowercase=false, and export that run"
+            "data.lowercase: this run cannot be exported, since other programs would read a Greek capital sigma at the end of "
+            "a word as a wrong letter; train again with data.lowercase=false, and export that run"
         )
     model: dict[str, Any] = {
         "type": "BPE",
@@ -132,7 +132,7 @@ def _normalizer(data: object) -> TextNormalizer:
         single = [described["normalizers"][0]] if described and len(described["normalizers"]) == 1 else []
         if data in (described, *single):
             return normalizer
-    raise UserError(f"tokenizer.json: it changes the text in a way that cannot be imported (its normalizer); {READABLE}")
+    raise UserError("tokenizer.json: its normalizer changes the text in a way that cannot be imported; use a model without one")
 
 
 def _require(ok: bool, problem: str) -> None:

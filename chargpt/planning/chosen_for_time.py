@@ -219,7 +219,7 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, b
     at_most = f"for at most {clock(before + first)}"
     earlier = f"{teachers} models {at_most} each" if teachers > 1 else f"one model {at_most}"
     about = f"first {earlier}; then a last one, which also learns from the predictions of the first, for at most {clock(last)}"
-    about += "" if is_sure else "; if the first one does not begin to memorise the text, no others are trained"
+    about += "" if is_sure else "; if the first one does not begin to memorise the text, it stays the only one"
     models = Notice(f"{teachers + 1} models", about, "line" if settings.is_any_given(*DECIDES_LOSS) else "detail")
     best = best._replace(settings=settings, seen=seen)
     described = _described(best, candidates, job, takes=before + teachers * first + last)
@@ -323,11 +323,11 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
         loss = f"validation loss about {best.compared:z.2f} at the end (in most runs {low:z.2f} to {high:z.2f})"
         notices.append(Notice("expected", f"{loss}; {ngram}"))
     others = [
-        f"{one.compared:z.2f} by {one.parameters:,} parameters ({one.config.model.n_layer} layers of {one.config.model.n_embd})"
+        f"{one.compared:z.2f}: {one.parameters:,} parameters ({one.config.model.n_layer} layers of {one.config.model.n_embd})"
         for one in candidates
         if one.parameters != best.parameters
     ]
-    notices += [Notice("considered", f"other models; expected loss {', '.join(others)}", "detail")] if others else []
+    notices += [Notice("considered", f"but not chosen, expected loss {'; '.join(others)}", "detail")] if others else []
     if takes < job.seconds and not best.settings.is_given("train.max_epochs"):
         ends = f"{'each model' if best.teachers else 'training'} ends after {config.train.max_epochs:g} passes over the text"
         notices.append(Notice("note", f"{ends}, before the time is over, since more would not help", "detail"))

@@ -66,4 +66,4 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_mach
     if fits < processes:
         raise NotEnoughMemory(f"{size}; use a smaller model, by model.n_embd, model.n_layer or model.block_size")
     batch = Option("train.batch_size", fits)
-    raise NotEnoughMemory(f"{size}; use ", batch, " or less (train.accumulate=2 adds up two such batches)")
+    raise NotEnoughMemory(f"{size}; use ", batch, " or less (train.accumulate=2 uses two such batches in each step)")

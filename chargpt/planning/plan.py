@@ -210,8 +210,8 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None) -> tuple[Set
     if start is None and train.start:
         run = train.start.removeprefix(RUN)
         add = Option("start" if run == train.start else "init_from", run)
-        what = f"{options.config}: train.start is {train.start!r}, but a file of settings has no weights; add "
-        raise UserError(what, add, ", or remove train.start from the file")
+        what = f"{options.config}: train.start is {train.start!r}, which a file of settings cannot load; to load it, add "
+        raise UserError(what, add, "; otherwise remove train.start from the file")
     if train.teachers and (start is not None or options.teacher):
         what = f"train.teachers: {train.teachers} given, but it cannot be used with "
         names = join(", ", map(Option, ("start", "init_from", "teacher")))
@@ -227,8 +227,8 @@ def _load_corpus(
     """The text, with the vocabulary of another run, or with one of its own that has the characters of a start too."""
     known = "" if start is None else start.state.tokenizer.characters or ""
     if known and vocabulary is None and 0 < config.data.max_vocab <= len(known):
-        what = f"the model that you start from keeps its {len(known)} characters; use {len(known) + 1} or more"
-        raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what}, or leave it out")
+        what = f"the model that you start from has {len(known)} characters, and all others need one more; use {len(known) + 1}"
+        raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what} or more, or leave it out")
     return load_corpus(
         options.texts,
         config.data,
@@ -310,8 +310,8 @@ def _about_teachers(settings: Settings, teachers: tuple[Checkpoint, ...]) -> lis
         return []
     notices = []
     if settings.is_given("train.teachers"):  # otherwise the choice has told it
-        condition = "if the first one begins to memorise the text, " * bool(train.student_gap)
-        what = f"{condition}the last one learns from the text and the predictions of those before it"
+        condition = "; if the first one does not begin to memorise the text, it stays the only one" * bool(train.student_gap)
+        what = f"the last one learns from the text, and from the predictions of each before it{condition}"
         notices.append(Notice(f"{train.teachers + 1} models", what))
     changed = difference(settings.values, student_settings(settings).values)
     if given := [str(change) for change in changed if settings.is_given(change.key)]:
@@ -334,7 +334,8 @@ def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:
     if corpus.items is None or corpus.marks is None:
         shortest = min(len(corpus.train), len(corpus.val))
         if corpus.is_validated and shortest <= context:
-            what = f"the validation or training text has only {shortest:,} characters, so the loss is a rough estimate"
+            short = "validation" if shortest == len(corpus.val) else "training"
+            what = f"the {short} text has only {shortest:,} characters, so the loss is a rough estimate"
             notices.append(Notice("note", what))
         return notices
     label, lengths = corpus.items.longest_label, corpus.marks.lengths(corpus.train)

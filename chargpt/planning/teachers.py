@@ -66,7 +66,7 @@ def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
         try:
             load(left, training=False)
         except CheckpointError:
-            what = f"{shown(left)}: exists, but the copy of --teacher needs this name; rename it, or name the run otherwise: "
+            what = f"{shown(left)}: exists, but the teacher's copy gets this name; rename it, or give the run another name: "
             raise UserError(what, Option("run", "NAME")) from None
         discard(left)
     for number, teacher in enumerate(teachers, 1):

@@ -102,7 +102,8 @@ def publish(
     for file, content in tensors.items():
         for key, tensor in content.items():
             if not tensor.isfinite().all():
-                raise CheckpointError(f"{shown(path / file)}: not saved, {key:.80} is not finite; use a lower learning rate")
+                what = f"not saved, since the training went wrong ({key:.80} is not finite)"
+                raise CheckpointError(f"{shown(path / file)}: {what}; use a lower optim.learning_rate=NUMBER")
     with _publishing(path) as folder:
         os.mkdir(folder)
         files = {file: _write_tensors(folder / file, content) for file, content in tensors.items()}
@@ -313,8 +314,8 @@ def _publishing(target: Path) -> Iterator[Path]:
         with publishing(target) as path:
             yield path
     except OSError as error:
-        what_to_do = "its folder must be writable, with space on its disk; earlier checkpoints are unchanged"
-        raise CheckpointError(f"{shown(target)}: not saved ({error.strerror}); {what_to_do}") from error
+        to_do = "earlier checkpoints are unchanged; free space on its disk, or make its folder writable"
+        raise CheckpointError(f"{shown(target)}: not saved ({error.strerror}), but {to_do}") from error
 
 
 def file_pieces(tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:

@@ -140,7 +140,7 @@ class SavedState:
         Raises an error of some kind for everything else.
         """
         if type(written_as) is not int or not 1 <= written_as <= FORMAT:
-            raise ValueError(f"format {str(written_as):.20}: update the program, since this version reads 1 to {FORMAT}")
+            raise ValueError(f"format {str(written_as):.20}, but this version of the program reads 1 to {FORMAT}: update it")
         data = data if written_as == FORMAT else _upgraded(data, written_as)
         hints = typing.get_type_hints(cls)
         plain = hints.keys() - {"settings", "tokenizer"}
@@ -281,7 +281,7 @@ def seal(document: dict[str, Any], path: Path) -> bytes:
     """The content of a sealed file. Raises CheckpointError, naming `path`, when it is too large to be read again."""
     body = json.dumps(document, indent=1, allow_nan=False).encode()[2:] + b"\n"  # the first line holds the opening brace
     if len(body) > JSON_LIMIT:
-        raise CheckpointError(f"{shown(path)}: too large ({len(body):,} bytes); give one folder in place of many files")
+        raise CheckpointError(f"{shown(path)}: too large ({len(body):,} bytes); train on one folder in place of many files")
     return _first_line(body) + body
 
 

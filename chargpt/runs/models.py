@@ -61,7 +61,7 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
         kind = "bytes" if old_tokenizer.characters is None else "characters"
         raise UserError(f"{name}: this model reads {kind}, and the new one would not; add ", Option("data.vocabulary", kind))
     if dataclasses.replace(old.config, dropout=model.config.dropout) != model.config:
-        raise UserError(f"{name}: this model has another size or form; of the model.* settings, give model.dropout alone")
+        raise UserError(f"{name}: the size and form of this model are fixed; leave out model.*, except for model.dropout")
     weights = old.state_dict()
     rows = weights.pop(EMBEDDING)
     missing, unexpected = model.load_state_dict(weights, strict=False)

@@ -158,7 +158,8 @@ class Run:
                 cause = error.__cause__
                 if self.checkpoint is None or keep < 2 or not isinstance(cause, OSError) or cause.errno not in FULL:
                     raise
-            problems += [f"{shown(self.place)}: older checkpoints removed, since the disk is full"] * (keep == most)
+            what = f"{shown(self.place)}: the disk is full, so older checkpoints were removed to save the newest"
+            problems += [what] * (keep == most)
             keep -= 1
             problems += prune(self.checkpoint, keep)
 

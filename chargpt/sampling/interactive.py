@@ -194,7 +194,7 @@ class Session:
             write_synced(path, text.encode("utf-8", "surrogateescape"))
         except (OSError, ValueError, RuntimeError) as error:  # a null character; ~ of a user that does not exist
             why = getattr(error, "strerror", None) or error
-            raise UserError(f"/save: {name!r} cannot be written ({why}); use a new file in a folder of yours") from None
+            raise UserError(f"/save: {name!r} cannot be written ({why}); give a new file in a folder that exists") from None
         log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
     def _encode(self, line: str, *, after: list[int]) -> list[int]:

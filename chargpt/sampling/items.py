@@ -84,9 +84,9 @@ class ItemWriter:
         """A line for the user if there are fewer items than wanted; None otherwise."""
         if len(self.written) >= self.wanted.items or not self.refused:
             return None
-        asked_by = REASONS[self.refused.most_common(1)[0][0]]
-        change = ("change ", Option(asked_by), ", ") if asked_by else ()
-        what = f"no more items, since {ATTEMPTS:,} in a row were thrown away; "
+        ((reason, _),) = self.refused.most_common(1)
+        change = ("change ", Option(REASONS[reason]), ", ") if REASONS[reason] else ()
+        what = f"no more items, since {ATTEMPTS:,} in a row were thrown away (mostly: {reason}); "
         return Message(what, *change, "raise ", Option("temperature"), ", or ask for less")
 
 

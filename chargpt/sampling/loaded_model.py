@@ -231,7 +231,7 @@ class LoadedModel:
         chosen = SamplingOptions(**options)
         asks, of_text = "" if chosen.label is None else "label", chosen.lines or chosen.stop
         if asks and of_text:
-            what = ": asks for items, and lines and stop ask for continuous text; leave out label, or lines and stop"
+            what = "= is for a list of items, and lines= and stop= are for other text; leave out label=, or lines= and stop="
             raise UserError(Option(asks), what)
         is_items = self.writes_items(asks, of_text=of_text)
         ids = self._encoded(listed("prompt", prompt), chosen.unknown)

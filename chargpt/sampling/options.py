@@ -96,8 +96,8 @@ def check(name: str, value: Any, kind: Kind) -> Any:
     except UserError:
         raise
     except (TypeError, ValueError, OverflowError, re.error) as error:
-        why = f" without this mistake: {error}" if isinstance(error, re.error) else ""
-        raise UserError(Given(name, value), f"use {kind.use}{why}") from None
+        use = f"correct this regular expression: {error}" if isinstance(error, re.error) else f"use {kind.use}"
+        raise UserError(Given(name, value), use) from None
 
 
 def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> dict[str, str]:

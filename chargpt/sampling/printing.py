@@ -19,7 +19,7 @@ from chargpt.terminal import escape_controls, json_line, log
 
 DIVIDER = "-" * 15
 QUICK_TO_READ = 2**24  # ids of a training text up to which its items are compared with new ones without being asked
-NOT_IN_CACHE = "cannot be checked, since the program has no copy of the training text of this run"
+NOT_IN_CACHE = "since the program has no copy of the training text of this run"
 MAGENTA = "\033[35m{}\033[0m"  # legible on a dark and on a light background; does not reach beyond its text
 
 
@@ -121,7 +121,7 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
     """
     wanted, corpus = options.sampling, loaded.find_corpus()
     if corpus is None and wanted.label is not None:
-        log(f"--label: {NOT_IN_CACHE}")
+        log(f"--label: used unchecked, {NOT_IN_CACHE}")
     started, writer = time.perf_counter(), loaded.item_writer(wanted, beginning=beginning)
     for item in writer:
         if not options.json:
@@ -139,11 +139,12 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
         file.write(json_line(value, file) + "\n")
     file.flush()
     why = ", ".join(f"{count:,} {what}" for what, count in writer.refused.most_common())
-    log(f"written   {written:>7,}  of {wanted.items:,} items, in {seconds:.1f} s" + (f"; thrown away: {why}" if why else ""))
+    log(f"written   {written:>7,}  of {wanted.items:,} wanted, in {seconds:.1f} s" + (f"; thrown away: {why}" if why else ""))
     log(f"unique    {writer.unique:>7,}  {writer.unique / max(1, written):6.1%} of those written")
     if known is not None:
-        log(f"new       {writer.new(known):>7,}  {writer.new(known) / max(1, written):6.1%} of them, not in the training text")
+        new = writer.new(known)
+        log(f"new       {new:>7,}  {new / max(1, written):6.1%} of those written (not in the training text)")
     elif corpus is None:
-        log(f"new       {NOT_IN_CACHE}")
+        log(f"new       not known, {NOT_IN_CACHE}")
     if not stop() and writer.problem:
         log(writer.problem)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from chargpt.errors import UserError
-from chargpt.terminal import log, plural
+from chargpt.terminal import log
 from chargpt.text.tokenizer import Tokenizer
 
 MAX_LISTED = 40  # characters that a message lists
@@ -31,7 +31,7 @@ def encode_prompt(text: str, tokenizer: Tokenizer, *, unknown: str) -> list[int]
     """
     ids, skipped = (tokenizer.encode(text), "") if unknown == "error" else tokenizer.encode_known(text)
     if skipped:
-        log(f"left out, since the model has never seen them: {_distinct(skipped)} ({plural(len(skipped), 'character')} in all)")
+        log(f"left out, since the model has never seen them: {_distinct(skipped)}")
     if folded := tokenizer.folded_in(text):
         log(f"read as one unknown character, since they are rare in the training text, or not in it: {_distinct(folded)}")
     return ids.tolist()

@@ -27,8 +27,7 @@ def too_few_lines(samples: Sequence[Sequence[Character]], options: SamplingOptio
     fewest = min((text_of(sample).count("\n") + bool(sample) for sample in samples), default=options.lines)
     if fewest >= options.lines:
         return None
-    limit = f"after {ATTEMPTS:,} lines in a row that were not new, or {options.limit:,} characters"
-    what = f"only {fewest:,} of {options.lines:,} lines: the model had no more new ones ({limit}); raise "
+    what = f"only {fewest:,} of {options.lines:,} lines, since no more new ones came; raise "
     return Message(what, Option("temperature"), " or ", Option("length"))
 
 

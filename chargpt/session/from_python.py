@@ -148,7 +148,7 @@ def options_for(
         if path == "-":
             raise UserError("text='-': standard input is for the command line; use the path of a file")
     if text is not None and not texts:
-        raise UserError(f"text={text!r}: no text in the list; give a path or more, or leave out text to train on {DEFAULT}")
+        raise UserError(f"text={text!r}: the list is empty; give one path or more; without text=, {DEFAULT} is the text")
     tree = tree_of((str(key), _plain(value, key)) for key, value in (settings or {}).items())
     asked = TrainOptions(
         texts=texts,

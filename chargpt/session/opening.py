@@ -163,7 +163,7 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     name = "standard input" if read[:1] == ["-"] else shown([*gone, *read, DEFAULT][0])
     for settings in (data, state.config.data):
         if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint):
-            goes_on = f"{name}: {problem}; the run goes on with the text that it began with; for another text, use "
+            goes_on = f"{name}: {problem}; the run goes on with the text that it began with; for a new run on another text: "
             return kept, [] if problem == ONCE else [Notice("warning", Message(goes_on, anew))]
     folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
     place: str | Option = Option("data.val_text", "TEXT") if gone[:1] == [data.val_text] else "TEXT"
@@ -227,7 +227,7 @@ def joined(given: Opening, *, root: Path, group: Group, corpus: Corpus | None, r
         block_size = config.model.block_size
         corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
     if corpus.fingerprint != state.fingerprint:
-        raise UserError("TEXT: it is not that of the first process; give every machine the same TEXT")
+        raise UserError("TEXT: differs from that of the first process; give every machine the same TEXT")
     return dataclasses.replace(
         given, corpus=corpus, runtime=runtime, model=blank_model(config.model, state.tokenizer.vocab_size)
     )

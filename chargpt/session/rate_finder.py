@@ -59,7 +59,7 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
             with events.file:
                 for step, loss in enumerate(values, 1):
                     events.add(step, summary.scalar("find-lr/loss", loss))
-        notice("curves", f"python -m tensorboard.main --logdir {shown(folder)}")
+        notice("curves", f"to see the losses of each rate: python -m tensorboard.main --logdir {shown(folder)}")
     return interrupt.exit_code
 
 

@@ -15,7 +15,6 @@ from chargpt.terminal import escape_controls, notice, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, is_list_of_words
 from chargpt.text.report import about_repeats
-from chargpt.training.learning_rate import never_falls
 from chargpt.training.trainer import NotFinite
 
 FAR = 0.5  # nats from the training loss up to the validation loss: a larger difference is told
@@ -49,12 +48,11 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     shows = is_last and bool(progress.best_sample)
     if shows:
         screen().lines(f"\n{escape_controls(up_to_a_word(progress.best_sample)).strip()}\n")
-    which = ", whose sample is above" if shows and progress.best_step != progress.step else ""
+    which = " (its sample is above)" if shows and progress.best_step != progress.step else ""
     early = ""
     if progress.step < config.train.max_steps:
-        falls = "" if never_falls(config.optim, max_steps=config.train.max_steps) else " while the learning rate fell"
         evaluations = plural(config.train.patience, "evaluation")
-        early = f"; ended at step {progress.step:,}, since the loss did not fall in {evaluations}{falls}"
+        early = f"; ended early, at step {progress.step:,}, since the loss was no lower in {evaluations}"
     notice("done", f"{reached(session)}{which}{early}")
     if not is_last:
         return 0
@@ -110,10 +108,10 @@ def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> s
             return f"training did not improve the model; samples use the weights of the start, whose loss is {best_loss:.2f}"
         return "the loss only rose: try a lower optim.learning_rate"
     better = "no better" if best_loss > ngram_loss else "better"
-    compared = f"{better} than {NGRAM_MODEL}: loss {best_loss:.2f}, and {ngram_loss:.2f} for the n-gram model"
+    compared = f"{better} than {NGRAM_MODEL}: your model has a loss of {best_loss:.2f}, the n-gram model {ngram_loss:.2f}"
     if train_loss is None or val_loss - train_loss <= (0 if val_loss > best_loss + RISEN else FAR):
         return compared
-    return f"{compared}; this model knows its training text better: {train_loss:.2f} there, {val_loss:.2f} on new text"
+    return f"{compared}; your model knows its training text better ({train_loss:.2f} there, {val_loss:.2f} on new text)"
 
 
 def better_way(options: TrainOptions, config: Config, corpus: Corpus, progress: Progress) -> Message | None:

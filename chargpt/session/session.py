@@ -321,7 +321,7 @@ class Session:
             self.journal.warn(*warnings)
             self.saved = checkpoint.state
             self.trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
-            where = f"it goes on from {shown(checkpoint.path)}, with half the learning rate and without that text"
+            where = f"it goes on from {shown(checkpoint.path)}, with half the learning rate, and skips the text of that step"
             self.journal.notice("rollback", f"training failed at {problem}; {where}")
         self.trainer.share()
         self.saved = self.trainer.group.share(self.saved)  # so that all save at the same steps
@@ -338,5 +338,5 @@ def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str |
     """A warning if a run whose environment was `before` cannot continue with the same bits here; else empty."""
     before = {"processes": 1, "teachers": now.get("teachers", ""), **before}  # earlier versions did not save these
     changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
-    what = f"the machine or its software has changed ({', '.join(changes)}), so the run goes on with slightly other numbers"
+    what = f"the machine or its software has changed ({', '.join(changes)}), so the losses from here on will differ slightly"
     return what * bool(changes)

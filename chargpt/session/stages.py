@@ -53,11 +53,11 @@ def decided(training: float, validation: float, config: Config) -> tuple[Config,
     measured = f"its training text (loss {training:.2f} there, {validation:.2f} on validation text)"
     train = dataclasses.replace(config.train, student_gap=0.0)
     if not validation - training < config.train.student_gap:
-        what = f"this model begins to memorise {measured}, so the last model will learn from its predictions too"
+        what = f"this model begins to memorise {measured}, so the last one will learn from the predictions of each before it"
         return dataclasses.replace(config, train=train), Notice(f"{train.teachers + 1} models", what)
     epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
     train = dataclasses.replace(train, teachers=0, teacher_minutes=0.0, max_epochs=epochs)
-    alone = Notice("one model", f"this model does not memorise {measured}, so no others are trained")
+    alone = Notice("one model", f"this model does not memorise {measured}, so more models would not help")
     return dataclasses.replace(config, train=train), alone
 
 
@@ -70,7 +70,7 @@ def name_of_stage(config: Config, stage: int) -> str:
 def describe_stage(config: Config, stage: int) -> list[Notice]:
     """Which model of a run begins or continues, and from which it learns; nothing for the only one."""
     name, seed = name_of_stage(config, stage), config.train.seed
-    what = f"{name} learns from the text and the predictions of those before it, with seed {seed}"
+    what = f"{name}, with seed {seed}, learns from the text and from the predictions of each before it"
     if stage <= config.train.teachers:
-        what = f"{name}, with seed {seed}; the last model will learn from its predictions too"
+        what = f"{name}, with seed {seed}; the last model will learn from the predictions of this one"
     return [Notice("stage", what)] * bool(name)

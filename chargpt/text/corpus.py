@@ -25,7 +25,7 @@ from chargpt.text.sources import MAKE_ROOM, absolute_text, cache_folders, run_na
 from chargpt.text.tokenizer import Tokenizer
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it needs no advice on the context
-FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; the setting data.newlines can keep them"
+FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; to keep them, set data.newlines=keep"
 BY_FILE = Message("whole files validate; ", Option("data.split", "position"), " takes the end of the text instead")
 MAX_VOCAB = 2**17  # ids of a new vocabulary without data.max_vocab
 FORMAT = 1  # of cache entries; increase it whenever the same text and settings give other ids
@@ -54,10 +54,10 @@ class Corpus(EncodedText):
             vocabulary = f"{covered}; the {self.distinct - known:,} others are one unknown character, which is never written"
         split = f"{len(self.train):,} for training and {len(self.val):,} for validation"
         split = split if self.is_validated else "all of them for training"
-        list_of = "" if self.items is None else f"{self.items.items:,} items, "
-        length = f"{list_of}{self.characters:,} {unit}, {self.distinct:,} distinct"
+        list_of = "" if self.items is None else f"{self.items.items:,} items with "
+        length = f"{list_of}{self.characters:,} {unit} ({self.distinct:,} distinct)"
         return [
-            Notice("text", f"{one_line(self.name)}: {length}; {split}"),
+            Notice("text", f"{one_line(self.name)}: {length}, {split}"),
             Notice("vocabulary", vocabulary, "detail"),
             *([] if self.items is None else [Notice("items", one_line(self.items.describe()), "detail")]),
             *(Notice("note", note) for note in self.notes),
@@ -238,7 +238,7 @@ def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> tupl
     unknown = points[ids < 0]
     if len(unknown):
         frequency = {chr(point): f"{counts[point]:,} times" for point in unknown}
-        raise tokenizer.unknown(label, frequency, "remove them, or start a run with its own vocabulary")
+        raise tokenizer.unknown(label, frequency, "remove them, or train a new model on this text alone")
     by_id = np.zeros(tokenizer.vocab_size, np.int64)
     np.add.at(by_id, ids, counts[points])
     return by_id, len(points)

@@ -58,7 +58,7 @@ def count_characters(reader: TextReader, config: DataConfig) -> TextCounts:
     n_train, n_val = parts
     notes = notes_of(reader, config)
     if left_out := sum(sizes) - n_train - n_val:
-        notes.append(f"{BLOCKS} blocks of the text are for validation; {left_out:,} characters beside them are left out")
+        notes.append(f"{BLOCKS} blocks of the text are for validation; {left_out:,} characters next to these are not used")
     return TextCounts(counts=counts, n_train=n_train, n_val=n_val, stretches=stretches, digest=reader.digest(), notes=notes)
 
 

@@ -78,10 +78,10 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     if passed_over:
         named = f"{one_line(passed_over[0])[:MAX_NAME]} ({texts[passed_over[0]]:,} times)"
         others = f" and {len(passed_over) - 1:,} more" if len(passed_over) > 1 else ""
-        notes.append(f"too frequent for the validation text, so only in the training text: {named}{others}")
+        notes.append(f"so frequent that only the training text has them, not the validation text: {named}{others}")
     end = SEPARATOR if any("\n" in text for text in texts) or SEPARATOR in known else "\n"
     if end == SEPARATOR:
-        notes.append(f"{character_name(SEPARATOR)} ends each item for the model, since items may have several lines")
+        notes.append("some items have several lines, so the program keeps them apart by the character U+001E, not by lines")
     mixed = ([some[i] for i in random_order(len(some)).tolist()] for some in (train, val))
     pieces = [(split, stream_of(some, end=end)) for split, some in zip((TRAIN, VAL), mixed)]
     return TextCounts(
@@ -124,7 +124,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, str,
         text = "".join(pieces)
         if mark := re.search(f"[\0{SEPARATOR}]", text):
             line = origin.line + text.count("\n", 0, mark.start())
-            raise UserError(f"{origin.source.label}: line {line:,}: {character_name(mark[0])} in an item; delete the character")
+            raise UserError(f"{origin.source.label}: line {line:,}: invisible {character_name(mark[0])} in an item; delete it")
         for header, item in _parts(text, origin, config):
             if pattern:
                 labels = [_found(pattern, item if header is None else header)]
@@ -180,7 +180,7 @@ def _label(name: str, header: str | None, origin: Origin, config: DataConfig) ->
         return plain_name(path).stem if name == "file" else path.parent.name
     if fields := fields_of(origin.source, read_head(origin.source), dataclasses.replace(config, format="fields")):
         raise UserError(f"data.label: {config.label!r} given, but ", advice_on(origin.source, fields, config))
-    kind, use = "plain text", "a regular expression such as '^K:(.*)'"
+    kind, use = "plain text, without fields", "a regular expression such as '^K:(.*)'"
     if header is not None:
         kind, use = "FASTA", "data.label=header (its first word), data.label=header[1], data.label=organism"
     kind, use = ("no file", use) if path is None else (kind, f"data.label=file, data.label=folder, {use}")

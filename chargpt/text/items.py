@@ -29,11 +29,11 @@ class ItemCounts:
 
     def describe(self) -> str:
         """How many items and labels there are, for a line."""
-        repeated = f", {self.duplicates:,} of them duplicates" if self.duplicates else ""
+        repeated = f" ({self.duplicates:,} of them duplicates)" if self.duplicates else ""
         counted = [f"{label} {count:,}" for label, count in self.labels.items()]
         counted = counted[:MAX_NAMED] + ["..."] * (len(counted) > MAX_NAMED)
         labels = f"; {len(self.labels):,} labels: {', '.join(counted)}" if counted else ""
-        return f"{self.items:,}, the longest has {self.longest:,} characters{repeated}{labels}"
+        return f"{self.items:,}{repeated}, the longest has {self.longest:,} characters{labels}"
 
 
 class Item(NamedTuple):

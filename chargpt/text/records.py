@@ -125,7 +125,7 @@ class _Field:
         close = [other for other in others if other.endswith(f".{name}")] or difflib.get_close_matches(name, others, n=1)
         if close and not inside:
             return ["did you mean ", Option(self._setting, close[0]), "?"]
-        what_to_do = f"name one with text in {self._setting}"
+        what_to_do = f"set {self._setting} to a field with text"
         if self._is_table and not all(map(NAME.fullmatch, texts)):  # its first row has no names
             return [f"{what_to_do}, or its number, such as ", Option(self._setting, 1)]
         example = longest(inside) or longest(texts)
@@ -235,7 +235,7 @@ def rows_in(pieces: Iterator[str], structure: Structure, wanted: Sequence[str], 
             if not header:
                 if len(row) > MAX_COLUMNS:
                     what = f"more than {MAX_COLUMNS:,} columns with {structure.delimiter!r} between them"
-                    raise UserError(f"{label}: line {line:,}: {what}; correct it, or end the name of a plain text in .txt")
+                    raise UserError(f"{label}: line {line:,}: {what}; correct the line, or name a file without columns .txt")
                 header, numbers = [name.strip() for name in row], [f"{number}" for number in range(1, len(row) + 1)]
                 if twice := next((name for name in wanted if header.count(name) > 1), None):
                     raise UserError(f"{label}: {header.count(twice)} columns are named {twice!r}; give each its own name")

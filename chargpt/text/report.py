@@ -35,13 +35,13 @@ def examine(corpus: Corpus) -> list[Notice]:
     copies = f"{facts.shared:.1%} of the validation text is lines that the training text has too"
     unit = "byte" if corpus.tokenizer.characters is None else "character"
     ngram = f"that of {NGRAM_MODEL} that looks {facts.ngram_order} {unit}s back{estimate}"
-    bits = f"in bits per {unit}: n-gram model {facts.ngram_loss / math.log(2):z.2f}"
-    others = f"gzip {facts.gzip_bits:z.2f}, xz {facts.xz_bits:z.2f}"
+    bits = f"{facts.ngram_loss / math.log(2):z.2f} bits per {unit}"
+    others = f"for comparison, gzip needs {facts.gzip_bits:z.2f} bits and xz {facts.xz_bits:z.2f}"
     return [
         *found,
         Notice("repeats", f"{facts.repeated:.1%} of the training text is repeated lines; {copies}{estimate}", "detail"),
         *(Notice("note", note) for note in about_repeats(corpus)),
-        Notice("to beat", f"a loss of {facts.ngram_loss:z.2f}, {ngram}; {bits}, {others}", "detail"),
+        Notice("to beat", f"a loss of {facts.ngram_loss:z.2f} ({bits}), {ngram}; {others}", "detail"),
     ]
 
 
@@ -104,9 +104,9 @@ def _odd(corpus: Corpus) -> Notice:
             f"{plural(of_kind.total(), f'{kind} character')} ({', '.join(names)}{', others' * (len(of_kind) > MAX_NAMED)})"
         )
     if replaced := counts.get("\ufffd"):
-        found.append(f"{replaced:,} U+FFFD (the text was decoded wrongly before)")
+        found.append(f"{plural(replaced, 'lost character')}, now \ufffd (U+FFFD; use the original file)")
     if garbled := corpus.facts.garbled:
-        found.append(f"{garbled:,} garbled, like Ã© (UTF-8 read with another encoding; use the original file)")
+        found.append(f"{plural(garbled, 'wrong character')}, such as Ã© for é (UTF-8 read as Latin-1; use the original file)")
     if returns := counts.get("\r"):
         found.append(Message(f"{returns:,} line ends with \\r (", Option("data.newlines", "fold"), " changes them to \\n)"))
     return Notice("odd", join(", ", found or ["no odd characters"]), "line" if found else "detail")

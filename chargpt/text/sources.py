@@ -185,14 +185,14 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
         what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern} ({found}: {count:,})"
         example = next(path for path in files if plain_name(path).suffix.lower() == suffix)
         if how := binary_format(read_head(Source(label=shown(example), path=example)), path=example):
-            raise UserError(f"{what}; each of these is {how}")
+            raise UserError(f"{what}; {shown(example)} is {how}")
         raise UserError(f"{what}; to read these, add ", Option("data.pattern", f"*{suffix}"))
     runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
     if others := sorted({*files} - {*matching}):
         names = ", ".join(shown(path.relative_to(folder)) for path in others[:MAX_NAMED]) + ", ..." * (len(others) > MAX_NAMED)
-        skipped[f"files left out that do not match {pattern} ({names}; data.pattern chooses which are read)"] += len(others)
+        skipped[f"files left out, since their names do not match data.pattern={pattern} ({names})"] += len(others)
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
 
 

@@ -75,7 +75,8 @@ class Group:
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=self.timeout)
         except (RuntimeError, ValueError) as error:
             what = f"process {self.rank} (the first is 0): cannot reach the others ({_first_line(error)})"
-            raise UserError(f"{what}; set MASTER_ADDR and MASTER_PORT for all to those of process 0") from None
+            variables = "environment variables MASTER_ADDR and MASTER_PORT to the address and port of process 0"
+            raise UserError(f"{what}; in every process, set the {variables}") from None
         if self.is_first:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         else:

@@ -153,8 +153,8 @@ def choose_runtime(
         slower = f"{why_not_cuda(0)}; until then the CPU is used"
     is_native, step, why = asked.step == "native", None, ""
     if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
-        why = f"it needs a CPU, runtime.compile=off and a model.n_embd that is a multiple of {PANEL}, and this run has "
-        why += f"device={device.type}, compile={'on' if compiled else 'off'}, model.n_embd={config.model.n_embd}"
+        why = "runtime.compile=off" if compiled else f"a model.n_embd that is a multiple of {PANEL}"
+        why = f"it needs {'a CPU' if device.type != 'cpu' else why}"
     elif is_native or attention is not None and may_be_in_c(config) and known.get("step") != "torch":
         try:
             step = StepKernel(precision)

@@ -98,5 +98,5 @@ def test_copies_of_the_text_of_the_run_it_began_with_are_found_too(tmp_path, cap
         shutil.rmtree(runs[gone])
         trace.main(arguments)
         printed = capsys.readouterr()
-        assert "this run began with the run 'start', but that run or its text is gone" in printed.err
+        assert "this run started from the weights of the run 'start', but that run or its text is gone" in printed.err
         assert "longest copy" in printed.out and "from the text of run" not in printed.out

@@ -99,7 +99,7 @@ def test_the_text_is_evaluated_and_recorded(root, nanogpt, text, capsys):
     corpus = load_corpus([str(text)], checkpoint.state.config.data, root=root, block_size=24)
     assert corpus.fingerprint == checkpoint.state.fingerprint
     said = capsys.readouterr().out
-    assert "python train.py --resume --run new" in said and "the optimizer goes on with its state" in said
+    assert "python train.py --resume --run new" in said and "the state of the optimizer comes with the model" in said
     assert checkpoint.training["blocks.0.attn.qkv.weight/exp_avg"].any()
 
 
@@ -114,7 +114,7 @@ def test_what_is_printed_after_an_import_trains_on(root, nanogpt, text, capsys):
     assert opened(words[2:], root=root).trainer.config.train.max_steps == 12
     save(read_nanogpt(folder, meta=None), root, name="other")
     said = " ".join(capsys.readouterr().out.split())
-    assert "python train.py TEXT --init-from other (to go on exactly where it stopped, import it again with" in said
+    assert "python train.py TEXT --init-from other (to go on exactly where it stopped, add TEXT to" in said
 
 
 def test_settings_of_the_command_line_win_but_the_shape_stays(root, nanogpt):

@@ -65,7 +65,7 @@ def test_the_state_of_the_optimizer_is_found_by_name(trained):
         assert torch.equal(
             found.moments[f"norm.weight/{quantity}"], optimizer.state[model.transformer["ln_f"].weight][quantity]
         )
-    assert "the optimizer goes on with its state" in found.notes
+    assert "the state of the optimizer comes with the model, so training can go on exactly" in found.notes
 
 
 def test_the_settings_are_kept_if_they_are_numbers(folder, tmp_path, trained):
@@ -138,9 +138,9 @@ def test_the_command_in_the_message_writes_a_clean_file(kind, trained, tmp_path,
     folder = write_files(tmp_path / "a b", model, optimizer, CHARACTERS, step=3, bias=bias, config=config)
     (folder / "meta.pkl").write_bytes(pickle.dumps({"stoi": collections.Counter({c: i for i, c in enumerate(CHARACTERS)})}))
     for name in ("ckpt.pt", "meta.pkl"):
-        with pytest.raises(UserError, match=f"{name}: may run code, since it is not .*; if you trust") as raised:
+        with pytest.raises(UserError, match=f"{name}: not opened, since it may run code: it is not .*; if you trust") as raised:
             read_nanogpt(folder, meta=None)
-        words = shlex.split(str(raised.value).partition("this command cleans it: ")[2])
+        words = shlex.split(str(raised.value).partition("clean it with this command: ")[2])
         assert words[:2] == ["python", "-c"]
         monkeypatch.setattr(sys, "argv", words[1::2])
         exec(words[2], {})
@@ -169,12 +169,12 @@ def test_a_state_that_no_optimizer_writes_is_replaced_by_a_new_one(trained, tmp_
         change(values)
     bias = "transformer.ln_f.bias" in model.state_dict()
     folder = write_files(tmp_path / "other", model, None, CHARACTERS, step=3, bias=bias, optimizer=state)
-    assert "the optimizer begins with a new state" in read_nanogpt(folder, meta=None).notes
+    assert "the state of the optimizer is not in the checkpoint, and begins anew" in read_nanogpt(folder, meta=None).notes
 
 
 def test_damaged_files_are_one_line(folder):
     data = (folder / "ckpt.pt").read_bytes()
-    incomplete, other = "damaged or incomplete.*copy the file again", "not a file of weights and plain"
+    incomplete, other = "damaged or incomplete.*copy the file again", "not only weights and settings"
     for damaged, says in (
         (b"", incomplete),
         (data[:100], incomplete),
@@ -230,7 +230,7 @@ def test_a_hostile_pickle_is_one_line(tmp_path, case, recwarn, capfd):
         for name, content in (("data.pkl", b"\x80\x02" + HOSTILE[case]), ("version", b"3\n"), ("byteorder", b"little")):
             file.writestr(f"ckpt/{name}", content)
     for read in (lambda: read_characters(tmp_path / "meta.pkl"), lambda: read_nanogpt(tmp_path, meta=None)):
-        with pytest.raises(UserError, match="not (a|the) (file of weights|vocabulary)") as raised:
+        with pytest.raises(UserError, match="not (only weights|the vocabulary)") as raised:
             tracemalloc.start()
             try:
                 read()

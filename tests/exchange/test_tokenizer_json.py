@@ -50,7 +50,7 @@ def test_characters_in_another_order_are_sorted_and_their_ids_are_kept():
         ({"model": {"type": "Unigram"}}, "pieces of words"),
         ({"model": {"fuse_unk": True}}, "its model has fuse_unk"),  # several unknown characters would be one id
         ({"added_tokens": [{"id": 0, "content": "<s>"}]}, "it has added_tokens"),
-        ({"normalizer": {"type": "StripAccents"}}, "cannot be imported .its normalizer."),
+        ({"normalizer": {"type": "StripAccents"}}, "its normalizer .* cannot be imported"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "a pre-tokenizer other than"),
         ({"post_processor": {"type": "TemplateProcessing"}}, "it has post_processor"),
         ({"decoder": {"type": "WordPiece"}}, "a decoder other than"),

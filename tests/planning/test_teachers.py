@@ -171,7 +171,7 @@ def test_copies_that_a_crash_left_are_replaced_and_another_folder_is_left_alone(
     assert not list(killed.glob(".teacher*"))
     (taught.folder / "other" / "teacher-1").mkdir(parents=True)
     (taught.folder / "other" / "teacher-1" / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="teacher-1: exists, but the copy of --teacher needs this name; rename it"):
+    with pytest.raises(UserError, match="teacher-1: exists, but the teacher's copy gets this name; rename it"):
         taught(name="other")
     assert (taught.folder / "other" / "teacher-1" / "notes.txt").is_file()
 

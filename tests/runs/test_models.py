@@ -45,7 +45,7 @@ def test_a_folded_character_begins_with_the_mean_of_all(source):
 
 
 def test_another_shape_or_another_kind_of_vocabulary_is_refused(source):
-    with pytest.raises(UserError, match="another size or form; .* model.dropout"):
+    with pytest.raises(UserError, match="size and form of this model are fixed; leave out .* model.dropout"):
         start_from(source, GPT(dataclasses.replace(SHAPE, n_layer=2), 3), Tokenizer("abc"))
     with pytest.raises(UserError, match="reads characters, .*; add data.vocabulary=characters"):
         start_from(source, GPT(SHAPE, 256), Tokenizer(None))

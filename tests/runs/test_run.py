@@ -50,7 +50,7 @@ def test_on_a_full_disk_the_oldest_checkpoint_goes_that_is_neither_the_best_nor_
     assert [save(step) for step in (0, 10, 20, 30)] == [[]] * 4 and run.checkpoint.name == "step-00000030"
     assert json.loads((run.folder / "best.json").read_text())["checkpoint"] == "step-00000000"
     (problem,) = save(40)
-    assert "older checkpoints removed, since the disk is full" in problem
+    assert "the disk is full, so older checkpoints were removed to save the newest" in problem
     assert [path.name for path in steps(run.folder)] == [f"step-{step:08}" for step in (0, 20, 30, 40)]
     assert newest(run.folder)[0].step == 40 and best(run.folder)[0].step == 0
     (run.folder / "other").write_bytes(bytes(10**6))  # now nothing can go that the run does not need

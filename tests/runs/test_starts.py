@@ -90,7 +90,10 @@ def test_a_start_is_given_once_by_its_name_and_for_a_new_run(start):
         with pytest.raises(UserError, match="--start: .*use sea"):
             load_start(name)
     for words, says in (
-        (["--start=The sea"], "no model of that name.*; for a prompt: --prompt"),  # which nanoGPT's --start is
+        (
+            ["--start=The sea"],
+            "no model of that name.* .to give a prompt, use --prompt 'The sea'.$",
+        ),  # which nanoGPT's --start is
         (["poems", "--start", "sea"], "leave one out"),
     ):
         with pytest.raises(UserError, match=says):

@@ -83,7 +83,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         ("-", {}, "text='-': standard input is for the command line; use the path of a file"),
         (5, {}, "text=5: use a name or a path, in quotes, or a list of them"),
         ([b"a"], {}, "text=[b'a']: use a name or a path, in quotes, or a list of them"),
-        ([], {}, "text=[]: no text in the list; give a path or more, or leave out text to train on python-docs"),
+        ([], {}, "text=[]: the list is empty; give one path or more; without text=, python-docs is the text"),
         (None, {"minutes": -1}, "minutes=-1: use a number above 0"),
         (None, {"settings": {"max_iters": 3}}, "max_iters=3: not a setting; did you mean train.max_steps?"),
         (None, {"settings": {"tran.max_steps": 3}}, "settings: tran: no such section; did you mean train?"),

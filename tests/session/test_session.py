@@ -179,7 +179,7 @@ def test_a_process_that_reads_another_text_than_the_first_one_is_refused(text, t
     ]
     first = open_saved(parse_options([*words, "train.max_steps=50"]), root=project_root(), group=Group())
     given = dataclasses.replace(first, state=dataclasses.replace(first.state, fingerprint="1" * 64))
-    with pytest.raises(UserError, match="^TEXT: it is not that of the first process; give every machine"):
+    with pytest.raises(UserError, match="^TEXT: differs from that of the first process; give every machine"):
         joined(given, root=project_root(), group=Group(), corpus=first.corpus, runtime=None)
 
 

@@ -102,7 +102,7 @@ def test_the_decision_keeps_the_plan_or_makes_one_long_run():
     assert not is_undecided(taught) and not is_undecided(alone) and is_undecided(config)
     assert decided(float("nan"), 1.0, config)[0] == taught
     assert [said.label, says.label] == ["2 models", "one model"]
-    assert "1.00 there, 1.10 on validation text" in said.text and "no others are trained" in says.text
+    assert "1.00 there, 1.10 on validation text" in said.text and "more models would not help" in says.text
     for given in (0, 20):
         assert decided(1.0, 1.0, apply_overrides(config, [f"train.max_epochs={given}"]))[0].train.max_epochs == given
 
@@ -167,8 +167,8 @@ def test_a_model_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_pa
     lines.write_bytes(text.read_bytes().replace(b"\n", b"\r\n"))
     assert run(lines, tmp_path, "both", *words) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert out.count("the setting data.newlines") == 1  # a note on the text is for both
-    assert "2 models this model begins to memorise" in out and "model 2 of 2 learns from the text and the predictions of" in out
+    assert out.count("set data.newlines=keep") == 1  # a note on the text is for both
+    assert "2 models this model begins to memorise" in out and "model 2 of 2, with seed 1338, learns from the text" in out
     assert out.count("\nreport ") <= 1 and steps(tmp_path / "both" / "stage-2")
 
 

@@ -51,7 +51,7 @@ def test_line_ends_are_folded_with_a_note_unless_they_are_to_stay(end, load, tmp
     (tmp_path / "text.txt").write_text(lines.replace("\n", end), newline="")
     corpus, plain = load(tmp_path / "text.txt"), load(write(tmp_path / "plain.txt", lines))
     assert text_of(corpus) == text_of(plain) == lines and "\r" not in corpus.tokenizer.characters
-    assert [note for note in corpus.notes if "data.newlines can keep them" in note] and not plain.notes
+    assert [note for note in corpus.notes if "set data.newlines=keep" in note] and not plain.notes
     assert plain.fingerprint == load(tmp_path / "plain.txt", newlines="keep").fingerprint, "as before line ends were folded"
     assert corpus.tokenizer.encode(f"sea{end}").tolist() == plain.tokenizer.encode("sea\n").tolist()
     again = load(tmp_path / "text.txt", tokenizer=corpus.tokenizer)
@@ -148,7 +148,9 @@ def test_blocks_from_all_over_validate_with_a_margin_on_each_side(length, fracti
     distance = np.abs(train[:, None] - np.array([(block[0], block[-1]) for block in blocks]).ravel()).min()
     assert distance > 0.8 * min(MARGIN, 0.1 * len(blocks[0]), (length - len(val)) / BLOCKS / 4)
     left_out = length - len(train) - len(val)
-    assert left_out == length - len({*train, *val}) and (not left_out or f"{left_out:,} characters beside" in corpus.notes[-1])
+    assert left_out == length - len({*train, *val}) and (
+        not left_out or f"{left_out:,} characters next to these" in corpus.notes[-1]
+    )
     at_the_end = load(tmp_path / "text.txt", val_fraction=fraction)
     assert at_the_end.fingerprint != corpus.fingerprint and len(at_the_end.train) + len(at_the_end.val) == length
 

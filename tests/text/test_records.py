@@ -65,7 +65,7 @@ def test_quotes_are_text_in_tsv_and_without_a_field_a_table_is_read_as_it_is(loa
 
 WRONG = {
     "no such column": ("id,bodies\n1,a\n", "line 2: no field 'body', its .* are: id, bodies; did you mean data.field=bodies"),
-    "nothing like it": ("id,x\n1,a\n", "its fields are: id, x; name one with text in data.field, for example data.field=id"),
+    "nothing like it": ("id,x\n1,a\n", "its fields are: id, x; set data.field to a field with text, for example data.field=id"),
     "no header": ("1,the sea.\n2,a stone\n", "no field 'body', .*, or its number, such as data.field=1"),
     "a column twice": ("body,body\n1,a\n", "a.csv: 2 columns are named 'body'"),
     "an open quote": ('id,body\n1,a\n2,"b\n3,c\n', "a.csv: line 3: a field in quotes has no closing quote; close it"),
@@ -73,7 +73,7 @@ WRONG = {
     "too many fields": ("id,body\n1,a\n2,b, c\n", "a.csv: line 3: 3 columns, but the header has 2, .*; correct that line"),
     "after a field of two lines": ('id,body\n1,"a\nb"\n2\n', "a.csv: line 4: 1 column"),
     "a huge field": ('id,body\n1,"' + "a" * 3000, "a.csv: line 2: a field of more than .* characters; close its quote"),
-    "a huge header": ("body" + ",a" * 3000, "a.csv: line 1: more than 2,000 columns with .*; correct it"),
+    "a huge header": ("body" + ",a" * 3000, "a.csv: line 1: more than 2,000 columns with .*; correct the line"),
     "a header alone": ("id,body\n", "a.csv: empty; give"),
 }
 
@@ -149,7 +149,7 @@ WRONG_JSON = [
         "a.jsonl",
         '{"body": "x"}',
         "text",
-        "line 1: no field 'text', its fields are: body; name .*, for example data.field=body",
+        "line 1: no field 'text', its fields are: body; set data.field to .*, for example data.field=body",
     ),
     ("a.json", '[{"body": "fine"},\n{"body": "a"', "body", "a.json: line 2: not JSON"),
     ("a.json", '[{"body": "fine"},\n 5]', "body", "a.json: line 2: not a JSON object"),
@@ -167,11 +167,11 @@ WRONG_JSON = [
     ("a.json", '[\n {"body": "fine"},\n {\n  "body": "a",\n  "n" 5\n }\n]', "body", "a.json: line 5: not JSON"),
     ("a.jsonl", '{"data": {"body": "sea"}}', "data", "field 'data' is an object; .* for example data.field=data.body"),
     ("a.jsonl", '{"data": {"body": "sea"}}', "data.body.n", "no field 'data.body.n'"),
-    ("a.jsonl", '{"data": {}}', "data", "field 'data' is an object; name one with text in data.field$"),
-    ("a.jsonl", '{"data": [{"body": 5}, {"n": "x"}]}', "data.body", "field 'data.body' is a number; name one with text"),
+    ("a.jsonl", '{"data": {}}', "data", "field 'data' is an object; set data.field to a field with text$"),
+    ("a.jsonl", '{"data": [{"body": 5}, {"n": "x"}]}', "data.body", "field 'data.body' is a number; set data"),
     ("a.jsonl", '{"data": [{"text": "x"}, {"n": "x"}]}', "data.bodies", "no field 'data.bodies', .* mean data.field=data.text"),
     ("a.jsonl", '{"chat": [{"who": "b", "said": "the sea"}]}', "chat", "no text in the field 'chat', .* data.field=chat.said"),
-    ("a.jsonl", '{"ids": [5, 8, 1]}', "ids", "no text in the field 'ids', its fields are: ids; name one with text"),
+    ("a.jsonl", '{"ids": [5, 8, 1]}', "ids", "no text in the field 'ids', its fields are: ids; set data"),
     ("a.jsonl", '{"a":' * 300 + '"deep"' + "}" * 300, "text", "no field 'text'"),
 ]
 
@@ -210,5 +210,7 @@ def test_a_field_that_no_record_has_is_an_error_at_the_end_or_after_many(monkeyp
     monkeypatch.setattr(records, "MAX_WITHOUT", 3)
     lines = [json.dumps({"n": "x"})] * 3 + ["not read"]
     for pieces in (lines, lines[:2]):
-        with pytest.raises(UserError, match="a: line 1: no field 'text', its fields are: n; name one with text in data.field"):
+        with pytest.raises(
+            UserError, match="a: line 1: no field 'text', its fields are: n; set data.field to a field with text"
+        ):
             documents(["\n".join(pieces)], Structure(kind="JSON lines"))

@@ -35,7 +35,7 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_or_binary(load, tmp_pa
     assert [notice.text for notice in corpus.describe()[2:]] == [
         "6 files",
         "hidden files and folders skipped: 2",
-        "files left out that do not match *.txt (notes.md; data.pattern chooses which are read): 1",
+        "files left out, since their names do not match data.pattern=*.txt (notes.md): 1",
         "binary files skipped: 2",
     ]
     for binary in (folder / "another.txt", tmp_path / "binaries" / "a.txt"):
@@ -50,7 +50,7 @@ def test_the_case_of_a_name_does_not_matter(load, tmp_path):
         write(tmp_path / "poems" / name, gzip.compress(b"the sea") if name.endswith("GZ") else name * 9)
     corpus = load(tmp_path / "poems")
     assert corpus.notes[0] == "3 files"
-    assert "(D.MD, e.md, f.md, ...; data.pattern" in corpus.notes[1] and corpus.notes[1].endswith(": 4")
+    assert "(D.MD, e.md, f.md, ...)" in corpus.notes[1] and corpus.notes[1].endswith(": 4")
     assert load(tmp_path / "poems", pattern="*.TXT").fingerprint == corpus.fingerprint
     assert load(tmp_path / "poems", pattern="*.Md").notes[0] == "3 files"
 
@@ -69,7 +69,7 @@ def test_standard_input_and_a_pipe_are_read_once_and_encoded_like_a_file(load, t
 
 WRONG = {  # a TEXT, and what is said of it
     "code": r"code: none of its 3 files matches \*.txt \(matching \*.py: 2\); to read these, add data.pattern='\*.py'",
-    "papers": r"papers: none of its 1 files .*\(matching \*.pdf: 1\); each of these is a PDF, not .* pdftotext .*a.pdf a.txt",
+    "papers": r"papers: none of its 1 files .*\(matching \*.pdf: 1\); papers.*pdf is a PDF, not .* pdftotext .*a.pdf a.txt",
     "nothing": "an empty folder",
     "shakespear": "did you mean shakespeare?",
     "poems/shakspeare.txt": "did you mean .*poems/shakespeare.txt",
