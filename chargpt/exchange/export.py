@@ -57,7 +57,7 @@ TARGETS = {  # a format of one file also needs its mark in `_is_export`
         "chargpt.exchange.html",
         ".html",
         "one page that writes text in any browser, offline",
-        "open it in a browser; it needs no network",
+        "open {path} in a browser; it needs no network",
     ),
     "safetensors": Target(
         "chargpt.exchange.tensor_file",

@@ -227,7 +227,7 @@ def _load_corpus(
     """The text, with the vocabulary of another run, or with one of its own that has the characters of a start too."""
     known = "" if start is None else start.state.tokenizer.characters or ""
     if known and vocabulary is None and 0 < config.data.max_vocab <= len(known):
-        what = f"the model that you start from has {len(known)} characters, and all others need one more; use {len(known) + 1}"
+        what = f"the model that you start from has {len(known)} characters, and one for all others; use {len(known) + 1}"
         raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what} or more, or leave it out")
     return load_corpus(
         options.texts,
@@ -310,8 +310,8 @@ def _about_teachers(settings: Settings, teachers: tuple[Checkpoint, ...]) -> lis
         return []
     notices = []
     if settings.is_given("train.teachers"):  # otherwise the choice has told it
-        condition = "; if the first one does not begin to memorise the text, it stays the only one" * bool(train.student_gap)
-        what = f"the last one learns from the text, and from the predictions of each before it{condition}"
+        condition = "; if the first does not begin to memorise the text, no other follows" * bool(train.student_gap)
+        what = f"one after the other; the last one learns from the text and from what the others predict{condition}"
         notices.append(Notice(f"{train.teachers + 1} models", what))
     changed = difference(settings.values, student_settings(settings).values)
     if given := [str(change) for change in changed if settings.is_given(change.key)]:

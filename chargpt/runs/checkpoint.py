@@ -102,8 +102,8 @@ def publish(
     for file, content in tensors.items():
         for key, tensor in content.items():
             if not tensor.isfinite().all():
-                what = f"not saved, since the training went wrong ({key:.80} is not finite)"
-                raise CheckpointError(f"{shown(path / file)}: {what}; use a lower optim.learning_rate=NUMBER")
+                what = f"not saved, since training failed ({key:.80} is not finite)"
+                raise CheckpointError(f"{shown(path / file)}: {what}; add a lower optim.learning_rate=NUMBER to the command")
     with _publishing(path) as folder:
         os.mkdir(folder)
         files = {file: _write_tensors(folder / file, content) for file, content in tensors.items()}

@@ -281,7 +281,7 @@ def seal(document: dict[str, Any], path: Path) -> bytes:
     """The content of a sealed file. Raises CheckpointError, naming `path`, when it is too large to be read again."""
     body = json.dumps(document, indent=1, allow_nan=False).encode()[2:] + b"\n"  # the first line holds the opening brace
     if len(body) > JSON_LIMIT:
-        raise CheckpointError(f"{shown(path)}: too large ({len(body):,} bytes); train on one folder in place of many files")
+        raise CheckpointError(f"{shown(path)}: its list of texts is too long, {len(body):,} bytes; give one folder")
     return _first_line(body) + body
 
 

@@ -144,7 +144,7 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     warnings: list[Words] = [*problems]
     stage, train = checkpoint.state.stage, checkpoint.state.config.train
     if stage <= train.teachers and not train.student_gap:  # otherwise it may be the only one
-        what = f"{shown(run)}: this is model {stage} of {train.teachers + 1}, not the last one; to finish the training: "
+        what = f"{shown(run)}: this run trains {train.teachers + 1} models, and has stopped at model {stage}; to finish it: "
         warnings.append(Message(what, resuming(shown(run), verb="train")))
     if checkpoint.step == 0 and len(steps(place)) > 1:
         later, skipped = newest(place, training=False)

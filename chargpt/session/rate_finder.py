@@ -42,7 +42,8 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
         found, losses = dict[float, float](), dict[float, list[float]]()
         for rate, loss, losses[rate] in try_rates(plan, steps=STEPS, interrupt=interrupt):
             found[rate] = loss
-            notice("rate", f"{rate:.4f}: loss {loss:.3f}" if loss < math.inf else f"{rate:.4f}: training failed")
+            result = f"loss {loss:.3f}" if loss < math.inf else "training failed"
+            notice("tried", f"learning rate {rate:.4f}: {result}")
         best = min(found, key=found.__getitem__, default=math.inf)
         if found.get(best, math.inf) == math.inf:
             if interrupt.came_here:

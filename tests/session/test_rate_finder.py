@@ -43,7 +43,7 @@ def test_find_lr_suggests_a_rate_and_leaves_a_curve_for_each_rate(text, tmp_path
     assert train.main(arguments) == 0
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["found-find-lr"] and not earlier.exists()
     printed = capsys.readouterr().out
-    rates = [float(line.split()[1].rstrip(":")) for line in printed.splitlines() if line.startswith("rate ")]
+    rates = [float(line.split()[3].rstrip(":")) for line in printed.splitlines() if line.startswith("tried ")]
     suggested = float(printed.split("optim.learning_rate=")[1].split()[0])
     assert min(rates) <= suggested <= max(rates)
     assert f"{suggested:.4f}: loss {min(re.findall('loss ([0-9.]+)', printed))}" in printed
@@ -68,7 +68,7 @@ def test_a_signal_ends_the_sweep_and_what_there_is_is_recorded(text, tmp_path, c
 
     def notice_and_stop(what: str, words: str) -> None:
         notice(what, words)
-        if what == "rate" and words.startswith("0.0004"):
+        if what == "tried" and words.startswith("learning rate 0.0004"):
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(rate_finder, "notice", notice_and_stop)
