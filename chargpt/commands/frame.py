@@ -126,7 +126,7 @@ def part_of_text(
     part = ids[start : start + length].astype(np.int64)
     if len(part) < 2:
         begin = f" from --start {start:,} on" if start else ""
-        what = f"the model knows {len(part)} of its characters{begin}, but at least two are needed"
+        what = f"too short: the model knows {plural(len(part), 'character')} of it{begin}, and needs two or more"
         raise UserError(f"{name}: {what}; {'use a smaller --start' if start else 'give a longer text'}")
     return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of the {len(ids):,} in {name}{left_out(unknown)}")
 

@@ -107,5 +107,5 @@ def advice(report: "LossBreakdown") -> str:
     is_chance = gain <= 2 * error
     helps = "probably help" if gain >= MIN_SHARE * report.loss and not is_chance else "help little"
     size = f"{abs(gain):.3f} ± {error:.3f} {'lower' if gain >= 0 else 'higher'}"
-    what = f"twice the text before a character makes its loss {size}" + ", which may be chance" * is_chance
+    what = f"with twice the text before it, the loss of a character is {size}" + ", which may be chance" * is_chance
     return f"a larger model.block_size will {helps}: {what}"

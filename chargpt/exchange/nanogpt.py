@@ -116,7 +116,7 @@ def _load(path: Path) -> dict[str, Any]:
             # A packed entry could grow without limit when it is read, and so could entries that share their bytes.
             is_packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
             if is_packed or sum(entry.file_size for entry in entries) > path.stat().st_size or pickled > MAX_PICKLED:
-                raise UserError(f"{shown(path)}: not packed as torch.save packs it; save it again with torch.save")
+                raise UserError(f"{shown(path)}: packed otherwise than torch.save does it; use the original file")
             if damaged := archive.testzip():
                 raise UserError(f"{shown(path)}: damaged, the checksum of {damaged:.80} differs; copy the file again")
             for entry in entries:

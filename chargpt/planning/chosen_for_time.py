@@ -218,7 +218,8 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, b
     settings = settings.choose(f"the time is shared by {teachers + 1} models", train=students)
     at_most = f"for at most {clock(before + first)}"
     earlier = f"{teachers} models {at_most} each" if teachers > 1 else f"one model {at_most}"
-    about = f"first {earlier}; then a last one, which also learns from the predictions of the first, for at most {clock(last)}"
+    about = f"first {earlier}; then a last one, for at most {clock(last)}, "
+    about += "which learns from the text and from what those before it predict"
     about += "" if is_sure else "; if the first does not begin to memorise the text, no other follows"
     models = Notice(f"{teachers + 1} models", about, "line" if settings.is_any_given(*DECIDES_LOSS) else "detail")
     best = best._replace(settings=settings, seen=seen)

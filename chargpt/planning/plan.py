@@ -311,7 +311,7 @@ def _about_teachers(settings: Settings, teachers: tuple[Checkpoint, ...]) -> lis
     notices = []
     if settings.is_given("train.teachers"):  # otherwise the choice has told it
         condition = "; if the first does not begin to memorise the text, no other follows" * bool(train.student_gap)
-        what = f"one after the other; the last one learns from the text and from what the others predict{condition}"
+        what = f"one after the other; the last one learns from the text and from what those before it predict{condition}"
         notices.append(Notice(f"{train.teachers + 1} models", what))
     changed = difference(settings.values, student_settings(settings).values)
     if given := [str(change) for change in changed if settings.is_given(change.key)]:

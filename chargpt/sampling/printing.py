@@ -140,10 +140,10 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
     file.flush()
     why = ", ".join(f"{count:,} {what}" for what, count in writer.refused.most_common())
     log(f"written   {written:>7,}  of {wanted.items:,} wanted, in {seconds:.1f} s" + (f"; thrown away: {why}" if why else ""))
-    log(f"unique    {writer.unique:>7,}  {writer.unique / max(1, written):6.1%} of those written")
+    log(f"unique    {writer.unique:>7,}  {writer.unique / max(1, written):6.1%} of the written items")
     if known is not None:
         new = writer.new(known)
-        log(f"new       {new:>7,}  {new / max(1, written):6.1%} of those written (not in the training text)")
+        log(f"new       {new:>7,}  {new / max(1, written):6.1%} of the written items (not in the training text)")
     elif corpus is None:
         log(f"new       not known, {NOT_IN_CACHE}")
     if not stop() and writer.problem:

@@ -78,7 +78,7 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     if passed_over:
         named = f"{one_line(passed_over[0])[:MAX_NAME]} ({texts[passed_over[0]]:,} times)"
         others = f" and {len(passed_over) - 1:,} more" if len(passed_over) > 1 else ""
-        notes.append(f"so frequent that only the training text has them, not the validation text: {named}{others}")
+        notes.append(f"items that are so frequent that they are in the training text alone: {named}{others}")
     end = SEPARATOR if any("\n" in text for text in texts) or SEPARATOR in known else "\n"
     if end == SEPARATOR:
         notes.append("some items have several lines, so the program keeps them apart by the character U+001E, not by lines")

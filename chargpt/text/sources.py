@@ -166,7 +166,7 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
             if size <= limit:
                 content = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
                 return Source(label=label, content=content)
-        what = f"more than {limit:,} bytes, half of the free space in {shown(folder)}, which is all that it may take"
+        what = f"more than {limit:,} bytes, which is half of the free space in {shown(folder)}"
     except OSError as error:
         what = f"{error.strerror} while copying it to {shown(folder)}"
     raise UserError(f"{label}: {what}; {MAKE_ROOM}")
