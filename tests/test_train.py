@@ -220,7 +220,7 @@ def test_a_run_that_exists_is_never_overwritten_and_what_it_has_been_cannot_chan
     before = bits(tmp_path / "run")
     capsys.readouterr()
     line = fails([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"], capsys)
-    assert "continue it with --resume --run" in line and "or choose another --run NAME, such as" in line
+    assert "continue it with python train.py --resume --run" in line and "or choose another --run NAME, such as" in line
     assert line.endswith("/run-2, or replace it with --overwrite")
     fixed = "model.n_layer=3 train.seed=5 train.batch_size=2 train.accumulate=3 data.val_fraction=0.2 train.max_steps=30"
     for setting in fixed.split():

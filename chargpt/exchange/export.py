@@ -89,8 +89,7 @@ def check_target(target: str, positions: str) -> None:
 def check_destination(destination: Path, *, is_folder: bool, force: bool) -> None:
     """Raise UserError unless `destination` is free, or `force` is given and it is an earlier export, a folder or a file."""
     if destination.name in ("", "..") or not destination.parent.is_dir():
-        what = f"a name in a folder that exists is needed; create the folder {shown(destination.parent)}"
-        raise UserError(f"{shown(destination)}: {what}, or give another name")
+        raise UserError(f"{shown(destination)}: give a new name, in a folder that exists")
     if not os.path.lexists(destination):
         return
     if not force:

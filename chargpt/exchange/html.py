@@ -37,7 +37,7 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     """Write the page to `path`. Raises UserError, see `chargpt/exchange/export.py`."""
     config = loaded.model.config
     cached = 6 * config.n_layer * config.block_size * config.n_embd  # keys, values and queries, twice
-    needed = loaded.model.parameter_count() + cached
+    needed = sum(tensor.numel() for tensor in tensors_of(loaded.model).values()) + cached
     if needed > MAX_NUMBERS:
         raise UserError(f"model: too large for a web page, with {needed:,} numbers (at most {MAX_NUMBERS:,}); use --to gguf")
     write_pieces_synced(path, _pieces(loaded, options))
@@ -73,7 +73,7 @@ def pack(tensor: Tensor, weights: str) -> tuple[np.ndarray, np.ndarray | None]:
     """
     numbers, scales = c_texts.pack(tensor.cpu().numpy(), "int8" if weights == "int8" and tensor.dim() == 2 else "float16")
     if not np.isfinite(numbers).all():
-        raise UserError(f"a weight of {tensor.abs().max():g} is too large for float16; train again with optim.weight_decay=0.2")
+        raise UserError(f"a weight of {tensor.abs().max():g} is too large for float16; train with a higher optim.weight_decay")
     return numbers, scales
 
 

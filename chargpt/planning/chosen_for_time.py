@@ -330,8 +330,9 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     ]
     notices += [Notice("considered", f"but not chosen, expected loss {'; '.join(others)}", "detail")] if others else []
     if takes < job.seconds and not best.settings.is_given("train.max_epochs"):
-        ends = f"{'each model' if best.teachers else 'training'} ends after {config.train.max_epochs:g} passes over the text"
-        notices.append(Notice("note", f"{ends}, before the time is over, since more would not help", "detail"))
+        who = "each model" if best.teachers else "training"
+        ends = f"{who} ends after {config.train.max_epochs:g} passes over the text at most, since more would not help"
+        notices.append(Notice("note", ends, "detail"))
     return notices
 
 

@@ -309,7 +309,7 @@ def _about_teachers(settings: Settings, teachers: tuple[Checkpoint, ...]) -> lis
     if not train.teachers:
         return []
     notices = []
-    if settings.is_given("train.teachers"):  # otherwise the choice has told it
+    if not train.teacher_minutes:  # otherwise the choice has told it
         condition = "; if the first does not begin to memorise the text, no other follows" * bool(train.student_gap)
         what = f"one after the other; the last one learns from the text and from what those before it predict{condition}"
         notices.append(Notice(f"{train.teachers + 1} models", what))

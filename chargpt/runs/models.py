@@ -77,10 +77,10 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
         model.token_embedding.weight[i] = unknown if nearest is None else rows[known[nearest]]
     if tokenizer.folded:
         model.token_embedding.weight[-1] = unknown
-    new = [f"{character} (of {nearest})" if nearest else character for character, nearest in begins_at.items()]
+    new = [f"{character} ({nearest})" if nearest else character for character, nearest in begins_at.items()]
     dropped = [character for character in old_tokenizer.characters if character not in set(tokenizer.characters)]
     about = (
-        (f"unknown to the model {name_of_start(source)}, so each begins as a copy of a similar one", new),
+        (f"unknown to the model {name_of_start(source)}, so each begins as the one in brackets, if there is one", new),
         ("known to it, but not used here", dropped),
     )
     return "; ".join(_listed(what, characters) for what, characters in about if characters)

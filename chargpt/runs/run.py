@@ -318,7 +318,8 @@ def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ())
     if os.path.lexists(folder) and not folder.is_dir():
         raise UserError(f"{where}: this is a file; ", *instead)
     if has_steps(folder):
-        raise UserError(f"{where}: a run of this name exists; continue it with ", resuming(own), ", or ", *instead, *otherwise)
+        what = f"{where}: a run of this name exists; continue it with "
+        raise UserError(what, resuming(own, verb="train"), ", or ", *instead, *otherwise)
     if folder.is_dir() and not is_left_behind(folder) and any(folder.iterdir()):
         raise UserError(f"{where}: this folder exists and holds no checkpoint; ", *instead)
     return folder

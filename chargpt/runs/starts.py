@@ -56,7 +56,7 @@ def read_card(name: str) -> StartCard:
         close = difflib.get_close_matches(name, names, n=1) or names
         what = f"no model of that name comes with the program; use {', '.join(close)}, or a run of yours: "
         what = what if names else "this copy of the program comes without models; use a run of yours: "
-        run = Message(Command("train", Option("init_from", "RUN")), " or ", Command("sample", "RUN"))
+        run = Message(Command("train", "TEXT", Option("init_from", "RUN")), " or ", Command("sample", "RUN"))
         raise UserError(Given("start", name, ", but "), what, run, " (to give a prompt, use ", Option("prompt", name), ")")
     path = STARTS / name / CARD
     try:

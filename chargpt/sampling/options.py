@@ -210,9 +210,10 @@ class SamplingOptions:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.metadata["off"] is not None}
 
     def rules_in_use(self) -> dict[str, float]:
-        """Those that are not off, each with 0 or a number that float32 can divide by and compare with."""
+        """Those that are not off; a number above 0 is one that float32 can divide by and compare with."""
         off = {one.name: one.metadata["off"] for one in fields(self)}
-        return {name: value and min(max(value, 1e-30), 1e30) for name, value in self.rules().items() if value != off[name]}
+        on = {name: value for name, value in self.rules().items() if value != off[name]}
+        return {name: min(max(value, 1e-30), 1e30) if value > 0 else value for name, value in on.items()}
 
     def describe(self) -> str:
         """The temperature, and every other rule that is on."""

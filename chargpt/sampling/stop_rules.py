@@ -27,7 +27,7 @@ def too_few_lines(samples: Sequence[Sequence[Character]], options: SamplingOptio
     fewest = min((text_of(sample).count("\n") + bool(sample) for sample in samples), default=options.lines)
     if fewest >= options.lines:
         return None
-    what = f"only {fewest:,} of {options.lines:,} lines, since no more new ones came; raise "
+    what = f"only {fewest:,} of {options.lines:,} lines were written; raise "
     return Message(what, Option("temperature"), " or ", Option("length"))
 
 

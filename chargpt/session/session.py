@@ -338,5 +338,5 @@ def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str |
     """A warning if a run whose environment was `before` cannot continue with the same bits here; else empty."""
     before = {"processes": 1, "teachers": now.get("teachers", ""), **before}  # earlier versions did not save these
     changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
-    what = f"the machine or its software has changed ({', '.join(changes)}), so the losses from here on will differ slightly"
+    what = f"it is not computed as before ({', '.join(changes)}), so the losses from here on will differ slightly"
     return what * bool(changes)

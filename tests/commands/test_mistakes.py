@@ -19,7 +19,7 @@ MISTAKES = [
     ("export absent --to hf", "absent: no run of that name"),
     ("export {run}", "--to"),
     ("export {run} --to pdf", "invalid choice"),
-    ("export {run} --to hf {here}/nowhere/out", "a name in a folder that exists is needed; create the folder .*nowhere, or"),
+    ("export {run} --to hf {here}/nowhere/out", "give a new name, in a folder that exists"),
     ("export {run} --to hf --weights int8", "works only with --to html"),
     ("import {here} --run x", "holds neither config.json nor ckpt.pt"),
     ("import {here}/absent --run x", "holds neither"),

@@ -77,7 +77,7 @@ def test_force_replaces_nothing_but_an_earlier_export_of_the_same_kind(tmp_path,
 @pytest.mark.parametrize("name", ["absent/poems", "..", "."])
 def test_a_destination_without_a_folder_is_one_line(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="a name in a folder that exists is needed; create the folder "):
+    with pytest.raises(UserError, match="give a new name, in a folder that exists"):
         check_destination(Path(name), is_folder=True, force=False)
 
 

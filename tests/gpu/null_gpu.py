@@ -43,7 +43,7 @@ def why_not() -> str:
     if not sys.platform.startswith("linux") or version.cuda is None:
         return "needs the CUDA build of torch, on Linux: pip install torch, in an environment of its own, some 5 GB"
     if Path("/dev/nvidiactl").exists():
-        return "there is a real GPU"
+        return "there is a real GPU, which the tests see with: -m gpu"
     headers = list(Path(sysconfig.get_path("purelib")).glob("nvidia/*/include/driver_types.h"))
     if not headers or shutil.which("cc") is None:
         return "needs a C compiler (cc) and the headers of the package nvidia-cuda-runtime"
@@ -64,9 +64,10 @@ def build(folder: Path) -> Path:
 
 def environment(library: Path, **variables: str) -> dict[str, str]:
     """The variables with which a program has the null GPU, and caches of its own."""
+    visible = {"CUDA_VISIBLE_DEVICES": "0,1"}  # conftest.py may have hidden them
     own = {"TRITON_LIBCUDA_PATH": "", "TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
     folders = {name: str(library.parent / folder) for name, folder in own.items()}
-    return {**os.environ, "LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1", **folders, **variables}
+    return {**os.environ, "LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1", **visible, **folders, **variables}
 
 
 def read() -> dict[str, int]:

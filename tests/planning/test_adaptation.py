@@ -161,7 +161,7 @@ def test_a_run_keeps_the_characters_of_its_start(start, other, tmp_path):
     assert {*characters} == {*known.state.tokenizer.characters} | {*other.read_text(encoding="utf-8")} and "T" in characters
     rows = plan.model.token_embedding.weight
     assert torch.equal(rows[characters.index("\u00e9")], rows[characters.index("e")])
-    assert ": \u00e9 (of e)" in plan.choices[1].text and "not used" not in plan.choices[1].text
+    assert ": \u00e9 (e)" in plan.choices[1].text and "not used" not in plan.choices[1].text
 
 
 def test_the_pull_of_a_run_that_has_begun_cannot_come_or_go(start):

@@ -28,14 +28,14 @@ def test_embeddings_follow_their_characters(source):
     rows, old = model.token_embedding.weight, source.weights["token_embedding.weight"]
     assert torch.equal(rows[0], old[1]) and torch.equal(rows[1], old[2]) and torch.allclose(rows[2], old.mean(0))
     assert torch.equal(model.blocks[0].mlp.up.weight, source.weights["blocks.0.mlp.up.weight"])
-    assert line.endswith(", so each begins as a copy of a similar one: d; known to it, but not used here: a")
+    assert line.endswith(", so each begins as the one in brackets, if there is one: d; known to it, but not used here: a")
 
 
 def test_a_new_character_begins_at_the_nearest_known_one(source):
     model, tokenizer = GPT(SHAPE, 6), Tokenizer("ABabc\u00e2", folded=False)
     line = start_from(source, model, tokenizer)
     rows, old = model.token_embedding.weight, source.weights["token_embedding.weight"]
-    assert torch.equal(rows, old[[0, 1, 0, 1, 2, 0]]) and "similar one: A (of a), B (of b), \u00e2 (of a)" in line
+    assert torch.equal(rows, old[[0, 1, 0, 1, 2, 0]]) and "if there is one: A (a), B (b), \u00e2 (a)" in line
 
 
 def test_a_folded_character_begins_with_the_mean_of_all(source):

@@ -136,7 +136,8 @@ def test_what_is_said_of_a_name_that_is_taken(tmp_path):
     publish_run(tmp_path / "run")
     for overwrite, says in ((None, "run-2$"), (False, "run-2, or replace it with --overwrite$")):
         with pytest.raises(
-            UserError, match=f"a run of this name exists; continue it with --resume --run run, or choose .* {says}"
+            UserError,
+            match=f"exists; continue it with python train.py --resume --run run, or choose .* {says}",
         ):
             new_folder("run", tmp_path, overwrite=overwrite)
 

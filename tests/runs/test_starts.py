@@ -75,7 +75,7 @@ def test_a_training_with_a_start_names_it_and_goes_on_after_a_stop(start, text, 
     folder, words = tmp_path / "run", [f"data.cache={tmp_path}/cache", "runtime.threads=1", "train.sample_length=20"]
     assert train.main([str(poem), "--start", start, "--run", str(folder), *words]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"^start +training begins with the model sea; .*\ncharacters  .*: \u00f6 \(of o\)", said, re.M)
+    assert re.search(r"^start +training begins with the model sea; .*\ncharacters  .*: \u00f6 \(o\)", said, re.M)
     state = find_checkpoint(str(folder), tmp_path)[0].state
     assert state.config.train.start == "sea" and "\u00f6" in state.tokenizer.characters
     assert logged(folder)[0]["val/loss"] < 3

@@ -35,7 +35,7 @@ def test_the_run_is_the_one_of_the_program_and_is_returned(text, tmp_path, capsy
     settings = [f"{key}={value}" for key, value in {**SETTINGS, **own}.items()]
     assert train.main([str(text), "--run", f"{tmp_path}/theirs", "--config", "tiny", *settings]) == 0
     assert bits(tmp_path / "ours") == bits(tmp_path / "theirs")
-    says = "a run of this name exists; continue it with resume=True, run=.* such as .* overwrite=True"
+    says = "a run of this name exists; continue it with chargpt.train.resume=True, run=.* such as .* overwrite=True"
     with pytest.raises(UserError) as error:
         train.main(TrainOptions(texts=[str(text)], run=str(tmp_path / "ours")))
     assert re.search(says, error.value.in_python())

@@ -106,7 +106,7 @@ def test_a_stream_without_end_does_not_fill_the_disk(load, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20_000_000))
     with open("/dev/zero", "rb") as zeros:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=zeros))
-        with pytest.raises(UserError, match="input: more than 10,000,000 bytes, which is half of the free space in .*; set data.cache"):
+        with pytest.raises(UserError, match="input: more than 10,000,000 bytes, which is half of .*; set data.cache"):
             load("-")
 
 
