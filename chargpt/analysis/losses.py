@@ -98,7 +98,7 @@ def predict(model: GPT, ids: np.ndarray, marks: ItemMarks | None = None) -> Pred
     """
     places, losses, best, positions = predictions_of(model, ids, marks)
     if not len(places):
-        raise UserError("the first characters of the text are only labels, which do not count; use a larger --chars")
+        raise UserError("nothing to measure: the text begins with labels, which have no loss; use a larger --chars")
     return Predictions(ids=ids, places=places, losses=losses, best=best, positions=positions, are_windows=marks is None)
 
 

@@ -52,7 +52,7 @@ def test_the_loss_of_items_is_that_of_training_and_labels_do_not_count(has_label
         evaluate(model, ids[:5], marks=marks), abs=1e-5
     )
     if has_labels:
-        with pytest.raises(UserError, match="only labels, which do not count; .*--chars"):
+        with pytest.raises(UserError, match="begins with labels, which have no loss; .*--chars"):
             predict(model, tokenizer.encode("ab"), marks)
 
 
