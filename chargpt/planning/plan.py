@@ -210,7 +210,7 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None) -> tuple[Set
     if start is None and train.start:
         run = train.start.removeprefix(RUN)
         add = Option("start" if run == train.start else "init_from", run)
-        what = f"{options.config}: train.start is {train.start!r}, a model that such a file does not bring; to begin with it, add "
+        what = f"{options.config}: train.start is {train.start!r}, a model that such a file does not bring; for it, add "
         raise UserError(what, add, "; otherwise remove train.start from the file")
     if train.teachers and (start is not None or options.teacher):
         what = f"train.teachers: {train.teachers} given, but it cannot be used with "
