@@ -135,7 +135,7 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     state, folder = checkpoint.state, run_of(checkpoint.path)
     data = apply(without_cache(state.config), _places(options), where=COMMAND_LINE).data
     run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
-    anew = Command("", "TEXT", Option("init_from", run), Option("run", "NAME"))
+    anew = Command("train", "TEXT", Option("init_from", run), Option("run", "NAME"))
     if state.fingerprint == NO_TEXT:
         raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
     texts = list(options.texts or state.texts)
