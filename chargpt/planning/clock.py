@@ -119,11 +119,11 @@ class Clock:
             self.seconds_per_step, self._measured = seconds / steps, (self.steps, self.seconds)
 
     def set_length(self, step: int, max_steps: int) -> None:
-        """The run is at `step` of `max_steps`: the next measurement is halfway to the end, unless little is left."""
+        """The run is at `step` of `max_steps`: the next measurement is halfway to the end, unless that comes too soon."""
         left = max_steps - step
         self._has_changed = False
         self._expected, self._slower_since = self.seconds_per_step, self.seconds
-        self._next = step + left // 2 if left > max_steps // 16 else 0
+        self._next = step + left // 2 if left * self.seconds_per_step > SETTLED_SECONDS else 0
 
     def length_that_fits(self, step: int, *, eval_interval: int, longest: int = MAX_STEPS) -> tuple[int, int]:
         """The length of a run, `longest` at most, and its train.min_evaluations: the user's where

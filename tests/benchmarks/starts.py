@@ -58,7 +58,7 @@ QUOTES = {"of the text": 0.4, "plain": 0.3, "typographic": 0.3}
 START, DEFAULT = "start", "default"
 # What a training prints, in nats per character: the loss of the start before it, and that of an n-gram model.
 PRINTED = {
-    "start_val_loss": re.compile(r"^start .*its loss on (?:this|your) text is ([\d.]+)", re.MULTILINE),
+    "start_val_loss": re.compile(r"^start .*its loss on your text is ([\d.]+)", re.MULTILINE),
     "ngram_loss": re.compile(r"^(?:start|expected) .*n-gram model .*has ([\d.]+)", re.MULTILINE),
 }
 # Characters that follow the text of a training, on which it is measured.
