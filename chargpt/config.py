@@ -4,6 +4,7 @@ Precedence: the defaults below < a YAML file < the command line. Every mistake i
 UserError in one line that names the key, the value given and what is allowed.
 """
 
+import csv
 import dataclasses
 import difflib
 import math
@@ -18,6 +19,7 @@ from chargpt.aliases import alias
 from chargpt.errors import Message, Option, UserError, Words, short
 from chargpt.terminal import NUMBER, WHOLE_NUMBER
 
+PATTERN = "re:"  # before a regular expression in a setting that may be a name
 COMMAND_LINE = Option("settings")  # where a setting was given, in errors
 DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
@@ -188,10 +190,12 @@ class DataConfig(Section):
     format: Literal["auto", "fields", "text"] = "auto"
     # lines: shuffle the lines of the text before it is split, always in the same order
     shuffle: Literal["none", "lines"] = "none"
-    # what an item of a list is: line, paragraph, file, or the name of a field or column; empty: the text is not a list
+    # what an item of a list is: line, paragraph, file, or the name of a field or column (column:line for one that is called
+    # line); empty: the text is not a list
     items: str = ""
-    # what the label of an item is: fields or columns, separated by commas; file or folder: its name; in FASTA header (its first
-    # word), header[1] (its second word) or organism; or a regular expression whose group is the label: '^K:(.*)'
+    # what the label of an item is: fields or columns, separated by commas; file or folder: its name (column:file: a column that
+    # is called so); in FASTA header (its first word), header[1] (its second word) or organism; or re: and a regular expression
+    # whose group is the label: 're:^K:(.*)'
     label: str = ""
     # the records to keep: NAME=VALUE keeps those whose field or column NAME is VALUE; in a chat, author=NAME; empty: all
     where: str = ""
@@ -224,7 +228,7 @@ class DataConfig(Section):
         require(not self.label or bool(self.items), "label", "it with data.items, which says what an item is")
         require(not self.where or "=" in self.where[1:], "where", "NAME=VALUE, such as author=Ben")
         has_group = _works(lambda: self.label_pattern is None or self.label_pattern.groups > 0)
-        require(has_group, "label", "a regular expression with a group for the label, such as '^K:(.*)'")
+        require(has_group, "label", "a regular expression with a group for the label, such as 're:^K:(.*)'")
         allowed = "it without data.split, data.shuffle and data.vocabulary=bytes: items are always shuffled and never cut"
         require(not self.items or (is_default and self.vocabulary == "characters"), "items", allowed)
         is_whole = self.vocabulary == "characters" or (self.min_count == 1 and self.max_vocab == 0)
@@ -232,16 +236,16 @@ class DataConfig(Section):
 
     @property
     def label_fields(self) -> list[str]:
-        """The names in `label`; a regular expression is one of them."""
+        """The words in `label`, which are divided as in CSV; a pattern is one of them."""
         if self.label_pattern is not None:
             return [self.label]
-        return [name.strip() for name in self.label.split(",") if name.strip()]
+        words = next(csv.reader([" ".join(self.label.splitlines())], skipinitialspace=True), [])
+        return [word.strip() for word in words if word.strip()]
 
     @property
     def label_pattern(self) -> re.Pattern[str] | None:
-        """`label` if it is a regular expression, in which ^ and $ are the ends of a line. Raises re.error for a wrong one."""
-        is_pattern = "(" in self.label and re.search(r"[\\^$*+?|]", self.label)
-        return re.compile(self.label, re.MULTILINE) if is_pattern else None
+        """The regular expression in `label`, in which ^ and $ are the ends of a line. Raises re.error for a wrong one."""
+        return re.compile(self.label.removeprefix(PATTERN), re.MULTILINE) if self.label.startswith(PATTERN) else None
 
     @property
     def unescaped_separator(self) -> str:

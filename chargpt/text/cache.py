@@ -1,18 +1,22 @@
-"""Encoded texts on disk. The name of an entry is a hash of the content and the settings, so an entry is never out of date.
+"""Encoded texts on disk. The name of an entry is its fingerprint: a hash of the documents, of the vocabulary and of the split.
 
     FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; written completely, never changed afterwards
                              and, made when they are first needed: train.suffixes, an index (suffix_array.py), and facts.json,
                              what was measured of the text (facts.py)
-    FOLDER/seen/<request>    the fingerprint that belongs to a request: files with their inode, size and times, and settings
+    FOLDER/seen/<key>        what a reading of some files gave: the fingerprint, and notes for the user
     FOLDER/.lock             held while an entry is written
 
-With `seen`, gigabytes need not be read only to find that nothing has changed. `Source.signature` explains why this is safe.
+With `seen`, gigabytes need not be read only to find that nothing has changed. A key is a hash of all that a reading depends on:
+every setting of section data, the files with their inodes, sizes and times (`Source.signature` explains why this is safe), the
+vocabulary that is given, and the code that reads. A key that is missing costs a reading, and no encoding.
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from chargpt.errors import Words
 from chargpt.files import (
     FolderLock,
     SyncedFile,
@@ -43,13 +46,12 @@ FINGERPRINT = re.compile("[0-9a-f]{64}")
 class EncodedText:
     """The ids of a text, split into a training and a validation split."""
 
-    fingerprint: str  # SHA-256 of the content and of every setting that affects the ids and the split
+    fingerprint: str  # SHA-256 of the documents, the vocabulary and the split
     tokenizer: Tokenizer
     train: np.ndarray  # (n_train,) ids, uint8, uint16 or uint32, mapped from disk
     val: np.ndarray  # (n_val,) likewise; no overlap with train
     counts: np.ndarray  # (vocab_size,) int64: how often each id occurs in both splits
     distinct: int  # characters before any were folded
-    notes: Sequence[Words]  # what the user should know about how the text was read
     items: ItemCounts | None = None  # of a list of items; None for any other text
     folder: Path | None = None  # of the entry; None for a text that is in no cache
 
@@ -74,9 +76,17 @@ class EncodedText:
         return len(self.train) + len(self.val)
 
 
-def fingerprint_of(*parts: Any) -> str:
+def hash_of(*parts: Any) -> str:
     """The SHA-256 of values that JSON can represent, in hexadecimal."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def hash_of_code() -> str:
+    """The SHA-256 of all code that reads a text: this package, the modules beside the packages on which it stands, and Python.
+    Whoever changes a reader reads anew."""
+    files = sorted([*Path(__file__).parent.glob("*.py"), *Path(__file__).parents[1].glob("*.py")])
+    return hash_of(sys.version, [hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
 
 
 class Cache:
@@ -86,16 +96,17 @@ class Cache:
         self.folder = folder
         self._seen = folder / "seen"
 
-    def find(self, request: str) -> EncodedText | None:
-        """The entry that was recorded for `request`, if it still exists."""
-        try:
-            return self.open((self._seen / request).read_text(encoding="utf-8", errors="replace"))
-        except (FileNotFoundError, NotADirectoryError):  # `locked` says what is wrong with the folder
-            return None
+    def find(self, key: str) -> tuple[EncodedText, list[str]] | None:
+        """The entry that was recorded for `key`, if it still exists, and the notes on its reading."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):  # no such record
+            seen = json.loads((self._seen / key).read_text(encoding="utf-8"))
+            if encoded := self.open(seen["fingerprint"]):
+                return encoded, [str(note) for note in seen["notes"]]
+        return None
 
-    def record(self, request: str, fingerprint: str) -> None:
-        """Make `find` return the entry `fingerprint` for `request` from now on. The caller must hold the lock."""
-        publish_file(self._seen / request, fingerprint.encode())
+    def record(self, key: str, fingerprint: str, notes: Sequence[str]) -> None:
+        """Make `find` return the entry `fingerprint` for `key` from now on. The caller must hold the lock."""
+        publish_file(self._seen / key, json.dumps({"fingerprint": fingerprint, "notes": notes}).encode())
 
     def open(self, fingerprint: str) -> EncodedText | None:
         """The entry `fingerprint`; None if there is none or it is damaged."""
@@ -112,7 +123,6 @@ class Cache:
                 val=_mapped(folder / "val.ids", tokenizer.dtype, meta["n_val"], limit=tokenizer.vocab_size),
                 counts=_mapped(folder / "counts.int64", np.dtype("<i8"), tokenizer.vocab_size),
                 distinct=meta["distinct"],
-                notes=meta["notes"],
                 items=meta.get("items") and ItemCounts(**meta["items"]),
                 folder=folder,
             )

@@ -1,21 +1,40 @@
 """Exported chats and mailboxes, as messages: who wrote each, and its text on one line.
 
-Pictures, deleted messages and lines by the program itself ("Tom joined the group") are left out and counted. To add a kind of
-chat, add how it begins to CHATS in formats.py, and its reader to READERS.
+Pictures, deleted messages and lines by the program itself ("Tom joined the group") are left out and counted. A new kind of chat
+is a row of CHATS: how it begins, and its reader.
 """
 
-import email
-import email.policy
-import html
 import re
-from collections.abc import Iterator
-from email.message import EmailMessage
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 
 from chargpt.errors import UserError
-from chargpt.text.formats import AUTHOR, CSV, DISCORD, MBOX, MESSAGE, TELEGRAM, TEXT, WHATSAPP, WHATSAPP_STAMP, Structure
-from chargpt.text.records import LeftOut, Records, joined, lines_in, lines_of_objects, records_in, rows_in, values_in, whole
+from chargpt.text.json_files import joined, lines_of_objects, records_in, values_in, whole
+from chargpt.text.kind import Head, Kind, Reads, Record, Structure, Text, blocks_in
+from chargpt.text.tables import CSV, rows_in
 
+AUTHOR, TEXT, MESSAGE = "author", "text", "message"  # the fields of a chat; a message is `Name: text`
 Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
+CHAT_HEAD = 2**13  # characters at the beginning in which a chat is recognised
+# Before a message, WhatsApp writes its date and time as the language of the phone has them; an iPhone puts both in brackets.
+# Invisible marks of direction may be before them.
+_DATE = r"\d{1,4}[^\d\n\[\]]{1,5}\d{1,2}[^\d\n]{1,5}\d{1,4}"
+_TIME = r"\d{1,2}[:.]\d\d"
+_HALF = r"[^\d\n:\[\],-]{0,10}?"  # of the day: PM, p. m., nachm.
+_WHEN = rf"(?:{_DATE}[^\d\n]{{1,14}}{_TIME}{_HALF}|{_TIME}{_HALF}[^\d\n]{{1,3}}{_DATE})"
+_ON_IPHONE = rf"\[{_DATE}[^\d\n]{{1,14}}{_TIME}(?:[:.]\d\d)?{_HALF}\] "
+_IN_KOREAN = rf"(?=\d{{4}}(?:년|\.) ){_WHEN}, "
+WHATSAPP_STAMP = re.compile(rf"(?m)^\ufeff?[\u200e-\u2069]*(?:{_ON_IPHONE}|{_WHEN} [-–] |{_IN_KOREAN})")
+WHATSAPP_NAME = re.compile(r"(?m)^([^:\n]{1,60}): ")  # after it
+LOG_LEVEL = re.compile(r"(?i)\b(debug|info|notice|warn(ing)?|error|fatal|critical|trace)\b")  # in place of a name: a log
+_FIELDS = r'(?:"(?:\\.|[^"\\])*"|[^{}"]){0,500}?'  # of an object of JSON; a text may have braces
+TELEGRAM_BEGINS = re.compile(  # one chat, or all of an account
+    r'\{\s*("about":\s*"Here is the data you requested|'
+    rf'{_FIELDS}"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"{_FIELDS}"messages":\s*\[)'
+)
+DISCORD_BEGINS = re.compile(r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,')
+MBOX_BEGINS = re.compile(r"From \S+ [^\n]*\d\d:\d\d:\d\d[^\n]*\d{4}[^\n]*\r?\n>?[A-Za-z][\w-]*: ")
 MEDIA, SERVICE, UNREADABLE = "messages without text", "lines that nobody wrote", "mails that cannot be read"
 # WhatsApp: what stands for a picture, in any language; a mark of direction is before what the program itself wrote.
 OMITTED = re.compile(r"\u200e.*|<[^<>]{3,50}>|\S.*\.\w{2,4} \([^()]{4,40}\)|null")
@@ -34,88 +53,107 @@ QUOTED = re.compile(  # the lines of an earlier mail, with the one that says who
 TAGS = re.compile(r"(?si)<(script|style).*?</\1>|<[^>]*>")
 
 
-def messages_in(pieces: Iterator[str], kind: str, label: str, left_out: LeftOut) -> Records:
-    """The messages as records with the fields author, text, and message, which is both on a line. `kind` is one of CHATS;
-    `left_out` gets the lines of what is left out. Raises UserError."""
-    for line, author, text in READERS[kind](pieces, label, left_out):
-        author, text = " ".join(author.replace(":", " ").split()), " ".join(text.split())
-        if text:
-            yield line, {AUTHOR: author, TEXT: text, MESSAGE: f"{author}: {text}"}, ""
+def _messages(read: Callable[[Text], Messages], text: Text) -> Iterator[Record]:
+    """The messages as records with the fields author, text, and message, which is both on a line; the text alone if the author
+    is a label."""
+    for line, author, said in read(text):
+        author, said = " ".join(author.replace(":", " ").split()), " ".join(said.split())
+        if said:
+            message = said if AUTHOR in text.labels else f"{author}: {said}"
+            yield Record(line, {AUTHOR: author, TEXT: said, MESSAGE: message})
         else:
-            left_out.setdefault(MEDIA, []).append(line)
+            text.left_out.setdefault(MEDIA, []).append(line)
 
 
-def _blocks(
-    pieces: Iterator[str], label: str, beginning: re.Pattern[str], *, after_blank: bool = False
-) -> Iterator[tuple[int, re.Match[str], list[str]]]:
-    """The parts of a text that begin with a line like `beginning`, after a blank one or anywhere: the number of that line, what
-    matches there, and the lines that follow."""
-    found, begins, lines = None, 0, list[str]()
-    for number, line in enumerate(lines_in(pieces, label), 1):
-        line = line.rstrip("\r")
-        if (match := beginning.match(line)) and not (after_blank and lines and lines[-1]):
-            if found:
-                yield begins, found, lines
-            found, begins, lines = match, number, []
-        else:
-            lines.append(line)
-    if found:
-        yield begins, found, lines
-
-
-def _whatsapp(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
+def _whatsapp(text: Text) -> Messages:
     """A message may have several lines; only the first has a date. A line with a date and no name is by the program."""
-    for begins, stamp, lines in _blocks(pieces, label, WHATSAPP_STAMP):
+    for begins, stamp, lines in blocks_in(text, WHATSAPP_STAMP):
         author, colon, first = stamp.string[stamp.end() :].partition(":")
-        author, text = author.lstrip("~\u202f\u200e ").rstrip(), [first.removeprefix(" "), *lines]
+        author, said = author.lstrip("~\u202f\u200e ").rstrip(), [first.removeprefix(" "), *lines]
         if not colon or len(author) > 60 or '"' in author or "“" in author:
-            left_out.setdefault(SERVICE, []).append(begins)
+            text.left_out.setdefault(SERVICE, []).append(begins)
         else:
-            kept = [EDITED.sub("", one) for one in text if not (OMITTED.fullmatch(one) or DELETED.fullmatch(one.strip(" ‎")))]
+            kept = [EDITED.sub("", one) for one in said if not (OMITTED.fullmatch(one) or DELETED.fullmatch(one.strip(" ‎")))]
             yield begins, author, "\n".join(kept)
 
 
-def _telegram(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
+def _telegram(text: Text) -> Messages:
     """One chat, or all of an account. A text with links or bold words is a list of pieces."""
-    for line, value, source in values_in(whole(pieces, label), label):
+    for line, value, source in values_in(whole(text), text.label):
         lines = lines_of_objects(value, source, line)
         are_all = isinstance(value, dict) and "chats" in value
         for message, _ in records_in(value, "chats.list.messages.type" if are_all else "messages.type"):
             at = lines.get(id(message), line)
-            text = message.get("text") if isinstance(message, dict) else None
-            text = joined(text) if isinstance(text, list) else text
-            if not isinstance(message, dict) or not isinstance(text, str):
+            said = message.get("text") if isinstance(message, dict) else None
+            said = joined(said) if isinstance(said, list) else said
+            if not isinstance(message, dict) or not isinstance(said, str):
                 what = "a message whose field 'text' is missing, or not a text"
-                raise UserError(f"{label}: line {at:,}: {what}; correct it, or export the chat again, as JSON")
+                raise UserError(f"{text.label}: line {at:,}: {what}; correct it, or export the chat again, as JSON")
             if message.get("type") == "message":
-                yield at, str(message.get("from") or "Deleted Account"), text
+                yield at, str(message.get("from") or "Deleted Account"), said
             else:
-                left_out.setdefault(SERVICE, []).append(at)
+                text.left_out.setdefault(SERVICE, []).append(at)
 
 
-def _discord(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
+def _discord(text: Text) -> Messages:
     """The columns Author and Content of DiscordChatExporter's CSV."""
-    for line, row, _ in rows_in(pieces, Structure(kind=CSV, delimiter=","), ["Author", "Content"], label):
+    table = replace(text, structure=Structure(kind=CSV, delimiter=","), wanted=("Author", "Content"))
+    for line, row, _ in rows_in(table):
         if BY_DISCORD.fullmatch(row["Content"].strip()):
-            left_out.setdefault(SERVICE, []).append(line)
+            text.left_out.setdefault(SERVICE, []).append(line)
         else:
             yield line, re.sub(r"#\d{1,4}$", "", row["Author"]), row["Content"]
 
 
-def _mbox(pieces: Iterator[str], label: str, left_out: LeftOut) -> Messages:
+def _mbox(text: Text) -> Messages:
     """The plain text of each mail, without what it quotes and its signature. Bytes outside ASCII are surrogate escapes."""
-    for begins, _, lines in _blocks(pieces, label, MAIL, after_blank=True):
+    import email.policy  # only a mailbox needs it
+    import html
+
+    for begins, _, lines in blocks_in(text, MAIL, after_blank=True):
         try:
-            message = email.message_from_string("\n".join(lines), EmailMessage, policy=email.policy.default)
+            message = email.message_from_string("\n".join(lines), email.message.EmailMessage, policy=email.policy.default)
             sender, body = message["from"].addresses[0], message.get_body(("plain", "html"))
-            text = "" if body is None else body.get_content().replace("\r\n", "\n")
+            said = "" if body is None else body.get_content().replace("\r\n", "\n")
             if body is not None and body.get_content_subtype() == "html":
-                text = html.unescape(TAGS.sub(" ", text))
+                said = html.unescape(TAGS.sub(" ", said))
         except Exception:  # of a damaged header or an unknown encoding: the email package has no error of its own
-            left_out.setdefault(UNREADABLE, []).append(begins)
+            text.left_out.setdefault(UNREADABLE, []).append(begins)
             continue
-        text = QUOTED.sub("", re.sub(r"(?m)^>(?=From )", "", text))
-        yield begins, sender.display_name or sender.username, re.split(r"(?m)^-- ?$", text)[0]
+        said = QUOTED.sub("", re.sub(r"(?m)^>(?=From )", "", said))
+        yield begins, sender.display_name or sender.username, re.split(r"(?m)^-- ?$", said)[0]
 
 
-READERS = {WHATSAPP: _whatsapp, TELEGRAM: _telegram, DISCORD: _discord, MBOX: _mbox}
+def _begins(beginning: re.Pattern[str], kind: Kind, head: Head) -> Structure | None:
+    is_it = beginning.match(head.text[:CHAT_HEAD].lstrip("\ufeff \r\n"))
+    return Structure(kind=kind, fields=(AUTHOR, TEXT), longest=TEXT) if is_it else None
+
+
+def _is_whatsapp(kind: Kind, head: Head) -> Structure | None:
+    names = WHATSAPP_NAME.findall(WHATSAPP_STAMP.sub("", head.text[:CHAT_HEAD].lstrip("\ufeff \r\n")))
+    is_log = not names or any(map(LOG_LEVEL.search, names))
+    return None if is_log else _begins(WHATSAPP_STAMP, kind, head)
+
+
+def _row(
+    name: str, find: Callable[[Kind, Head], Structure | None], read: Callable[[Text], Messages], *, errors: str = ""
+) -> Kind:
+    note = "each a line `Name: message`; data.format=text reads the file as it is"
+    return Kind(
+        name=name,
+        find=find,
+        records=partial(_messages, read),
+        reads=Reads.ALWAYS,
+        field=MESSAGE,
+        bytes_as=errors,
+        one="message",
+        note=note,
+    )
+
+
+CHATS = (
+    _row("WhatsApp chat", _is_whatsapp, _whatsapp),
+    _row("Telegram chat", partial(_begins, TELEGRAM_BEGINS), _telegram),
+    _row("Discord chat", partial(_begins, DISCORD_BEGINS), _discord),
+    _row("mailbox", partial(_begins, MBOX_BEGINS), _mbox, errors="surrogateescape"),  # each mail names its own encoding
+)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +13,9 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.errors import Message, Option, UserError, Words, join
 from chargpt.terminal import Notice, one_line, plural, shown
-from chargpt.text.cache import Cache, EncodedText, fingerprint_of
+from chargpt.text.cache import Cache, EncodedText, hash_of, hash_of_code
 from chargpt.text.facts import TextFacts, facts_of
-from chargpt.text.formats import fields_of, read_head, warnings_about
+from chargpt.text.formats import read_head, structure_of, warnings_about
 from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuffled_ids
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader, reading_of
@@ -28,7 +27,6 @@ SHORTEST_USEFUL = 16  # characters of context; a text too short for it needs no 
 FOLDED_NOTE = "its line ends \\r\\n or \\r are read as \\n; to keep them, set data.newlines=keep"
 BY_FILE = Message("whole files validate; ", Option("data.split", "position"), " takes the end of the text instead")
 MAX_VOCAB = 2**17  # ids of a new vocabulary without data.max_vocab
-FORMAT = 1  # of cache entries; increase it whenever the same text and settings give other ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +35,7 @@ class Corpus(EncodedText):
 
     name: str  # the default name of a run on it
     texts: list[str]  # the TEXT arguments, with absolute paths: what a resumed run needs to find its text again
+    notes: list[Words] = field(default_factory=list)  # what the user should know about how the text was read
     warnings: list[Words] = field(default_factory=list)  # structured files that are read as they are
     ends_in_validation: bool = False  # whether the validation split is the end of the text, where it could be from all over
 
@@ -88,10 +87,11 @@ def load_corpus(
     reading = reading_of(config, sources)
     check_effect(asked or {}, texts=texts, config=reading, sources=sources)
     warnings = warnings_about(sources.train + sources.val, reading)
-    encoded = _find_or_encode(sources, reading, tokenizer, known, cache)
+    encoded, notes = _find_or_encode(sources, reading, tokenizer, known, cache)
     by_file = [BY_FILE] if reading.split == "document" and config.split == "auto" else []
     corpus = Corpus(
-        **{**vars(encoded), "notes": [*sources.notes, *by_file, *encoded.notes]},
+        **vars(encoded),
+        notes=[*sources.notes, *by_file, *notes],
         name=run_name(texts),
         texts=[absolute_text(text) for text in texts],
         warnings=warnings,
@@ -106,7 +106,7 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
     asked = {**({"where": config.where} if config.where else {}), **asked}
     is_folder = any(Path(text).is_dir() for text in [*texts, config.val_text] if text)
     files, by_field = sources.train + sources.val, {"where", "field", "separator"} & asked.keys()
-    is_whole = bool(by_field) and not any(fields_of(source, read_head(source), config) for source in files)
+    is_whole = bool(by_field) and not any(structure_of(source, read_head(source), config) for source in files)
     is_one = is_whole and max(len(sources.train), len(sources.val)) < 2
     without = f"{sources.label} is read without fields{', because of data.format=text' * (config.format == 'text')}"
     without += "; leave it out, or give CSV, TSV or JSON with a field of that name"
@@ -138,33 +138,30 @@ def absolute_paths(config: DataConfig) -> DataConfig:
     return dataclasses.replace(config, val_text=absolute_text(config.val_text), cache=cache)
 
 
-def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, known: str, cache: Cache) -> EncodedText:
-    """The encoded text, from the cache if it is there."""
+def _find_or_encode(
+    sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, known: str, cache: Cache
+) -> tuple[EncodedText, list[str]]:
+    """The encoded text, from the cache if it is there, and notes on its reading."""
     signature = sources.signature()
-    request = request_for(signature, config, tokenizer, known)
-    if encoded := request and cache.find(request):
-        return encoded
+    key = hash_of(hash_of_code(), signature, dataclasses.asdict(config), tokenizer and tokenizer.to_json(), known)
+    if signature and (found := cache.find(key)):
+        return found
     try:
         with cache.locked():
             # The process that held the lock before may have encoded this text.
-            encoded = (request and cache.find(request)) or _encode(sources, config, tokenizer, known, cache)
-            if request and sources.signature() == signature:
-                cache.record(request, encoded.fingerprint)
+            encoded, notes = (signature and cache.find(key)) or _encode(sources, config, tokenizer, known, cache)
+            if signature and sources.signature() == signature:
+                cache.record(key, encoded.fingerprint, notes)
     except OSError as error:
         where = shown(error.filename or cache.folder)
         raise UserError(f"{where}: {error.strerror or error}; {MAKE_ROOM}") from None
-    return encoded
+    return encoded, notes
 
 
-def request_for(signature: list[Any] | None, config: DataConfig, tokenizer: Tokenizer | None, known: str) -> str:
-    """A hash of everything that is known of a text before it is read; empty for a text without a `signature`."""
-    settings = dataclasses.asdict(dataclasses.replace(config, cache=""))
-    vocabulary = [tokenizer and tokenizer.to_json(), *[known] * bool(known)]
-    return "" if signature is None else fingerprint_of(FORMAT, signature, settings, *vocabulary)
-
-
-def _encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, known: str, cache: Cache) -> EncodedText:
-    """Read the text and encode it, unless the cache has the same content from other files. The caller holds the lock."""
+def _encode(
+    sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, known: str, cache: Cache
+) -> tuple[EncodedText, list[str]]:
+    """Read the text and encode it, unless the cache has the same documents from other files. The caller holds the lock."""
     total = sources.size and 2 * sources.size
     with tqdm(desc="encoding", total=total, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
         if config.items:
@@ -178,35 +175,31 @@ def _encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, k
             what = "the character that ends items or labels is not in the vocabulary of the other run; leave out "
             raise UserError(f"{sources.label}: {what}", Option("init_from"), " or ", Option("vocab_from"))
         counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
-        settings = [config.encoding, config.field, config.separator, config.split, config.val_fraction]
-        settings += [config.shuffle] * (config.shuffle != "none")  # what is not asked for is absent, as in earlier fingerprints
-        settings += ["items", config.items, config.label] * bool(config.items) + ["where", config.where] * bool(config.where)
-        unicode_version = None if tokenizer.normalizer.is_identity else unicodedata.unidata_version
-        fingerprint = fingerprint_of(FORMAT, found.digest, settings, tokenizer.to_json(), unicode_version)
+        fingerprint = hash_of(found.digest, tokenizer.to_json(), dataclasses.asdict(found.split))
         if encoded := cache.open(fingerprint):
-            return encoded
+            return encoded, found.notes
         meta: dict[str, Any] = {"tokenizer": tokenizer.to_json(), "n_train": found.n_train, "n_val": found.n_val}
-        meta |= {"distinct": distinct, "notes": found.notes, "items": found.items and dataclasses.asdict(found.items)}
+        meta |= {"distinct": distinct, "items": found.items and dataclasses.asdict(found.items)}
         with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
             reader = TextReader(sources, config, progress=progress)
-            if config.shuffle == "none":
-                write_ids(found.pieces or reader, tokenizer, train=train, val=val, stretches=found.stretches)
+            if found.split.order == "none":
+                write_ids(found.pieces or reader, tokenizer, found.split, train=train, val=val)
             else:
                 meta |= write_shuffled_ids(reader, tokenizer, train=train, val=val, n_train=found.n_train, folder=cache.folder)
             if found.pieces is None and reader.digest() != found.digest:
                 raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
     published = cache.open(fingerprint)
     assert published is not None, fingerprint
-    return published
+    return published, found.notes
 
 
 def _count(sources: Sources, config: DataConfig, progress: Any) -> tuple[DataConfig, TextCounts]:
     """The first pass over a text, and its settings: with data.newlines=auto, they fold the line ends of a text with \\r."""
-    found = count_characters(TextReader(sources, config, progress=progress), config)
+    found = count_characters(TextReader(sources, config, progress=progress))
     if found.counts[ord("\r")] and config.newlines == "auto" and config.vocabulary == "characters":
         config = dataclasses.replace(config, newlines="fold")
         progress.reset()
-        found = count_characters(TextReader(sources, config, progress=progress), config)
+        found = count_characters(TextReader(sources, config, progress=progress))
         found.notes.append(FOLDED_NOTE)
     if found.n_train + found.n_val == 0:
         what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"

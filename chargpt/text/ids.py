@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.files import SyncedFile
 from chargpt.terminal import plural
-from chargpt.text.formats import CHATS
+from chargpt.text.document import TRAIN, VAL
+from chargpt.text.formats import field_in
 from chargpt.text.items import ItemCounts
-from chargpt.text.reading import TRAIN, VAL, TextReader
+from chargpt.text.reading import TextReader
 from chargpt.text.shuffle import shuffled_lines
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
 
@@ -22,7 +24,13 @@ BLOCKS = 10  # of the validation split with data.split=blocks
 # Characters on each side of a block that are in no split, so that it does not go on with what was learned; at most.
 MARGIN, MARGIN_SHARE = 500, 0.1  # the second as a share of the block
 
-Stretches = list[tuple[int, int | None]]  # where stretches of a text end, and the split that each is in; None: in no split
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """How a text is divided: with its documents and its vocabulary, all that its ids depend on."""
+
+    stretches: tuple[tuple[int, int | None], ...]  # where each ends, and the split that it is in; None: in no split
+    order: Literal["none", "lines"] = "none"  # of its lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +40,8 @@ class TextCounts:
     counts: np.ndarray  # (CODE_POINTS,) int64: how often each code point (or byte) occurs in all sources
     n_train: int  # characters
     n_val: int
-    stretches: Stretches  # of the text that is not for validation alone
-    digest: str  # of the content, as TextReader.digest
+    split: Split  # of the text that is not for validation alone
+    digest: str  # of the documents
     notes: list[str]
     # For a list of items: the text of each split, what is in it, and the characters that end items and labels.
     pieces: list[tuple[int, str]] | None = None
@@ -41,62 +49,68 @@ class TextCounts:
     marks: str = ""
 
 
-def count_characters(reader: TextReader, config: DataConfig) -> TextCounts:
+def count_characters(reader: TextReader) -> TextCounts:
     """The first pass: count the characters of all sources."""
     counts = np.zeros(CODE_POINTS, np.int64)
     sizes = [0, 0]
-    for split, piece in reader:
+    for part, piece in reader:
         points = code_points(piece)
-        sizes[split] += len(points)
+        sizes[part] += len(points)
         found = np.bincount(points)
         counts[: len(found)] += found
-    stretches, parts = stretches_of(sizes[TRAIN], config), [0, sizes[VAL]]
-    ends = [min(end, sizes[TRAIN]) for end, _ in stretches]
-    for start, end, (_, part) in zip([0, *ends], ends, stretches):
-        if part is not None:
-            parts[part] += end - start
-    n_train, n_val = parts
-    notes = notes_of(reader, config)
-    if left_out := sum(sizes) - n_train - n_val:
+    split, parts, start = split_of(sizes[TRAIN], reader.config), [0, sizes[VAL]], 0
+    for end, number in split.stretches:
+        if number is not None:
+            parts[number] += end - start
+        start = end
+    notes = notes_of(reader)
+    if left_out := sum(sizes) - sum(parts):
         notes.append(f"{BLOCKS} blocks of the text are for validation; {left_out:,} characters next to these are not used")
-    return TextCounts(counts=counts, n_train=n_train, n_val=n_val, stretches=stretches, digest=reader.digest(), notes=notes)
+    n_train, n_val = parts
+    return TextCounts(counts=counts, n_train=n_train, n_val=n_val, split=split, digest=reader.digest(), notes=notes)
 
 
-def notes_of(reader: TextReader, config: DataConfig) -> list[str]:
+def notes_of(reader: TextReader) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
     notes = [f"read as {encoding}, as its first bytes say (byte-order mark)" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
-        as_it_is = "each a line `Name: message`; data.format=text reads the file as it is"
-        record = f"the field {config.field!r} of {plural(count, 'record')} was read"
-        is_chat = kind in CHATS and config.format != "fields"
-        notes.append(f"{kind}: {plural(count, 'message')}, {as_it_is}" if is_chat else f"{kind}: {record}")
+        is_asked = reader.config.format == "fields"
+        field = field_in(reader.config.field) if is_asked or not kind.field else kind.field
+        read = f"the field {field!r} of {plural(count, 'record')} was read"
+        notes.append(f"{kind.name}: {read if is_asked or not kind.note else f'{plural(count, kind.one)}, {kind.note}'}")
     notes += [f"{what}, left out: {len(at):,}, the first in line {at[0]:,}" for what, at in reader.left_out.items()]
     return notes + [f"{what} skipped: {count:,}" for what, count in reader.skipped.items() if count]
 
 
-def stretches_of(characters: int, config: DataConfig) -> Stretches:
-    """How a text of this many characters, without those for validation alone, is divided. The last stretch has no end."""
+def split_of(characters: int, config: DataConfig) -> Split:
+    """How a text of this many characters, without those for validation alone, is divided."""
     if config.val_text or config.split == "document":
-        return [(sys.maxsize, TRAIN)]
+        return _split([(characters, TRAIN)])
     if config.split != "blocks":
-        return [(int(characters * (1 - config.val_fraction)), TRAIN), (sys.maxsize, VAL)]
+        return _split([(int(characters * (1 - config.val_fraction)), TRAIN), (characters, VAL)], config.shuffle)
     period = characters / BLOCKS
     size = int(period * config.val_fraction)
     margin = int(min(MARGIN, MARGIN_SHARE * size, (period - size) / 4))
-    stretches: Stretches = []
+    stretches = list[tuple[int, int | None]]()
     for number in range(BLOCKS):
         start = int((number + 0.5) * period - size / 2)
         stretches += [(start - margin, TRAIN), (start, None), (start + size, VAL), (start + size + margin, None)]
-    return [*stretches, (sys.maxsize, TRAIN)]
+    return _split([*stretches, (characters, TRAIN)])
+
+
+def _split(stretches: list[tuple[int, int | None]], order: Literal["none", "lines"] = "none") -> Split:
+    """A split of these stretches without empty ones."""
+    ends = [0, *(end for end, _ in stretches)]
+    return Split(stretches=tuple(one for one, before in zip(stretches, ends) if one[0] > before), order=order)
 
 
 def write_ids(
-    reader: Iterable[tuple[int, str]], tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, stretches: Stretches
+    reader: Iterable[tuple[int, str]], tokenizer: Tokenizer, split: Split, *, train: SyncedFile, val: SyncedFile
 ) -> None:
-    """The second pass: write the ids of each of the `stretches` to the file of its split; what only validates goes to `val`."""
-    encode, files = _encoder(tokenizer), {TRAIN: train, VAL: val}
-    done, waiting = 0, iter(stretches)
-    end, split = next(waiting)
+    """The second pass: write the ids of each stretch to the file of its split; what only validates goes to `val`."""
+    encode, files, rest = _encoder(tokenizer), {TRAIN: train, VAL: val}, (sys.maxsize, TRAIN)  # of a text that has grown since
+    done, waiting = 0, iter(split.stretches)
+    end, number = next(waiting, rest)
     for part, piece in reader:
         ids = encode(piece)
         if part == VAL:
@@ -104,11 +118,11 @@ def write_ids(
             continue
         while len(ids):
             now = ids[: end - done]
-            if split is not None:
-                files[split].write(now)
+            if number is not None:
+                files[number].write(now)
             ids, done = ids[len(now) :], done + len(now)
             if done == end:
-                end, split = next(waiting)
+                end, number = next(waiting, rest)
 
 
 def write_shuffled_ids(

@@ -13,7 +13,6 @@ from chargpt.text.tokenizer import Tokenizer
 
 SEPARATOR = "\x1e"  # ends items that hold newlines: the control character RECORD SEPARATOR
 TAB = "\t"  # ends a label
-LINE, PARAGRAPH, FILE = "line", "paragraph", "file"  # what an item may be; anything else is the name of a field
 MAX_NAMED = 6  # labels that a line for the user counts
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text.cache import EncodedText
-from chargpt.text.reading import TRAIN, TextReader, reading_of
+from chargpt.text.document import TRAIN
+from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.sources import can_be_read_again, needs_download, select_sources
 from chargpt.text.tokenizer import code_points
 

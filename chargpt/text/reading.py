@@ -5,35 +5,27 @@ With a vocabulary of bytes, a text is its UTF-8 read as Latin-1: each character 
 
 import codecs
 import dataclasses
-import hashlib
-import itertools
+import io
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.text.character_encodings import may_be_utf8, undecodable
-from chargpt.text.formats import CHATS, MBOX, Structure, binary_format, fields_of
-from chargpt.text.items import FILE, LINE, PARAGRAPH
+from chargpt.text.document import TRAIN, VAL, Digest, Document, Origin
+from chargpt.text.formats import UNITS, binary_format, structure_of
+from chargpt.text.kind import Kind, Structure
 from chargpt.text.normalization import TextNormalizer
+from chargpt.text.records import documents_in, label_of_file
 from chargpt.text.source import Source, Sources, byte_order_mark
 
 CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
-TRAIN, VAL = 0, 1  # the splits
 MANY_FILES = 20  # in a folder of this many or more, data.split=auto means document
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a document begins."""
-
-    source: Source
-    line: int  # from 1
-    is_record: bool = False  # a line of JSON lines or a record of a table, not a file
 
 
 def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
@@ -43,7 +35,7 @@ def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
     if config.items:
         newlines = "fold" if config.newlines == "auto" else config.newlines
         config = dataclasses.replace(config, newlines=newlines, split="position")
-        is_field = config.items not in (LINE, PARAGRAPH, FILE)
+        is_field = config.items not in UNITS
         return dataclasses.replace(config, field=config.items, format="fields") if is_field else config
     if config.split != "auto":
         return config
@@ -62,12 +54,11 @@ class TextReader:
         self._sources = [(source, TRAIN) for source in sources.train] + [(source, VAL) for source in sources.val]
         self.config, self._progress = config, tqdm(disable=True) if progress is None else progress
         self._normalizer = TextNormalizer.of(config)
-        is_utf8 = codecs.lookup(config.encoding).name == "utf-8"
-        # The vocabulary of bytes takes any file as it is, unless something must be decoded.
-        self._takes_bytes = config.vocabulary == "bytes" and is_utf8 and self._normalizer.is_identity
-        self._hash = hashlib.sha256()
+        self._encoding = codecs.lookup(config.encoding).name
+        self._are_bytes, self._as_it_is = config.vocabulary == "bytes", self._normalizer.is_identity
+        self._digest = Digest()
         self.byte_order_marks: set[str] = set()  # the encodings that they named
-        self.records: Counter[str] = Counter()  # of each format that is read by data.field
+        self.records: Counter[Kind] = Counter()  # of each kind that is read by its fields
         self.skipped: Counter[str] = Counter()  # binary files in folders, and records without text
         self.left_out: dict[str, list[int]] = {}  # what else was, such as media in a chat, and the lines where it was
 
@@ -85,30 +76,30 @@ class TextReader:
             yield held_split, "".join(held)
 
     def digest(self) -> str:
-        """SHA-256 of everything that was read, and of how it was divided into sources."""
-        return self._hash.hexdigest()
+        """The hash of all documents, when they have been read."""
+        return self._digest.hexdigest()
 
     def pieces(self) -> Generator[tuple[Origin | None, int, str], None, None]:
         """The same text in smaller pieces, each with the document that it is from; None for a separator between documents."""
         separator = self._as_vocabulary(self._normalizer.apply(self.config.unescaped_separator))
         sizes = [0, 0]
-        for origin, split, document in self.documents():
+        for split, document in self.documents():
             if self.config.split == "document":
                 # A document goes to validation whenever that split has less than its share. This spreads the validation
                 # documents evenly, and does not need to know how many documents there are.
                 split = VAL if sizes[VAL] < self.config.val_fraction * sum(sizes) else TRAIN
-            before = sizes[split]
-            for piece in document:
-                if not piece:
-                    continue
-                if before and sizes[split] == before and separator:
-                    yield None, split, separator
-                sizes[split] += len(piece)
-                are_bytes = self._takes_bytes and not origin.is_record
-                yield origin, split, piece if are_bytes else self._as_vocabulary(piece)
+            before, size = separator * bool(sizes[split]), 0
+            for piece in filter(None, document.pieces):
+                if before and not size:
+                    yield None, split, before
+                size += len(piece)
+                yield document.origin, split, piece
+            if size:
+                self._digest.mark(split, size, label=document.label, before=before)
+            sizes[split] += size
 
-    def documents(self) -> Iterator[tuple[Origin, int, Iterable[str]]]:
-        """The origin, the split and the pieces of each document: a source, or a record of a source that has fields."""
+    def documents(self) -> Iterator[tuple[int, Document]]:
+        """The split and each document: a source, or a record of a source that has fields. Their characters are hashed."""
         with ThreadPoolExecutor(1) as pool:
             for source, split in self._sources:
                 chunks = source.chunks(CHUNK)
@@ -117,52 +108,69 @@ class TextReader:
                 if source.in_folder and (binary_format(head) or (b"\0" in head[:8192] and not is_utf16)):
                     self.skipped["binary files"] += 1
                     continue
-                structure = fields_of(source, head, self.config)
-                tag = "False" if structure is None else structure.tag
-                chunks = _prefetch(self._hashed(tag, split, itertools.chain([head], chunks)), pool)
-                text = self._decoded(source, head, structure, chunks)
+                structure = structure_of(source, head, self.config)
+                mark, encoding, errors = self._encoding_of(source, head, structure)
+                # UTF-8 that is read as it is, and bytes, are hashed while they are read, which takes no extra time.
+                as_hashed = "latin-1" if self._are_bytes else "utf-8"
+                is_hashed = structure is None and self._as_it_is and encoding == as_hashed
+                read = partial(self._counted, is_hashed=is_hashed)
+                chunks = _prefetch(read(chain([head[len(mark) :]], chunks), marked=len(mark)), pool)
+                text = self._decoded(source, chunks, encoding, errors, offset=len(mark))
                 if structure is None:
-                    # To hold a piece while the next one is decoded takes a tenth of the time.
-                    is_identity = self._normalizer.is_identity
-                    yield Origin(source, 1), split, text if is_identity else self._normalizer.apply_in_pieces(text)
-                    continue
-                from chargpt.text.chats import messages_in  # only a text with records needs it
-                from chargpt.text.records import documents_in
+                    label = label_of_file(source, self.config)
+                    if not self._as_it_is:
+                        text = self._normalizer.apply_in_pieces(text)
+                    pieces = text if is_hashed else self._hashed(text)
+                    yield split, Document(label, pieces, Origin(source, 1))
+                else:
+                    yield from ((split, record) for record in self._records(source, structure, text))
 
-                label, left_out = source.label, self.left_out
-                messages = messages_in(text, structure.kind, label, left_out) if structure.kind in CHATS else None
-                records = documents_in(text, structure, self.config, label=label, left_out=left_out, messages=messages)
-                for line, record in records:
-                    self.records[structure.kind] += 1
-                    self.skipped["records without text"] += not record
-                    yield Origin(source, line, is_record=True), split, [self._normalizer.apply(record)]
+    def _records(self, source: Source, structure: Structure, text: Iterator[str]) -> Iterator[Document]:
+        """The records of a source as documents, normalised and hashed."""
+        newlines = io.IncrementalNewlineDecoder(None, translate=True)
+        folded = (newlines.decode(piece, final=not piece) for piece in chain(filter(None, text), [""]))
+        for document in documents_in(source, structure, self.config, pieces=folded, left_out=self.left_out):
+            pieces = [self._normalizer.apply(piece) for piece in document.pieces]
+            self.records[structure.kind] += 1
+            self.skipped["records without text"] += not any(pieces)
+            yield document._replace(pieces=self._hashed(pieces))
 
-    def _hashed(self, tag: str, split: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """`chunks`, then b"". Runs in another thread, so that reading and hashing take no extra time."""
-        size = 0
+    def _hashed(self, pieces: Iterable[str]) -> Iterator[str]:
+        """`pieces` as the vocabulary has them."""
+        for piece in pieces:
+            content = piece.encode("utf-8", "surrogatepass")
+            self._digest.add(content)
+            yield content.decode("latin-1") if self._are_bytes else piece
+
+    def _counted(self, chunks: Iterable[bytes], *, is_hashed: bool, marked: int) -> Iterator[bytes]:
+        """`chunks`, then b"". Runs in another thread, which takes no extra time. `marked` bytes have been read."""
+        self._progress.update(marked)
         for chunk in filter(None, chunks):
-            size += len(chunk)
-            self._hash.update(chunk)
+            if is_hashed:
+                self._digest.add(chunk)
             self._progress.update(len(chunk))
             yield chunk
-        self._hash.update(f"{size} {split} {tag}\n".encode())
         yield b""
 
-    def _decoded(self, source: Source, head: bytes, structure: Structure | None, chunks: Iterator[bytes]) -> Iterator[str]:
-        """The text of `chunks`, from `head` to an empty one at the end. Raises UserError."""
-        encoding, errors, mark = codecs.lookup(self.config.encoding).name, "strict", b""
-        if structure is None and self._takes_bytes:
-            encoding = "latin-1"
-        elif structure is not None and structure.kind == MBOX:  # each mail names its own encoding
-            encoding, errors = "ascii", "surrogateescape"
-        elif encoding == "utf-8":
-            mark, encoding = byte_order_mark(head)
-            if mark:
-                self.byte_order_marks.add(encoding)
-            elif not may_be_utf8(head):
-                raise undecodable(source, None, encoding)
-        decoder, offset = codecs.getincrementaldecoder(encoding)(errors), len(mark)
-        for chunk in itertools.chain([next(chunks)[len(mark) :]], chunks):
+    def _encoding_of(self, source: Source, head: bytes, structure: Structure | None) -> tuple[bytes, str, str]:
+        """The byte-order mark of a source, its encoding, and what to do with other bytes. Raises UserError."""
+        if structure is None and self._are_bytes and self._as_it_is and self._encoding == "utf-8":
+            return b"", "latin-1", "strict"  # a vocabulary of bytes takes any file as it is
+        if structure is not None and structure.kind.bytes_as:
+            return b"", "ascii", structure.kind.bytes_as
+        if self._encoding != "utf-8":
+            return b"", self._encoding, "strict"
+        mark, encoding = byte_order_mark(head)
+        if mark:
+            self.byte_order_marks.add(encoding)
+        elif not may_be_utf8(head):
+            raise undecodable(source, None, encoding)
+        return mark, encoding, "strict"
+
+    def _decoded(self, source: Source, chunks: Iterator[bytes], encoding: str, errors: str, *, offset: int) -> Iterator[str]:
+        """The text of `chunks`, which begin at `offset` and end with an empty one. Raises UserError."""
+        decoder = codecs.getincrementaldecoder(encoding)(errors)
+        for chunk in chunks:
             pending = len(decoder.getstate()[0])
             try:
                 yield decoder.decode(chunk, final=not chunk)
@@ -171,7 +179,7 @@ class TextReader:
             offset += len(chunk)
 
     def _as_vocabulary(self, text: str) -> str:
-        return text.encode().decode("latin-1") if self.config.vocabulary == "bytes" else text
+        return text.encode().decode("latin-1") if self._are_bytes else text
 
 
 def _prefetch(chunks: Iterator[bytes], pool: ThreadPoolExecutor) -> Iterator[bytes]:

@@ -56,6 +56,11 @@ def plain_name(path: Path) -> Path:
     return Path(path.stem if path.suffix.lower() in OPENERS else path.name)
 
 
+def suffix_of(source: "Source") -> str:
+    """The end of the name of `source` in small letters, without that of its compression."""
+    return "" if source.path is None else plain_name(source.path).suffix.lower()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
     """A text that can be read several times. Compressed files are read decompressed."""

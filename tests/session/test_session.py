@@ -39,7 +39,8 @@ TINY = ["--config", TINY_FILE, "train.max_steps=20", "train.sample_length=0", "r
 def older_run(request, tmp_path) -> Path:
     """The run of an older version, its text in a cache."""
     shutil.copytree(request.param, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))
-    load_corpus([str(OLDER[0] / "text.txt")], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
+    corpus = load_corpus([str(OLDER[0] / "text.txt")], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
+    corpus.folder.rename(corpus.folder.with_name(newest(tmp_path / "run")[0].state.fingerprint))  # it was another one then
     return tmp_path / "run"
 
 

@@ -6,7 +6,9 @@ import pytest
 from text_helpers import text_of, write
 
 from chargpt.errors import UserError
-from chargpt.text.formats import chat_kind
+from chargpt.text.chats import CHATS as KINDS
+from chargpt.text.formats import recognise
+from chargpt.text.kind import Head
 
 SAID = "Ben: hi there, Oma\nOma: hello, my dear: how are you?\nBen: fine and you\nOma: bye\n"
 # How WhatsApp writes the time before a message: on Android and on an iPhone, in several languages.
@@ -199,4 +201,5 @@ NO_CHATS = [
 
 
 def test_what_only_looks_like_a_chat_is_read_as_before():
-    assert [text for text in NO_CHATS if chat_kind(text)] == []
+    found = [recognise(Head(text=text)) for text in NO_CHATS]
+    assert not [structure for structure in found if structure and structure.kind in KINDS]

@@ -16,6 +16,7 @@ import model
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.formats import recognise, warnings_about
+from chargpt.text.kind import Head
 from chargpt.text.source import Source
 
 ROWS = [(n, random.Random(n).choice(["Anna", "Ben"]), f"Dear friend, the sea is {n} miles away.") for n in range(50)]
@@ -85,14 +86,14 @@ PLAIN = {
 @pytest.mark.parametrize("case", RECOGNISED)
 def test_a_structured_file_is_recognised(case):
     suffix, head, kind, delimiter = RECOGNISED[case]
-    found = recognise(suffix, head)
-    assert (found.kind, found.delimiter) == (kind, delimiter)
+    found = recognise(Head(suffix=suffix, text=head))
+    assert (found.kind.name, found.delimiter) == (kind, delimiter)
 
 
 @pytest.mark.parametrize("case", PLAIN)
 def test_plain_text_and_code_are_not_taken_for_anything_else(case):
     for suffix in ("", ".txt"):
-        assert recognise(suffix, PLAIN[case]) is None
+        assert recognise(Head(suffix=suffix, text=PLAIN[case])) is None
 
 
 def warnings(folder: Path, reading: DataConfig = DataConfig(), **files: str) -> list[str]:

@@ -10,6 +10,7 @@ from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.formats import recognise
 from chargpt.text.items import SEPARATOR, Item, ItemMarks, items_in, stream_of
+from chargpt.text.kind import Head
 from chargpt.text.report import examine
 from chargpt.text.tokenizer import Tokenizer
 
@@ -134,7 +135,7 @@ def test_labels_and_bounds_are_found_in_the_ids():
     assert texts == [item.text + "\n" for item in items] and ItemMarks(marks.end, None).counted(ids).all()
 
 
-IDS = "id,name\n" + "".join(f"{i},ann\n" for i in range(10_001))
+IDS = "id,name\n" + "".join(f"{i},ann{i % 5}\n" for i in range(10_001))
 HOSTILE = {  # a file, settings, and what is said
     "a label that is not there": ("race,name\nelf,a\n", {"items": "name", "label": "rase"}, "mean data.label=race"),
     "a field of plain text": ("ann\nbob\n", {"items": "name"}, "plain text has no field .name.; give a table"),
@@ -167,21 +168,22 @@ UNIPROT = GENES.replace("[", "OS=").replace("]", " OX=9 PE=1")
 SMILES = "".join(f"C{'N' * n}\tmol {n % 2}\n" for n in range(20))
 # A file, what is an item, its label, and the labels that are found.
 COLOURS = "".join(f"{n} {'red' if n % 2 else 'blue'}\n" for n in range(9))
+PAIRS = ('"P, E",0', '"P, E",1')
 LABELS = {
-    "a line of the item": ("a.abc", TUNES, "paragraph", "(?m)^K:(.*)", {"D", "G"}),
-    "each line has a beginning": ("a.abc", TUNES, "paragraph", "^M:(.*)", {"3/4", "6/8"}),
-    "a part of a line": ("a.txt", COLOURS, "line", r"(red|blue)$", {"red", "blue"}),
-    "a field": ("a.csv", "n,x\n" + "".join(f"{n},a{n % 2}b{n}\n" for n in range(9)), "x", r"^(a\d)", {"a0", "a1"}),
+    "a line of the item": ("a.abc", TUNES, "paragraph", "re:(?m)^K:(.*)", {"D", "G"}),
+    "each line has a beginning": ("a.abc", TUNES, "paragraph", "re:^M:(.*)", {"3/4", "6/8"}),
+    "a part of a line": ("a.txt", COLOURS, "line", r"re:(red|blue)$", {"red", "blue"}),
+    "a field": ("a.csv", "n,x\n" + "".join(f"{n},a{n % 2}b{n}\n" for n in range(9)), "x", r"re:^(a\d)", {"a0", "a1"}),
     "header": ("a.fasta", GENES, "line", "header", {f"g{n}" for n in range(20)}),
     "word of a header": ("a.fasta", GENES, "line", "header[1]", {"made"}),
     "its last word": ("a.fasta", GENES, "line", "header[-1]", {"[cat]", "dog]"}),
     "organism, NCBI": ("a.fasta", GENES, "line", "organism", {"cat", "big dog"}),
     "organism, UniProt": ("a.fasta", UNIPROT, "line", "organism", {"cat", "big dog"}),
-    "pattern in a header": ("a.fasta", GENES, "line", r"made (\w+)", {"up"}),
+    "pattern in a header": ("a.fasta", GENES, "line", r"re:made (\w+)", {"up"}),
     "numbers": ("a.smi", SMILES, "1", "2", {"mol 0", "mol 1"}),
     "numbers, spaces": ("a.smi", SMILES.replace("\t", " "), "1", "2", {"mol 0", "mol 1"}),
     "numbers, commas": ("a.csv", SMILES.replace("\t", ","), "1", "2", {"mol 0", "mol 1"}),
-    "two columns": ("a.csv", "a,b,x\n" + "".join(f'"P, E",{n % 2},n{n}\n' for n in range(9)), "x", "a,b", {"P, E,0", "P, E,1"}),
+    "two columns": ("a.csv", "a,b,x\n" + "".join(f'"P, E",{n % 2},n{n}\n' for n in range(9)), "x", "a,b", {*PAIRS}),
     "a column of that name": ("a.csv", "2,1\n" + SMILES.replace("\t", ","), "2", "1", {"mol 0", "mol 1"}),
 }  # fmt: skip
 
@@ -201,11 +203,11 @@ FIRST = [("CO\nCN\nCC\n", "\t"), ("CO\tx\nCN\ty\nCC\tz\n", "\t"), ("CO x y\nCN\n
 
 @pytest.mark.parametrize("content, delimiter", FIRST)
 def test_the_first_item_is_no_header_with_numbers(content, delimiter, tmp_path, load):
-    assert recognise(".smi", content, field="1").delimiter == delimiter
+    assert recognise(Head(suffix=".smi", text=content, field="1")).delimiter == delimiter
     assert {item.text for item in both(load(write(tmp_path / "a.smi", content), items="1"))} == {"CO", "CN", "CC"}
 
 
-@pytest.mark.parametrize("label", ["^(a", "^K:.*(?=x)", "^(?:a|b)"])
+@pytest.mark.parametrize("label", ["re:^(a", "re:^K:.*(?=x)", "re:^(?:a|b)"])
 def test_a_wrong_pattern_is_one_line(label):
     with pytest.raises(ValueError, match="regular expression with a group"):
         DataConfig(items="line", label=label)
@@ -216,5 +218,7 @@ def test_labels_that_occur_once_are_warned_of_and_one_that_fasta_has_not_is_name
     for label, count in (("header", 1), ("organism", 0)):
         said = [str(notice) for notice in examine(load(path, items="line", label=label))]
         assert sum("20 of 20 labels occur once" in line for line in said) == count
-    with pytest.raises(UserError, match=r"is FASTA; use data.label=file, .*=header .*=organism, or leave out"):
+    with pytest.raises(
+        UserError, match=r"no field 'species', .* are: header, header\[1\], organism, seq.*, for example data.label=header"
+    ):
         load(path, items="line", label="species")

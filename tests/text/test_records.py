@@ -12,16 +12,20 @@ from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
-from chargpt.text import records
-from chargpt.text.formats import Structure
+from chargpt.text import kind, records, tables
+from chargpt.text.json_files import JSON, JSON_LINES
+from chargpt.text.kind import Structure
 from chargpt.text.records import documents_in
+from chargpt.text.source import Source
+from chargpt.text.tables import CSV
 
 BODIES = ["one\nline", "two, with a comma", 'and "quotes"', "é海" * 10]
 TEXT = "\n".join(BODIES)
 
 
 def documents(pieces: list[str], structure: Structure, **settings: str) -> list[tuple[int, str]]:
-    return list(documents_in(pieces, structure, DataConfig(**settings), label="a", left_out={}, messages=None))
+    found = documents_in(Source(label="a"), structure, DataConfig(**settings), pieces=iter(pieces), left_out={})
+    return [(document.origin.line, ", ".join([*document.label, *document.pieces])) for document in found]
 
 
 def table(bodies: list[str], **dialect: object) -> str:
@@ -81,8 +85,8 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_table_that_cannot_be_read_is_one_line_that_says_where(case, load, tmp_path, monkeypatch):
     content, message = WRONG[case]
-    monkeypatch.setattr(records, "MAX_FIELD", 2000)
-    monkeypatch.setattr(records, "MAX_COLUMNS", 2000)
+    monkeypatch.setattr(tables, "MAX_FIELD", 2000)
+    monkeypatch.setattr(tables, "MAX_COLUMNS", 2000)
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
         load(write(tmp_path / "a.csv", content), field="body", format="fields")
 
@@ -95,7 +99,7 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"
 def test_what_the_csv_module_wrote_comes_back_however_it_is_cut(rows, size, delimiter):
     content = table(rows, delimiter=delimiter)
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
-    structure = Structure(kind="CSV", delimiter=delimiter)
+    structure = Structure(kind=CSV, delimiter=delimiter)
     assert [text for _, text in documents(pieces, structure, field="body")] == rows
 
 
@@ -123,7 +127,7 @@ LISTS = {
 @pytest.mark.parametrize("size", [1, 1000])
 def test_a_json_list_is_read_by_the_field_named_however_it_is_cut(case, size):
     pieces = [LISTS[case][at : at + size] for at in range(0, len(LISTS[case]), size)]
-    found = documents(pieces, Structure(kind="JSON"), field="body")
+    found = documents(pieces, Structure(kind=JSON), field="body")
     assert [text for _, text in found if text] == ["the sea", "é海\nstone"]
     assert case != "a list on many lines" or [line for line, _ in found] == [2, 5]
 
@@ -180,7 +184,7 @@ WRONG_JSON = [
 def test_json_that_cannot_be_read_is_one_line_that_says_where_and_what_to_do(
     name, content, field, message, load, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(records, "MAX_LINE", 2_000)
+    monkeypatch.setattr(kind, "MAX_LINE", 2_000)
     with pytest.raises(UserError, match=f"^.*{message}.*$".replace("$.*$", "$")):
         load(write(tmp_path / name, content), field=field, format="fields")
 
@@ -198,8 +202,8 @@ def test_a_path_leads_through_lists_to_the_records_whose_lines_are_told(load, tm
     content = json.dumps(CHAT, indent=1)
     pieces = [content[at : at + 7] for at in range(0, len(content), 7)]
     settings = {"items": "list.messages.text", "field": "list.messages.text", "label": "list.messages.from"}
-    found = documents(pieces, Structure(kind="JSON"), **settings)
-    assert [text for _, text in found] == ["ann\tthe sea", "ben\t", "ann\tand the {stone}", "ben\t"]
+    found = documents(pieces, Structure(kind=JSON), **settings)
+    assert [text for _, text in found] == ["ann, the sea", "ben, ", "ann, and the {stone}", "ben, "]
     lines = content.split("\n")
     assert [lines[line - 1].strip() + lines[line].strip()[:7] for line, _ in found] == ['{"from":'] * 4
     corpus = load(write(tmp_path / "a.json", content), field="list.messages.text", format="fields")
@@ -213,4 +217,4 @@ def test_a_field_that_no_record_has_is_an_error_at_the_end_or_after_many(monkeyp
         with pytest.raises(
             UserError, match="a: line 1: no field 'text', its fields are: n; set data.field to a field with text"
         ):
-            documents(["\n".join(pieces)], Structure(kind="JSON lines"))
+            documents(["\n".join(pieces)], Structure(kind=JSON_LINES))

@@ -1,0 +1,173 @@
+"""JSON and JSON lines: the fields that a file has, and its records.
+
+A name such as `data.text` is that of a field, or of the field `text` in the object `data`, or in each object of the list
+`data`; these objects are then the records. A text may be a list of parts: Telegram and chats with pictures write it so.
+"""
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any
+
+from chargpt.errors import UserError
+from chargpt.text.kind import Head, Kind, Reads, Record, Structure, Text, lines_in, longest
+
+VALUES = 200  # of the head that are looked at
+MAX_DEPTH = 6  # objects and lists in each other whose fields are named
+MAX_JSON = 2**30  # characters of a file of JSON, which must fit into memory
+MISSING = object()  # in place of the value of a field that a record does not have
+BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
+BEGINNING = re.compile(r"[^\s,\[\]]")  # of a record of a list
+OBJECT = re.compile(r'"(?:[^"\\]|\\.)*"|\{', re.DOTALL)  # a string, or the beginning of an object
+
+
+def _find(kind: Kind, head: Head) -> Structure | None:
+    """The structure by the values at the start of a file: JSON if an object takes several lines, whatever its name says. None
+    if it is neither, unless its name says so."""
+    is_named = head.suffix in kind.suffixes
+    if not is_named and head.start[:1] not in ("{", "["):
+        return None
+    values, rest, decoder, takes_lines = list[Any](), head.start, json.JSONDecoder(), False
+    with contextlib.suppress(ValueError, RecursionError):
+        while len(values) < VALUES and (rest := rest.lstrip()):
+            value, at = decoder.raw_decode(rest)
+            takes_lines |= isinstance(value, dict) and "\n" in rest[:at]
+            values, rest = [*values, value], rest[at:]
+    texts = texts_in(values if len(values) > 1 else _completed(head.start))
+    if not is_named and not texts:
+        return None
+    kind = kind if is_named else JSON_LINES if len(values) > 1 else JSON
+    return Structure(kind=JSON if takes_lines else kind, fields=tuple(texts), longest=longest(texts))
+
+
+def _completed(start: str) -> object:
+    """The JSON value that begins with `start`, up to the last object or list that is complete before its end, or None."""
+    opened, end, closing = "", 0, ""  # what closes the objects and lists that are open
+    for match in BRACKETS.finditer(start):
+        if match[0] in ("{", "["):
+            opened = ("}" if match[0] == "{" else "]") + opened
+        elif opened.startswith(match[0]):
+            end, opened = match.end(), opened[1:]
+            closing = opened
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(start[:end] + closing)
+    return None
+
+
+def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
+    """The path of each field in a JSON value or in the objects and lists in it, and the texts in this field. A list adds no
+    name to a path. A list that holds text is the text of its field."""
+    texts: dict[str, list[str]] = {}
+    for record in value[:VALUES] if isinstance(value, list) else [value]:
+        for name, inner in record.items() if isinstance(record, dict) else ():
+            parts = [part for part in (inner if isinstance(inner, list) else [inner]) if isinstance(part, str)]
+            deeper = {} if parts or depth == 1 else texts_in(inner, depth=depth - 1)
+            for path, found in deeper.items():
+                texts.setdefault(f"{name}.{path}", []).extend(found)
+            if not deeper:
+                texts.setdefault(name, []).extend(["".join(parts)] * bool(parts))
+    return texts
+
+
+def joined(parts: list[Any]) -> str:
+    """The text of a list: lines, if all of it is text, and otherwise the parts of one text, some of them in objects."""
+    if all(isinstance(part, str) for part in parts):
+        return "\n".join(parts)
+    texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def value_of(record: dict[str, Any], field: str) -> Any:
+    """The value of the field of that name, or of the one at the end of a path such as data.text; MISSING if there is none."""
+    if field in record:
+        return record[field]
+    value: Any = record
+    for name in field.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return MISSING
+        value = value[name]
+    return value
+
+
+def _records(text: Text) -> Iterator[Record]:
+    """What a record is, the path of the field says."""
+    is_lines = text.structure.kind is JSON_LINES
+    texts = enumerate(lines_in(text.pieces, text.label), 1) if is_lines else whole(text)
+    for line, value, source in values_in(texts, text.label):
+        records = list(records_in(value, text.wanted[0]))
+        lines = {id(value): line}
+        if records and records[0][0] is not value:  # the records are inside it
+            lines |= lines_of_objects(value, source, line)
+        yield from (Record(lines.get(id(record), line), record, prefix) for record, prefix in records)
+
+
+def records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
+    """The records in a JSON value, and the part of the path `field` that leads to them: the value itself if it has the field;
+    or the objects of the list on the path; or, if the path begins elsewhere, those of the only list whose objects have the
+    field."""
+    rest = field.removeprefix(prefix)
+    if isinstance(value, dict) and value_of(value, rest) is MISSING:
+        names = rest.split(".")
+        for head in accumulate(names[:-1], "{}.{}".format):
+            if isinstance(inner := value_of(value, head), list):
+                for one in inner:
+                    yield from records_in(one, field, f"{prefix}{head}.")
+                return
+        lists = [inner for inner in value.values() if isinstance(inner, list) and all(isinstance(one, dict) for one in inner)]
+        lists = [inner for inner in lists if any(value_of(one, rest) is not MISSING for one in inner)]
+        if len(lists) == 1:
+            yield from ((one, prefix) for one in lists[0])
+            return
+    yield value, prefix
+
+
+def lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
+    """The line where each object in a JSON `value` begins, by its id(). `source` is its text, which begins on `line`."""
+    at, lines = 0, dict[int, int]()
+    beginnings = (match.start() for match in OBJECT.finditer(source) if match.group() == "{")
+    waiting = [value]
+    while waiting:  # objects and lists, in the order in which they begin
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            start = next(beginnings)
+            line, at = line + source.count("\n", at, start), start
+            lines[id(inner)] = line
+            waiting += reversed(inner.values())
+        elif isinstance(inner, list):
+            waiting += reversed(inner)
+    return lines
+
+
+def whole(text: Text) -> list[tuple[int, str]]:
+    """A text as its first line and all of it: one text for `values_in`. Raises UserError."""
+    content = io.StringIO()
+    for piece in text.pieces:
+        if content.write(piece) and content.tell() > MAX_JSON:
+            raise UserError(f"{text.label}: larger than {MAX_JSON:,} characters; write it as JSON lines, one object per line")
+    return [(1, content.getvalue())]
+
+
+def values_in(texts: Iterable[tuple[int, str]], label: str) -> Iterator[tuple[int, Any, str]]:
+    """The line where each value in some texts of JSON begins, the value, and its JSON. Each text comes with the line where it
+    begins; its values are those of a list, or one after the other. Raises UserError."""
+    decoder = json.JSONDecoder()
+    for line, text in texts:
+        at = 0
+        while begin := BEGINNING.search(text, at):
+            start = begin.start()
+            line += text.count("\n", at, start)
+            try:
+                value, at = decoder.raw_decode(text, start)
+            except (ValueError, RecursionError) as error:
+                there = line + text.count("\n", start, getattr(error, "pos", start))
+                what_to_do = "correct it, or if it is plain text, give it a name that ends in .txt"
+                raise UserError(f"{label}: line {there:,}: not JSON ({getattr(error, 'msg', error)}); {what_to_do}") from None
+            yield line, value, text[start:at]
+            line += text.count("\n", start, at)
+
+
+JSON_LINES = Kind(name="JSON lines", suffixes=(".jsonl", ".ndjson"), find=_find, records=_records, reads=Reads.NAMED)
+JSON = Kind(name="JSON", suffixes=(".json",), find=_find, records=_records)

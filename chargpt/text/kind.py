@@ -1,0 +1,147 @@
+"""A kind of file: how it is recognised, how it is read, and what to advise. formats.py has the table of all kinds."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from chargpt.config import DataConfig
+from chargpt.errors import UserError, Words
+from chargpt.project import shell_word
+from chargpt.text.source import Source
+
+MAX_LINE = 2**28  # characters, which must fit into memory
+LeftOut = MutableMapping[str, list[int]]  # what is left out of a text, and the lines where it was
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """How a file begins, and what is known of it besides."""
+
+    suffix: str = ""  # of its name, in small letters, without that of its compression
+    content: bytes = b""
+    text: str = ""  # `content`, decoded
+    field: str = ""  # the field that is asked for
+
+    @cached_property
+    def start(self) -> str:
+        """Its text from the first character on."""
+        return self.text.lstrip("\ufeff \t\r\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Structure:
+    """What a file turned out to be, and what its reader needs to know of it."""
+
+    kind: "Kind"
+    fields: tuple[str, ...] = ()  # the names of columns, or the paths of the fields of JSON
+    longest: str = ""  # the field whose texts are longest, which is probably the one to train on
+    delimiter: str = ""  # between the fields of a table
+    quoted: bool = True  # whether a field of a table may be in quotes
+
+
+class Record(NamedTuple):
+    """What a reader yields: the fields of one document, by name."""
+
+    line: int  # where it begins, from 1
+    fields: Any  # a mapping; anything else is a mistake of the file, which `records.py` reports
+    prefix: str = ""  # the part of the path of a field that leads to this record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """The text of a file, for the reader of its kind."""
+
+    pieces: Iterator[str]  # with \n at the end of each line
+    label: str  # names the file in errors
+    structure: Structure
+    wanted: Sequence[str]  # the fields that are asked for: that of the text, then those of labels and of data.where
+    labels: Sequence[str]  # those of labels
+    left_out: LeftOut  # gets the lines of what is left out
+
+
+class Reads(Enum):
+    """When a file of a kind is read by its fields. Until then it is read as it is, and a warning has the advice."""
+
+    ALWAYS = "whatever its name is"
+    NAMED = "if its name says what it is"
+    ITEMS = "if its name says what it is, and the text is a list of items"
+    ASKED = "if a field is asked for"
+
+
+def _by_name_or_beginning(kind: "Kind", head: Head) -> Structure | None:
+    is_it = head.suffix in kind.suffixes or (kind.begins and re.match(kind.begins, head.start))
+    return Structure(kind=kind, fields=kind.fields) if is_it else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A row of the table of readers."""
+
+    name: str  # in messages
+    suffixes: tuple[str, ...] = ()  # of the names of its files
+    begins: str = ""  # a pattern of how its text begins after white space
+    magic: bytes = b""  # how a file that is no text begins
+    offset: int = 0  # of these bytes
+    find: Callable[["Kind", Head], Structure | None] = _by_name_or_beginning  # the structure of a file that is of this kind
+    records: Callable[[Text], Iterator[Record]] | None = None  # without it, files are read as they are, or not at all
+    reads: Reads = Reads.ASKED
+    fields: tuple[str, ...] = ()  # that all of its records have
+    field: str = ""  # which of them is read unless one is asked for; the default: data.field
+    pattern_field: str = ""  # in which of them the pattern of a label is looked for; the default: in the text
+    bytes_as: str = ""  # how its bytes beyond ASCII are decoded if each record names its own encoding
+    one: str = "record"  # what a note calls a document of it
+    note: str = ""  # what was read unasked, after their number; the default: which field
+    # What to do in place of reading it as it is: a function that ends a warning; the default names its fields. Of a file that
+    # is no text, what it is and what to do; {file} is its name and {text} that of its text.
+    advice: str | Callable[[Source, Structure, DataConfig], Words] = ""
+
+    def is_in(self, head: Head) -> bool:
+        """Whether a file that is no text is of this kind: by its first bytes and, where several begin so, its name."""
+        begins = head.content.startswith(self.magic, self.offset)
+        return bool(self.magic) and begins and (not self.suffixes or head.suffix in self.suffixes)
+
+    def command(self, path: Path | None) -> str:
+        """The advice with the names of a file and of its text."""
+        path = path or Path("FILE")
+        return str(self.advice).format(file=shell_word(str(path)), text=shell_word(path.stem + ".txt"))
+
+
+def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:
+    """The lines of a text in pieces, without their ends \\n; the last one is empty if the text ends with a line end. `label`
+    names the text in errors. Raises UserError for a line that may not fit into memory."""
+    held: list[str] = []
+    for piece in pieces:
+        first, *others = piece.split("\n")
+        held.append(first)
+        if sum(map(len, held)) > MAX_LINE:
+            raise UserError(f"{label}: a line is longer than {MAX_LINE:,} characters; split it")
+        for other in others:
+            yield "".join(held)
+            held = [other]
+    yield "".join(held)
+
+
+def blocks_in(
+    text: Text, beginning: re.Pattern[str], *, after_blank: bool = False
+) -> Iterator[tuple[int, re.Match, list[str]]]:
+    """The parts of a text that begin with a line like `beginning`, after a blank one or anywhere: the number of that line, what
+    matches there, and the lines that follow."""
+    found, begins, lines = None, 0, list[str]()
+    for number, line in enumerate(lines_in(text.pieces, text.label), 1):
+        if (match := beginning.match(line)) and not (after_blank and lines and lines[-1]):
+            if found:
+                yield begins, found, lines
+            found, begins, lines = match, number, []
+        else:
+            lines.append(line)
+    if found:
+        yield begins, found, lines
+
+
+def longest(texts: Mapping[str, Sequence[str]]) -> str:
+    """The name whose texts are longest on average; empty if none has text."""
+    return max(filter(texts.get, texts), key=lambda name: sum(map(len, texts[name])) / len(texts[name]), default="")

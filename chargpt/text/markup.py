@@ -1,0 +1,58 @@
+"""Formats of texts with marks in them, which are read as they are. The advice is a command that writes the text alone.
+
+Python runs each of these commands on every system. They have no double quotes, no exclamation marks and no pair of
+backslashes, which a shell would change.
+"""
+
+from functools import partial
+from pathlib import Path
+
+from chargpt.config import DataConfig
+from chargpt.files import WINDOWS
+from chargpt.project import shell_word
+from chargpt.text.kind import Kind, Structure
+from chargpt.text.source import Source, plain_name
+
+READ = "open(sys.argv[1]).read()"
+TAGS = "'(?si)<(script|style).*?</(script|style)>|<[^>]*>'"
+BREAKS = "r'(?i)<br[^>]*>|</(p|div|h[1-6]|li|tr|pre)>'"  # tags of HTML that end a line
+
+
+def _without(pattern: str) -> str:
+    return f"import re, sys; print(re.sub(r'{pattern}', '', {READ}))"
+
+
+def _lines(pattern: str) -> str:
+    return rf"import re, sys; print('\n'.join(re.findall(r'{pattern}', re.sub(r'\{{[^}}]*\}}', '', {READ}))))"
+
+
+def _advice(code: str, source: Source, structure: Structure, config: DataConfig) -> str:
+    name = "FILE" if source.path is None else str(source.path)
+    new = shell_word(Path(plain_name(Path(name))).stem + "-text.txt")  # never the file itself, which a shell empties first
+    python = "py" if WINDOWS else "python3"
+    return f', with its markup; for its text alone: {python} -X utf8 -c "{code}" {shell_word(name)} > {new}'
+
+
+def _row(name: str, suffixes: str, begins: str, code: str) -> Kind:
+    return Kind(name=name, suffixes=tuple(suffixes.split()), begins=begins, advice=partial(_advice, code))
+
+
+# The times of subtitles, with what is before them in a cue; what is not shown; and tags, such as <i>, <00:01.500> and {{\an8}}.
+CUES = _without(
+    r"(?m)^(WEBVTT|NOTE|STYLE|REGION)\b(.*\n)+?\n|^(\S*\n)?.*-->.*$\n?|^[\d:.]+,[\d:.]+$\n?"
+    r"|</?[A-Za-z\d][^>\n]*>|\{\W[^}\n]*\}"
+)
+HTML_TEXT = f"import html, re, sys; print(html.unescape(re.sub({TAGS}, '', re.sub({BREAKS}, '\\n', {READ}))))"
+XML_TEXT = r"import sys, xml.etree.ElementTree as tree; print('\n'.join(tree.parse(sys.argv[1]).getroot().itertext()))"
+LRC_TEXT = _without(r"(?m)^\[[a-z#]+:.*\]\s*$\n?|\[\d+:\d+[.:]?\d*\] ?|<\d+:\d+[.:]?\d*> ?")
+MARKUP = (
+    _row("HTML", ".html .htm .xhtml", r"(?i)(<\?xml[^>]*>\s*)?<(!doctype\s+html|html)\b", HTML_TEXT),
+    _row("XML", ".xml .ttml", r"<\?xml\s", XML_TEXT),
+    _row("WebVTT", ".vtt", r"WEBVTT(\s|$)", CUES),
+    _row("SRT", ".srt", r"\d+[ \t]*\r?\n\d+:\d\d:\d\d[,.]\d{1,3} --> \d+:\d\d:\d\d", CUES),
+    _row("SBV subtitles", ".sbv", r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s", CUES),
+    _row("ASS subtitles", ".ass .ssa", r"\[Script Info\]", _lines(r"(?m)^Dialogue:(?:[^,\n]*,){9}(.*)")),
+    _row("LRC", ".lrc", r"(\[[a-z#]+:[^\]\n]*\]\s*)*\[\d+:\d\d\.\d{2,3}\]", LRC_TEXT),
+    _row("PGN", ".pgn", r"\[(Event|Site|White|FEN) \"", _without(r"(?m)^\[\w+ .*\]\s*$\n?")),
+    _row("FASTQ", ".fastq .fq", r"@[^\n]*\n[A-Za-z.]+\s*\n\+", _lines(r"(?m)^@.*\n(.*)\n\+")),
+)
