@@ -1,8 +1,7 @@
 """What is read: documents. Every reader yields them, and nothing else of a text reaches its encoder or its fingerprint."""
 
-import csv
+import functools
 import hashlib
-import io
 import json
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -33,9 +32,12 @@ def spelled(label: Label) -> str:
     """A label on one line, and in ids: a field as it is, several as a line of CSV. Different labels are spelled differently."""
     if len(label) < 2:
         return "".join(label)
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(label)
-    return line.getvalue()
+    return ",".join('"' + field.replace('"', '""') + '"' if {",", '"'} & {*field} else field for field in label)
+
+
+@functools.lru_cache
+def _as_json(label: Label, before: str) -> str:
+    return json.dumps([label, before])
 
 
 class Digest:
@@ -51,8 +53,7 @@ class Digest:
 
     def mark(self, split: int, size: int, *, label: Label = (), before: str = "") -> None:
         """Add the end of a document of `size` characters, and the separator `before` it."""
-        marks = f" {json.dumps([label, before])}" if label or before else ""
-        self._marks.update(f"{split} {size}{marks}\n".encode())
+        self._marks.update(f"{split} {size} {_as_json(label, before)}\n".encode())
 
     def hexdigest(self) -> str:
         """SHA-256 of everything so far."""

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError
 from chargpt.project import shell_word
 from chargpt.terminal import one_line
-from chargpt.text.document import TRAIN, VAL, Digest, Document, Label, spelled
+from chargpt.text.document import TRAIN, VAL, Digest, Document, spelled
 from chargpt.text.formats import FILE, LINE, PARAGRAPH, PLACES, UNITS, field_in, read_head, structure_of
 from chargpt.text.ids import Split, TextCounts, notes_of
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts, stream_of
@@ -32,13 +32,6 @@ MAX_LABEL = 250  # characters
 LONGEST_BLOCK = 30  # lines; with more between two blank ones, a list of lines is not one of blocks
 MAX_NAME = 30  # characters of an item that a note names
 MAX_ITEM = 2**23  # characters; more are not an item, but a text
-
-
-class _Found(NamedTuple):
-    """An item as it is found."""
-
-    label: Label
-    text: str
 
 
 def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: str = "") -> TextCounts:
@@ -67,8 +60,8 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
         mixed = [some[i] for i in random_order(len(some)).tolist()]
         for item in mixed:
             digest.add(item.text.encode())
-            digest.mark(split, len(item.text), label=item.label)
-        pieces.append((split, stream_of((Item(spelled(item.label), item.text) for item in mixed), end=end)))
+            digest.mark(split, len(item.text), label=(item.label,))
+        pieces.append((split, stream_of(mixed, end=end)))
     sizes = [len(piece) for _, piece in pieces]
     return TextCounts(
         counts=np.bincount(code_points("".join(piece for _, piece in pieces)), minlength=CODE_POINTS),
@@ -83,13 +76,13 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     )
 
 
-def _usable(reader: TextReader, config: DataConfig, notes: list[str]) -> tuple[list[_Found], list[_Found]]:
+def _usable(reader: TextReader, config: DataConfig, notes: list[str]) -> tuple[list[Item], list[Item]]:
     """The items of each split that are not empty, and have a label if one is asked for; with `notes` on the others."""
-    usable, empty, unlabelled = (list[_Found](), list[_Found]()), 0, 0
+    usable, empty, unlabelled, has_labels = (list[Item](), list[Item]()), 0, 0, bool(config.label_fields)
     for split, item in items_of(reader, config):
         if not item.text:
             empty += 1
-        elif config.label_fields and not item.label:
+        elif has_labels and not item.label:
             unlabelled += 1
         else:
             usable[split].append(item)
@@ -101,10 +94,10 @@ def _usable(reader: TextReader, config: DataConfig, notes: list[str]) -> tuple[l
     return usable
 
 
-def _counts(divided: tuple[list[_Found], list[_Found]], config: DataConfig) -> ItemCounts:
+def _counts(divided: tuple[list[Item], list[Item]], config: DataConfig) -> ItemCounts:
     """What is in the items of both splits."""
     items = divided[TRAIN] + divided[VAL]
-    texts, labels = {item.text for item in items}, Counter(spelled(item.label) for item in items)
+    texts, labels = {item.text for item in items}, Counter(item.label for item in items)
     by_frequency = sorted(labels.items(), key=lambda pair: (-pair[1], pair[0]))
     return ItemCounts(
         items=len(items),
@@ -128,15 +121,16 @@ def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[
         has_labels = config.label_pattern or {*map(field_in, config.label_fields)} <= known
         own = dataclasses.replace(config, items=unit, label=config.label if has_labels else "")
         reader = TextReader(alone, reading_of(own, alone))
-        items += [Item(spelled(item.label), item.text) for _, item in items_of(reader, reader.config) if item.text]
+        items += [item for _, item in items_of(reader, reader.config) if item.text]
     if not items:
         raise UserError(f"{sources.label}: no item in it; give a file with items")
     return items
 
 
-def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, _Found]]:
+def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, Item]]:
     """The split and each item that `reader`, made with `config` of `reading_of`, finds. Labels and texts may be empty. Raises
     UserError."""
+    pattern = config.label_pattern
     for split, document in reader.documents():
         source, line, is_record = document.origin
         where, text = f"{source.label}: line {line:,}", "".join(document.pieces)
@@ -145,19 +139,14 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, _Fou
             what = f"invisible {character_name(mark[0])} in an item; delete it"
             raise UserError(f"{source.label}: line {line:,}: {what}")
         for item in [text] if is_record else _parts(text, document, config):
-            label = (found(config.label_pattern, item),) if config.label_pattern and not is_record else document.label
-            for what, size, most, mend in (
-                (
-                    "a label",
-                    len(spelled(label)),
-                    MAX_LABEL,
-                    "in data.label, name a field with short labels, such as a category",
-                ),
-                ("an item", len(item), MAX_ITEM, "split it, or train on it as a text, without items"),
-            ):
-                if size > most:
-                    raise UserError(f"{where}: {what} of {size:,} characters, more than {most:,}; {mend}")
-            yield split, _Found(label if any(label) else (), item.strip("\n").rstrip())
+            label = (found(pattern, item),) if pattern and not is_record else document.label
+            if sum(map(len, label)) > MAX_LABEL:
+                mend = "in data.label, name a field with short labels, such as a category"
+                raise UserError(f"{where}: a label of more than {MAX_LABEL:,} characters; {mend}")
+            if len(item) > MAX_ITEM:
+                mend = "split it, or train on it as a text, without items"
+                raise UserError(f"{where}: an item of {len(item):,} characters, more than {MAX_ITEM:,}; {mend}")
+            yield split, Item(spelled(label) if any(label) else "", item.strip("\n").rstrip())
 
 
 def _parts(text: str, document: Document, config: DataConfig) -> list[str]:
@@ -173,9 +162,7 @@ def _parts(text: str, document: Document, config: DataConfig) -> list[str]:
     raise UserError(f"{what} add ", Option("data.items", "line"), " (or paragraph, or file)")
 
 
-def _divided(
-    items: tuple[list[_Found], list[_Found]], config: DataConfig, notes: list[str]
-) -> tuple[list[_Found], list[_Found]]:
+def _divided(items: tuple[list[Item], list[Item]], config: DataConfig, notes: list[str]) -> tuple[list[Item], list[Item]]:
     """The items for training and for validation; the second part of `items` is from a text for validation. Without one, about
     the fraction of `config` of all others are held out, those with the lowest hashes; at least one, and never all of them. Too
     frequent for validation are those that would have twice its share."""

@@ -101,7 +101,8 @@ def _records(text: Text) -> Iterator[Record]:
         lines = {id(value): line}
         if records and records[0][0] is not value:  # the records are inside it
             lines |= lines_of_objects(value, source, line)
-        yield from (Record(lines.get(id(record), line), record, prefix) for record, prefix in records)
+        for record, prefix in records:
+            yield Record(lines.get(id(record), line), record, prefix)
 
 
 def records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:

@@ -77,7 +77,7 @@ def _by_name_or_beginning(kind: "Kind", head: Head) -> Structure | None:
     return Structure(kind=kind, fields=kind.fields) if is_it else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Kind:
     """A row of the table of readers."""
 

@@ -20,7 +20,7 @@ from chargpt.text.document import TRAIN, VAL, Digest, Document, Origin
 from chargpt.text.formats import UNITS, binary_format, structure_of
 from chargpt.text.kind import Kind, Structure
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.records import documents_in, label_of_file
+from chargpt.text.records import label_of_file, texts_in_records
 from chargpt.text.source import Source, Sources, byte_order_mark
 
 CHUNK = 2**20  # bytes
@@ -123,17 +123,17 @@ class TextReader:
                     pieces = text if is_hashed else self._hashed(text)
                     yield split, Document(label, pieces, Origin(source, 1))
                 else:
-                    yield from ((split, record) for record in self._records(source, structure, text))
+                    yield from self._records(source, split, structure, text)
 
-    def _records(self, source: Source, structure: Structure, text: Iterator[str]) -> Iterator[Document]:
-        """The records of a source as documents, normalised and hashed."""
+    def _records(self, source: Source, split: int, structure: Structure, text: Iterator[str]) -> Iterator[tuple[int, Document]]:
+        """The split and the records of a source as documents, normalised and hashed."""
         newlines = io.IncrementalNewlineDecoder(None, translate=True)
         folded = (newlines.decode(piece, final=not piece) for piece in chain(filter(None, text), [""]))
-        for document in documents_in(source, structure, self.config, pieces=folded, left_out=self.left_out):
-            pieces = [self._normalizer.apply(piece) for piece in document.pieces]
+        for line, label, said in texts_in_records(source, structure, self.config, pieces=folded, left_out=self.left_out):
+            pieces = list(self._hashed([self._normalizer.apply(said)]))
             self.records[structure.kind] += 1
-            self.skipped["records without text"] += not any(pieces)
-            yield document._replace(pieces=self._hashed(pieces))
+            self.skipped["records without text"] += not said
+            yield split, Document(label, pieces, Origin(source, line, is_record=True))
 
     def _hashed(self, pieces: Iterable[str]) -> Iterator[str]:
         """`pieces` as the vocabulary has them."""

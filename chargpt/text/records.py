@@ -9,10 +9,10 @@ from typing import Any
 
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, Words
-from chargpt.text.document import Document, Label, Origin
+from chargpt.text.document import Label
 from chargpt.text.formats import PLACES, advice_on, field_in, named, read_head, structure_of, word_for
 from chargpt.text.json_files import MISSING, joined, texts_in, value_of
-from chargpt.text.kind import LeftOut, Structure, Text, longest
+from chargpt.text.kind import Kind, LeftOut, Record, Structure, Text, longest
 from chargpt.text.source import Source, plain_name
 from chargpt.text.tables import CSV, NAME, TSV
 
@@ -21,36 +21,47 @@ KINDS = {int: "a number", float: "a number", bool: "true or false", dict: "an ob
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def documents_in(
+def texts_in_records(
     source: Source, structure: Structure, config: DataConfig, *, pieces: Iterator[str], left_out: LeftOut
-) -> Iterator[Document]:
-    """A document for each record of the text that `pieces` form, its text may be empty. `config` says which field it is in,
-    which are its label, and which records are left out. Raises UserError."""
-    kind, setting = structure.kind, "data.items" if config.items else "data.field"
-    text = kind.field if kind.field and config.format != "fields" else config.field
-    words = [] if config.label_pattern else config.label_fields
-    name, _, wanted = (" ".join(part.split()) for part in config.where.partition("="))
-
-    def field(word: str, setting: str) -> _Field:
-        return _Field(field_in(word), setting, source.label, structure)
-
-    of_text, kept = field(text, setting), field(name, "data.where")
-    parts = [_place(source, word) if word in PLACES else field(word, "data.label") for word in words]
-    asked = [part for part in [of_text, *parts, *[kept] * bool(name)] if isinstance(part, _Field)]
-    names, labels = [one.name for one in asked], [one.name for one in parts if isinstance(one, _Field)]
-    of_file = Text(pieces=pieces, label=source.label, structure=structure, wanted=names, labels=labels, left_out=left_out)
-    assert kind.records is not None, "only a kind with a reader is read by its fields"
-    for record in kind.records(of_file):
-        said = of_text.text_of(*record)
-        label = tuple(part if isinstance(part, str) else " ".join(part.text_of(*record).split()) for part in parts)
-        if name and " ".join(kept.text_of(*record).split()) != wanted:
-            left_out.setdefault(f"records where {name} is not {wanted}", []).append(record.line)
+) -> Iterator[tuple[int, Label, str]]:
+    """The line, the label and the text, which may be empty, of each record of a file. `config` says in which fields they are,
+    and which records are left out. Raises UserError."""
+    asked = _Asked(source, structure, config)
+    of_file = Text(
+        pieces=pieces,
+        label=source.label,
+        structure=structure,
+        wanted=[field.name for field in asked.fields],
+        labels=[part.name for part in asked.label if isinstance(part, _Field)],
+        left_out=left_out,
+    )
+    assert structure.kind.records is not None, "only a kind with a reader is read by its fields"
+    for record in structure.kind.records(of_file):
+        text, label = asked.text.text_of(record), tuple([part.text_of(record, as_line=True) for part in asked.label])
+        if asked.kept and asked.kept.text_of(record, as_line=True) != asked.value:
+            left_out.setdefault(f"records where {asked.kept.name} is not {asked.value}", []).append(record.line)
             continue
-        if config.label_pattern:
-            label = (found(config.label_pattern, record.fields[kind.pattern_field] if kind.pattern_field else said),)
-        yield Document(label, [said], Origin(source, record.line, is_record=True))
-    for one in asked:
-        one.check_found()
+        if asked.pattern:
+            label = (found(asked.pattern, record.fields.get(structure.kind.pattern_field, text)),)
+        yield record.line, label, text
+    for field in asked.fields:
+        field.check_found()
+
+
+class _Asked:
+    """What is asked for of the records of a file: where their text and the parts of their label are, and which are kept."""
+
+    def __init__(self, source: Source, structure: Structure, config: DataConfig) -> None:
+        kind, self.pattern = structure.kind, config.label_pattern
+        text = kind.field if kind.field and config.format != "fields" else config.field
+        self.text = _Field(text, "data.items" if config.items else "data.field", source.label, kind)
+        self.label = [
+            _Place(source, word) if word in PLACES else _Field(word, "data.label", source.label, kind)
+            for word in ([] if self.pattern else config.label_fields)
+        ]
+        name, _, self.value = (" ".join(part.split()) for part in config.where.partition("="))
+        self.kept = _Field(name, "data.where", source.label, kind) if name else None
+        self.fields = [part for part in (self.text, *self.label, self.kept) if isinstance(part, _Field)]
 
 
 def found(pattern: re.Pattern[str], text: str) -> str:
@@ -59,13 +70,19 @@ def found(pattern: re.Pattern[str], text: str) -> str:
     return next(filter(None, (" ".join(group.split()) for group in (match.groups("") if match else ()))), "")
 
 
-def _place(source: Source, word: str) -> str:
-    """The name of a file, or of its folder. Raises UserError for a text that is in no file."""
-    if source.path is None:
-        use = "a field, or a regular expression such as 're:^K:(.*)'"
-        raise UserError(f"data.label: {word!r} given, but {source.label} is no file; use {use}, or leave out data.label")
-    path = source.path.absolute()
-    return " ".join((plain_name(path).stem if word == "file" else path.parent.name).split())
+class _Place:
+    """The name of a file, or of its folder, as a part of a label. Raises UserError for a text that is in no file."""
+
+    def __init__(self, source: Source, word: str) -> None:
+        if source.path is None:
+            use = "a field, or a regular expression such as 're:^K:(.*)'"
+            raise UserError(f"data.label: {word!r} given, but {source.label} is no file; use {use}, or leave out data.label")
+        path = source.path.absolute()
+        self.name = " ".join((plain_name(path).stem if word == "file" else path.parent.name).split())
+
+    def text_of(self, record: Record, *, as_line: bool) -> str:
+        """The name, which is the same for each record."""
+        return self.name
 
 
 def label_of_file(source: Source, config: DataConfig) -> Label:
@@ -79,24 +96,25 @@ def label_of_file(source: Source, config: DataConfig) -> Label:
             raise UserError(what, advice_on(source, structure, config))
         use = "data.label=file, data.label=folder, or a regular expression such as 're:^K:(.*)'"
         raise UserError(f"{what}{source.label} is plain text, without fields; use {use}, or leave out data.label")
-    return tuple(_place(source, word) for word in config.label_fields)
+    return tuple(_Place(source, word).name for word in config.label_fields)
 
 
 class _Field:
     """A named field of the records of a file. A record without it has an empty text; a file without it is a mistake."""
 
-    def __init__(self, name: str, setting: str, label: str, structure: Structure) -> None:
-        self.name, self._setting, self._label, self._kind = name, setting, label, structure.kind
+    def __init__(self, word: str, setting: str, label: str, kind: Kind) -> None:
+        self.name, self._setting, self._label, self._kind = field_in(word), setting, label, kind
         self._without, self._is_found = 0, False  # records without text in the field, and whether one has it
         self._problem: UserError | None = None  # the first of them
 
-    def text_of(self, line: int, record: object, prefix: str) -> str:
-        """The text of a `record` to which the `prefix` of the name leads. Raises UserError."""
+    def text_of(self, found: Record, *, as_line: bool = False) -> str:
+        """The text of a record, also of a number if it is to be on one line. Raises UserError."""
+        line, record, prefix = found
         where = f"{self._label}: line {line:,}"
         if not isinstance(record, dict):
             raise UserError(f'{where}: not a JSON object; write each record like {{"{self.name}": "its text"}}')
         value = value_of(record, self.name.removeprefix(prefix))
-        if self._setting in ("data.label", "data.where") and isinstance(value, (int, float)):  # true and false are numbers
+        if as_line and isinstance(value, (int, float)):  # true and false are numbers
             value = json.dumps(value)
         text = (joined(value) or None) if isinstance(value, list) else value
         if isinstance(text, (dict, int, float)):
@@ -105,7 +123,7 @@ class _Field:
             self._is_found = True
             if SURROGATE.search(text):
                 raise UserError(f"{where}: half of a character in {self.name!r}, such as \\ud83d alone; delete it there")
-            return text
+            return " ".join(text.split()) if as_line else text
         self._without += 1
         if self._problem is None:
             what = f"no field {self.name!r}" if value is MISSING else f"no text in the field {self.name!r}"
