@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from chargpt.config import DataConfig
-from chargpt.errors import Option, UserError
+from chargpt.errors import UserError
 from chargpt.project import shell_word
 from chargpt.terminal import one_line
-from chargpt.text.document import TRAIN, VAL, Digest, Document, spelled
+from chargpt.text.document import TRAIN, VAL, Digest, spelled
 from chargpt.text.formats import FILE, LINE, PARAGRAPH, PLACES, UNITS, field_in, read_head, structure_of
 from chargpt.text.ids import Split, TextCounts, notes_of
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts, stream_of
@@ -138,7 +138,7 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, Item
             line += text.count("\n", 0, mark.start())
             what = f"invisible {character_name(mark[0])} in an item; delete it"
             raise UserError(f"{source.label}: line {line:,}: {what}")
-        for item in [text] if is_record else _parts(text, document, config):
+        for item in [text] if is_record else _parts(text, config.items):
             label = (found(pattern, item),) if pattern and not is_record else document.label
             if sum(map(len, label)) > MAX_LABEL:
                 mend = "in data.label, name a field with short labels, such as a category"
@@ -149,17 +149,12 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, Item
             yield split, Item(spelled(label) if any(label) else "", item.strip("\n").rstrip())
 
 
-def _parts(text: str, document: Document, config: DataConfig) -> list[str]:
-    """The text of each item that a file holds, as data.items asks for. Raises UserError."""
+def _parts(text: str, unit: str) -> list[str]:
+    """The items in the text of a file."""
     inside = text.strip("\n\t ")  # neither the end of a file nor blank lines at its beginning are empty items
-    if config.items == FILE:
-        return [text]
-    if config.items == PARAGRAPH:
-        return BLANK_LINES.split(inside) if inside else []
-    if config.items == LINE:
-        return inside.split("\n") if inside else []
-    what = f"{document.origin.source.label}: plain text has no field {field_in(config.items)!r}; give a table or JSON lines, or"
-    raise UserError(f"{what} add ", Option("data.items", "line"), " (or paragraph, or file)")
+    if unit == FILE or not inside:
+        return [text] * (unit == FILE)
+    return BLANK_LINES.split(inside) if unit == PARAGRAPH else inside.split("\n")
 
 
 def _divided(items: tuple[list[Item], list[Item]], config: DataConfig, notes: list[str]) -> tuple[list[Item], list[Item]]:

@@ -10,7 +10,7 @@ from typing import Any
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, Words
 from chargpt.text.document import Label
-from chargpt.text.formats import PLACES, advice_on, field_in, named, read_head, structure_of, word_for
+from chargpt.text.formats import PLACES, UNITS, advice_on, field_in, named, read_head, structure_of, word_for
 from chargpt.text.json_files import MISSING, joined, texts_in, value_of
 from chargpt.text.kind import Kind, LeftOut, Record, Structure, Text, longest
 from chargpt.text.source import Source, plain_name
@@ -87,7 +87,10 @@ class _Place:
 
 def label_of_file(source: Source, config: DataConfig) -> Label:
     """The label of what a file without fields holds: its name or that of its folder, for which `config` asks. A pattern is
-    looked for later. Raises UserError for another word."""
+    looked for later. Raises UserError for another word, and for items that are a field."""
+    if config.items not in ("", *UNITS):
+        what = f"{source.label}: plain text has no field {field_in(config.items)!r}; give a table or JSON lines, or add "
+        raise UserError(what, Option("data.items", "line"), " (or paragraph, or file)")
     if config.label_pattern:
         return ()
     if other := next((word for word in config.label_fields if word not in PLACES), None):

@@ -47,7 +47,7 @@ def _named(kind: Kind, head: Head) -> Structure | None:
 def _named_or_sure(kind: Kind, head: Head) -> Structure | None:
     """The table in a file. If its name says nothing, it is one if it has the column that is asked for, which may be a number,
     or if all its lines are as those of a table."""
-    if found := _named(kind, head):
+    if (found := _named(kind, head)) or head.start[:1] in ("{", "["):
         return found
     is_number, first = head.field.isdecimal(), head.text.partition("\n")[0]
     # A number may be that of a column of two, the first word of a line and the rest.

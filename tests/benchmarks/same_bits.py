@@ -36,6 +36,9 @@ ROWS: dict[str, list[list[str]]] = {
     "accumulate": [["TEXT", *SMALL, "train.accumulate=2", *MUON]],
     "torch": [["TEXT", *SMALL, "runtime.step=torch", "model.dropout=0.1"]],
     "items": [["ITEMS", "--items", "name", "--label", "kind", *SMALL, "train.label_loss=true"]],
+    "labels": [["ITEMS", "--items", "name", "--label", "kind,sound", *SMALL]],
+    "table": [["ITEMS", "data.field=name", *SMALL]],
+    "chat": [["CHAT", *SMALL]],
     "wide": [["TEXT", *SMALL, *MUON, "model.n_layer=3", "model.n_embd=96", "model.n_head=3", "model.block_size=64"]],
     "epochs": [["TEXT", *SMALL[:-6], "--epochs", "0.2"]],
     "start": [["TEXT", "--start", "english", "train.max_steps=4", "train.eval_interval=2", "train.sample_length=40"]],
@@ -57,8 +60,11 @@ def corpus(folder: Path) -> dict[str, str]:
     lines = [" ".join(draw.choices(words, k=draw.randint(3, 12))).capitalize() + draw.choice(".?!") for _ in range(900)]
     (folder / "words.txt").write_text("\n".join(lines) + "\n")
     rows = [f"{draw.choice(words)}{draw.choice(words)},{draw.choice(['north', 'south'])}" for _ in range(600)]
-    (folder / "names.csv").write_text("name,kind\n" + "\n".join(dict.fromkeys(rows)) + "\n")
-    return {"TEXT": str(folder / "words.txt"), "ITEMS": str(folder / "names.csv")}
+    rows = [f"{row},{len(row) % 3}" for row in dict.fromkeys(rows)]
+    (folder / "names.csv").write_text("name,kind,sound\n" + "\n".join(rows) + "\n")
+    messages = (f"1/{n % 28 + 1}/24, 9:15 PM - {'Ann' if n % 3 else 'Ben'}: {line}\n" for n, line in enumerate(lines))
+    (folder / "chat.txt").write_text("".join(messages))
+    return {"TEXT": str(folder / "words.txt"), "ITEMS": str(folder / "names.csv"), "CHAT": str(folder / "chat.txt")}
 
 
 def hashes(run: Path, sample) -> dict[str, str]:
