@@ -1,7 +1,9 @@
-"""A new optimizer, schedule, kind of positions or sampling rule works everywhere, or is refused in one line."""
+"""A new optimizer, schedule, kind of positions, sampling rule or kind of file works everywhere, or is refused in one line."""
 
 import importlib.util
+import json
 import math
+import tomllib
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ import chargpt
 import sample
 import train
 from chargpt import __main__ as verbs
-from chargpt.config import ModelConfig, OptimConfig
+from chargpt.config import DataConfig, ModelConfig, OptimConfig
 from chargpt.exchange.export import TARGETS, check_target
 from chargpt.kernels import attention, positions
 from chargpt.kernels.step import KernelModel, StepKernel
@@ -31,6 +33,9 @@ from chargpt.sampling.rules import NEVER
 from chargpt.sampling.torch_texts import TorchTexts, torch_writer
 from chargpt.sampling.writer import Writer
 from chargpt.terminal import UserError
+from chargpt.text import formats
+from chargpt.text.corpus import load_corpus
+from chargpt.text.kind import Kind, Reads, Record
 from chargpt.training.learning_rate import SCHEDULES, Schedule, decay_start, learning_rate
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES, Optimizer
 
@@ -192,3 +197,28 @@ def test_a_new_sampling_rule_is_its_function_and_its_option(compiled, monkeypatc
     options = WithAnother(temperature=1, top_k=2, without_best=True)
     found = [written(writer, [[1, 2, 3]], 10, options, 0).tolist() for writer in (in_c, torch_writer(gpt))]
     assert found[0] == found[1] != written(in_c, [[1, 2, 3]], 10, replace(options, without_best=False), 0).tolist()
+
+
+def poems_in(text):
+    """A record for each block [[poem]] of a TOML file."""
+    for poem in tomllib.loads("".join(text.pieces)).get("poem", []):
+        yield Record(1, poem)
+
+
+POEMS = [{"title": f"Poem {n}", "author": "Ann" if n % 3 else "Ben", "text": f"the sea,\nand a stone {n}"} for n in range(30)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"items": "text", "label": "author"}, {"field": "title", "where": "author=Ben"}])
+def test_a_new_kind_of_file_is_a_reader_and_a_row(settings, tmp_path, monkeypatch):
+    """It is read as the same records in JSON lines: its fields are texts, items, labels and conditions."""
+    row = Kind(name="TOML", suffixes=(".toml",), records=poems_in, reads=Reads.NAMED)
+    monkeypatch.setattr(formats, "KINDS", (*formats.KINDS, row))
+    blocks = ("\n".join(f"{name} = {json.dumps(value)}" for name, value in poem.items()) for poem in POEMS)
+    (tmp_path / "poems.toml").write_text("".join(f"[[poem]]\n{block}\n" for block in blocks))
+    (tmp_path / "poems.jsonl").write_text("\n".join(map(json.dumps, POEMS)))
+    config = DataConfig(cache=f"{tmp_path}/cache", **settings)
+    found = [load_corpus([f"{tmp_path}/poems.{end}"], config, root=tmp_path, block_size=8) for end in ("toml", "jsonl")]
+    assert found[0].fingerprint == found[1].fingerprint and "TOML: the field " in str(found[0].notes)
+    wrong = replace(config, **{"items" if "items" in settings else "field": "verse"})
+    with pytest.raises(UserError, match="poems.toml: line 1: no field 'verse', its fields are: title, author, text; set data"):
+        load_corpus([f"{tmp_path}/poems.toml"], wrong, root=tmp_path, block_size=8)
