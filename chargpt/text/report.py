@@ -1,9 +1,14 @@
-"""The text report: unusual characters, repeated lines, and the compression that a model should beat."""
+"""The text report: unusual characters, repeated lines, the compression that a model should beat, and advice.
+
+A piece of advice is a row: when it holds, and its words. What it needs is measured in `facts.py`.
+"""
 
 import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +32,8 @@ NEEDED_BY = re.compile("[\u0590-\u109f\u1780-\u18af\u2194-\u27bf\u2934-\u2b55\U0
 def examine(corpus: Corpus) -> list[Notice]:
     """Notices on the text: its characters, repeated lines, the bits per character to beat, and warnings."""
     found = [Notice("rarest", _rarest(corpus), "detail"), _odd(corpus), *_forms(corpus)]
-    found += [Notice("warning", words) for words in [*corpus.warnings, *split_problems(corpus), *_rare_labels(corpus)]]
+    labels = [advice.words(corpus) for advice in LABELS if advice.holds(corpus)]
+    found += [Notice("warning", words) for words in [*corpus.warnings, *split_problems(corpus), *labels]]
     if not corpus.is_validated:
         return found
     facts = corpus.facts
@@ -47,35 +53,51 @@ def examine(corpus: Corpus) -> list[Notice]:
 
 def split_problems(corpus: Corpus) -> list[Words]:
     """Why the loss on the validation split does not say how well a model predicts new text of this kind, and what to do."""
-    if not corpus.is_validated:
-        return []
-    facts = corpus.facts
-    if facts.is_sorted:
-        what = "the lines are in alphabetical order, so those of the validation split begin with other letters, and their loss "
-        what += "says little; add "
-        return [Message(what, Option("data.shuffle", "lines"), ", which shuffles the lines before the split")]
-    if not (corpus.ends_in_validation and facts.is_split_other):
-        return []
-    what = f"the validation split is {'harder' if facts.is_split_harder else 'easier'} than the rest of the text"
-    losses = f"the loss of an n-gram model is {facts.own_loss:.2f} there, and {facts.spread_loss:.2f} elsewhere"
-    mend = Message("; for a validation split from all parts of the text, add ", Option("data.split", "blocks"))
-    return [Message(f"{what} ({losses})", mend)]
+    return [advice.words(corpus) for advice in SPLIT if corpus.is_validated and advice.holds(corpus)]
 
 
 def about_repeats(corpus: Corpus) -> list[str]:
     """What many lines that both splits have mean for the validation loss: a note, for they are no fault of a text."""
-    if not corpus.is_validated or (shared := corpus.facts.shared) <= MAX_OVERLAP:
-        return []
-    return [f"{shared:.0%} of the validation text is lines that the training text has too, so a low loss is partly memory"]
+    return [str(advice.words(corpus)) for advice in REPEATS if corpus.is_validated and advice.holds(corpus)]
 
 
-def _rare_labels(corpus: Corpus) -> list[Words]:
-    """A warning if labels occur once: a label teaches what its items have in common."""
-    labels = {} if corpus.items is None else corpus.items.labels
-    if not (once := [one_line(label) for label, count in labels.items() if count == 1]):
-        return []
-    what = f"{len(once):,} of {len(labels):,} labels occur once, such as {once[0]}, so the model cannot learn what they mean"
-    return [f"{what}; name a field with fewer labels in data.label"]
+class Advice(NamedTuple):
+    """What is said of a text for which something holds."""
+
+    holds: Callable[[Corpus], bool]
+    words: Callable[[Corpus], Words]
+
+
+def _is_other_end(corpus: Corpus) -> bool:
+    return corpus.ends_in_validation and corpus.facts.is_split_other and not corpus.facts.is_sorted
+
+
+def _other_end(corpus: Corpus) -> Words:
+    facts = corpus.facts
+    what = f"the validation split is {'harder' if facts.is_split_harder else 'easier'} than the rest of the text"
+    losses = f"the loss of an n-gram model is {facts.own_loss:.2f} there, and {facts.spread_loss:.2f} elsewhere"
+    mend = "; for a validation split from all parts of the text, add "
+    return Message(f"{what} ({losses}){mend}", Option("data.split", "blocks"))
+
+
+def _once(corpus: Corpus) -> list[str]:
+    return [label for label, count in (corpus.items.labels if corpus.items else {}).items() if count == 1]
+
+
+def _labels(corpus: Corpus) -> Words:
+    once, all_of_them = _once(corpus), len(corpus.items.labels if corpus.items else ())
+    what = f"{len(once):,} of {all_of_them:,} labels occur once, such as {one_line(once[0])}"
+    return f"{what}, so the model cannot learn what they mean; name a field with fewer labels in data.label"
+
+
+ALPHABETICAL = Message(
+    "the lines are in alphabetical order, so those of the validation split begin with other letters, and their loss says little; ",
+    *("add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split"),
+)
+MEMORY = "{:.0%} of the validation text is lines that the training text has too, so a low loss is partly memory"
+SPLIT = (Advice(lambda corpus: corpus.facts.is_sorted, lambda _: ALPHABETICAL), Advice(_is_other_end, _other_end))
+REPEATS = (Advice(lambda corpus: corpus.facts.shared > MAX_OVERLAP, lambda corpus: MEMORY.format(corpus.facts.shared)),)
+LABELS = (Advice(lambda corpus: bool(_once(corpus)), _labels),)  # a label teaches what its items have in common
 
 
 def _rarest(corpus: Corpus) -> str:
@@ -90,26 +112,26 @@ def _odd(corpus: Corpus) -> Notice:
     """Characters that are rarely intended: the model spends effort on them, and they often come from an earlier mistake."""
     if corpus.tokenizer.characters is None:
         return Notice("odd", "no search for odd characters, since the model reads bytes", "detail")
-    counts = _counts(corpus)
-    kinds: dict[str, Counter[str]] = defaultdict(Counter)
-    needed = NEEDED if NEEDED_BY.search(corpus.tokenizer.characters) else LAYOUT
-    for character, count in counts.items():
-        kind = ODD.get(unicodedata.category(character))
-        if kind and not needed.match(character):
-            kinds[kind][character] += count
-    found = list[Words]()
-    for kind, of_kind in kinds.items():
-        names = [f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c, _ in of_kind.most_common(MAX_NAMED)]
-        found.append(
-            f"{plural(of_kind.total(), f'{kind} character')} ({', '.join(names)}{', others' * (len(of_kind) > MAX_NAMED)})"
-        )
-    if replaced := counts.get("\ufffd"):
-        found.append(f"{plural(replaced, 'lost character')}, now \ufffd (U+FFFD; use the original file)")
+    counts, needed = _counts(corpus), NEEDED if NEEDED_BY.search(corpus.tokenizer.characters) else LAYOUT
+    found: list[Words] = [*_by_category({one: count for one, count in counts.items() if not needed.match(one)})]
+    if lost := counts.get("\ufffd"):
+        found.append(f"{plural(lost, 'lost character')}, now \ufffd (U+FFFD; use the original file)")
     if garbled := corpus.facts.garbled:
         found.append(f"{plural(garbled, 'wrong character')}, such as Ã© for é (UTF-8 read as Latin-1; use the original file)")
     if returns := counts.get("\r"):
         found.append(Message(f"{returns:,} line ends with \\r (", Option("data.newlines", "fold"), " changes them to \\n)"))
     return Notice("odd", join(", ", found or ["no odd characters"]), "line" if found else "detail")
+
+
+def _by_category(counts: dict[str, int]) -> Iterator[str]:
+    """What is said of the characters of each category of ODD."""
+    kinds: dict[str, Counter[str]] = defaultdict(Counter)
+    for character, count in counts.items():
+        if kind := ODD.get(unicodedata.category(character)):
+            kinds[kind][character] = count
+    for kind, of_kind in kinds.items():
+        names = ", ".join(f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c, _ in of_kind.most_common(MAX_NAMED))
+        yield f"{plural(of_kind.total(), f'{kind} character')} ({names}{', others' * (len(of_kind) > MAX_NAMED)})"
 
 
 def _counts(corpus: Corpus) -> dict[str, int]:
@@ -119,33 +141,50 @@ def _counts(corpus: Corpus) -> dict[str, int]:
     return {character: count for character, count in counts if count and character not in own}
 
 
+class Alike(NamedTuple):
+    """A character that looks like another one of the text: for a model they are as different as any two."""
+
+    mend: str  # the normal form that makes them one; empty if none does
+    shown: str
+    times: int
+    other: str
+
+
 def _forms(corpus: Corpus) -> list[Notice]:
-    """A notice on characters that look the same: for a model they are as different as any two."""
-    counts = _counts(corpus)
-    # What makes two forms one, the one form, how often it occurs, and the other.
-    pairs = [("", _code_point(curly), counts.get(curly, 0), straight) for curly, straight in zip("“”‘’", "\"\"''")]
+    """A notice on characters that look the same."""
+    counts, said = _counts(corpus), list[Words]()
+    pairs = [Alike("", _code_point(one), counts.get(one, 0), other) for one, other in zip("“”‘’", "\"\"''")]
+    pairs += [*_of_one_character(counts), *_of_several_characters(corpus)]
+    pairs = [pair for pair in pairs if pair.times and pair.other in counts]
+    for mend in ("NFC", "NFKC", ""):
+        found = [pair for pair in pairs if pair.mend == mend]
+        shown = [f"{one} ({n:,}) and {_code_point(other)} ({counts[other]:,})" for _, one, n, other in found[:MAX_NAMED]]
+        shown += ["..."] * (len(found) > MAX_NAMED)
+        advice = Message(Option("data.normalize", mend), " makes them one") if mend else "write them in one way in the text"
+        said += [Message(f"{', '.join(shown)} (", advice, ")")] * bool(found)
+    words = Message("characters that look the same, with their counts: ", join("; ", said))
+    rarer = sum(min(pair.times, counts[pair.other]) for pair in pairs)
+    return [Notice("alike", words, "line" if rarer > FORMS_MATTER * corpus.characters else "detail")] * bool(said)
+
+
+def _of_one_character(counts: dict[str, int]) -> Iterator[Alike]:
+    """Characters of which a normal form makes another one, or letters."""
     for character, count in counts.items():
         for form in ("NFC", "NFKC"):
             same = unicodedata.normalize(form, character)
             looks_same = not unicodedata.decomposition(character).startswith(LOOKS_DIFFERENT)
             if same != character and looks_same and (same in counts or (same.isalpha() and set(same) <= counts.keys())):
-                pairs.append((form, _code_point(character), count, same[0]))
+                yield Alike(form, _code_point(character), count, same[0])
                 break
+
+
+def _of_several_characters(corpus: Corpus) -> Iterator[Alike]:
+    """Letters of several characters."""
     text = "".join(corpus.tokenizer.decode(sample(ids, TRAIN_SAMPLE)) for ids in (corpus.train, corpus.val))
-    if not unicodedata.is_normalized("NFC", text):  # it has letters of several characters
+    if not unicodedata.is_normalized("NFC", text):
         text = "".join(unicodedata.normalize("NFC", character) for character in text)
         for same, count in (Counter(unicodedata.normalize("NFC", text)) - Counter(text)).items():
-            pairs.append(("NFC", " ".join(f"U+{ord(c):04X}" for c in unicodedata.normalize("NFD", same)), count, same))
-    rarer, said = 0, list[Words]()
-    for mend in ("NFC", "NFKC", ""):
-        found = [(one, count, other) for form, one, count, other in pairs if form == mend and count and other in counts]
-        rarer += sum(min(count, counts[other]) for _, count, other in found)
-        listed = [f"{one} ({count:,}) and {_code_point(other)} ({counts[other]:,})" for one, count, other in found[:MAX_NAMED]]
-        listed += ["..."] * (len(found) > MAX_NAMED)
-        advice = Message(Option("data.normalize", mend), " makes them one") if mend else "write them in one way in the text"
-        said += [Message(f"{', '.join(listed)} (", advice, ")")] * bool(found)
-    words = Message("characters that look the same, with their counts: ", join("; ", said))
-    return [Notice("alike", words, "line" if rarer > FORMS_MATTER * corpus.characters else "detail")] * bool(said)
+            yield Alike("NFC", " ".join(f"U+{ord(c):04X}" for c in unicodedata.normalize("NFD", same)), count, same)
 
 
 def _code_point(character: str) -> str:
