@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import COMMAND_LINE, Settings, Source, Tree, apply, difference
+from chargpt.config import COMMAND_LINE, DataConfig, Settings, Source, Tree, apply, difference
 from chargpt.errors import Command, Message, Option, UserError
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
@@ -132,44 +132,53 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     If it has changed or is gone, the run goes on with the encoded copy in the cache. A text that the user gives is read in
     place of the one that the run recorded, which may have moved. A cache that the user gives is read and written.
     """
-    state, folder = checkpoint.state, run_of(checkpoint.path)
+    state, (run, anew) = checkpoint.state, _name_and_successor(checkpoint, root)
     data = apply(without_cache(state.config), _places(options), where=COMMAND_LINE).data
-    run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
-    anew = Command("train", "TEXT", Option("init_from", run), Option("run", "NAME"))
     if state.fingerprint == NO_TEXT:
         raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
     texts = list(options.texts or state.texts)
-    is_same = not options.texts or [absolute_text(text) for text in texts] == state.texts
-    is_same = is_same and not options.gives("data.val_text")
+    is_given = [absolute_text(text) for text in options.texts or state.texts] != state.texts or options.gives("data.val_text")
     read = [text for text in (*texts, data.val_text) if text]
-    is_once = any(text == "-" or (os.path.exists(text) and not can_be_read_again(text)) for text in read)
-    problem = ONCE if is_once and is_same else "it has changed since the run began"
-    try:
-        if problem != ONCE:
-            size = state.config.model.block_size
-            corpus = load_corpus(texts, data, root=root, block_size=size, tokenizer=state.tokenizer)
-            if corpus.fingerprint == state.fingerprint:
-                return corpus, []
-    except UnknownCharacters:
-        pass
-    except UserError:
-        if not is_same:
-            raise
-        problem = "it is not there any more"
-    if not is_same:
+    is_once = not is_given and any(text == "-" or (os.path.exists(text) and not can_be_read_again(text)) for text in read)
+    corpus, problem = (None, ONCE) if is_once else _read_again(state, texts, data, root=root, is_given=is_given)
+    if corpus is not None:
+        return corpus, []
+    if is_given:
         what = f": {' '.join(texts)} given, but the run {run!r} was trained on another text; leave out "
         raise UserError(Option("text"), what, Option("text"), ", or train the model of that run on this text with ", anew)
     gone = [text for text in read if os.path.isabs(text) and not os.path.exists(text)]
-    name = "standard input" if read[:1] == ["-"] else shown([*gone, *read, DEFAULT][0])
+    what = f"{'standard input' if read[:1] == ['-'] else shown([*gone, *read, DEFAULT][0])}: {problem}"
     for settings in (data, state.config.data):
         if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint):
-            goes_on = f"{name}: {problem}; the run goes on with the text that it began with; for a new run on another text: "
-            return kept, [] if problem == ONCE else [Notice("warning", Message(goes_on, anew))]
-    folders = ", ".join(map(shown, cache_folders(state.config.data, root=root)))
+            goes_on = f"{what}; the run goes on with the text that it began with; for a new run on another text: "
+            return kept, [] if is_once else [Notice("warning", Message(goes_on, anew))]
     place: str | Option = Option("data.val_text", "TEXT") if gone[:1] == [data.val_text] else "TEXT"
     again = Command("", Option("resume", True), Option("run", run), place)
-    what = f"{name}: {problem}, and no copy of it is in {folders}; put it back, or give its new place: "
-    raise UserError(what, again, "; to train on another text: ", anew)
+    what += f", and no copy of it is in {', '.join(map(shown, cache_folders(state.config.data, root=root)))}"
+    raise UserError(f"{what}; put it back, or give its new place: ", again, "; to train on another text: ", anew)
+
+
+def _name_and_successor(checkpoint: Checkpoint, root: Path) -> tuple[str, Command]:
+    """The name of a run, and the command of a new run that begins with its weights."""
+    folder = run_of(checkpoint.path)
+    run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
+    return run, Command("train", "TEXT", Option("init_from", run), Option("run", "NAME"))
+
+
+def _read_again(
+    state: SavedState, texts: list[str], data: DataConfig, *, root: Path, is_given: bool
+) -> tuple[Corpus | None, str]:
+    """The text of a run, if it is still in `texts`, or why it is not. Raises UserError for texts that the user has given."""
+    problem = "it has changed since the run began"
+    try:
+        corpus = load_corpus(texts, data, root=root, block_size=state.config.model.block_size, tokenizer=state.tokenizer)
+        return (corpus, "") if corpus.fingerprint == state.fingerprint else (None, problem)
+    except UnknownCharacters:
+        return None, problem
+    except UserError:
+        if is_given:
+            raise
+        return None, "it is not there any more"
 
 
 def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, list[Notice]]:

@@ -91,8 +91,8 @@ def _labels(corpus: Corpus) -> Words:
 
 
 ALPHABETICAL = Message(
-    "the lines are in alphabetical order, so those of the validation split begin with other letters, and their loss says little; ",
-    *("add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split"),
+    "the lines are in alphabetical order, so those of the validation split begin with other letters, and their loss ",
+    *("says little; add ", Option("data.shuffle", "lines"), ", which shuffles the lines before the split"),
 )
 MEMORY = "{:.0%} of the validation text is lines that the training text has too, so a low loss is partly memory"
 SPLIT = (Advice(lambda corpus: corpus.facts.is_sorted, lambda _: ALPHABETICAL), Advice(_is_other_end, _other_end))
