@@ -135,25 +135,12 @@ def _is_whatsapp(kind: Kind, head: Head) -> Structure | None:
     return None if is_log else _begins(WHATSAPP_STAMP, kind, head)
 
 
-def _row(
-    name: str, find: Callable[[Kind, Head], Structure | None], read: Callable[[Text], Messages], *, errors: str = ""
-) -> Kind:
-    note = "each a line `Name: message`; data.format=text reads the file as it is"
-    return Kind(
-        name=name,
-        find=find,
-        records=partial(_messages, read),
-        reads=Reads.ALWAYS,
-        field=MESSAGE,
-        bytes_as=errors,
-        one="message",
-        note=note,
-    )
-
-
+NOTE = "each a line `Name: message`; data.format=text reads the file as it is"
+_row = partial(Kind, reads=Reads.ALWAYS, field=MESSAGE, one="message", note=NOTE)
 CHATS = (
-    _row("WhatsApp chat", _is_whatsapp, _whatsapp),
-    _row("Telegram chat", partial(_begins, TELEGRAM_BEGINS), _telegram),
-    _row("Discord chat", partial(_begins, DISCORD_BEGINS), _discord),
-    _row("mailbox", partial(_begins, MBOX_BEGINS), _mbox, errors="surrogateescape"),  # each mail names its own encoding
+    _row(name="WhatsApp chat", find=_is_whatsapp, records=partial(_messages, _whatsapp)),
+    _row(name="Telegram chat", find=partial(_begins, TELEGRAM_BEGINS), records=partial(_messages, _telegram)),
+    _row(name="Discord chat", find=partial(_begins, DISCORD_BEGINS), records=partial(_messages, _discord)),
+    # Each mail names its own encoding.
+    _row(name="mailbox", find=partial(_begins, MBOX_BEGINS), records=partial(_messages, _mbox), bytes_as="surrogateescape"),
 )

@@ -14,7 +14,7 @@ from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.project import shell_word
 from chargpt.terminal import one_line
-from chargpt.text.document import TRAIN, VAL, Digest, spelled
+from chargpt.text.document import TRAIN, VAL, Digest, Document, spelled
 from chargpt.text.formats import FILE, LINE, PARAGRAPH, PLACES, UNITS, field_in, read_head, structure_of
 from chargpt.text.ids import Split, TextCounts, notes_of
 from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts, stream_of
@@ -46,8 +46,8 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
         raise UserError(f"{what}; give {'labelled ' * bool(config.label_fields)}items")
     divided = _divided(items, config, notes)
     if not all(divided):
-        differ = len({item.text for item in items[TRAIN] + items[VAL]})
-        raise UserError(f"{sources.label}: too few items that differ ({differ:,}); give at least two, one for validation")
+        differ = f"{len({item.text for item in items[TRAIN] + items[VAL]}):,}"
+        raise UserError(f"{sources.label}: too few items that differ ({differ}); give at least two, one for validation")
     counts = _counts(divided, config)
     if len(counts.labels) > MAX_LABELS:
         what = f"data.label: {shell_word(config.label)} given, but {sources.label} has {len(counts.labels):,} different values"
@@ -55,25 +55,28 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     end = SEPARATOR if SEPARATOR in known or any("\n" in item.text for item in divided[TRAIN] + divided[VAL]) else "\n"
     if end == SEPARATOR:
         notes.append("some items have several lines, so the program keeps them apart by the character U+001E, not by lines")
-    pieces, digest = list[tuple[int, str]](), Digest()
-    for split, some in enumerate(divided):
-        mixed = [some[i] for i in random_order(len(some)).tolist()]
-        for item in mixed:
-            digest.add(item.text.encode())
-            digest.mark(split, len(item.text), label=(item.label,))
-        pieces.append((split, stream_of(mixed, end=end)))
-    sizes = [len(piece) for _, piece in pieces]
+    mixed = [[some[i] for i in random_order(len(some)).tolist()] for some in divided]
+    train, val = (stream_of(some, end=end) for some in mixed)
     return TextCounts(
-        counts=np.bincount(code_points("".join(piece for _, piece in pieces)), minlength=CODE_POINTS),
-        n_train=sizes[TRAIN],
-        n_val=sizes[VAL],
-        split=Split(stretches=((sizes[TRAIN], TRAIN),)),  # what validates is a text of its own
-        digest=digest.hexdigest(),
+        counts=np.bincount(code_points(train + val), minlength=CODE_POINTS),
+        n_train=len(train),
+        n_val=len(val),
+        split=Split(stretches=((len(train), TRAIN),)),  # what validates is a text of its own
+        digest=_digest_of(mixed),
         notes=notes,
-        pieces=pieces,
+        pieces=[(TRAIN, train), (VAL, val)],
         items=counts,
         marks=end + TAB * bool(counts.labels),
     )
+
+
+def _digest_of(splits: Sequence[Sequence[Item]]) -> str:
+    digest = Digest()
+    for split, items in enumerate(splits):
+        for item in items:
+            digest.add(item.text.encode())
+            digest.mark(split, len(item.text), label=(item.label,))
+    return digest.hexdigest()
 
 
 def _usable(reader: TextReader, config: DataConfig, notes: list[str]) -> tuple[list[Item], list[Item]]:
@@ -132,21 +135,24 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, Item
     UserError."""
     pattern = config.label_pattern
     for split, document in reader.documents():
-        source, line, is_record = document.origin
-        where, text = f"{source.label}: line {line:,}", "".join(document.pieces)
+        text, is_record = "".join(document.pieces), document.origin.is_record
         if mark := NOT_IN_ITEMS.search(text):
-            line += text.count("\n", 0, mark.start())
-            what = f"invisible {character_name(mark[0])} in an item; delete it"
-            raise UserError(f"{source.label}: line {line:,}: {what}")
+            raise _mistake(document, f"invisible {character_name(mark[0])} in an item; delete it", text[: mark.start()])
         for item in [text] if is_record else _parts(text, config.items):
             label = (found(pattern, item),) if pattern and not is_record else document.label
             if sum(map(len, label)) > MAX_LABEL:
                 mend = "in data.label, name a field with short labels, such as a category"
-                raise UserError(f"{where}: a label of more than {MAX_LABEL:,} characters; {mend}")
+                raise _mistake(document, f"a label of more than {MAX_LABEL:,} characters; {mend}")
             if len(item) > MAX_ITEM:
                 mend = "split it, or train on it as a text, without items"
-                raise UserError(f"{where}: an item of {len(item):,} characters, more than {MAX_ITEM:,}; {mend}")
+                raise _mistake(document, f"an item of {len(item):,} characters, more than {MAX_ITEM:,}; {mend}")
             yield split, Item(spelled(label) if any(label) else "", item.strip("\n").rstrip())
+
+
+def _mistake(document: Document, what: str, before: str = "") -> UserError:
+    """The error for a mistake in a document, after the text `before`."""
+    source, line, _ = document.origin
+    return UserError(f"{source.label}: line {line + before.count(chr(10)):,}: {what}")
 
 
 def _parts(text: str, unit: str) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text.cache import EncodedText
-from chargpt.text.document import TRAIN
+from chargpt.text.document import TRAIN, Origin
 from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.sources import can_be_read_again, needs_download, select_sources
 from chargpt.text.tokenizer import code_points
@@ -29,32 +29,53 @@ def find_places(
     run may be a stranger's: nothing but files on this machine is opened.
     """
     found: dict[int, tuple[str, int]] = {}
-    for text in filter(None, [*texts, config.val_text]):
-        is_on_a_share = os.path.splitdrive(text)[0].replace("/", "\\").startswith("\\\\")  # on Windows: \\HOST\SHARE
-        if is_on_a_share or needs_download(text, root=root) or not can_be_read_again(text):
-            return found
+    if not all(_can_be_opened(text, root) for text in filter(None, [*texts, config.val_text])):
+        return found
     train, tokenizer = encoded.train, encoded.tokenizer
     with contextlib.suppress(UserError, OSError), contextlib.ExitStack() as stack:
         sources = select_sources(texts, config, root=root)
-        config = tokenizer.settings(reading_of(config, sources))
         # A file without a size is empty, or it is one of /proc, which may block its reader.
         some, others = ([source for source in part if source.size != 0] for part in (sources.train, sources.val))
+        config = tokenizer.settings(reading_of(config, sources))
         reader = TextReader(dataclasses.replace(sources, train=some, val=others), config)
-        done, waiting, origin, line = 0, deque(sorted(set(wanted))), None, 1
-        for begins, split, piece in stack.enter_context(contextlib.closing(reader.pieces())):
+        done, waiting, place = 0, deque(sorted(set(wanted))), _Place()
+        for origin, split, piece in stack.enter_context(contextlib.closing(reader.pieces())):
             if split != TRAIN:
                 continue
-            if begins is not None and begins is not origin:  # a separator is in no document
-                origin, line = begins, begins.line
-            assert origin is not None
             ids = (code_points(piece) if tokenizer.characters is None else tokenizer.ids_of(piece))[: len(train) - done]
             if not waiting or not np.array_equal(ids, train[done : done + len(ids)]):
                 break
-            counted = 0
+            place.begin(origin, piece)
             while waiting and waiting[0] < done + len(ids):
                 number = waiting.popleft()
-                line += 0 if origin.is_record else piece.count("\n", counted, number - done)
-                found[number], counted = (origin.source.label, line), number - done
-            line += 0 if origin.is_record else piece.count("\n", counted)
+                found[number] = place.at(number - done)
             done += len(ids)
+            place.at(len(piece))
     return found
+
+
+def _can_be_opened(text: str, root: Path) -> bool:
+    is_on_a_share = os.path.splitdrive(text)[0].replace("/", "\\").startswith("\\\\")  # on Windows: \\HOST\SHARE
+    return not is_on_a_share and not needs_download(text, root=root) and can_be_read_again(text)
+
+
+class _Place:
+    """A place that moves on in a document, which comes in pieces."""
+
+    def __init__(self) -> None:
+        self._origin: Origin | None = None
+        self._line, self._piece, self._counted = 1, "", 0
+
+    def begin(self, origin: Origin | None, piece: str) -> None:
+        """Go to the beginning of a piece; a separator, which has no origin, is in no document."""
+        if origin is not None and origin is not self._origin:
+            self._origin, self._line = origin, origin.line
+        self._piece, self._counted = piece, 0
+
+    def at(self, number: int) -> tuple[str, int]:
+        """The label of the file and the line of a character of the piece."""
+        assert self._origin is not None, "a document comes before a separator"
+        if not self._origin.is_record:
+            self._line += self._piece.count("\n", self._counted, number)
+        self._counted = number
+        return self._origin.source.label, self._line
