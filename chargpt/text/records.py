@@ -37,7 +37,7 @@ def texts_in_records(
     )
     assert structure.kind.records is not None, "only a kind with a reader is read by its fields"
     for record in structure.kind.records(of_file):
-        text, label = asked.text.text_of(record), tuple([part.text_of(record, as_line=True) for part in asked.label])
+        text, label = asked.text.text_of(record), asked.label_of(record)
         if asked.kept and asked.kept.text_of(record, as_line=True) != asked.value:
             left_out.setdefault(f"records where {asked.kept.name} is not {asked.value}", []).append(record.line)
             continue
@@ -56,12 +56,16 @@ class _Asked:
         text = kind.field if kind.field and config.format != "fields" else config.field
         self.text = _Field(text, "data.items" if config.items else "data.field", source.label, kind)
         self.label = [
-            _Place(source, word) if word in PLACES else _Field(word, "data.label", source.label, kind)
+            _place(source, word) if word in PLACES else _Field(word, "data.label", source.label, kind)
             for word in ([] if self.pattern else config.label_fields)
         ]
         name, _, self.value = (" ".join(part.split()) for part in config.where.partition("="))
         self.kept = _Field(name, "data.where", source.label, kind) if name else None
         self.fields = [part for part in (self.text, *self.label, self.kept) if isinstance(part, _Field)]
+
+    def label_of(self, record: Record) -> Label:
+        """The label of a record, for which a pattern is looked for later."""
+        return tuple([part if isinstance(part, str) else part.text_of(record, as_line=True) for part in self.label])
 
 
 def found(pattern: re.Pattern[str], text: str) -> str:
@@ -70,19 +74,13 @@ def found(pattern: re.Pattern[str], text: str) -> str:
     return next(filter(None, (" ".join(group.split()) for group in (match.groups("") if match else ()))), "")
 
 
-class _Place:
-    """The name of a file, or of its folder, as a part of a label. Raises UserError for a text that is in no file."""
-
-    def __init__(self, source: Source, word: str) -> None:
-        if source.path is None:
-            use = "a field, or a regular expression such as 're:^K:(.*)'"
-            raise UserError(f"data.label: {word!r} given, but {source.label} is no file; use {use}, or leave out data.label")
-        path = source.path.absolute()
-        self.name = " ".join((plain_name(path).stem if word == "file" else path.parent.name).split())
-
-    def text_of(self, record: Record, *, as_line: bool) -> str:
-        """The name, which is the same for each record."""
-        return self.name
+def _place(source: Source, word: str) -> str:
+    """The name of a file, or of its folder. Raises UserError for a text that is in no file."""
+    if source.path is None:
+        use = "a field, or a regular expression such as 're:^K:(.*)'"
+        raise UserError(f"data.label: {word!r} given, but {source.label} is no file; use {use}, or leave out data.label")
+    path = source.path.absolute()
+    return " ".join((plain_name(path).stem if word == "file" else path.parent.name).split())
 
 
 def label_of_file(source: Source, config: DataConfig) -> Label:
@@ -99,7 +97,7 @@ def label_of_file(source: Source, config: DataConfig) -> Label:
             raise UserError(what, advice_on(source, structure, config))
         use = "data.label=file, data.label=folder, or a regular expression such as 're:^K:(.*)'"
         raise UserError(f"{what}{source.label} is plain text, without fields; use {use}, or leave out data.label")
-    return tuple(_Place(source, word).name for word in config.label_fields)
+    return tuple(_place(source, word) for word in config.label_fields)
 
 
 class _Field:
@@ -113,28 +111,30 @@ class _Field:
     def text_of(self, found: Record, *, as_line: bool = False) -> str:
         """The text of a record, also of a number if it is to be on one line. Raises UserError."""
         line, record, prefix = found
-        where = f"{self._label}: line {line:,}"
         if not isinstance(record, dict):
-            raise UserError(f'{where}: not a JSON object; write each record like {{"{self.name}": "its text"}}')
+            raise self._error(line, f'not a JSON object; write each record like {{"{self.name}": "its text"}}')
         value = value_of(record, self.name.removeprefix(prefix))
         if as_line and isinstance(value, (int, float)):  # true and false are numbers
             value = json.dumps(value)
         text = (joined(value) or None) if isinstance(value, list) else value
         if isinstance(text, (dict, int, float)):
-            raise UserError(f"{where}: field {self.name!r} is {KINDS[type(text)]}; ", *self._advice(record, prefix))
+            raise self._error(line, f"field {self.name!r} is {KINDS[type(text)]}; ", *self._advice(record, prefix))
         if isinstance(text, str):
             self._is_found = True
             if SURROGATE.search(text):
-                raise UserError(f"{where}: half of a character in {self.name!r}, such as \\ud83d alone; delete it there")
+                raise self._error(line, f"half of a character in {self.name!r}, such as \\ud83d alone; delete it there")
             return " ".join(text.split()) if as_line else text
         self._without += 1
         if self._problem is None:
             what = f"no field {self.name!r}" if value is MISSING else f"no text in the field {self.name!r}"
             names = named(f"{prefix}{name}" for name in self._texts(record))
-            self._problem = UserError(f"{where}: {what}, its fields are: {names}; ", *self._advice(record, prefix))
+            self._problem = self._error(line, f"{what}, its fields are: {names}; ", *self._advice(record, prefix))
         if self._without >= MAX_WITHOUT:
             self.check_found()
         return ""
+
+    def _error(self, line: int, *what: Words) -> UserError:
+        return UserError(f"{self._label}: line {line:,}: ", *what)
 
     def check_found(self) -> None:
         """Raise UserError if no record had text in this field, and some record was there."""
