@@ -75,23 +75,11 @@ def undecodable(source: Source, offset: int | None, encoding: str) -> UserError:
     which encoding may be right."""
     if what := binary_format(next(source.chunks(SAMPLE), b""), path=source.path):
         return UserError(f"{source.label}: {what}")
-    before, rest, lines, at = b"", b"", 1, 0
-    for chunk in source.chunks(NEAR):
-        cut = max(0, (offset or 0) - at)
-        lines += chunk.count(b"\n", 0, cut)
-        before, rest, at = (before + chunk[:cut])[-NEAR:], rest + chunk[cut:], at + len(chunk)
-        if len(rest) > NEAR:
-            break
-    place = "" if offset is None else f"byte {offset:,} (line {lines:,}) is "
+    before, rest, line = _around(source, offset or 0)
+    place = "" if offset is None else f"byte {offset:,} (line {line:,}) is "
     where = f"{source.label}: {place}not {encoding}"
-    if encoding == "utf-8":
-        beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore"))
-        if beyond and _decoded(rest, "utf-8") == "":
-            what = "the file was cut off in the middle of a character; copy it again, or remove its last line"
-            return UserError(f"{where}: {what}")
-        if beyond >= CERTAIN:
-            what = "the file is damaged there, or joined from files in different encodings"
-            return UserError(f"{where}, unlike the text before it: {what}; copy it again, or correct that line")
+    if what := _damage(before, rest) if encoding == "utf-8" else "":
+        return UserError(where + what)
     around, has_nul = before + rest, 0 in before + rest
     if not has_nul:  # the beginning of a line is not inside a character
         around = before[before.rfind(b"\n") + 1 :] + rest
@@ -99,16 +87,40 @@ def undecodable(source: Source, offset: int | None, encoding: str) -> UserError:
     if guess := "utf-8" if is_utf8 else likely_encoding(around):
         if guess == codecs.lookup(encoding).name:
             return UserError(f"{where}, unlike the text around it: the file is damaged there, or cut off; copy it again")
-        text = codecs.getincrementaldecoder(guess)("replace").decode(around).splitlines()
-        read = " ".join(next((line for line in text if not line.isascii()), text[0] if text else "").split())
-        what = (
-            f"{where}; perhaps it is {guess}, which reads “{read[:SHOWN]}{'...' * (len(read) > SHOWN)}”; if that is right, add "
-        )
+        what = f"{where}; perhaps it is {guess}, which reads “{_first_words(around, guess)}”; if that is right, add "
         return UserError(what, Option("data.encoding", guess))
     if has_nul:
         return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
     what = f"{where}; name its encoding in data.encoding, correct that byte, or set "
     return UserError(what, Option("data.vocabulary", "bytes"))
+
+
+def _around(source: Source, offset: int) -> tuple[bytes, bytes, int]:
+    """What is near before and behind a byte, and the line that it is in."""
+    before, rest, line, at = b"", b"", 1, 0
+    for chunk in source.chunks(NEAR):
+        cut = max(0, offset - at)
+        line += chunk.count(b"\n", 0, cut)
+        before, rest, at = (before + chunk[:cut])[-NEAR:], rest + chunk[cut:], at + len(chunk)
+        if len(rest) > NEAR:
+            break
+    return before, rest, line
+
+
+def _damage(before: bytes, rest: bytes) -> str:
+    """What is wrong with a text that was UTF-8 up to here, and what to do; empty if it was not."""
+    beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore"))
+    if beyond and _decoded(rest, "utf-8") == "":
+        return ": the file was cut off in the middle of a character; copy it again, or remove its last line"
+    what = "the file is damaged there, or joined from files in different encodings"
+    return f", unlike the text before it: {what}; copy it again, or correct that line" if beyond >= CERTAIN else ""
+
+
+def _first_words(content: bytes, encoding: str) -> str:
+    """The first line beyond ASCII as an encoding reads it, or its beginning."""
+    lines = codecs.getincrementaldecoder(encoding)("replace").decode(content).splitlines()
+    read = " ".join(next((line for line in lines if not line.isascii()), lines[0] if lines else "").split())
+    return read[:SHOWN] + "..." * (len(read) > SHOWN)
 
 
 def likely_encoding(sample: bytes) -> str | None:

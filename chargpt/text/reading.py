@@ -9,7 +9,6 @@ import io
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import chain
 
 from tqdm import tqdm
@@ -107,23 +106,24 @@ class TextReader:
                 is_utf16 = head[:2] in (b"\xff\xfe", b"\xfe\xff")  # whose texts hold NUL bytes
                 if source.in_folder and (binary_format(head) or (b"\0" in head[:8192] and not is_utf16)):
                     self.skipped["binary files"] += 1
-                    continue
-                structure = structure_of(source, head, self.config)
-                mark, encoding, errors = self._encoding_of(source, head, structure)
-                # UTF-8 that is read as it is, and bytes, are hashed while they are read, which takes no extra time.
-                as_hashed = "latin-1" if self._are_bytes else "utf-8"
-                is_hashed = structure is None and self._as_it_is and encoding == as_hashed
-                read = partial(self._counted, is_hashed=is_hashed)
-                chunks = _prefetch(read(chain([head[len(mark) :]], chunks), marked=len(mark)), pool)
-                text = self._decoded(source, chunks, encoding, errors, offset=len(mark))
-                if structure is None:
-                    label = label_of_file(source, self.config)
-                    if not self._as_it_is:
-                        text = self._normalizer.apply_in_pieces(text)
-                    pieces = text if is_hashed else self._hashed(text)
-                    yield split, Document(label, pieces, Origin(source, 1))
-                else:
+                elif structure := structure_of(source, head, self.config):
+                    text, _ = self._text(source, head, structure, chunks, pool)
                     yield from self._records(source, split, structure, text)
+                else:
+                    label = label_of_file(source, self.config)
+                    text, is_hashed = self._text(source, head, None, chunks, pool)
+                    normalized = text if self._as_it_is else self._normalizer.apply_in_pieces(text)
+                    yield split, Document(label, text if is_hashed else self._hashed(normalized), Origin(source, 1))
+
+    def _text(
+        self, source: Source, head: bytes, structure: Structure | None, chunks: Iterator[bytes], pool: ThreadPoolExecutor
+    ) -> tuple[Iterator[str], bool]:
+        """The decoded text of a source, and whether its characters are hashed already: UTF-8 that is read as it is, and bytes,
+        are hashed while they are read, which takes no extra time."""
+        mark, encoding, errors = self._encoding_of(source, head, structure)
+        is_hashed = structure is None and self._as_it_is and encoding == ("latin-1" if self._are_bytes else "utf-8")
+        counted = self._counted(chain([head[len(mark) :]], chunks), is_hashed=is_hashed, marked=len(mark))
+        return self._decoded(source, _prefetch(counted, pool), encoding, errors, offset=len(mark)), is_hashed
 
     def _records(self, source: Source, split: int, structure: Structure, text: Iterator[str]) -> Iterator[tuple[int, Document]]:
         """The split and the records of a source as documents, normalised and hashed."""
