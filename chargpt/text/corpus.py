@@ -180,8 +180,8 @@ def _encode(
             return encoded, found.notes
         meta: dict[str, Any] = {"tokenizer": tokenizer.to_json(), "n_train": found.n_train, "n_val": found.n_val}
         meta |= {"distinct": distinct, "items": found.items and dataclasses.asdict(found.items)}
+        reader = TextReader(sources, config, progress=progress)
         with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
-            reader = TextReader(sources, config, progress=progress)
             if found.split.order == "none":
                 write_ids(found.pieces or reader, tokenizer, found.split, train=train, val=val)
             else:
