@@ -29,6 +29,12 @@ def version() -> str:
     return importlib.metadata.version("chargpt")
 
 
+def model_file() -> Path:
+    """model.py: at the top of a checkout; in an installed package, chargpt/model.py."""
+    in_checkout = PYPROJECT.with_name("model.py")
+    return in_checkout if PYPROJECT.with_name("train.py").is_file() else PACKAGE / "model.py"
+
+
 def project_root() -> Path:
     """The folder of checkpoints/ and data/: the repository in a checkout, the current folder when installed."""
     return SOURCE if is_checkout() else Path.cwd()

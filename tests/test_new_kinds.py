@@ -17,9 +17,10 @@ import chargpt
 import sample
 import train
 from chargpt import __main__ as verbs
+from chargpt import standard
 from chargpt.config import ModelConfig, OptimConfig
 from chargpt.exchange.export import TARGETS, check_target
-from chargpt.kernels import attention, positions
+from chargpt.kernels import attention
 from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.cli import parse_options
@@ -71,8 +72,8 @@ def ramp(monkeypatch) -> str:
 def ramp_in_c(ramp, monkeypatch) -> str:
     """The same for the kernels."""
     table = np.linspace(0, 1, 99, dtype=np.float32)[:, None]
-    kind = positions.Positions(lambda _, config: table[: config.block_size].repeat(config.n_embd, axis=1))
-    monkeypatch.setitem(positions.KINDS, ramp, kind)
+    kind = standard.Positions(lambda _, config: table[: config.block_size].repeat(config.n_embd, axis=1))
+    monkeypatch.setitem(standard.KINDS, ramp, kind)
     return ramp
 
 
@@ -159,7 +160,7 @@ def test_new_positions_are_an_entry_for_the_kernels_and_the_exports(ramp_in_c, c
 
 def test_new_positions_may_rotate_and_exports_refuse_them(compiled, monkeypatch):
     monkeypatch.setitem(POSITIONS, "turn", POSITIONS["rotary"])
-    monkeypatch.setitem(positions.KINDS, "turn", positions.KINDS["rotary"])
+    monkeypatch.setitem(standard.KINDS, "turn", standard.KINDS["rotary"])
     shape = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, positions="rotary")
     known, new = GPT(shape, 9), GPT(replace(shape, positions="turn"), 9)
     new.load_state_dict(known.state_dict())
@@ -169,7 +170,7 @@ def test_new_positions_may_rotate_and_exports_refuse_them(compiled, monkeypatch)
     assert found == found[:1] * 4
     for name in TARGETS.keys() - {"safetensors"}:
         with pytest.raises(UserError, match="cannot compute turn positions"):
-            check_target(name, "turn")
+            check_target(name, new.config)
 
 
 def test_a_new_sampling_rule_is_its_function_and_its_option(compiled, monkeypatch):

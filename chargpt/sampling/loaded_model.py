@@ -25,7 +25,7 @@ from chargpt.keywords import named
 from chargpt.processor import may_have_gpu
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of
-from chargpt.runs.checkpoint_schema import NO_TEXT
+from chargpt.runs.checkpoint_schema import NO_TEXT, what_changed
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
 from chargpt.sampling.items import ItemWriter, drawn, known_items
@@ -35,6 +35,7 @@ from chargpt.sampling.rules import RandomNumbers, probabilities
 from chargpt.sampling.stop_rules import text_of, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
+from chargpt.standard import model_loss
 from chargpt.terminal import one_line
 from chargpt.text.items import Item, end_in, item_prompt
 from chargpt.text.tokenizer import Tokenizer
@@ -109,7 +110,7 @@ class LoadedModel:
         import torch
 
         from chargpt.device import one_thread
-        from chargpt.runs.models import blank_model
+        from chargpt.runs.blank_model import blank_model
 
         with one_thread():
             model = blank_model(self.config.model, self.tokenizer.vocab_size)
@@ -129,6 +130,12 @@ class LoadedModel:
     def text_generator(self, options: SamplingOptions, *, excluded: Container[str] | None = None) -> TextGenerator:
         """The TextGenerator of this model. Raises ValueError as it does."""
         return TextGenerator(writer=self.writer, tokenizer=self.tokenizer, options=options, excluded=excluded)
+
+    def model_loss(self) -> float | None:
+        """What model.py makes of these weights, on ids that stand for nothing: see `model_loss` of standard.py."""
+        texts = self.writer.new_texts(1)
+        read = lambda ids: np.concatenate([texts.read(i, np.array([[new]])) for i, new in enumerate(ids)])  # noqa: E731
+        return model_loss(read, self.config.model, self.tokenizer.vocab_size)
 
     def find_corpus(self) -> "Corpus | None":
         """The encoded text that it was trained on; None if it is in no cache, see `corpus_in_cache`."""
@@ -413,4 +420,5 @@ def load_model(
         precision=precision,
         device=device,
     )
-    return loaded, warnings
+    exact = replace(loaded, weights=checkpoint.stored_weights, precision="float32")
+    return loaded, [*warnings, *filter(None, [what_changed(state, exact.model_loss)])]

@@ -15,10 +15,11 @@ from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Opening
 from chargpt.planning.teachers import keep_teachers, seconds_of_stage, student_settings, teachers_of_stage
 from chargpt.planning.time_model import at_least_measurable, longest_run, measured, steps_in
+from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, run_of
-from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
+from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState, what_changed
 from chargpt.runs.load import find_run, without_cache
-from chargpt.runs.models import blank_model
+from chargpt.runs.models import loss_of, restore_model
 from chargpt.runs.run import Run, folder_of, new_run
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
@@ -77,8 +78,9 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
         options = options_of_restart(options, root=root)
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
     checkpoint, skipped = run.load_newest()
-    notices = [Notice("warning", line) for line in skipped]
     saved = checkpoint.state
+    skipped += filter(None, [what_changed(saved, lambda: loss_of(restore_model(checkpoint)[0]))])
+    notices = [Notice("warning", line) for line in skipped]
     if saved.stage == 0:
         what = f"{shown(run.folder)}: made by an earlier version; it can still write text, but not be trained further; "
         raise UserError(what, "to train, start a new run with ", Option("run", "NAME"))

@@ -16,12 +16,12 @@ import model as model_file
 import sample
 from chargpt import processor
 from chargpt.config import ModelConfig
-from chargpt.kernels.positions import KINDS, SINUSOID_SCALE
 from chargpt.model import GPT, GPTConfig
 from chargpt.processor import core_count
 from chargpt.runs.load import find_checkpoint
 from chargpt.sampling.c_texts import load_kernel
 from chargpt.sampling.rules import RandomNumbers
+from chargpt.standard import KINDS, SINUSOID_SCALE
 from chargpt.terminal import UserError
 
 ROOT = Path(__file__).parents[2]
