@@ -40,6 +40,13 @@ def loss_of(model: GPT) -> float | None:
         torch.set_float32_matmul_precision(products)
 
 
+def attention_of(model: GPT, idx: torch.Tensor) -> torch.Tensor:
+    """The attention weights (n_layer, B, h, T, T) on ids `idx` (B, T). Raises UserError if a changed model.py gives none."""
+    if not hasattr(model, "attention"):
+        raise UserError("model.py: its GPT has no method attention(idx), which gives the weights to show; write one")
+    return model.attention(idx)
+
+
 def check_model(config: ModelConfig, vocab_size: int) -> None:
     """Raise UserError if model.py makes a model whose weights could not be saved and read again, or that gives no loss."""
     if is_standard(config):

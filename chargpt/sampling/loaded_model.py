@@ -354,8 +354,10 @@ class LoadedModel:
 
         Entry [layer, head, t, s] is how much text[t] attends to text[s]. Raises ValueError as `logits` does.
         """
+        from chargpt.runs.models import attention_of
+
         with self._reading(text) as ids:
-            return self.model.attention(ids)[:, 0].float().cpu()
+            return attention_of(self.model, ids)[:, 0].float().cpu()
 
     @contextmanager
     def _reading(self, text: str) -> Iterator["Tensor"]:

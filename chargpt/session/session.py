@@ -238,7 +238,7 @@ class Session:
             values[BEST] = best
         if (longest := longest_copy(corpus, sample)) is not None:
             values["novelty/longest_copy"] = float(longest)
-        if train.log_attention:
+        if train.log_attention and hasattr(self.trainer.model, "attention"):
             values["attention"] = draw_attention(self.trainer.weights.working, corpus.judged)
         return values | ({"sample": sample} if sample else {})
 
