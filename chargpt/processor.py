@@ -15,12 +15,10 @@ TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 def may_have_gpu() -> bool:
-    """Whether torch may find another device than the CPU. If not, it need not be asked."""
+    """Whether `auto` may find another device than the CPU. If not, torch need not be asked."""
     torch = importlib.util.find_spec("torch")  # imports nothing
     if torch is None or torch.origin is None:
         return False
-    if sys.platform == "darwin":
-        return True
     version = Path(torch.origin).with_name("version.py")
     try:
         is_for_gpus = re.search(r"^(cuda|hip)\b[^=]*= *['\"]", version.read_text(encoding="utf-8"), re.MULTILINE)
