@@ -30,6 +30,7 @@ from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
+from chargpt.training.optimizers import OPTIMIZERS
 
 WORDS = "the sea is blue and the wind is cold; ships sail at night. "
 
@@ -188,6 +189,20 @@ GIVEN = [
 def test_what_was_given_stays(settings, corpora):
     config = choice_for(corpora[3000], *settings).config
     assert difference(config, apply_overrides(config, settings)) == []
+
+
+@pytest.mark.parametrize("preferred", OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_optimizer_that_is_given_has_its_own_positions_biases_rate_and_context(corpora, name, preferred):
+    """As if it were the one that is preferred, whatever a preset says."""
+    job, preset = Job(corpora[3000], text_of(corpora[3000]), 20.0), ["model.bias=true", "model.positions=sinusoidal"]
+    settings = Settings(apply_overrides(Config(), ["runtime.threads=1", *preset])).give(
+        {"train": {"teachers": 0}}, source=Source.USER, where=""
+    )
+    chosen = settings.give({"optim": {"name": name}}, source=Source.USER, where="")
+    assert choose(chosen, job, optimizer=preferred).config == choose(settings, job, optimizer=name).config
+    found = choose(chosen, job, optimizer=preferred).config.model
+    assert (found.positions, found.bias) == {"adamw": ("learned", False), "muon": ("rotary", True)}[name]
 
 
 def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_steps(corpora):
