@@ -173,22 +173,32 @@ def test_the_choices_of_a_cpu_stay(monkeypatch):
         assert [*found, optim.weight_decay] == expected, (characters, minutes, optimizer)
 
 
-GIVEN = [
-    ["model.n_layer=1", "model.n_embd=48"],
-    ["model.n_embd=20"],
-    ["model.n_head=2"],
-    ["model.block_size=24"],
-    ["model.positions=sinusoidal"],
-    ["model.dropout=0.3", "optim.weight_decay=0.02"],
-    ["optim.name=adamw", "optim.learning_rate=1e-4", "optim.warmup_steps=3", "optim.momentum=0.5"],
-    ["train.batch_size=3", "train.eval_interval=7", "checkpoint.interval=9", "train.patience=7", "optim.average_fraction=0.5"],
-]
+GIVEN = {  # settings, and what else is chosen in another way because of them
+    "model.n_layer=1 model.n_embd=48": {"model.dropout"},
+    "model.n_embd=20": {"model.n_head", "model.dropout"},
+    "model.n_head=4": set(),
+    "model.block_size=24": {"train.batch_size", "train.max_steps", "optim.warmup_steps"},
+    "model.positions=sinusoidal": set(),
+    "model.dropout=0.3 optim.weight_decay=0.02": set(),
+    "optim.learning_rate=1e-4 optim.warmup_steps=3 optim.momentum=0.5": set(),
+    "optim.name=adamw": {
+        *("model.positions", "model.bias", "model.block_size", "model.dropout", "optim.learning_rate", "train.batch_size"),
+    },
+    "train.batch_size=3": {"train.max_steps", "optim.warmup_steps", "train.eval_interval", "checkpoint.interval"},
+    "train.eval_interval=7 checkpoint.interval=9 train.patience=7 optim.average_fraction=0.5": set(),
+    "train.seed=5": set(),
+}
 
 
-@pytest.mark.parametrize("settings", GIVEN, ids=lambda settings: settings[0].partition("=")[0])
-def test_what_was_given_stays(settings, corpora):
-    config = choice_for(corpora[3000], *settings).config
-    assert difference(config, apply_overrides(config, settings)) == []
+@pytest.mark.parametrize(("words", "follows"), GIVEN.items(), ids=lambda value: str(value).partition("=")[0])
+def test_what_was_given_stays_and_all_else_is_chosen_as_without_it(words, follows, corpora):
+    settings = words.split()
+    free, choice = choice_for(corpora[3000]), choice_for(corpora[3000], *settings)
+    assert difference(choice.config, apply_overrides(choice.config, settings)) == []
+    own, changed = {word.partition("=")[0] for word in settings}, difference(free.config, choice.config)
+    assert {change.key for change in changed} == own | follows
+    chosen = [{key for key, by in one.settings.sources.items() if by is Source.CHOSEN} for one in (free, choice)]
+    assert chosen[1] == chosen[0] - own == choice.settings.reasons.keys()
 
 
 @pytest.mark.parametrize("preferred", OPTIMIZERS)
