@@ -24,7 +24,7 @@ from chargpt.planning.chosen_for_time import (
 )
 from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
 from chargpt.planning.teachers import models_of, seconds_of_stage, taught
-from chargpt.planning.time_model import training_speed
+from chargpt.planning.time_model import TimeModel, training_speed
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import Notice, UserError
@@ -275,6 +275,12 @@ def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(co
         assert seen == pytest.approx(ENOUGH_EPOCHS * length, rel=0.05) or count == 1
 
 
+def test_a_model_of_several_teachers_is_expected_to_be_better_than_the_law_says():
+    candidate = chosen_for_time.Candidate(Settings(), 10**5, 1e5, TimeModel(0.1, 1.0), 10**6, loss=2.0)
+    compared = [candidate._replace(teachers=count).compared for count in (0, 1, 2, 3)]
+    assert compared == [2.0, 2.0, *2 * [2.0 * law.SEVERAL_SHARE]] and law.SEVERAL_SHARE < 1
+
+
 def test_two_models_are_for_a_text_that_one_would_see_often_and_sooner_if_its_validation_split_is_harder(corpora):
     """A harder split is characters at random; the training split is words. A model this small may not memorise them."""
     shape, corpus = ["model.n_layer=1", "model.n_embd=32"], corpora[100_000]
@@ -388,6 +394,7 @@ def test_little_time_and_adamw_get_one_model_unless_two_see_the_text_often_in_th
     assert seconds_of_stage(config, 2) == pytest.approx(100 / 3, abs=0.1)
     assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * 9000, rel=0.05)
     assert choice_for(text, seconds=18.0).config.train.teachers == 0
+    assert choice_for(text, seconds=59.0).config.train.teachers > 0
 
 
 def test_an_impossible_time_is_used_as_well_as_possible_and_a_model_that_is_too_large_is_refused(corpora):
