@@ -190,7 +190,7 @@ GIVEN = {  # settings, and what else is chosen in another way because of them
 }
 
 
-@pytest.mark.parametrize(("words", "follows"), GIVEN.items(), ids=lambda value: str(value).partition("=")[0])
+@pytest.mark.parametrize(("words", "follows"), GIVEN.items(), ids=[words.partition("=")[0] for words in GIVEN])
 def test_what_was_given_stays_and_all_else_is_chosen_as_without_it(words, follows, corpora):
     settings = words.split()
     free, choice = choice_for(corpora[3000]), choice_for(corpora[3000], *settings)
