@@ -143,7 +143,7 @@ def _parser(program: str, description: str) -> Parser:
     label = "with --items: the column or field that is the label of an item, or several, separated by commas; file or folder: "
     label += "the name of its file or folder (the same as data.label=NAMES)"
     once("--label", metavar="NAMES", help=label)
-    once("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
+    once("--device", metavar="D", help="auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     start = f"begin with a model that comes with the program and knows a language; {command('starts')} lists them"
     once("--start", metavar="NAME", help=start)
     once("--init-from", metavar="RUN", help="begin with the weights of another run, matched by character")

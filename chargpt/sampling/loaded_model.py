@@ -22,7 +22,7 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.errors import Given, Option, UserError, Words, in_python, resuming
 from chargpt.keywords import named
-from chargpt.processor import may_have_gpu
+from chargpt.processor import may_have_gpu, prepare_forks
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, what_changed
@@ -407,6 +407,7 @@ def load_model(
 
         device = str(choose_device(device))
     checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
+    prepare_forks()
     state = checkpoint.state
     loaded = LoadedModel(
         path=checkpoint.path,

@@ -250,7 +250,7 @@ OPTIMIZERS = {
     "adamw": OptimizerKind(
         label="AdamW",
         make=AdamW,
-        model={"positions": "learned"},
+        model={"positions": "learned", "bias": False},
         rates=((2e6, 3e-3), (math.inf, 2e-3)),
         start_rates=(3e-4, 3e-4),
         useful_parameters=10,
