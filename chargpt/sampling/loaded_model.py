@@ -132,7 +132,7 @@ class LoadedModel:
 
     def find_corpus(self) -> "Corpus | None":
         """The encoded text that it was trained on; None if it is in no cache, see `corpus_in_cache`."""
-        return corpus_in_cache(self.config, self.tokenizer, self.fingerprint, root=project_root())
+        return corpus_in_cache(self.config, self.tokenizer, self.fingerprint, texts=self.texts, root=project_root())
 
     def corpus(self, asks: Words = "") -> "Corpus":
         """The same for the option that `asks` for it, if one does. Raises UserError if it is in no cache."""

@@ -100,10 +100,15 @@ def run_name(texts: Sequence[str]) -> str:
     if text == "-":
         return "stdin"
     path = Path(text)
-    name = path.resolve().name if path.is_dir() else plain_name(path).stem
+    name = path.resolve().name if not is_on_a_share(text) and path.is_dir() else plain_name(path).stem
     name = "".join(filter(str.isprintable, name))  # without control characters, and bytes that are no character in this locale
     name = portable(name).lstrip("-") or "text"  # a name that begins with a dash would be taken for an option
     return f"{name}-text" if RUN_STEP.fullmatch(name) else name
+
+
+def is_on_a_share(text: str) -> bool:
+    """Whether Windows would ask another computer for the path `text`, \\\\HOST\\SHARE: a stranger's run may name any."""
+    return os.path.splitdrive(text)[0].replace("/", "\\").startswith("\\\\")
 
 
 def absolute_text(text: str) -> str:
