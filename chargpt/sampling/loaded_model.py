@@ -32,7 +32,7 @@ from chargpt.sampling.items import ItemWriter, drawn, known_items
 from chargpt.sampling.options import UNKNOWN, ItemKeywords, SamplingOptions, TextKeywords, Unknown, check, listed, whole
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers, probabilities
-from chargpt.sampling.stop_rules import text_of, too_few_lines
+from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.terminal import one_line
@@ -207,9 +207,8 @@ class LoadedModel:
         label is `label`, or drawn by the frequencies in the training text, and is not part of the text. See `items` for many.
         """
         generator, begun, ids, seeds = self._begin(prompt, **options)
-        written = generator.continuations(ids, seeds)
-        used = generator.options
-        if used.unique and (problem := too_few_lines(written, used)):
+        written, problem = generator.continuations(ids, seeds)
+        if problem is not None:
             warnings.warn(in_python(problem), stacklevel=3)
         texts = [beginning + text_of(added) for beginning, added in zip(begun, written)]
         return texts[0] if isinstance(prompt, str) else texts
