@@ -174,6 +174,8 @@ class LoadedModel:
     def item_writer(self, wanted: SamplingOptions, *, beginning: str) -> ItemWriter:
         """What writes the `wanted` items, each with this `beginning`. Raises UserError."""
         self.writes_items("items", of_text=False)
+        if not wanted.longest:
+            raise UserError(Given("length", wanted.length), "use 1 or more, since an item has at least one character")
         labels, generator = self.labels(wanted.label), self.text_generator(replace(wanted, unique=False))
         known = known_items(self.corpus(Option("new"))) if wanted.new else frozenset[str]()
         return ItemWriter(generator=generator, wanted=wanted, labels=labels, known=known, beginning=beginning)
