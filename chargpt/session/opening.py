@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from chargpt.config import COMMAND_LINE, Settings, Source, Tree, apply, difference
-from chargpt.errors import Command, Message, Option, UserError
+from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
@@ -87,7 +87,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     if options.epochs is not None:
         steps = {"max_steps": steps_in(options.epochs, saved.config, characters=characters)}
         typed = {**options.settings, "train": {**options.settings.get("train", {}), **steps}}
-        options = dataclasses.replace(options, epochs=None, settings=typed)
+        options = dataclasses.replace(options, settings=typed)
     settings, changes = _settings_of(checkpoint, options)
     seconds = None if options.gives("train.max_steps") else saved.seconds_left
     seconds = seconds if options.minutes is None else 60 * options.minutes
@@ -184,8 +184,8 @@ def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Setting
     if _places(options)["data"]:
         config = dataclasses.replace(config, data=absolute_paths(config.data))
     if config.train.max_steps < checkpoint.step:
-        given = f"{config.train.max_steps:,} given, but the run has taken {checkpoint.step:,} steps already"
-        raise UserError(f"train.max_steps: {given}; give more")
+        name, given = ("epochs", options.epochs) if options.gives("epochs") else ("train.max_steps", config.train.max_steps)
+        raise UserError(Given(name, given, ", but "), f"the run has taken {checkpoint.step:,} steps already; give more")
     for change in difference(saved, config):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
         fixed = (*FIXED, "train.teachers") if checkpoint.state.stage > 1 else FIXED

@@ -132,8 +132,9 @@ def test_a_run_is_extended_to_a_number_of_epochs(text, tmp_path, capsys):
     run, steps = trained(text, tmp_path / "run", *TINY), -(-10800 // 256)
     assert resume(run, "--epochs", "1") == 0
     assert logged(run)[-1]["step"] == steps and f"train.max_steps: 20 -> {steps}" in capsys.readouterr().out
-    with pytest.raises(UserError, match=f"train.max_steps: 1 given, but the run has taken {steps} steps already; give more"):
-        resume(run, "--epochs", "0.01")
+    for given, named in ((["--epochs", "0.01"], "--epochs: 0.01"), (["train.max_steps=1"], "train.max_steps: 1")):
+        with pytest.raises(UserError, match=f"^{named} given, but the run has taken {steps} steps already; give more$"):
+            resume(run, *given)
 
 
 def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text, tmp_path, monkeypatch):
