@@ -66,7 +66,7 @@ class LoadedModel:
     device: str  # auto only where there may be a GPU
 
     def __repr__(self) -> str:
-        return f"<chargpt.LoadedModel {self.describe()}>"
+        return f"<chargpt.LoadedModel {self._what()}>"  # what runs it is decided, and compiled, when it is first used
 
     def __getstate__(self) -> dict[str, Any]:
         """For a pickle or a copy: without decode.c, which belongs to this process."""
@@ -79,10 +79,13 @@ class LoadedModel:
 
     def describe(self) -> str:
         """One line: the run, the step, the validation loss if it is known, the size of the model, and what it runs on."""
+        return f"{self._what()}, {self.engine}"
+
+    def _what(self) -> str:
         loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
         stage = self.path.resolve().parent.name
         which = f", {stage}" if stage != self.run else ""  # a later model of the run
-        return f"{one_line(self.run)}{which}, step {self.step:,}{loss}, {self.parameters:,} parameters, {self.engine}"
+        return f"{one_line(self.run)}{which}, step {self.step:,}{loss}, {self.parameters:,} parameters"
 
     @property
     def engine(self) -> str:

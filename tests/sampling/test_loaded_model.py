@@ -51,6 +51,13 @@ print(len(text), model.score("abcd") > 0, tuple(model.logits("abc").shape))
     assert done.stdout == "False\n23 True (3, 11)\n", done.stderr
 
 
+def test_to_show_a_model_changes_nothing_and_decides_nothing(run):
+    model = chargpt.load(run)
+    before = dict(vars(model))
+    assert re.fullmatch(r"<chargpt.LoadedModel poems, step 500, .* parameters>", f"{model!r}") and str(model) == repr(model)
+    assert vars(model) == before, "no engine is compiled, no GPU asked"
+
+
 def test_beside_a_gpu_a_small_model_is_written_on_the_cpu(run, monkeypatch):
     """Unless the user names the GPU, or decode.c cannot be had. Whatever else is computed, is computed on the GPU."""
     monkeypatch.setattr(loaded_model, "may_have_gpu", lambda: True)
