@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from chargpt.config import GONE, KEYS, MAX_TEACHERS, RENAMED, Config, Settings, Source, TrainConfig, apply, difference, to_dict
-from chargpt.errors import UserError
+from chargpt.errors import NotWritten, UserError
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
@@ -263,6 +263,10 @@ def _upgraded(state: Any, written_as: int) -> dict[str, Any]:
 
 class CheckpointError(UserError):
     """A checkpoint that cannot be written or cannot be trusted. The message names its path."""
+
+
+class NotSaved(CheckpointError, NotWritten):
+    """A checkpoint that cannot be written."""
 
 
 class DamagedError(CheckpointError):

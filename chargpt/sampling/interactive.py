@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chargpt.errors import UserError
+from chargpt.errors import UserError, what_to_do
 from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.project import shell_word
@@ -192,7 +192,7 @@ class Session:
             write_synced(path, text.encode("utf-8", "surrogateescape"))
         except (OSError, ValueError, RuntimeError) as error:  # a null character; ~ of a user that does not exist
             why = getattr(error, "strerror", None) or error
-            raise UserError(f"/save: {name!r} cannot be written ({why}); give a new file in a folder that exists") from None
+            raise UserError(f"/save: {name!r} cannot be written ({why}); {what_to_do(error)}") from None
         log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
     def _encode(self, line: str, *, after: list[int]) -> list[int]:

@@ -275,7 +275,7 @@ class Session:
                     problems = run.save(state, weights=weights, training=optimizer)
                 except CheckpointError as error:
                     again: list[Words] = ["; then continue with: ", resuming(run.name(self.checkpoints), verb="train")]
-                    raise CheckpointError(error, *(again if self.saved else [])) from error
+                    raise type(error)(error, *(again if self.saved else [])) from error
                 screen().saved(run.folder)
                 journal.warn(*problems)
                 trainer.group.note_save()

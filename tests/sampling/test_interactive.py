@@ -113,7 +113,7 @@ def test_save_writes_the_exact_text_and_never_replaces_a_file(talk, generator, t
     text = first + continued(generator, first, 6)
     _, err = talk("/save a.txt\nab\n\n/save a.txt\n/new cd\n/save a.txt\n/save\n/save .\n/save no/such\n/save \0\n")
     assert (tmp_path / "a.txt").read_bytes().decode() == text and [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-    assert f"{len(text)} characters saved in a.txt" in err and "'a.txt' cannot be written (File exists); give a new file" in err
+    assert f"{len(text)} characters saved in a.txt" in err and "'a.txt' cannot be written (File exists); choose a name" in err
     assert err.count("error: /save: ") == 6
 
 
