@@ -75,10 +75,12 @@ def give_up(session: Session, problem: NotFinite) -> int:
     """Tell what is saved of a run that ends with a step that was not finite, and what to do."""
     if (run := session.run) is None:
         return 3
-    what: list[Words] = ["nothing is saved yet; start again with ", Option("runtime.precision", "float32")]
+    what: list[Words] = ["nothing is saved yet; start again with a lower optim.learning_rate"]
+    if session.trainer.environment["precision"] != "float32":
+        what += [", or with ", Option("runtime.precision", "float32")]
     if run.checkpoint is not None:
         is_there = f"this step was not saved. The last checkpoint is {shown(run.checkpoint)}; continue from it with "
-        what = [is_there, resuming(run.name(session.checkpoints)), " and a lower optim.learning_rate"]
+        what = [is_there, resuming(run.name(session.checkpoints)), " and a lower optim.learning_rate", *what[1:]]
         if session.trainer.config.train.on_nonfinite == "stop":
             what += [", or with ", Option("train.on_nonfinite", "rollback")]
     screen().error(Message(f"training failed at {problem}; ", *what))
