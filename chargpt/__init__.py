@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
+    from chargpt.errors import TrainingFailed
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.text.items import Item
 
     __version__: str
 
-LAZY = {"Item": "chargpt.text.items", "LoadedModel": "chargpt.sampling.loaded_model"}
-__all__ = ["Item", "LoadedModel", "__version__", "load", "train"]
+LAZY = {"Item": "chargpt.text.items", "LoadedModel": "chargpt.sampling.loaded_model", "TrainingFailed": "chargpt.errors"}
+__all__ = ["Item", "LoadedModel", "TrainingFailed", "__version__", "load", "train"]
 
 
 @named
@@ -92,7 +93,8 @@ def train(
 
     The training runs in a process of its own and prints its progress here. An interrupt (Ctrl-C, or the stop button of a
     notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
-    Raises ValueError for a mistake in the arguments, and RuntimeError if the training failed.
+    Raises ValueError for a mistake in the arguments, and TrainingFailed, a RuntimeError, for what no other arguments mend, such
+    as a full disk.
     """
     from chargpt.session.from_python import train_run
 

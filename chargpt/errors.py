@@ -168,7 +168,12 @@ class UserError(ValueError):
 
 
 class NotWritten(UserError):
-    """What the machine refuses to write: another call would not mend it, so the library does not blame the caller."""
+    """What the machine refuses to write: other arguments would not mend it."""
+
+
+class TrainingFailed(RuntimeError):
+    """Why a training of `chargpt.train` has ended, if not by a mistake in its arguments: a full disk, too little memory, a loss
+    that is not finite."""
 
 
 Words = str | Option | Given | Command | Message | UserError

@@ -11,7 +11,7 @@ from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.starts import start_names
 from chargpt.session.session import Session, bits_per_item
 from chargpt.session.stages import name_of_stage
-from chargpt.terminal import escape_controls, notice, plural, screen, shown
+from chargpt.terminal import escape_controls, notice, plural, screen
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, is_list_of_words
 from chargpt.text.report import about_repeats
@@ -79,8 +79,12 @@ def give_up(session: Session, problem: NotFinite) -> int:
     if session.trainer.environment["precision"] != "float32":
         what += [", or with ", Option("runtime.precision", "float32")]
     if run.checkpoint is not None:
-        is_there = f"this step was not saved. The last checkpoint is {shown(run.checkpoint)}; continue from it with "
-        what = [is_there, resuming(run.name(session.checkpoints)), " and a lower optim.learning_rate", *what[1:]]
+        what = [
+            "this step was not saved; continue from the last checkpoint with ",
+            resuming(run.name(session.checkpoints)),
+            " and a lower optim.learning_rate",
+            *what[1:],
+        ]
         if session.trainer.config.train.on_nonfinite == "stop":
             what += [", or with ", Option("train.on_nonfinite", "rollback")]
     screen().error(Message(f"training failed at {problem}; ", *what))

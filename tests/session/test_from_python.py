@@ -15,6 +15,7 @@ from helpers import SHORT_RUN, bits
 
 import chargpt
 import train
+from chargpt.errors import TrainingFailed
 from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions, options_of
 from chargpt.runs.checkpoint import steps
@@ -149,19 +150,21 @@ def test_what_the_child_tells_is_shown_and_a_sample_stays_as_it_is(capsys, tmp_p
     for line in (record("lines", sample), record("notice", "sample", "chargpt.load('a')"), "last words\n"):
         caller.show(line)
     caller.show("cut off" + record("error", "memory: there is not enough"))
+    assert isinstance(caller.problem, TrainingFailed) and str(caller.problem) == "memory: there is not enough"
     caller.show(record("saved", str(tmp_path)))
     caller.show(record("lines", "killed")[:-4])
     assert capsys.readouterr().out == f"{sample}\nsample      chargpt.load('a')\nlast words\ncut off"
-    assert (caller.problem, caller.run) == ("memory: there is not enough", tmp_path)
+    assert caller.run == tmp_path
 
 
 @pytest.mark.parametrize(
     ("code", "told", "error", "says"),
     [
-        (2, ("error", "step 5: use another"), UserError, "^step 5: use another$"),
-        (3, ("error", "step 5: the loss is nan"), RuntimeError, "^step 5: the loss is nan$"),
-        (3, ("saved", "a"), RuntimeError, r"the last checkpoint: chargpt\.load\('a'\)$"),
-        (-9, ("lines", "a"), RuntimeError, "^the training process ended with code -9"),
+        (2, ("mistake", "step 5: use another"), UserError, "^step 5: use another$"),
+        (2, ("error", "a: no space left"), TrainingFailed, "^a: no space left$"),
+        (3, ("error", "step 5: the loss is nan"), TrainingFailed, "^step 5: the loss is nan$"),
+        (3, ("saved", "a"), TrainingFailed, r"the last checkpoint: chargpt\.load\('a'\)$"),
+        (-9, ("lines", "a"), TrainingFailed, "^the training process ended with code -9"),
         (130, ("lines", "a"), KeyboardInterrupt, "^$"),
     ],
 )
@@ -173,3 +176,17 @@ def test_how_a_training_fails_is_an_exception(monkeypatch, code, told, error, sa
     monkeypatch.setattr("chargpt.session.from_python.train_in_child", train_in_child)
     with pytest.raises(error, match=says):
         chargpt.train()
+
+
+def test_what_no_other_arguments_mend_is_no_mistake_of_the_caller(text, tmp_path):
+    """Neither a cache that cannot be written, nor a loss that is not finite; the last checkpoint is named once."""
+    own = {**SETTINGS, "data.cache": str(tmp_path / "cache")}
+    with pytest.raises(chargpt.TrainingFailed, match="cache.*: .*; set data.cache to another folder, or "):
+        chargpt.train(text, run=tmp_path / "a", config="tiny", settings={**own, "data.cache": str(text / "cache")})
+    lost = {"optim.learning_rate": 1e39, "optim.warmup_steps": 0, "train.eval_interval": 40, "checkpoint.interval": 1}
+    with pytest.raises(chargpt.TrainingFailed) as failed:
+        chargpt.train(text, run=tmp_path / "b", config="tiny", settings={**own, **lost})
+    said = str(failed.value)
+    assert said.startswith("training failed at step 1: ") and said.count("the last checkpoint: chargpt.load(") == 1
+    assert "step-0" not in said and said.count("chargpt.load(") == 1 and "resume=True, run=" in said
+    assert not isinstance(failed.value, ValueError) and chargpt.load(tmp_path / "b").step == 0
