@@ -48,9 +48,7 @@ def load(
     damaged and another one is used. Raises ValueError for another precision, if there is no such run or start, and if no
     checkpoint of it can be used.
     """
-    import warnings
-
-    from chargpt.errors import UserError, in_python
+    from chargpt.errors import UserError, warn
     from chargpt.project import project_root
     from chargpt.sampling.loaded_model import load_model  # imports torch, which takes seconds
 
@@ -59,7 +57,7 @@ def load(
         raise UserError(f"start={start!r}: given together with run={name!r}; leave one out")
     loaded, problems = load_model(name, project_root() / "checkpoints", start=start, device=device, precision=precision)
     for problem in problems:
-        warnings.warn(in_python(problem), stacklevel=3)
+        warn(problem)
     return loaded
 
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from chargpt.project import command, shell_word
+from chargpt.project import PACKAGE, command, shell_word
 
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))  # of a disk, or of a quota on it
 # What to do about a file or a folder, by the number of the system's error.
@@ -177,6 +180,14 @@ class TrainingFailed(RuntimeError):
 
 
 Words = str | Option | Given | Command | Message | UserError
+
+
+def warn(words: Words) -> None:
+    """Warn the caller of the library, at the line that called it, through however many of its functions."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and Path(frame.f_code.co_filename).is_relative_to(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(in_python(words), stacklevel=level)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import difflib
 import itertools
 import math
 import random
-import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import numpy as np
 
 from chargpt.config import Config
-from chargpt.errors import Given, Option, UserError, Words, in_python, resuming
+from chargpt.errors import Given, Option, UserError, Words, resuming, warn
 from chargpt.keywords import named
 from chargpt.processor import may_have_gpu
 from chargpt.project import project_root, shell_word
@@ -214,7 +213,7 @@ class LoadedModel:
         generator, begun, ids, seeds = self._begin(prompt, **options)
         written, problem = generator.continuations(ids, seeds)
         if problem is not None:
-            warnings.warn(in_python(problem), stacklevel=3)
+            warn(problem)
         texts = [beginning + text_of(added) for beginning, added in zip(begun, written)]
         return texts[0] if isinstance(prompt, str) else texts
 
@@ -266,7 +265,7 @@ class LoadedModel:
         (ids,) = self._encoded(listed("prompt", prompt, several=False), wanted.unknown)
         items = [*(writer := self.item_writer(wanted, beginning=self.tokenizer.decode(ids)))]
         if writer.problem:
-            warnings.warn(in_python(writer.problem), stacklevel=3)
+            warn(writer.problem)
         return items
 
     @named
@@ -318,7 +317,7 @@ class LoadedModel:
             raise UserError(Given("text", text), "use at least two characters that the model knows")
         if short:
             what = f"{len(short):,} of {len(texts):,} texts have less than two characters that the model knows"
-            warnings.warn(f"{what}, the first is {short[0]}; their losses are nan", stacklevel=3)
+            warn(f"{what}, the first is {short[0]}; their losses are nan")
         totals = total_losses(self.model, texts, stride=stride or size)
         losses = [total / (len(ids) - 1) if len(ids) > 1 else math.nan for total, ids in zip(totals.tolist(), texts)]
         return losses[0] if isinstance(text, str) else losses

@@ -99,7 +99,7 @@ def train_run(text: PathLike | Sequence[PathLike] | None, **options: Any) -> Pat
         print(f"what was saved is returned; to continue: {in_python(resuming(name, verb='train'))}", flush=True)
     elif code:
         reason = screen.problem or f"the training process ended with code {code}; its last lines are above"
-        saved = "" if screen.run is None else f"; the last checkpoint: chargpt.load({shown(screen.run)!r})"
+        saved = "" if screen.run is None else f"; what was saved: chargpt.load({shown(screen.run)!r})"
         raise TrainingFailed(f"{reason}{saved}")
     assert screen.run is not None
     return screen.run

@@ -3,7 +3,7 @@
 import math
 
 from chargpt.config import Config
-from chargpt.errors import Command, Message, Option, Words, resuming
+from chargpt.errors import Command, Message, Option, Words, join, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import up_to_a_word, write_final_report
 from chargpt.planning.cli import TrainOptions
@@ -75,19 +75,16 @@ def give_up(session: Session, problem: NotFinite) -> int:
     """Tell what is saved of a run that ends with a step that was not finite, and what to do."""
     if (run := session.run) is None:
         return 3
-    what: list[Words] = ["nothing is saved yet; start again with a lower optim.learning_rate"]
+    others: list[Words] = ["a lower optim.learning_rate"]
     if session.trainer.environment["precision"] != "float32":
-        what += [", or with ", Option("runtime.precision", "float32")]
+        others.append(Option("runtime.precision", "float32"))
+    what: list[Words] = ["nothing is saved yet; start again with "]
     if run.checkpoint is not None:
-        what = [
-            "this step was not saved; continue from the last checkpoint with ",
-            resuming(run.name(session.checkpoints)),
-            " and a lower optim.learning_rate",
-            *what[1:],
-        ]
+        last = f"this step was not saved; continue from the last checkpoint, {run.checkpoint.name}, with "
+        what = [last, resuming(run.name(session.checkpoints)), " and "]
         if session.trainer.config.train.on_nonfinite == "stop":
-            what += [", or with ", Option("train.on_nonfinite", "rollback")]
-    screen().error(Message(f"training failed at {problem}; ", *what))
+            others.append(Option("train.on_nonfinite", "rollback"))
+    screen().error(Message(f"training failed at {problem}; ", *what, join(", or with ", others)))
     return 3
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SHORT_RUN, bits
+from helpers import SHORT_RUN, bits, publish_run
 
 import chargpt
 import train
@@ -163,7 +163,7 @@ def test_what_the_child_tells_is_shown_and_a_sample_stays_as_it_is(capsys, tmp_p
         (2, ("mistake", "step 5: use another"), UserError, "^step 5: use another$"),
         (2, ("error", "a: no space left"), TrainingFailed, "^a: no space left$"),
         (3, ("error", "step 5: the loss is nan"), TrainingFailed, "^step 5: the loss is nan$"),
-        (3, ("saved", "a"), TrainingFailed, r"the last checkpoint: chargpt\.load\('a'\)$"),
+        (3, ("saved", "a"), TrainingFailed, r"what was saved: chargpt\.load\('a'\)$"),
         (-9, ("lines", "a"), TrainingFailed, "^the training process ended with code -9"),
         (130, ("lines", "a"), KeyboardInterrupt, "^$"),
     ],
@@ -187,6 +187,26 @@ def test_what_no_other_arguments_mend_is_no_mistake_of_the_caller(text, tmp_path
     with pytest.raises(chargpt.TrainingFailed) as failed:
         chargpt.train(text, run=tmp_path / "b", config="tiny", settings={**own, **lost})
     said = str(failed.value)
-    assert said.startswith("training failed at step 1: ") and said.count("the last checkpoint: chargpt.load(") == 1
-    assert "step-0" not in said and said.count("chargpt.load(") == 1 and "resume=True, run=" in said
+    assert said.startswith("training failed at step 1: ") and said.count("the last checkpoint, step-00000000, ") == 1
+    assert said.count("last checkpoint") == said.count("step-0") == said.count("chargpt.load(") == 1 and "resume=True, " in said
     assert not isinstance(failed.value, ValueError) and chargpt.load(tmp_path / "b").step == 0
+
+
+def test_a_warning_points_to_the_line_of_the_caller(tmp_path, monkeypatch):
+    run = publish_run(tmp_path / "run", steps=(500, 600))
+    (run / "best.json").write_text("damaged")
+
+    def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
+        screen.saved(run)
+        return 0, False
+
+    monkeypatch.setattr("chargpt.session.from_python.train_in_child", train_in_child)
+    for called, says in (
+        (lambda: chargpt.load(run), "newest checkpoint instead"),
+        (chargpt.train, "newest checkpoint instead"),
+        (lambda: chargpt.load(run).score(["abc", ""]), "their losses are nan"),
+    ):
+        with pytest.warns(UserWarning) as warned:
+            called()
+        assert says in str(warned[-1].message)
+        assert {each.filename for each in warned} == {__file__}
