@@ -147,8 +147,6 @@ def options_for(
     """These arguments as train.py has them; what is None is not given. Raises UserError."""
     texts = [] if text is None else _paths("text", text)
     for path in texts:
-        if "\n" in path and not os.path.exists(path):
-            raise UserError("text: this is a text, not a path; write it to a file, and give the name of the file")
         if path == "-":
             raise UserError("text='-': standard input is for the command line; use the path of a file")
     if text is not None and not texts:

@@ -23,6 +23,8 @@ from chargpt.session.child import RECORD
 from chargpt.session.from_python import Caller, options_for
 from chargpt.terminal import UserError
 
+LONG = "The sea is calm tonight. " * 400
+CUT = f"'{LONG[:196]}..."
 ROOT = Path(chargpt.__file__).parents[1]
 SETTINGS = dict(setting.split("=") for setting in SHORT_RUN if "=" in setting) | {"runtime.precision": "float32"}
 
@@ -80,7 +82,11 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
 @pytest.mark.parametrize(
     ("text", "arguments", "says"),
     [
-        ("a\nb", {}, "text: this is a text, not a path; write it to a file"),
+        ("a\nb", {}, "'a\\nb': this is a text, not a path; write it to a file, and give the name"),
+        (LONG, {}, f"{CUT}: this is a text, not a path; write it to a file"),
+        (["a.txt", LONG], {}, f"{CUT}: this is a text, not a path"),
+        (LONG, {"resume": True}, f"{CUT}: this is a text, not a path"),
+        (None, {"settings": {"data.val_text": LONG}}, f"{CUT}: this is a text, not a path"),
         ("-", {}, "text='-': standard input is for the command line; use the path of a file"),
         (5, {}, "text=5: use a name or a path, in quotes, or a list of them"),
         ([b"a"], {}, "text=[b'a']: use a name or a path, in quotes, or a list of them"),
