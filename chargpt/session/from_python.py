@@ -8,11 +8,11 @@ import numbers
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm  # a widget in a notebook
 from tqdm.notebook import tqdm_notebook
 
 from chargpt.config import COMMAND_LINE, typed_values
@@ -23,6 +23,9 @@ from chargpt.project import SOURCE, project_root
 from chargpt.session.child import RECORD
 from chargpt.terminal import Screen, number, one_line, shown
 from chargpt.text.sources import DEFAULT
+
+with warnings.catch_warnings(action="ignore"):  # that a notebook has no widgets: then it gets plain lines
+    from tqdm.auto import tqdm  # a widget in a notebook
 
 # The child's own sys.path begins with the folder of the package, whatever is in the current folder.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(*sys.argv[2:])"

@@ -216,3 +216,17 @@ def test_a_warning_points_to_the_line_of_the_caller(tmp_path, monkeypatch):
             called()
         assert says in str(warned[-1].message)
         assert {each.filename for each in warned} == {__file__}
+
+
+def test_a_notebook_without_widgets_gets_plain_lines_and_no_warning():
+    """Plain lines, since its standard error is no terminal; a bar of text would be one line of it for each drawing."""
+    code = """
+import sys, types
+sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(config={"IPKernelApp": {}}))
+sys.modules["ipykernel.zmqshell"] = types.ModuleType("zmqshell")  # by one of the two, tqdm knows a notebook
+sys.modules["ipywidgets"] = None  # as where it is not installed
+from chargpt.session.from_python import Caller
+print(Caller().bar_width)
+"""
+    done = subprocess.run([sys.executable, "-W", "always", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("0\n", "")
