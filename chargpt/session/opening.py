@@ -79,9 +79,6 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     checkpoint, skipped = run.load_newest()
     notices = [Notice("warning", line) for line in skipped]
     saved = checkpoint.state
-    if saved.stage == 0:
-        what = f"{shown(run.folder)}: made by an earlier version; it can still write text, but not be trained further; "
-        raise UserError(what, "to train, start a new run with ", Option("run", "NAME"))
     corpus, said = _corpus_of(checkpoint, options, root=root)
     characters = len(corpus.train)
     if options.epochs is not None:
@@ -136,8 +133,9 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     data = apply(without_cache(state.config), _places(options), where=COMMAND_LINE).data
     run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
     anew = Command("train", "TEXT", Option("init_from", run), Option("run", "NAME"))
-    if state.fingerprint == NO_TEXT:
-        raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
+    if state.fingerprint == NO_TEXT or state.stage == 0:
+        made = "imported without a text" if state.stage else "made by an earlier version, and can only write text"
+        raise UserError(f"{run}: was {made}; start a new run from its weights with ", anew)
     texts = list(options.texts or state.texts)
     is_same = not options.texts or [absolute_text(text) for text in texts] == state.texts
     is_same = is_same and not options.gives("data.val_text")
