@@ -340,8 +340,8 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def generate(self, idx: Tensor, length: int, *, temperature: float = 1, generator: torch.Generator | None = None) -> Tensor:
-        """The slow reference for chargpt/sampling/decoder.py: append `length` ids to idx (B, T), each after reading the last
-        block_size ids. `temperature` 0 takes the most likely id."""
+        """The slow reference for chargpt/sampling/torch_texts.py: append `length` ids to idx (B, T), each after reading the
+        last block_size ids. `temperature` 0 takes the most likely id."""
         for _ in range(length):
             logits = self(idx[:, -self.config.block_size :])[:, -1].float()  # (B, V)
             if temperature == 0:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from chargpt.errors import UserError
+from chargpt.errors import NotWritten, UserError, what_to_do
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder
 from chargpt.interrupt import ending_at_once
 from chargpt.standard import KINDS, is_standard
@@ -148,8 +148,8 @@ def publish(destination: Path, write: Callable[[Path], object], *, is_folder: bo
                     discard(old)
                     os.rename(destination, old)
         except OSError as error:
-            problem = f"not written ({error.strerror or error}); use a folder with free space that you may write to"
-            raise UserError(f"{shown(destination)}: {problem}") from None
+            problem = f"not written ({error.strerror or error}); {what_to_do(error, 'write into another folder')}"
+            raise NotWritten(f"{shown(destination)}: {problem}") from None
         finally:
             undo()
     remove_left_behind(destination.parent, re.compile(re.escape(destination.name + OLD)))

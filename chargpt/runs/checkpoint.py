@@ -28,12 +28,14 @@ import numpy as np
 import safetensors.numpy
 
 from chargpt.config import MAX_TEACHERS
+from chargpt.errors import what_to_do
 from chargpt.files import aside, discard, publishing, sync_folder, write_pieces_synced, write_synced
 from chargpt.runs.checkpoint_schema import (
     FORMAT,
     JSON_LIMIT,
     CheckpointError,
     DamagedError,
+    NotSaved,
     SavedState,
     UnreadableError,
     read_bounded,
@@ -316,8 +318,8 @@ def _publishing(target: Path) -> Iterator[Path]:
         with publishing(target) as path:
             yield path
     except OSError as error:
-        to_do = "earlier checkpoints are unchanged; free space on its disk, or make its folder writable"
-        raise CheckpointError(f"{shown(target)}: not saved ({error.strerror}), but {to_do}") from error
+        what = f"{shown(target)}: not saved ({error.strerror}), but earlier checkpoints are unchanged; {what_to_do(error)}"
+        raise NotSaved(what) from error
 
 
 def file_pieces(tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:

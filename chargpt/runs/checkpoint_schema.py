@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from chargpt.config import GONE, KEYS, MAX_TEACHERS, RENAMED, Config, Settings, Source, TrainConfig, apply, difference, to_dict
-from chargpt.errors import UserError
+from chargpt.errors import NotWritten, UserError
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.standard import model_source
 from chargpt.terminal import shown
@@ -288,6 +288,10 @@ def what_changed(state: SavedState, loss: Callable[[], float | None]) -> str:
 
 class CheckpointError(UserError):
     """A checkpoint that cannot be written or cannot be trusted. The message names its path."""
+
+
+class NotSaved(CheckpointError, NotWritten):
+    """A checkpoint that cannot be written."""
 
 
 class DamagedError(CheckpointError):

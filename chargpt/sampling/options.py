@@ -203,7 +203,7 @@ class SamplingOptions:
     @property
     def longest(self) -> int:
         """The most characters of an item, likewise."""
-        return self.max_length or self.length or LONGEST
+        return next(most for most in (self.max_length, self.length, LONGEST) if most is not None)
 
     def rules(self) -> dict[str, float]:
         """The sampling rules and their values, in their order."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from chargpt.config import COMMAND_LINE, Settings, Source, Tree, apply, difference
-from chargpt.errors import Command, Message, Option, UserError
+from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
@@ -81,15 +81,12 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     saved = checkpoint.state
     skipped += filter(None, [what_changed(saved, lambda: loss_of(restore_model(checkpoint)[0]))])
     notices = [Notice("warning", line) for line in skipped]
-    if saved.stage == 0:
-        what = f"{shown(run.folder)}: made by an earlier version; it can still write text, but not be trained further; "
-        raise UserError(what, "to train, start a new run with ", Option("run", "NAME"))
     corpus, said = _corpus_of(checkpoint, options, root=root)
     characters = len(corpus.train)
     if options.epochs is not None:
         steps = {"max_steps": steps_in(options.epochs, saved.config, characters=characters)}
         typed = {**options.settings, "train": {**options.settings.get("train", {}), **steps}}
-        options = dataclasses.replace(options, epochs=None, settings=typed)
+        options = dataclasses.replace(options, settings=typed)
     settings, changes = _settings_of(checkpoint, options)
     seconds = None if options.gives("train.max_steps") else saved.seconds_left
     seconds = seconds if options.minutes is None else 60 * options.minutes
@@ -138,8 +135,9 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     data = apply(without_cache(state.config), _places(options), where=COMMAND_LINE).data
     run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
     anew = Command("train", "TEXT", Option("init_from", run), Option("run", "NAME"))
-    if state.fingerprint == NO_TEXT:
-        raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
+    if state.fingerprint == NO_TEXT or state.stage == 0:
+        made = "imported without a text" if state.stage else "made by an earlier version, and can only write text"
+        raise UserError(f"{run}: was {made}; start a new run from its weights with ", anew)
     texts = list(options.texts or state.texts)
     is_same = not options.texts or [absolute_text(text) for text in texts] == state.texts
     is_same = is_same and not options.gives("data.val_text")
@@ -186,8 +184,8 @@ def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Setting
     if _places(options)["data"]:
         config = dataclasses.replace(config, data=absolute_paths(config.data))
     if config.train.max_steps < checkpoint.step:
-        given = f"{config.train.max_steps:,} given, but the run has taken {checkpoint.step:,} steps already"
-        raise UserError(f"train.max_steps: {given}; give more")
+        name, given = ("epochs", options.epochs) if options.gives("epochs") else ("train.max_steps", config.train.max_steps)
+        raise UserError(Given(name, given, ", but "), f"the run has taken {checkpoint.step:,} steps already; give more")
     for change in difference(saved, config):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
         fixed = (*FIXED, "train.teachers") if checkpoint.state.stage > 1 else FIXED

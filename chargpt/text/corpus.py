@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.errors import Message, Option, UserError, Words, join
+from chargpt.errors import Message, NotWritten, Option, UserError, Words, join, what_to_do
 from chargpt.terminal import Notice, one_line, plural, shown
 from chargpt.text.cache import Cache, EncodedText, fingerprint_of
 from chargpt.text.facts import TextFacts, facts_of
@@ -21,7 +21,7 @@ from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuf
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.source import Sources
-from chargpt.text.sources import MAKE_ROOM, absolute_text, cache_folders, run_name, select_sources
+from chargpt.text.sources import ANOTHER_CACHE, absolute_text, cache_folders, run_name, select_sources
 from chargpt.text.tokenizer import Tokenizer
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it needs no advice on the context
@@ -152,7 +152,7 @@ def _find_or_encode(sources: Sources, config: DataConfig, tokenizer: Tokenizer |
                 cache.record(request, encoded.fingerprint)
     except OSError as error:
         where = shown(error.filename or cache.folder)
-        raise UserError(f"{where}: {error.strerror or error}; {MAKE_ROOM}") from None
+        raise NotWritten(f"{where}: {error.strerror or error}; {what_to_do(error, ANOTHER_CACHE)}") from None
     return encoded
 
 

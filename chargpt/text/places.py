@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +12,7 @@ from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text.cache import EncodedText
 from chargpt.text.reading import TRAIN, TextReader, reading_of
-from chargpt.text.sources import can_be_read_again, needs_download, select_sources
+from chargpt.text.sources import can_be_read_again, is_on_a_share, needs_download, select_sources
 from chargpt.text.tokenizer import code_points
 
 
@@ -29,8 +28,7 @@ def find_places(
     """
     found: dict[int, tuple[str, int]] = {}
     for text in filter(None, [*texts, config.val_text]):
-        is_on_a_share = os.path.splitdrive(text)[0].replace("/", "\\").startswith("\\\\")  # on Windows: \\HOST\SHARE
-        if is_on_a_share or needs_download(text, root=root) or not can_be_read_again(text):
+        if is_on_a_share(text) or needs_download(text, root=root) or not can_be_read_again(text):
             return found
     train, tokenizer = encoded.train, encoded.tokenizer
     with contextlib.suppress(UserError, OSError), contextlib.ExitStack() as stack:
