@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm.notebook import tqdm_notebook
-
 from chargpt.config import COMMAND_LINE, typed_values
 from chargpt.errors import TrainingFailed, UserError, in_python, resuming
 from chargpt.planning.cli import TrainOptions, check_options, tree_of, with_same_settings
@@ -23,9 +21,6 @@ from chargpt.project import SOURCE, project_root
 from chargpt.session.child import RECORD
 from chargpt.terminal import Screen, number, one_line, shown
 from chargpt.text.sources import DEFAULT
-
-with warnings.catch_warnings(action="ignore"):  # that a notebook has no widgets: then it gets plain lines
-    from tqdm.auto import tqdm  # a widget in a notebook
 
 # The child's own sys.path begins with the folder of the package, whatever is in the current folder.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(*sys.argv[2:])"
@@ -55,10 +50,12 @@ class Caller(Screen):
 
     @property
     def bar_width(self) -> int:
-        return NOTEBOOK if issubclass(tqdm, tqdm_notebook) else super().bar_width
+        from tqdm.notebook import tqdm_notebook
+
+        return NOTEBOOK if issubclass(_bar(), tqdm_notebook) else super().bar_width
 
     def new_bar(self, **settings: Any) -> Any:
-        return tqdm(**settings)
+        return _bar()(**settings)
 
     def show(self, line: str) -> None:
         """Show a line of the child: a record of what `ParentScreen` was asked for, or what else it has printed."""
@@ -81,6 +78,14 @@ class Caller(Screen):
 
     def saved(self, run: Path) -> None:
         self.run = Path(run)
+
+
+def _bar() -> Any:
+    """The class of a bar: in a notebook a widget. One without widgets gets plain lines, and no warning of tqdm about that."""
+    with warnings.catch_warnings(action="ignore"):
+        from tqdm.auto import tqdm
+
+    return tqdm
 
 
 def train_run(text: PathLike | Sequence[PathLike] | None, **options: Any) -> Path:
