@@ -31,9 +31,9 @@ if TYPE_CHECKING:  # writing needs no torch
 
 SINUSOID_SCALE = 0.08 * math.sqrt(2)  # as in model.py
 TOKENS = "token_embedding.weight"
-# The model in which the two are compared: narrow, since a width changes no arithmetic, but with all layers, heads and places up
-# to these, since a layer may differ from the one before it, and a window of attention shows behind its end alone.
-MOST_LAYERS, MOST_HEADS, MOST_PLACES, VOCABULARY, HEAD = 12, 2, 512, 33, 8
+# The model in which they are compared: narrow, since a width changes no arithmetic, but with as many layers and places as this
+# one up to the last number, since a layer may differ from the one before it, and a window of attention shows behind its end.
+LAYERS, PLACES, MOST_HEADS, VOCABULARY, HEAD = (1, 2, 4, 8, 12), (1, 64, 256, 512), 2, 33, 8
 BACKWARD = 32  # characters of the backward pass
 DROPOUT = 0.5
 # The largest difference, relative to the size of the numbers. Both compute in float64, but for tables of positions and the sum
@@ -152,9 +152,15 @@ def is_standard(config: "ModelConfig | GPTConfig", *, dropout: float = 0.0) -> b
     """
     if not has_positions(config):
         return False
-    shape, loaded = _shape_like(config, dropout), sys.modules.get("chargpt.model")
-    of_file = _file_is_standard(shape, model_source())
-    return of_file if loaded is None else _same_model(shape, _parts_of(loaded))
+    with_dropout = _is_standard(_shape_like(config, DROPOUT))  # which says the same of a model without
+    return with_dropout or not dropout and _is_standard(_shape_like(config, 0.0))
+
+
+def _is_standard(shape: ModelConfig) -> bool:
+    loaded = sys.modules.get("chargpt.model")
+    if loaded is None or _is_of_file(parts := _parts_of(loaded)):
+        return _file_is_standard(shape, model_source())
+    return _same_model(shape, parts)  # a notebook has replaced something, or the file has changed since it was loaded
 
 
 def has_standard_attention(config: "ModelConfig | GPTConfig") -> bool:
@@ -166,13 +172,13 @@ def has_standard_attention(config: "ModelConfig | GPTConfig") -> bool:
 
 
 def _shape_like(config: "ModelConfig | GPTConfig", dropout: float) -> ModelConfig:
-    """The shape in which a model like this one is compared: one width for all, and one dropout."""
+    """The shape in which a model like this one is compared: one width for all, one dropout, and a few numbers of layers."""
     heads = min(config.n_head, MOST_HEADS)
     return ModelConfig(
-        n_layer=min(config.n_layer, MOST_LAYERS),
+        n_layer=next((layers for layers in LAYERS if layers >= config.n_layer), LAYERS[-1]),
         n_head=heads,
         n_embd=heads * HEAD,
-        block_size=min(config.block_size, MOST_PLACES),
+        block_size=next((places for places in PLACES if places >= config.block_size), PLACES[-1]),
         dropout=DROPOUT if dropout else 0.0,
         bias=config.bias,
         positions=config.positions,  # type: ignore[arg-type]
@@ -187,10 +193,10 @@ class _Parts(dict[str, Any]):
 
 
 def _parts_of(module: ModuleType) -> _Parts:
-    own = {name: value for name, value in vars(module).items() if not name.startswith("__")}
-    tables = {name: dict(value) for name, value in own.items() if isinstance(value, dict)}  # a copy, which does not change
-    classes = {name: value for name, value in own.items() if isinstance(value, type)}
-    return _Parts(own | tables | {f"{name}.{key}": part for name, kind in classes.items() for key, part in vars(kind).items()})
+    parts = {name: value for name, value in vars(module).items() if not name.startswith("__")}
+    for name, kind in [(name, value) for name, value in parts.items() if isinstance(value, type)]:
+        parts |= {f"{name}.{key}": part for key, part in vars(kind).items() if callable(part) or not key.startswith("__")}
+    return _Parts({name: dict(part) if isinstance(part, dict) else part for name, part in parts.items()})  # tables may change
 
 
 @functools.lru_cache(maxsize=64)
@@ -202,16 +208,9 @@ def _file_is_standard(shape: ModelConfig, source: str) -> bool:
     with suppress(RuntimeError, OSError, KeyError):  # a user without a home; a file that cannot be read, or of another program
         kept = user_cache_folder() / "chargpt" / f"model-{key[:32]}"
         return ANSWERS[kept.read_bytes()]
-    try:
-        spec = importlib.util.spec_from_file_location("_model_of_file", model_file())
-        assert spec is not None and spec.loader is not None
-        sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)  # which dataclasses ask for
-        spec.loader.exec_module(module)
-        answer = _same_model(shape, _parts_of(module))
-    except Exception:  # the file is anybody's; whoever uses it will say what is wrong
+    if (parts := _parts_of_file()) is None:
         return False
-    finally:
-        sys.modules.pop("_model_of_file", None)
+    answer = _same_model(shape, parts)
     if kept is not None:
         from chargpt.files import publish_file  # needs filelock, which writing does without
 
@@ -219,6 +218,37 @@ def _file_is_standard(shape: ModelConfig, source: str) -> bool:
             kept.parent.mkdir(parents=True, exist_ok=True)
             publish_file(kept, next(written for written, found in ANSWERS.items() if found == answer))
     return answer
+
+
+@functools.cache
+def _parts_of_file() -> _Parts | None:
+    """What the file model.py has, which is executed once more; None if it is not that of `model_source` any more, or fails."""
+    try:
+        spec = importlib.util.spec_from_file_location("_model_of_file", model_file())
+        assert spec is not None and spec.loader is not None
+        sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)  # which dataclasses ask for
+        spec.loader.exec_module(module)
+        return _parts_of(module) if model_source.__wrapped__() == model_source() else None
+    except Exception:  # the file is anybody's; whoever uses it will say what is wrong
+        return None
+    finally:
+        sys.modules.pop("_model_of_file", None)
+
+
+@functools.lru_cache(maxsize=8)
+def _is_of_file(parts: _Parts) -> bool:
+    """Whether a loaded module is as the file model.py has it."""
+    of_file = _parts_of_file() or _Parts()
+    return parts.keys() == of_file.keys() and all(_plain(parts[name]) == _plain(of_file[name]) for name in parts)
+
+
+def _plain(part: Any) -> object:
+    """A part of a module, so that it is equal to the same part of another module."""
+    if isinstance(part, dict):
+        return {name: _plain(value) for name, value in part.items()}
+    if isinstance(part, (int, float, str, tuple)):
+        return part
+    return getattr(part, "__code__", type(part))
 
 
 @functools.lru_cache(maxsize=64)
