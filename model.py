@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# In chargpt, other files compute the same: the kernels decode.c, attention_*.c and step.h, and in exchange/ the exports and the
-# engine.js of a page. Tests compare each with this file: a change here fails until they follow.
+# This file is the model: change it, and chargpt trains, samples and scores what it says. docs/change-the-model.md has examples.
+# Code in C computes the same faster; chargpt compares the two by their numbers, and leaves a changed model to this file.
 
 INITIAL_STD = 0.02  # GPT-2's initial standard deviation; here, of the matrices whose output is added to the residual stream
 EMBEDDING_STD = 2 * INITIAL_STD
@@ -127,7 +127,7 @@ def rotary_table(length: int, head_size: int) -> Tensor:
 
 
 # The kinds of positions: what makes the table of each for T characters. One (T, C) is added to token embeddings; one of cosines
-# and sines (2, T, d/2) rotates queries and keys. None: learned weights, whose shape runs/model_shape.py of chargpt has too.
+# and sines (2, T, d/2) rotates queries and keys. None: learned weights, which are `position_embedding`.
 POSITIONS: dict[str, Callable[[GPTConfig, int], Tensor] | None] = {
     "learned": None,
     "sinusoidal": lambda config, length: sinusoids(length, config.n_embd) * SINUSOID_SCALE,
@@ -340,8 +340,8 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def generate(self, idx: Tensor, length: int, *, temperature: float = 1, generator: torch.Generator | None = None) -> Tensor:
-        """The slow reference for chargpt/sampling/decoder.py: append `length` ids to idx (B, T), each after reading the last
-        block_size ids. `temperature` 0 takes the most likely id."""
+        """The slow reference for chargpt/sampling/torch_texts.py: append `length` ids to idx (B, T), each after reading the
+        last block_size ids. `temperature` 0 takes the most likely id."""
         for _ in range(length):
             logits = self(idx[:, -self.config.block_size :])[:, -1].float()  # (B, V)
             if temperature == 0:

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
+    from chargpt.errors import TrainingFailed
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.text.items import Item
 
     __version__: str
 
-LAZY = {"Item": "chargpt.text.items", "LoadedModel": "chargpt.sampling.loaded_model"}
-__all__ = ["Item", "LoadedModel", "__version__", "load", "train"]
+LAZY = {"Item": "chargpt.text.items", "LoadedModel": "chargpt.sampling.loaded_model", "TrainingFailed": "chargpt.errors"}
+__all__ = ["Item", "LoadedModel", "TrainingFailed", "__version__", "load", "train"]
 
 
 @named
@@ -47,9 +48,7 @@ def load(
     damaged and another one is used. Raises ValueError for another precision, if there is no such run or start, and if no
     checkpoint of it can be used.
     """
-    import warnings
-
-    from chargpt.errors import UserError, in_python
+    from chargpt.errors import UserError, warn
     from chargpt.project import project_root
     from chargpt.sampling.loaded_model import load_model  # imports torch, which takes seconds
 
@@ -58,7 +57,7 @@ def load(
         raise UserError(f"start={start!r}: given together with run={name!r}; leave one out")
     loaded, problems = load_model(name, project_root() / "checkpoints", start=start, device=device, precision=precision)
     for problem in problems:
-        warnings.warn(in_python(problem), stacklevel=3)
+        warn(problem)
     return loaded
 
 
@@ -92,7 +91,8 @@ def train(
 
     The training runs in a process of its own and prints its progress here. An interrupt (Ctrl-C, or the stop button of a
     notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
-    Raises ValueError for a mistake in the arguments, and RuntimeError if the training failed.
+    Raises ValueError for a mistake in the arguments, and TrainingFailed, a RuntimeError, for what no other arguments mend, such
+    as a full disk.
     """
     from chargpt.session.from_python import train_run
 

@@ -269,7 +269,7 @@ class CheckpointConfig(Section):
 class RuntimeConfig(Section):
     """What to compute with. The machine decides every `auto`, and the choice is printed."""
 
-    device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
+    device: str = "auto"  # auto (CUDA, or else the CPU), cpu, cuda, cuda:N or mps (the GPU of a Mac)
     # number format of a step; auto: bfloat16 where the device is fast with it
     precision: Literal["auto", "float32", "tf32", "bfloat16", "float16"] = "auto"
     # threads on a CPU; 0: as torch decides

@@ -14,12 +14,15 @@ from chargpt.errors import Given, Option, UserError
 
 # Of Linux: what can be used without swapping.
 MEMINFO = Path("/proc/meminfo")
+# The kinds of devices that copy from pinned memory of the host while it goes on; torch keeps that memory until then. Metal also
+# copies from other memory so, which torch may have freed by then (pytorch #139550, #189690).
+COPY_AHEAD = ("cuda",)
 # tf32: float32 whose products a GPU computes from fewer digits.
 DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes CUDA, then MPS, then the CPU, and tries a GPU before it takes it: see `why_not_cuda`.
+    """`auto` takes CUDA or else the CPU, and tries a GPU before it takes it: see `why_not_cuda`. Metal has to be asked for.
 
     Raises UserError for a device that this machine lacks, or that cannot compute, and for no device.
     """
@@ -28,7 +31,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         if torch.cuda.is_available() and not why_not_cuda(0):
             return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return torch.device("cpu")
     device, why = torch.device(name), ""
     if device.type == "mps" and not torch.backends.mps.is_available():
         why = "this machine has no Metal device"
@@ -75,14 +78,11 @@ def cpu_precision() -> torch.dtype:
     return torch.bfloat16 if is_supported else torch.float32
 
 
-def pinned(values: Tensor, device: torch.device) -> Tensor:
-    """`values` of the host in memory from which a GPU copies while the host goes on; torch keeps it until then."""
-    return values.pin_memory() if device.type == "cuda" else values
-
-
-def sent(values: Tensor, device: torch.device) -> Tensor:
-    """`values` of the host on `device`. The host does not wait for the copy."""
-    return pinned(values, device).to(device, non_blocking=True)
+def sent(values: Tensor, device: torch.device, *, place: Tensor | None = None) -> Tensor:
+    """`values` of the host on `device`, in `place` if there is one. For a CUDA GPU, the host does not wait for the copy."""
+    ahead = device.type in COPY_AHEAD
+    source = values.pin_memory() if ahead else values
+    return source.to(device, non_blocking=ahead) if place is None else place.copy_(source, non_blocking=ahead)
 
 
 def memory_free(device: torch.device) -> int | None:

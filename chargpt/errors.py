@@ -7,13 +7,30 @@ A message is never parsed and never rewritten. Who shows it chooses the spelling
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from chargpt.project import command, shell_word
+from chargpt.project import PACKAGE, command, shell_word
 
+FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))  # of a disk, or of a quota on it
+# What to do about a file or a folder, by the number of the system's error.
+TO_DO = {
+    **dict.fromkeys(FULL, "free some space on its disk"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "change the permissions of the file or its folder"),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "check the path"),
+    errno.EROFS: "choose a place on a disk that can be written to",
+    errno.EIO: "its disk or the network may be failing: choose a place on another one",
+    errno.EFBIG: "choose a place on a disk that takes larger files",
+    errno.EEXIST: "choose a name that is not taken",
+    errno.EISDIR: "choose a name that is not that of a folder",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
 WITHOUT_DASHES = {"text": "TEXT", "settings": "command line"}  # arguments of Python that are no options of the command line
 
 
@@ -21,6 +38,12 @@ def short(value: object) -> str:
     """`value` as Python writes it, cut if it is long."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:197]}..."  # a path is not cut
+
+
+def what_to_do(error: Exception, *others: str) -> str:
+    """What helps against an error of the system on a file or a folder, after what else the caller has to offer."""
+    known = TO_DO.get(getattr(error, "errno", None) or 0, "check the path, its permissions and the free space on its disk")
+    return ", or ".join([*others, known])
 
 
 def in_python(words: Words) -> str:
@@ -147,7 +170,24 @@ class UserError(ValueError):
         return self.message.in_python()
 
 
+class NotWritten(UserError):
+    """What the machine refuses to write: other arguments would not mend it."""
+
+
+class TrainingFailed(RuntimeError):
+    """Why a training of `chargpt.train` has ended, if not by a mistake in its arguments: a full disk, too little memory, a loss
+    that is not finite."""
+
+
 Words = str | Option | Given | Command | Message | UserError
+
+
+def warn(words: Words) -> None:
+    """Warn the caller of the library, at the line that called it, through however many of its functions."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and Path(frame.f_code.co_filename).is_relative_to(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(in_python(words), stacklevel=level)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """What is known of this machine without torch: whether torch may find a GPU, and how many threads it would use."""
 
 import ctypes
+import functools
 import importlib.util
 import os
 import re
@@ -9,16 +10,15 @@ from pathlib import Path
 
 DRIVERS = ("nvcuda.dll", "amdhip64.dll") if os.name == "nt" else ("libcuda.so.1",)
 AMD = Path("/dev/kfd")  # the driver of AMD's GPUs on Linux
+OMP_PAUSE_SOFT = 1  # of OpenMP 5.0: settings, such as the number of threads, stay
 TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 def may_have_gpu() -> bool:
-    """Whether torch may find another device than the CPU. If not, it need not be asked."""
+    """Whether `auto` may find another device than the CPU. If not, torch need not be asked."""
     torch = importlib.util.find_spec("torch")  # imports nothing
     if torch is None or torch.origin is None:
         return False
-    if sys.platform == "darwin":
-        return True
     version = Path(torch.origin).with_name("version.py")
     try:
         is_for_gpus = re.search(r"^(cuda|hip)\b[^=]*= *['\"]", version.read_text(encoding="utf-8"), re.MULTILINE)
@@ -44,3 +44,32 @@ def core_count() -> int:
         return len({Path(TOPOLOGY.format(thread)).read_text() for thread in threads})
     except OSError:
         return len(threads)
+
+
+class _Fork:
+    """What a fork does to the threads of OpenMP, in which torch and C code compute. The child has none of them.
+
+    gcc's OpenMP does not notice and would wait for them for ever, so they end before, and the next operation that needs some
+    starts them again. LLVM's notices, and forgets how many there shall be.
+    """
+
+    _threads = 0
+
+    def before(self) -> None:
+        if torch := sys.modules.get("torch"):
+            self._threads = torch.get_num_threads()
+        pause = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)  # none where no OpenMP is loaded
+        if pause is not None:
+            pause(OMP_PAUSE_SOFT)
+
+    def in_child(self) -> None:
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(self._threads)
+
+
+@functools.cache
+def prepare_forks() -> None:
+    """From now on, a child that is forked while this process computes nothing computes as this process does."""
+    if hasattr(os, "register_at_fork"):
+        fork = _Fork()
+        os.register_at_fork(before=fork.before, after_in_child=fork.in_child)

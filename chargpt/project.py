@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]  # the folder of the package chargpt
+CACHES = {"win32": ["AppData", "Local"], "darwin": ["Library", "Caches"]}  # in the home folder
+CACHE_VARIABLE = {"win32": "LOCALAPPDATA", "darwin": "HOME"}.get(sys.platform, "XDG_CACHE_HOME")  # that moves them
+SET_CACHE = f"set {CACHE_VARIABLE} to a folder that can be written"
 PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\+=@-]+")
 PACKAGE = Path(__file__).resolve().parent
 PYPROJECT = PACKAGE.parent / "pyproject.toml"  # in a checkout
@@ -27,6 +30,12 @@ def version() -> str:
     import importlib.metadata
 
     return importlib.metadata.version("chargpt")
+
+
+def model_file() -> Path:
+    """model.py: at the top of a checkout; in an installed package, chargpt/model.py."""
+    in_checkout = PYPROJECT.with_name("model.py")
+    return in_checkout if PYPROJECT.with_name("train.py").is_file() else PACKAGE / "model.py"
 
 
 def project_root() -> Path:
@@ -63,10 +72,14 @@ def shell_word(text: str) -> str:
 
 
 def user_cache_folder() -> Path:
-    """Where programs of this user keep what they can make again, by the rules of the system. Raises RuntimeError."""
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return named if named.is_absolute() else Path.home() / ".cache"  # XDG: a relative path is ignored
+    """Where programs of this user keep what they can make again, by the rules of the system.
+
+    Raises RuntimeError, with what to do, for a user without a home folder, such as one that a container has no entry for.
+    """
+    named = "" if sys.platform == "darwin" else os.environ.get(CACHE_VARIABLE, "")
+    if Path(named).is_absolute():  # XDG: a relative path is ignored
+        return Path(named)
+    try:
+        return Path.home().joinpath(*CACHES.get(sys.platform, [".cache"]))
+    except RuntimeError:
+        raise RuntimeError(f"this user has no home folder in which to keep compiled code; {SET_CACHE}") from None

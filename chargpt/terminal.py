@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, TextIO
 
 from chargpt.aliases import alias
-from chargpt.errors import Message, Option, UserError, Words
+from chargpt.errors import Message, Option, UserError, Words, what_to_do
 from chargpt.project import is_checkout
 
 # Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
@@ -248,7 +248,7 @@ def message_for(error: BaseException) -> Words | None:
         return f"{error}; it is installed, but not loaded: free some memory, or install its package (such as torch) again"
     if isinstance(error, OSError):
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
-        return f"{what}; check the path, its permissions and the free space on its disk"
+        return f"{what}; {what_to_do(error)}"
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
         detail = textwrap.shorten(str(error).partition("\n")[0], 200, placeholder=" ...") or "none left"
         smaller = "a smaller model, fewer samples, or in training a smaller train.batch_size with a larger train.accumulate"

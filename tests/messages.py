@@ -20,7 +20,13 @@ NOTICES = {"notice": 1, "Notice": 1, "log": 0}  # the argument that is the text
 PROGRAMS = {"train": "python train.py", "sample": "python sample.py", "": ""}
 OPTIONS = {"text": "TEXT", "settings": "command line"}
 PIECES = ("Option", "Given", "Command", "command", "resuming", "Message", "plural")
-SHOWN = ("UserError", "CheckpointError", "DamagedError")  # errors whose message a person reads as it is
+SHOWN = (
+    "UserError",
+    "CheckpointError",
+    "DamagedError",
+    "NotSaved",
+    "NotWritten",
+)  # errors whose message a person reads as it is
 
 
 def assignments(function: ast.AST) -> list[ast.Assign]:

@@ -2,7 +2,9 @@
 
 import ast
 import functools
+import io
 import re
+import tokenize
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,10 @@ LIBRARY = sorted((ROOT / "chargpt").rglob("*.py"))
 # In a checkout, these modules stand for the files at the top of the repository, which a wheel has in their places.
 STAND_INS = {"model": "chargpt/model.py", "train": "chargpt/commands/train.py", "sample": "chargpt/commands/sample.py"}
 OURS = [ROOT / "model.py", *PROGRAMS, *LIBRARY]
+
+SOURCE_FILE = re.compile(r"(?<![\w/.<-])(?:[\w-]+/)*[\w-]+\.(?:py|c|h|js|md)\b(?!\(|\.[\w{])")  # as a comment names one
+OF_OTHERS = {"Node.js", "malloc.h"}
+SOURCES = [*(path for folder in ("chargpt", "tests", "docs") for path in (ROOT / folder).rglob("*.*")), *ROOT.glob("*.*")]
 
 # Each package may import itself, the modules beside the packages, and these packages.
 BELOW = {
@@ -125,6 +131,23 @@ def test_imports_have_no_circle():
         ready = {name for name in below.keys() - done if below[name] <= done}
         assert ready, f"a circle among {sorted(below.keys() - done)}"
         done |= ready
+
+
+def comments(path: Path) -> list[str]:
+    """The comments and docstrings of a module; of a file in another language, all of it."""
+    source = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return [source]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(parsed(path)) if isinstance(node, documented)]
+    return [token.string for token in tokens if token.type == tokenize.COMMENT] + docstrings
+
+
+@for_each([*OURS, *(path for kind in ("c", "h", "js") for path in sorted((ROOT / "chargpt").rglob(f"*.{kind}")))])
+def test_every_source_file_that_a_comment_names_exists(path):
+    for name in (name for comment in comments(path) for name in SOURCE_FILE.findall(comment) if name not in OF_OTHERS):
+        assert any(f"/{relative(known)}".endswith(f"/{name}") for known in SOURCES), f"names {name}, which does not exist"
 
 
 @for_each(OURS)

@@ -1,14 +1,46 @@
 """The command line and Python spell the same message, each in its own way, and a text in it stays as it is."""
 
 import ast
+import errno
+import os
 import shlex
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from helpers import publish_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargpt.errors import Command, Given, Message, Option, UserError, in_python, join, python_errors, resuming
+from chargpt.config import DataConfig
+from chargpt.errors import (
+    FULL,
+    TO_DO,
+    Command,
+    Given,
+    Message,
+    NotWritten,
+    Option,
+    UserError,
+    in_python,
+    join,
+    python_errors,
+    resuming,
+)
+from chargpt.exchange.export import publish
 from chargpt.project import command, shell_word
+from chargpt.terminal import message_for
+from chargpt.text.corpus import load_corpus
+from chargpt.text.suffix_array import open_or_make_index
+
+WRITERS: dict[str, Callable[[Path], object]] = {  # what writes files aside, and gives them their names
+    "a checkpoint": lambda folder: publish_run(folder / "run"),
+    "an export": lambda folder: publish(folder / "out", lambda path: path.write_text("x"), is_folder=False, force=False),
+    "a text": lambda folder: load_corpus([str(folder / "text.txt")], DataConfig(), root=folder, block_size=8),
+    "an index": lambda folder: open_or_make_index(
+        load_corpus([str(folder / "text.txt")], DataConfig(cache="c"), root=folder, block_size=8)
+    ),
+}
 
 
 @pytest.mark.parametrize(
@@ -97,3 +129,25 @@ def test_a_word_of_a_command_is_quoted_as_the_shell_of_the_system_wants_it(word,
         monkeypatch.setattr("chargpt.errors.os.name", system)
         assert shell_word(word) == quoted
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("number", [*TO_DO, errno.ENXIO])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_is_advised_follows_the_error_of_the_system_wherever_a_write_fails(writer, number, tmp_path, monkeypatch):
+    """A disk to which nobody may write is not told to be freed, and no caller is blamed for a full one."""
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("the sea and the stone\n" * 20)
+    if writer == "an index":  # of a text that is there
+        load_corpus(["text.txt"], DataConfig(cache="c"), root=tmp_path, block_size=8)
+
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), str(source), None, str(target))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(NotWritten) as error:
+        WRITERS[writer](tmp_path)
+    says = f"{message_for(error.value)}"
+    assert os.strerror(number) in says and ".tmp-" not in says
+    assert says.endswith(TO_DO.get(number, "check the path, its permissions and the free space on its disk"))
+    assert ("free some space" in says) == (number in FULL)
+    assert str(message_for(OSError(number, os.strerror(number), "x"))).endswith(TO_DO.get(number, "space on its disk"))

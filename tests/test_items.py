@@ -172,6 +172,8 @@ MISTAKES = {  # words, or a verb and the content of a file, and what is said
     "an option of items for a text": (["--match", "a", "--lines", "2"], "--match: --lines given as well"),
     "lines": (["--items", "3", "--lines", "2"], "--items: --lines given as well"),
     "a wrong expression": (["--match", "("], "--match: .*regular expression"),
+    "a length of 0": (["--items", "3", "--length", "0"], "--length: 0 given; use 1 or more, since an item has"),
+    "a length of 0 of a run on items": (["--length", "0"], "--length: 0 given; use 1 or more"),
     "lengths": (["--min-length", "5", "--max-length", "3"], "--min-length: 5 given; use at most 3, or a larger --max-length"),
     "a length": (["--length", "3", "--min-length", "9"], "--min-length: 9 given; use at most 3, or a larger --max-length"),
     "no length": (["--min-length", "1001"], "--min-length: 1001 given; use at most 1000, or a larger --max-length"),

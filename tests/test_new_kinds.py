@@ -12,16 +12,17 @@ from typing import Literal, get_args, get_type_hints
 import numpy as np
 import pytest
 import torch
-from helpers import weights_of, written
+from helpers import logged, weights_of, written
 from safetensors.torch import load_file
 
 import chargpt
 import sample
 import train
 from chargpt import __main__ as verbs
+from chargpt import standard
 from chargpt.config import DataConfig, ModelConfig, OptimConfig
 from chargpt.exchange.export import TARGETS, check_target
-from chargpt.kernels import attention, positions
+from chargpt.kernels import attention
 from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.cli import parse_options
@@ -57,7 +58,15 @@ class PlainDescent(Optimizer):
 @pytest.fixture
 def plain(monkeypatch) -> str:
     """The name of a new optimizer, added in the two places that chargpt/training/optimizers.py names."""
-    kind = replace(OPTIMIZERS["adamw"], label="Plain", make=PlainDescent, rates=((math.inf, 0.1),), start_rates=(0.1, 0.1))
+    kind = replace(
+        OPTIMIZERS["adamw"],
+        label="Plain",
+        make=PlainDescent,
+        model={"positions": "sinusoidal", "bias": True},
+        rates=((math.inf, 2.5e-3),),
+        start_rates=(1.1e-3, 1.1e-3),
+        short_contexts=((100_000, 24),),
+    )
     monkeypatch.setitem(OPTIMIZERS, "plain", kind)
     monkeypatch.setitem(OptimConfig.__annotations__, "name", Literal["adamw", "muon", "plain"])
     return "plain"
@@ -76,8 +85,8 @@ def ramp(monkeypatch) -> str:
 def ramp_in_c(ramp, monkeypatch) -> str:
     """The same for the kernels."""
     table = np.linspace(0, 1, 99, dtype=np.float32)[:, None]
-    kind = positions.Positions(lambda _, config: table[: config.block_size].repeat(config.n_embd, axis=1))
-    monkeypatch.setitem(positions.KINDS, ramp, kind)
+    kind = standard.Positions(lambda _, config: table[: config.block_size].repeat(config.n_embd, axis=1))
+    monkeypatch.setitem(standard.KINDS, ramp, kind)
     return ramp
 
 
@@ -107,12 +116,18 @@ def test_the_two_lists_of_optimizers_and_of_schedules_are_equal():
 
 
 def test_a_new_schedule_decides_when_and_how_the_rate_falls(monkeypatch, text, tmp_path):
-    halves = Schedule(begin=lambda config, max_steps: max_steps / 2, remaining=lambda done: 0.5)
-    monkeypatch.setitem(SCHEDULES, "halves", halves)
-    monkeypatch.setitem(OptimConfig.__annotations__, "schedule", Literal["linear", "cosine", "halves"])
-    config = OptimConfig(schedule="halves", warmup_steps=0, learning_rate=1.0)
-    assert decay_start(config, max_steps=100) == 50 and learning_rate(60, config, max_steps=100) == 0.5
-    assert chargpt.load(trained(text, tmp_path, "optim.schedule=halves")).step == 6
+    """By the square of what is left, from a third of the run on: also in a training, and after its end was moved."""
+    squares = Schedule(begin=lambda config, max_steps: max_steps / 3, remaining=lambda done: (1 - done) ** 2)
+    monkeypatch.setitem(SCHEDULES, "squares", squares)
+    monkeypatch.setitem(OptimConfig.__annotations__, "schedule", Literal["linear", "cosine", "squares"])
+    config = OptimConfig(schedule="squares", warmup_steps=0, learning_rate=1.0, final_fraction=0.0)
+    assert decay_start(config, max_steps=90) == 30
+    assert [learning_rate(step, config, max_steps=90) for step in (0, 30, 60, 90)] == [1, 1, 0.25, 0]
+    rate = ["optim.learning_rate=0.9", "optim.warmup_steps=0", "optim.final_fraction=0", "train.log_interval=1"]
+    run = trained(text, tmp_path, "optim.schedule=squares", *rate, "train.max_steps=6")
+    assert [line["lr"] for line in logged(run) if "lr" in line] == pytest.approx(
+        [0.9 * left**2 for left in (1, 1, 1, 0.75, 0.5, 0.25)]
+    )
 
 
 def test_a_new_optimizer_trains_resumes_samples_and_exports(plain, text, tmp_path):
@@ -126,10 +141,19 @@ def test_a_new_optimizer_trains_resumes_samples_and_exports(plain, text, tmp_pat
 
 
 @pytest.mark.parametrize("words", [["--minutes", "0.1"], []], ids=["minutes", "default"])
-def test_a_new_optimizer_is_planned(plain, text, tmp_path, words):
+def test_a_new_optimizer_is_planned_by_its_own_figures(plain, text, tmp_path, words):
     options = parse_options([str(text), *words, f"optim.name={plain}", f"data.cache={tmp_path}/cache", "runtime.threads=1"])
-    config = make_plan(options, root=tmp_path).config
-    assert config.optim.name == plain and config.optim.learning_rate <= 0.1
+    plan = make_plan(options, root=tmp_path)
+    model, optim = plan.config.model, plan.config.optim
+    assert (optim.name, optim.learning_rate) == (plain, 2.5e-3)
+    assert (model.positions, model.bias, model.block_size) == ("sinusoidal", True, 24)
+    assert "optimizer Plain" in plan.describe()
+
+
+def test_a_new_optimizer_is_trained_from_a_start_at_its_own_rate(plain, text, tmp_path):
+    words = ["--start", "english", f"optim.name={plain}", f"data.cache={tmp_path}/cache", "runtime.threads=1"]
+    config = make_plan(parse_options([str(text), *words]), root=tmp_path).config
+    assert (config.optim.name, config.optim.learning_rate) == (plain, 1.1e-3)
 
 
 def test_new_positions_train_and_write_in_torch_and_exports_refuse_them(ramp, text, tmp_path):
@@ -164,7 +188,7 @@ def test_new_positions_are_an_entry_for_the_kernels_and_the_exports(ramp_in_c, c
 
 def test_new_positions_may_rotate_and_exports_refuse_them(compiled, monkeypatch):
     monkeypatch.setitem(POSITIONS, "turn", POSITIONS["rotary"])
-    monkeypatch.setitem(positions.KINDS, "turn", positions.KINDS["rotary"])
+    monkeypatch.setitem(standard.KINDS, "turn", standard.KINDS["rotary"])
     shape = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, positions="rotary")
     known, new = GPT(shape, 9), GPT(replace(shape, positions="turn"), 9)
     new.load_state_dict(known.state_dict())
@@ -174,11 +198,11 @@ def test_new_positions_may_rotate_and_exports_refuse_them(compiled, monkeypatch)
     assert found == found[:1] * 4
     for name in TARGETS.keys() - {"safetensors"}:
         with pytest.raises(UserError, match="cannot compute turn positions"):
-            check_target(name, "turn")
+            check_target(name, new.config)
 
 
 def test_a_new_sampling_rule_is_its_function_and_its_option(compiled, monkeypatch):
-    """The most likely character is never chosen. decode.c does not know this rule."""
+    """The most likely character is never chosen, by any engine. decode.c and a CUDA GPU do not know this rule."""
 
     def without_best(logits, _, texts):
         logits = logits.copy()
@@ -195,8 +219,12 @@ def test_a_new_sampling_rule_is_its_function_and_its_option(compiled, monkeypatc
     gpt = GPT(GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True), 9).eval()
     in_c = c_writer(weights_of(gpt), gpt.config, kernel=compiled(load_kernel))
     options = WithAnother(temperature=1, top_k=2, without_best=True)
-    found = [written(writer, [[1, 2, 3]], 10, options, 0).tolist() for writer in (in_c, torch_writer(gpt))]
-    assert found[0] == found[1] != written(in_c, [[1, 2, 3]], 10, replace(options, without_best=False), 0).tolist()
+    writers = in_c, torch_writer(gpt), Writer(partial(TorchTexts, gpt, chooses=True), 16)
+    for without in (True, False):
+        wanted = replace(options, without_best=without)
+        (ids,), *others = (written(writer, [[1, 2, 3]], 10, wanted, 0).tolist() for writer in writers)
+        likeliest = gpt(torch.tensor([[1, 2, 3, *ids]]))[0, 2:-1].argmax(dim=-1).tolist()
+        assert others == 2 * [[ids]] and any(map(int.__eq__, ids, likeliest)) != without
 
 
 def poems_in(text):

@@ -89,8 +89,8 @@ def test_a_model_that_has_no_more_lines_says_so_in_one_line(call, run):
     code, out, err = call(*given, "--lines", "90")
     lines = out.splitlines()
     assert code == 0 and len({*lines}) == len(lines) > 5 and all(line and {*line} == {"a"} for line in lines)  # --unique
-    assert out.endswith("a\n") and f"\nonly {len(lines)} of 90 lines were written; raise --temperature or --length" in err
-    assert err.count("\n") == 3 and err.endswith("raise --temperature or --length\n")
+    assert out.endswith("a\n") and f"\nonly {len(lines)} of 90 lines were written, since the next 1,000 " in err
+    assert err.count("\n") == 3 and err.endswith("; raise --temperature\n")
 
 
 def test_a_stop_text_or_the_last_line_ends_the_sample_and_is_not_printed(write):

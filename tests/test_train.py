@@ -503,18 +503,27 @@ def test_a_signal_after_the_decision_not_to_save_loses_nothing(text, tmp_path, m
     assert last_step(tmp_path / "run").name == f"step-{session.trainer.progress.step:08}" == "step-00000008"
 
 
-def test_weights_that_are_not_finite_are_not_saved_and_before_a_save_it_is_one_line(trainer, text, tmp_path, capsys):
-    assert trainer("optim.learning_rate=1e39", "optim.warmup_steps=0", "checkpoint.interval=1", "train.eval_interval=40") == 3
-    assert capsys.readouterr().err.count("\n") == 1 and last_step(tmp_path / "run").name == "step-00000000"
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_weights_that_are_not_finite_are_not_saved_and_the_advice_is_not_what_the_run_does(
+    precision, trainer, text, tmp_path, capsys
+):
+    given = [f"runtime.precision={precision}", "runtime.step=torch"]
+    to_save = ("optim.learning_rate=1e39", "optim.warmup_steps=0", "checkpoint.interval=1", "train.eval_interval=40")
+    assert trainer(*to_save, *given) == 3
+    errors = [capsys.readouterr().err]
+    assert last_step(tmp_path / "run").name == "step-00000000" and "--resume --run" in errors[0]
     for how in ("stop", "rollback"):
-        arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", f"train.on_nonfinite={how}"]
+        arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", f"train.on_nonfinite={how}", *given]
         training = opened([*arguments, "--run", f"{tmp_path}/{how}"])
         training.trainer.model.norm.weight.data.fill_(float("nan"))
         training.trainer.weights.refresh()
         assert finish(training) == 3
-        error = capsys.readouterr().err
-        assert error.startswith("error: training failed at step 0: the validation loss") and "nothing is saved yet" in error
-        assert error.count("\n") == 1
+        errors.append(capsys.readouterr().err)
+        assert "training failed at step 0: the validation loss" in errors[-1] and "nothing is saved yet" in errors[-1]
+    for error in errors:
+        assert error.startswith("error: training failed at step ") and error.count("\n") == 1
+        assert "a lower optim.learning_rate" in error
+        assert ("runtime.precision=float32" in error) == (precision != "float32")
 
 
 def test_the_sample_at_the_end_is_that_of_the_best_checkpoint(trainer, tmp_path, capsys):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from chargpt.analysis.characters import characters_of
 from chargpt.model import GPT
+from chargpt.runs.models import attention_of
 from chargpt.sampling.loaded_model import LoadedModel
 
 PATTERNS = {  # name: what it points to
@@ -71,7 +72,7 @@ class Heads:
 def measure_attention(loaded: LoadedModel, ids: np.ndarray) -> Heads:
     """The attention of all heads on `ids` (T,), at most block_size."""
     idx = torch.from_numpy(ids).to(loaded.model.token_embedding.weight.device)
-    return measure_heads(loaded.model.attention(idx[None])[:, 0].float().cpu(), characters_of(ids, loaded.tokenizer))
+    return measure_heads(attention_of(loaded.model, idx[None])[:, 0].float().cpu(), characters_of(ids, loaded.tokenizer))
 
 
 def measure_heads(weights: Tensor, characters: Sequence[str]) -> Heads:
@@ -157,7 +158,7 @@ def draw_attention(model: GPT, ids: np.ndarray) -> np.ndarray:
     was_training = model.training
     model.eval()
     try:
-        return attention_picture(model.attention(idx[None])[:, 0])
+        return attention_picture(attention_of(model, idx[None])[:, 0])
     finally:
         model.train(was_training)
 

@@ -150,7 +150,7 @@ def _on_validation(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[
         "opening": whole[:OPENING_LINES] or lines,
         "worst": worst,
         "best": best,
-        "heads": measure_attention(loaded, ids[: min(block_size, MAX_MAPPED)]),
+        "heads": measure_attention(loaded, ids[: min(block_size, MAX_MAPPED)]) if hasattr(loaded.model, "attention") else None,
     }
 
 

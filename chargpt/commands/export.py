@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     destination = Path(options.destination or name + target.suffix)
     is_folder = not target.suffix.startswith(".")
     check_destination(destination, is_folder=is_folder, force=options.force)
-    check_target(options.to, loaded.model.config.positions)
+    check_target(options.to, loaded.model.config)
     corpus = loaded.find_corpus()
     export_options = ExportOptions(
         name=loaded.run,

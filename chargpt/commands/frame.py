@@ -41,7 +41,7 @@ def add_run_options(parser: ArgumentParser) -> None:
 
 def add_device_option(parser: ArgumentParser) -> None:
     """The device to compute on."""
-    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cuda, cuda:N or mps")
+    parser.add_argument("--device", default="auto", metavar="D", help="auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps")
 
 
 def add_text_option(parser: ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chargpt.commands.frame import verb_parser
 from chargpt.commands.runs import table
-from chargpt.errors import UserError
+from chargpt.errors import UserError, what_to_do
 from chargpt.files import LOCK_NAME, discard, sync_folder
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps, run_of_stage
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
             gone = set_aside(folder, lock, target=folder)
             sync_folder(gone.parent)
         except OSError as error:
-            raise UserError(f"{shown(folder)}: not removed ({error.strerror}); check its permissions") from None
+            raise UserError(f"{shown(folder)}: not removed ({error.strerror}); {what_to_do(error)}") from None
         discard(gone)
         notice("removed", f"{shown(folder)}" + (f"; delete what is left of it: {shown(gone)}" if gone.exists() else ""))
     return 0

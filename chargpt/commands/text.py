@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from chargpt.commands.frame import text_in
 from chargpt.config import COMMAND_LINE, Config, apply
-from chargpt.errors import UserError
+from chargpt.errors import UserError, what_to_do
 from chargpt.files import write_synced
 from chargpt.planning.cli import parse_text_options
 from chargpt.project import project_root
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         write_synced(path, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
-        raise UserError(f"--clean: {shown(path)}: {error.strerror}; give a new file in a folder of yours") from None
+        raise UserError(f"--clean: {shown(path)}: {error.strerror}; {what_to_do(error)}") from None
     mended = ", ".join(f"{n:,} {what}" for what, n in counts.items())
     log(f"{shown(path)}: {plural(len(text), 'character')} written; removed or replaced: {mended}")
     return 0

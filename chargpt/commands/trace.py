@@ -113,7 +113,7 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
     try:
         beside = run_of(loaded.path.resolve()).with_name(start.removeprefix(RUN))
         state = find_checkpoint(str(beside), root)[0].state
-        corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, root=root)
+        corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, texts=state.texts, root=root)
     except UserError:
         corpus = None
     if corpus is None:

@@ -16,13 +16,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from chargpt.errors import UserError
+from chargpt.errors import NotWritten, UserError, what_to_do
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder
 from chargpt.interrupt import ending_at_once
-from chargpt.kernels.positions import KINDS
+from chargpt.standard import KINDS, is_standard
 from chargpt.terminal import shown
+
+if TYPE_CHECKING:
+    from chargpt.model import GPTConfig
 
 # What the folder of an export may hold. --force replaces a folder only if it holds nothing else: a new kind of file goes here.
 WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf)")
@@ -78,10 +81,16 @@ class ExportOptions:
     weights: str = "float16"  # or "int8": how a page holds the weights
 
 
-def check_target(target: str, positions: str) -> None:
-    """Raise UserError unless a target has its package and can compute such positions: all that are added, and rotary ones."""
+def check_target(target: str, config: GPTConfig) -> None:
+    """Raise UserError unless a target has its package and can compute such a model: the standard one of model.py.
+
+    Of its positions, all that are added, and rotary ones.
+    """
+    positions = config.positions
     if target != "safetensors" and positions != "rotary" and (positions not in KINDS or KINDS[positions].rotates):
         raise UserError(f"model.positions: --to {target} cannot compute {positions} positions; use --to safetensors")
+    if target != "safetensors" and not is_standard(config):
+        raise UserError(f"--to {target}: computes a GPT-2, and model.py computes something else; use --to safetensors")
     if target == "gguf" and importlib.util.find_spec("gguf") is None:
         raise UserError(f"--to gguf: needs the package gguf; run {sys.executable} -m pip install gguf")
 
@@ -139,8 +148,8 @@ def publish(destination: Path, write: Callable[[Path], object], *, is_folder: bo
                     discard(old)
                     os.rename(destination, old)
         except OSError as error:
-            problem = f"not written ({error.strerror or error}); use a folder with free space that you may write to"
-            raise UserError(f"{shown(destination)}: {problem}") from None
+            problem = f"not written ({error.strerror or error}); {what_to_do(error, 'write into another folder')}"
+            raise NotWritten(f"{shown(destination)}: {problem}") from None
         finally:
             undo()
     remove_left_behind(destination.parent, re.compile(re.escape(destination.name + OLD)))

@@ -17,11 +17,12 @@ from chargpt.model import POSITIONS
 from chargpt.planning.cli import settings_in
 from chargpt.planning.settings import by_fields, load_settings
 from chargpt.project import presets_folder
+from chargpt.runs.blank_model import blank_model, gpt_config
 from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
-from chargpt.runs.model_shape import check_size, weight_shapes
-from chargpt.runs.models import blank_model, gpt_config
+from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import Run, new_folder, new_run
+from chargpt.standard import is_standard, standard_shapes
 from chargpt.terminal import notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer
@@ -94,7 +95,10 @@ def save_run(
     new_folder(name, root / "checkpoints")  # before anything that takes time
     config = _settings(imported, preset, settings, presets=presets_folder())
     model = blank_model(imported.shape, imported.tokenizer.vocab_size)
-    shapes = weight_shapes(imported.shape, imported.tokenizer.vocab_size)
+    if not is_standard(imported.shape):
+        what = "is a GPT-2, and model.py computes something else; import it with the model.py that comes with chargpt"
+        raise UserError(f"{imported.program}: {what}")
+    shapes = standard_shapes(imported.shape, imported.tokenizer.vocab_size)
     check_tensors(imported.weights, shapes, where=imported.program)
     model.load_state_dict(imported.weights, assign=True)  # the tensors themselves, without a copy
     corpus = None

@@ -1,6 +1,6 @@
 """The same weights under other names: GPT-2 for positions that are added, Starcoder2 for rotary ones.
 
-transformers computes both as model.py does: GPT-2 with the exact GELU, Starcoder2 with as many key heads as query heads.
+transformers computes the standard model so: GPT-2 with the exact GELU, Starcoder2 with as many key heads as query heads.
 Both have biases everywhere; a model without biases gets zeros, which changes no logit.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from chargpt.config import ModelConfig
 from chargpt.exchange.tensor_file import TensorSource
 from chargpt.model import GPT, GPTConfig
-from chargpt.runs.model_shape import weight_shapes
+from chargpt.standard import standard_shapes
 
 EPSILON = 1e-5  # of every LayerNorm
 THETA = 10000.0  # the base of rotary frequencies
@@ -109,7 +109,7 @@ def read_weights(
     `is_transposed`: whether linear layers hold the transpose, as in transformers' GPT-2; in nanoGPT they do not.
     """
     weights: dict[str, Tensor] = {}
-    for name, size in weight_shapes(replace(shape, bias=True), vocab_size).items():
+    for name, size in standard_shapes(replace(shape, bias=True), vocab_size).items():
         parts = layout.parts(name)
         size = (size[0] // len(parts), *size[1:])
         turned = is_transposed and len(size) == 2 and "embedding" not in name

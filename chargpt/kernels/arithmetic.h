@@ -1,7 +1,7 @@
 /* What the kernels of training (step.h, attention_*.c) and of writing (decode.c) share.
  *
  * Positions enter the arithmetic in two ways, for every kind that model.py has: a table (T, C) is added to the embeddings, or a
- * table of cosines and sines (2, T, d / 2) rotates queries and keys. positions.py says which way a kind takes.
+ * table of cosines and sines (2, T, d / 2) rotates queries and keys. standard.py says which way a kind takes.
  *
  * These stay apart, as one form would be slower or change bits:
  * - products: in training, a tile takes 2 vectors of a panel and the sum over all rows of a block, in bfloat16 by pairs; in

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chargpt.config import ModelConfig
-from chargpt.kernels import positions
 from chargpt.kernels.compiler import STEP_BFLOAT16, STEP_FLOAT32, Source, declare, load
 from chargpt.model import GPTConfig
+from chargpt.standard import has_standard_attention
 
 SOURCES = {torch.float32: STEP_FLOAT32, torch.bfloat16: STEP_BFLOAT16}
 WINDOWS_OPENMP = "libiomp5md.dll"  # Intel's OpenMP, which torch brings on Windows
@@ -42,9 +42,14 @@ class _Shape(Structure):
     ]
 
 
+def fits(config: ModelConfig | GPTConfig) -> bool:
+    """Whether the heads of this model are within the sizes that a kernel counts."""
+    return config.block_size * (config.n_embd // config.n_head + PANEL) < 2**31
+
+
 def supports(config: ModelConfig | GPTConfig) -> bool:
     """Whether a kernel computes this model's attention. Other models keep the attention of model.py."""
-    return positions.supports(config) and config.block_size * (config.n_embd // config.n_head + PANEL) < 2**31
+    return fits(config) and has_standard_attention(config)
 
 
 def openmp() -> _OpenMP:
@@ -88,9 +93,14 @@ class FusedAttention:
     def __call__(self, qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
         """The outputs of the heads side by side, (B, T, C), from the projection's output `qkv` (B, T, 3 C).
 
-        `rotary` is the table of rotary positions (2, T, d / 2), or None.
+        `rotary` is the table of rotary positions (2, T, d / 2), or None. Raises ValueError for tensors of other shapes.
         """
-        assert qkv.is_cpu and qkv.dtype == self._dtype, (qkv.device, qkv.dtype)
+        B, T, width = qkv.shape
+        table = None if rotary is None else tuple(rotary.shape)
+        if not qkv.is_cpu or qkv.dtype != self._dtype or not B * T or width % (3 * n_head) or not width:
+            raise ValueError(f"qkv is {tuple(qkv.shape)}, {qkv.dtype} on {qkv.device}, for {n_head} heads of {self._dtype}")
+        if table not in (None, (2, T, width // 3 // n_head // 2)) or (table and width // 3 // n_head % 2):
+            raise ValueError(f"the rotary table is {table}, for {T} characters and heads of {width // 3 // n_head} channels")
         return _Attend.apply(qkv.contiguous(), n_head, rotary, self._kernel, self._openmp)
 
 

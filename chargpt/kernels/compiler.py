@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from chargpt.project import user_cache_folder
+from chargpt.project import SET_CACHE, user_cache_folder
 from chargpt.terminal import one_line, shown
 
 HERE = Path(__file__).parent
@@ -40,7 +40,6 @@ OPTIONS = () if os.name == "nt" else ("-fPIC", "-pthread", "-lm")
 SUFFIXES = {"windows": ".dll", "darwin": ".dylib", "macos": ".dylib"}  # of libraries, by a part of a system's name; others: .so
 HOW_TO_INSTALL = f"to install one: pip install {ZIGLANG}"  # on any system, without administrator's rights
 SECONDS = 300  # time limit of one call of a compiler; the first call of ziglang takes a minute
-SET_CACHE = "; set XDG_CACHE_HOME to a folder that can be written" if sys.platform == "linux" else ""
 
 
 class Unavailable(Exception):
@@ -128,7 +127,7 @@ def load(source: Source, *, cache: Path | None = None) -> ctypes.CDLL:
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         what = str(error)
         if isinstance(error, OSError) and error.filename:
-            what = f"{shown(error.filename)}: {error.strerror}" + (SET_CACHE if cache is None else "")
+            what = f"{shown(error.filename)}: {error.strerror}" + f"; {SET_CACHE}" * (cache is None)
         raise Unavailable(one_line(what)) from error
 
 

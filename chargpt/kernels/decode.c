@@ -150,6 +150,7 @@ typedef struct Decoder {
     atomic_int jobs;     /* jobs started */
     atomic_int sleepers; /* threads that wait for `counted` */
     bool stop;           /* the next job is none: threads end */
+    long process;        /* the one that has the threads: a forked child has a copy of everything else */
     Lock lock;
     Condition counted; /* `barriers` or `jobs` has changed */
     int ranks; /* rank 0 is computed by the caller's thread, each other one by a thread of the decoder */
@@ -857,13 +858,16 @@ static void record(Pace *pace, int alone, double seconds)
     }
 }
 
+/* Whether there are other threads than the caller's. */
+static bool has_threads(const Decoder *decoder) { return decoder->ranks > 1 && decoder->process == process_now(); }
+
 /* One step of the job, by all threads or by this one alone. Steps that read as many ids as the one before are timed. */
 static void run_step(Decoder *decoder)
 {
     Job *job = &decoder->job;
     Pace *pace = &decoder->pace;
-    const bool timed = decoder->ranks > 1 && job->count == pace->count;
-    const int alone = decoder->ranks == 1 || (timed ? choose_alone(pace) : pace->alone);
+    const bool several = has_threads(decoder), timed = several && job->count == pace->count;
+    const int alone = !several || (timed ? choose_alone(pace) : pace->alone);
     const double started = timed ? seconds_now() : 0;
     pace->count = job->count;
     job->active = alone ? 1 : decoder->ranks;
@@ -935,10 +939,12 @@ static void release(Rank *my)
 /* Ends the threads and frees the memory. */
 EXPORT void decoder_free(Decoder *decoder)
 {
+    const bool several = has_threads(decoder);
     decoder->stop = true;
-    count_up(decoder, &decoder->jobs);
+    if (several)
+        count_up(decoder, &decoder->jobs);
     for (int r = 0; r < decoder->ranks; r++) {
-        if (r > 0)
+        if (r > 0 && several)
             thread_join(decoder->rank[r].thread);
         release(&decoder->rank[r]);
     }
@@ -953,6 +959,7 @@ EXPORT Decoder *decoder_new(const Shape *shape, const Share *shares)
     if (!decoder)
         return NULL;
     decoder->shape = *shape;
+    decoder->process = process_now();
     decoder->pace = (Pace){ .until_trial = FIRST_TRIAL, .wait = SHORTEST_WAIT };
     lock_new(&decoder->lock);
     condition_new(&decoder->counted);

@@ -16,8 +16,8 @@ from chargpt.config import ModelConfig
 from chargpt.kernels import attention
 from chargpt.kernels.attention import PANEL, SOURCES, build_of, load_kernel, openmp
 from chargpt.kernels.compiler import declare
-from chargpt.kernels.positions import KINDS
 from chargpt.model import GPT, GPTConfig
+from chargpt.standard import KINDS, TOKENS, check_shapes, is_standard
 
 # Parameters in the blocks up to which torch's steps take longer: docs/lab/speed.md. The second limit is for a processor with
 # AVX-512 and without AMX, whose units for products of matrices only torch uses, and for a few threads: two were measured.
@@ -28,7 +28,7 @@ OF_BLOCK = (
     *("norm_1.weight", "norm_1.bias", "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias"),
     *("norm_2.weight", "norm_2.bias", "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"),
 )
-OF_MODEL = ("token_embedding.weight", "position_embedding.weight", "norm.weight", "norm.bias")
+OF_MODEL = (TOKENS, "position_embedding.weight", "norm.weight", "norm.bias")
 
 
 class _Step(Structure):
@@ -55,15 +55,20 @@ class _Orthogonal(Structure):
 
 def supports(config: ModelConfig | GPTConfig) -> bool:
     """Whether a kernel computes this model's logits and gradient. Others are left to torch."""
-    return config.n_embd % PANEL == 0 and attention.supports(config)
+    return fits(config) and is_standard(config, dropout=config.dropout)
+
+
+def fits(config: ModelConfig | GPTConfig) -> bool:
+    """Whether the sizes of this model are among those that a kernel computes."""
+    return config.n_embd % PANEL == 0 and attention.fits(config)
 
 
 def is_faster(config: ModelConfig | GPTConfig, *, threads: int = 0) -> bool:
-    """Whether a kernel supports this model, and its steps are clearly faster than torch's with so many threads (0: torch's)."""
+    """Whether the steps of a kernel are clearly faster than torch's for this size, with so many threads (0: torch's)."""
     has_amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
     has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512" and not has_amx
     most = MOST_WITH_AVX512 if has_avx512 and (threads or torch.get_num_threads()) <= FEW_THREADS else MOST_PARAMETERS
-    return supports(config) and 12 * config.n_layer * config.n_embd**2 <= most
+    return 12 * config.n_layer * config.n_embd**2 <= most
 
 
 class StepKernel:
@@ -80,10 +85,19 @@ class StepKernel:
     def orthogonalise(self, stacks: Sequence[Tensor], coefficients: Sequence[tuple[float, float, float]]) -> None:
         """Replace each matrix of the stacks (n, rows, columns), float32, by what `orthogonalised` of optimizers.py gives.
 
-        Rows and columns are multiples of PANEL. The largest matrices come last. Each matrix is computed in the same way by any
-        number of threads, and whatever the others are.
+        Rows and columns are multiples of PANEL; raises ValueError for others. The largest matrices come last. Each matrix is
+        computed in the same way by any number of threads, and whatever the others are.
         """
-        assert all(stack.is_contiguous() and stack.dtype == torch.float32 for stack in stacks)
+        for stack in stacks:
+            if (
+                stack.dim() != 3
+                or stack.dtype != torch.float32
+                or not (stack.is_contiguous() and stack.is_cpu)
+                or (stack.size(1) % PANEL or stack.size(2) % PANEL or not stack.numel())
+            ):
+                raise ValueError(
+                    f"a stack of matrices is {tuple(stack.shape)}, {stack.dtype}; rows and columns are multiples of {PANEL}"
+                )
         structures = (_Stack * len(stacks))(*(_Stack(stack.data_ptr(), *stack.shape) for stack in stacks))
         numbers = (c_float * (3 * len(coefficients)))(*(number for three in coefficients for number in three))
         pointers = (ctypes.addressof(structures), ctypes.addressof(numbers), None)
@@ -98,13 +112,23 @@ class KernelModel:
 
     `model` has the dtype of the kernel. Its parameters are views of `weights`, at the `spans` of their names; the matrices of
     the blocks come before all others. Their gradients go to the same places of `gradient`, a float32 vector; without it, there
-    are only logits.
+    are only logits. Raises ValueError unless all of that is so: C reads what a standard model has, and looks at no shape.
     """
 
     def __init__(
         self, kernel: StepKernel, model: GPT, *, weights: Tensor, spans: Mapping[str, slice], gradient: Tensor | None
     ) -> None:
-        config = model.config
+        config, named = model.config, dict(model.named_parameters())
+        check_shapes(named, config, model.vocab_size)
+        lengths = {name: parameter.numel() for name, parameter in named.items()}
+        if {name: span.stop - span.start for name, span in spans.items()} != lengths or sum(lengths.values()) != len(weights):
+            raise ValueError("the spans are not those of the parameters of this model")
+        if not fits(config) or weights.dtype != kernel.dtype or not weights.is_contiguous() or weights.device.type != "cpu":
+            raise ValueError(
+                f"no kernel of {kernel.dtype} is for a width of {config.n_embd}, {weights.dtype} on {weights.device}"
+            )
+        if gradient is not None and (gradient.dtype, len(gradient)) != (torch.float32, len(weights)):
+            raise ValueError(f"the gradient has {len(gradient)} numbers of {gradient.dtype}, not {len(weights)} of float32")
         names = [f"blocks.{layer}.{name}" for layer in range(config.n_layer) for name in OF_BLOCK] + [*OF_MODEL]
         places = torch.tensor([spans[name].start if name in spans else -1 for name in names])
         self._kept = (places, weights, gradient)  # what the structure points to
@@ -147,8 +171,10 @@ class KernelModel:
         take the place of each target. Dropout is a function of `seed` and of the place in the batch.
         """
         step = self._step
-        assert step.gradient and targets.dtype == torch.int64 and idx.shape == targets.shape
-        assert expected is None or (expected.dtype == torch.float32 and expected.shape == (*idx.shape, step.V))
+        if not step.gradient or targets.dtype != torch.int64 or idx.shape != targets.shape:
+            raise ValueError(f"targets are {tuple(targets.shape)}, {targets.dtype}, for ids {tuple(idx.shape)}")
+        if expected is not None and (expected.dtype, expected.shape) != (torch.float32, (*idx.shape, step.V)):
+            raise ValueError(f"probabilities are {tuple(expected.shape)}, {expected.dtype}, for ids {tuple(idx.shape)}")
         step.threshold = int(self._model.config.dropout * 2**31)
         step.add, step.seed, step.scale = not begins, seed % 2**64, scale
         loss = self._call(self._library.step_gradient, idx=idx, targets=targets, expected=expected)
@@ -158,7 +184,8 @@ class KernelModel:
     def _call(self, function: Callable[..., float], *, idx: Tensor, **tensors: Tensor | None) -> float:
         """What the function returns for these tensors."""
         step, (B, T) = self._step, idx.shape
-        assert idx.dtype == torch.int64 and B and 0 < T <= self._model.config.block_size, (idx.dtype, idx.shape)
+        if idx.dtype != torch.int64 or not B or not 0 < T <= self._model.config.block_size:
+            raise ValueError(f"ids are {tuple(idx.shape)}, {idx.dtype}")
         given = {name: None if tensor is None else tensor.contiguous() for name, tensor in (tensors | {"idx": idx}).items()}
         for name in ("idx", "targets", "expected", "logits"):
             tensor = given.get(name)

@@ -1,4 +1,4 @@
-/* What C11 leaves to the system, which is POSIX or Windows: threads, locks, and a clock. */
+/* What C11 leaves to the system, which is POSIX or Windows: threads, locks, a clock, and the number of this process. */
 
 #ifndef CHARGPT_THREADS_H
 #define CHARGPT_THREADS_H
@@ -36,6 +36,8 @@ static inline int thread_start(Thread *thread, LPTHREAD_START_ROUTINE function, 
     return *thread == NULL;
 }
 
+static inline long process_now(void) { return 0; } /* no process is a copy of another */
+
 static inline double seconds_now(void)
 {
     LARGE_INTEGER count, frequency;
@@ -48,6 +50,7 @@ static inline double seconds_now(void)
 
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define THREAD_FUNCTION void *
@@ -68,6 +71,9 @@ static inline int thread_start(Thread *thread, void *(*function)(void *), void *
 {
     return pthread_create(thread, NULL, function, argument);
 }
+
+/* A number that a forked child does not share with its parent. */
+static inline long process_now(void) { return getpid(); }
 
 static inline double seconds_now(void)
 {

@@ -8,9 +8,10 @@ import math
 from chargpt.config import Settings, Source
 from chargpt.planning.chosen_for_time import Job, chooses, multiple
 from chargpt.planning.time_model import time_model_of
+from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.model_shape import parameter_count
-from chargpt.runs.models import blank_model, name_of_start, start_from
+from chargpt.runs.models import name_of_start, start_from
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL

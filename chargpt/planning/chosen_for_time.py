@@ -148,8 +148,8 @@ def chooses(settings: Settings, *, minutes: float | None) -> bool:
 def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
     """Complete `settings` for a job. What is given stays.
 
-    `optimizer` is chosen, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time. To time models takes
-    a few seconds. Raises UserError if no model fits what was given.
+    `optimizer` is chosen unless one is given, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time.
+    To time models takes a few seconds. Raises UserError if no model fits what was given.
     """
     text, seconds, timing = job.text, job.seconds, min(TIMING_SECONDS, TIMING_SHARE * job.seconds)
     if choose_device(settings.values.runtime.device).type == "cuda":
@@ -348,7 +348,7 @@ def regularized(settings: Settings, text: Text) -> Settings:
 
 
 def shapes_of(settings: Settings, job: Job, optimizer: str) -> Iterator[Settings]:
-    """With this optimizer and its positions, models of growing size that what is given allows. UserError if there is none."""
+    """Models of growing size that what is given allows, with the positions of their optimizer. UserError if there is none."""
     seen, problem, model = [], None, settings.values.model
     for n_layer, n_embd in law.SHAPES + law.LARGER_SHAPES * job.is_gpu:
         heads = model.n_head if settings.is_given("model.n_head") else None
@@ -356,7 +356,8 @@ def shapes_of(settings: Settings, job: Job, optimizer: str) -> Iterator[Settings
         shape = {"n_layer": n_layer, "n_embd": width, "n_head": heads or heads_for(width)}
         try:
             why = "the lowest loss that the law expects in this time, on this machine"
-            shaped = settings.choose(why, optim={"name": optimizer}, model={**OPTIMIZERS[optimizer].model, **shape})
+            named = settings.choose(why, optim={"name": optimizer})
+            shaped = named.choose(why, model={**OPTIMIZERS[named.values.optim.name].model, **shape})
             check_size(shaped.values.model, job.corpus.tokenizer.vocab_size)  # before a model is made
         except UserError as error:  # for example a width that is not a multiple of the number of heads that is given
             problem = error

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chargpt.config import COMMAND_LINE, Config, Tree, elsewhere, typed_values
-from chargpt.errors import Given, Option, UserError, join, resuming
+from chargpt.errors import Given, Option, UserError, join, resuming, short
 from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, number
 
@@ -30,6 +30,7 @@ EXCLUDE = {
         ("config", "start", "init_from", "vocab_from", "teacher", "overwrite"),
     ),
 }
+LONGEST_NAME = 255  # bytes, on nearly every file system
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 
 
@@ -143,7 +144,7 @@ def _parser(program: str, description: str) -> Parser:
     label = "with --items: the column or field that is the label of an item, or several, separated by commas; file or folder: "
     label += "the name of its file or folder (the same as data.label=NAMES)"
     once("--label", metavar="NAMES", help=label)
-    once("--device", metavar="D", help="auto, cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
+    once("--device", metavar="D", help="auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     start = f"begin with a model that comes with the program and knows a language; {command('starts')} lists them"
     once("--start", metavar="NAME", help=start)
     once("--init-from", metavar="RUN", help="begin with the weights of another run, matched by character")
@@ -217,7 +218,10 @@ def check_options(options: TrainOptions) -> None:
     """Raise UserError for options that contradict each other."""
     if "" in options.texts:
         raise UserError(Option("text"), ": a file name is empty (from an empty shell variable?); give the name of a text file")
-    for text in options.texts:
+    for text in [*options.texts, str(options.settings.get("data", {}).get("val_text", ""))]:
+        is_long = len(max(re.split(r"[/\\]", text), key=len).encode(errors="replace")) > LONGEST_NAME
+        if ("\n" in text or is_long) and not os.path.exists(text):
+            raise UserError(f"{short(text)}: this is a text, not a path; write it to a file, and give the name of the file")
         if SETTING.fullmatch(text) and not os.path.exists(text):
             raise UserError(f"{text}: a setting without a value; write {text}=VALUE")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):

@@ -84,7 +84,7 @@ class Clock:
     def paused(self, *, evaluates: bool = False) -> Iterator[None]:
         """Time in this block is not counted as time in steps. A block that `evaluates` is expected again at each evaluation."""
         started = time.perf_counter()
-        self.seconds += max(0.0, started - self._last) if self.steps > SETTLING_STEPS else 0.0
+        self.seconds += max(0.0, started - self._last) if self.steps >= SETTLING_STEPS else 0.0
         yield
         self._last = time.perf_counter()
         if evaluates:

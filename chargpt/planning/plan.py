@@ -31,10 +31,10 @@ from chargpt.planning.teachers import check_teachers, models_of, student_setting
 from chargpt.planning.time_model import TimeModel, at_least_measurable, longest_run, measured, steps_in
 from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.runs.checkpoint_schema import Progress, SavedState, what_changed
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size, parameter_count
-from chargpt.runs.models import RUN, name_of_start, start_from
+from chargpt.runs.models import RUN, check_model, loss_of, name_of_start, restore_model, start_from
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.starts import load_start
 from chargpt.terminal import Notice, clock, notice_line, plural, shown
@@ -147,6 +147,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     settings = dataclasses.replace(choice.settings, values=_for_any_folder_and_length(choice, corpus))
     config, limit = settings.values, choice.seconds
     check_size(config.model, corpus.tokenizer.vocab_size)
+    check_model(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=group.local_size)
     known = choice.time_model or measured(config, corpus, models, processes=processes)
     seconds = limit or known.step * config.train.max_steps
@@ -189,6 +190,7 @@ def _with_one_note(notices: list[Notice], choices: list[Notice]) -> tuple[list[N
 def _checkpoint_of(name: str, checkpoints: Path, notices: list[Notice]) -> Checkpoint:
     """The checkpoint of --init-from, --vocab-from or --teacher; its warnings are added to `notices`."""
     checkpoint, warnings = find_checkpoint(name, checkpoints)
+    warnings += filter(None, [what_changed(checkpoint.state, lambda: loss_of(restore_model(checkpoint)[0]))])
     notices += [Notice("warning", warning) for warning in warnings]
     return checkpoint
 

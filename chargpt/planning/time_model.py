@@ -11,7 +11,7 @@ import torch
 from chargpt.config import COMMAND_LINE, Config, apply
 from chargpt.graphs import WARM_UP
 from chargpt.model import GPT
-from chargpt.runs.models import gpt_config
+from chargpt.runs.blank_model import gpt_config
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.runtime import choose_runtime

@@ -28,18 +28,22 @@ import numpy as np
 import safetensors.numpy
 
 from chargpt.config import MAX_TEACHERS
+from chargpt.errors import what_to_do
 from chargpt.files import aside, discard, publishing, sync_folder, write_pieces_synced, write_synced
 from chargpt.runs.checkpoint_schema import (
     FORMAT,
     JSON_LIMIT,
     CheckpointError,
     DamagedError,
+    NotSaved,
     SavedState,
     UnreadableError,
     read_bounded,
     seal,
     unseal,
 )
+from chargpt.runs.model_shape import MAX_NUMBERS
+from chargpt.standard import model_source
 from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # reading a checkpoint needs no torch
@@ -314,8 +318,8 @@ def _publishing(target: Path) -> Iterator[Path]:
         with publishing(target) as path:
             yield path
     except OSError as error:
-        to_do = "earlier checkpoints are unchanged; free space on its disk, or make its folder writable"
-        raise CheckpointError(f"{shown(target)}: not saved ({error.strerror}), but {to_do}") from error
+        what = f"{shown(target)}: not saved ({error.strerror}), but earlier checkpoints are unchanged; {what_to_do(error)}"
+        raise NotSaved(what) from error
 
 
 def file_pieces(tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
@@ -362,9 +366,16 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise DamagedError(f"{shown(path / STATE)}: has step {state.progress.step:,}, but its folder is named {path.name:.40}")
-    weight_bytes = 4 * state.parameters
+    is_ours = state.model_source in ("", model_source())
+    weight_bytes = 4 * (state.parameters if is_ours else MAX_NUMBERS)
     weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
-    check_tensors(weights, state.weight_shapes(), where=shown(path / WEIGHTS))
+    try:
+        check_tensors(weights, state.weight_shapes(), where=shown(path / WEIGHTS))
+    except DamagedError:
+        if is_ours:
+            raise
+        what = "trained by another model.py, with other weights; for this run, put that file back"
+        raise CheckpointError(f"{shown(path / WEIGHTS)}: {what}") from None
     moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * weight_bytes + JSON_LIMIT) if training else {}
     return Checkpoint(path, weights, moments, state)
 

@@ -18,17 +18,19 @@ import re
 import stat
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from chargpt.config import GONE, KEYS, MAX_TEACHERS, RENAMED, Config, Settings, Source, TrainConfig, apply, difference, to_dict
-from chargpt.errors import UserError
+from chargpt.errors import NotWritten, UserError
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
+from chargpt.standard import model_source
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
-FORMAT = 8
+FORMAT = 9
 JSON_LIMIT = 8 << 20  # bytes; every character of Unicode fits as a vocabulary. Parsed JSON takes up to 25 times its size
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder; larger whole numbers are not read
@@ -120,6 +122,8 @@ class SavedState:
     progress: Progress
     environment: dict[str, str | int | bool]  # what must be equal for a resumed run to be equal to the bit
     seconds_left: float | None = None  # of this model; None where its length is known
+    model_source: str = ""  # the SHA-256 of the model.py that has trained it; empty in formats before 9
+    model_loss: float | None = None  # what that one makes of these weights: see `model_loss` of standard.py
     stage: int = 1  # which of the models of a run this is; 0: a run of an earlier version that another one was to follow
 
     @property
@@ -161,6 +165,7 @@ class SavedState:
             "texts": not any("\0" in text for text in state.texts),
             "fingerprint": re.fullmatch("[0-9a-f]{64}", state.fingerprint),
             "progress": state.progress.is_possible(),
+            "model_source": re.fullmatch("([0-9a-f]{64})?", state.model_source),
             "stage": state.stage <= MAX_TEACHERS + 1,
         }
         if wrong := [name for name, is_possible in possible.items() if not is_possible]:
@@ -229,6 +234,9 @@ def _by_setting(hint: Any, value: Any) -> dict[str, Any]:
 
 def _upgraded(state: Any, written_as: int) -> dict[str, Any]:
     """Bring a state of an older format to the newest one. What is no such state raises an error of some kind."""
+    state |= {"model_source": "", "model_loss": None}  # they did not say which model.py had trained them
+    if written_as == 8:
+        return state
     config, environment, progress = state["config"], state["environment"], state["progress"]
     runtime, train = config.setdefault("runtime", {}), config.setdefault("train", {})
     if written_as < 2:  # it repeated the last validation loss for sample.py, and had no time limit
@@ -261,8 +269,29 @@ def _upgraded(state: Any, written_as: int) -> dict[str, Any]:
     return {"reasons": {}, **state}
 
 
+SAME_LOSS = 1e-4  # nats; devices and threads differ by some 1e-6
+
+
+def what_changed(state: SavedState, loss: Callable[[], float | None]) -> str:
+    """A warning if another model.py has trained the model with this state, and computes other numbers; else empty.
+
+    `loss` gives the `model_loss` of its weights now.
+    """
+    if state.model_source in ("", model_source()):
+        return ""
+    before, now = state.model_loss, loss()
+    if before is not None and now is not None and abs(now - before) <= SAME_LOSS:
+        return ""
+    losses = "" if before is None or now is None else f" (a loss of {now:.4f} on a test, which was {before:.4f})"
+    return f"model.py has changed since this model was trained, and now computes something else with its weights{losses}"
+
+
 class CheckpointError(UserError):
     """A checkpoint that cannot be written or cannot be trusted. The message names its path."""
+
+
+class NotSaved(CheckpointError, NotWritten):
+    """A checkpoint that cannot be written."""
 
 
 class DamagedError(CheckpointError):

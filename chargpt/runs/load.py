@@ -159,8 +159,10 @@ def without_cache(config: Config) -> Config:
     return dataclasses.replace(config, data=dataclasses.replace(config.data, cache=""))
 
 
-def corpus_in_cache(config: Config, tokenizer: Tokenizer, fingerprint: str, *, root: Path) -> "Corpus | None":
-    """The encoded text that a run was trained on; None if it is in no cache.
+def corpus_in_cache(
+    config: Config, tokenizer: Tokenizer, fingerprint: str, *, texts: Sequence[str], root: Path
+) -> "Corpus | None":
+    """The encoded text that a run with these settings and `texts` was trained on; None if it is in no cache.
 
     Only caches are read, the project's and then that of `config`: a checkpoint from elsewhere may name any file as its text,
     and that file is neither opened nor encoded.
@@ -168,7 +170,7 @@ def corpus_in_cache(config: Config, tokenizer: Tokenizer, fingerprint: str, *, r
     from chargpt.text.corpus import cached_corpus
 
     for settings in (without_cache(config), config):
-        corpus = cached_corpus([], settings.data, root=root, fingerprint=fingerprint)
+        corpus = cached_corpus(texts, settings.data, root=root, fingerprint=fingerprint)
         if corpus is not None and corpus.tokenizer == tokenizer:
             return corpus
     return None

@@ -1,9 +1,10 @@
-"""The model that a saved state describes: how large it may be, and the shapes of its weights."""
+"""The size of the model that a saved state describes: the names and shapes of its weights, as model.py makes them."""
 
 import math
 
 from chargpt.config import ModelConfig
 from chargpt.errors import UserError
+from chargpt.standard import is_standard, standard_shapes
 
 # Of the largest model that a checkpoint may describe. Training refuses larger ones too, so that every checkpoint can be read.
 MAX_LAYERS = 1000
@@ -13,9 +14,9 @@ MAX_CACHED = 1 << 30  # keys and values of a full block, for one text; 4 GiB
 
 
 def check_size(shape: ModelConfig, vocab_size: int) -> None:
-    """Raise UserError for a model larger than any run may be."""
-    positions = shape.block_size * shape.n_embd
-    numbers = 12 * shape.n_layer * shape.n_embd**2 + positions + vocab_size * shape.n_embd
+    """Raise UserError for a model larger than any run may be. No model is made for it."""
+    layers, positions = min(shape.n_layer, MAX_LAYERS), shape.block_size * shape.n_embd
+    numbers = shape.n_embd * (12 * layers * shape.n_embd + vocab_size) + positions  # a standard model has about as many
     cached = 2 * shape.n_layer * positions
     sizes = {"layers": (shape.n_layer, MAX_LAYERS), "weights": (numbers, MAX_NUMBERS)}
     sizes |= {"numbers for positions": (positions, MAX_POSITIONS), "numbers in memory": (cached, MAX_CACHED)}
@@ -26,21 +27,23 @@ def check_size(shape: ModelConfig, vocab_size: int) -> None:
 
 
 def weight_shapes(shape: ModelConfig, vocab_size: int) -> dict[str, tuple[int, ...]]:
-    """The names and shapes of the weights of a model; all are float32."""
-    C = shape.n_embd
-    shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (vocab_size, C)}
-    if shape.positions == "learned":
-        shapes["position_embedding.weight"] = (shape.block_size, C)
-    for i in range(shape.n_layer):
-        matrices = {"attn.qkv": (3 * C, C), "attn.proj": (C, C), "mlp.up": (4 * C, C), "mlp.down": (C, 4 * C)}
-        for name, size in {"norm_1": (C,), "norm_2": (C,), **matrices}.items():
-            shapes[f"blocks.{i}.{name}.weight"] = size
-            if shape.bias:
-                shapes[f"blocks.{i}.{name}.bias"] = size[:1]
-    shapes["norm.weight"] = (C,)
-    return {**shapes, "norm.bias": (C,)} if shape.bias else shapes
+    """The names and shapes of the weights that a checkpoint of a model holds; all are float32.
+
+    Those of model.py: it is asked, by making a model that is not initialised, unless it is known to be the standard one.
+    """
+    return standard_shapes(shape, vocab_size) if is_standard(shape) else _shapes_of_module(shape, vocab_size)[0]
 
 
 def parameter_count(shape: ModelConfig, vocab_size: int) -> int:
-    """The numbers in the weights of a model, which is not made."""
-    return sum(map(math.prod, weight_shapes(shape, vocab_size).values()))
+    """The numbers that a model learns; it is not made, or not initialised, as in `weight_shapes`."""
+    if is_standard(shape):
+        return sum(map(math.prod, standard_shapes(shape, vocab_size).values()))
+    return _shapes_of_module(shape, vocab_size)[1]
+
+
+def _shapes_of_module(shape: ModelConfig, vocab_size: int) -> tuple[dict[str, tuple[int, ...]], int]:
+    """What `state_dict` of model.py's GPT holds, and the number of its parameters."""
+    from chargpt.runs.blank_model import blank_model
+
+    gpt = blank_model(shape, vocab_size)
+    return {name: tuple(tensor.shape) for name, tensor in gpt.state_dict().items()}, sum(p.numel() for p in gpt.parameters())

@@ -1,43 +1,21 @@
 """From a checkpoint to a model: one of its shape, with its weights, or begun with those of another vocabulary."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from chargpt.config import Config, ModelConfig
 from chargpt.errors import Option, UserError
-from chargpt.model import GPT, GPTConfig
+from chargpt.model import GPT
+from chargpt.runs.blank_model import blank_model, gpt_config
 from chargpt.runs.checkpoint import Checkpoint, run_of
+from chargpt.runs.model_shape import weight_shapes
+from chargpt.standard import is_standard, model_loss
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
-EMBEDDING = "token_embedding.weight"
 LISTED = 20  # characters that a line lists
 RUN = "run "  # before the name of a run in `train.start`; a start that comes with the program has its name alone there
-
-
-def gpt_config(shape: ModelConfig | GPTConfig) -> GPTConfig:
-    """The config that a GPT of this shape is made with."""
-    return GPTConfig(**vars(shape))
-
-
-def blank_model(shape: ModelConfig | GPTConfig, vocab_size: int) -> GPT:
-    """A float32 model whose weights are still to be loaded. Initial ones would cost seconds and change the random state."""
-    with _WithoutInitialisation():
-        return GPT(gpt_config(shape), vocab_size).float()  # whatever the default of the caller is
-
-
-class _WithoutInitialisation(TorchFunctionMode):
-    """Leaves new weights uninitialised. (torch's meta device would do as well, but takes more than a second to import.)"""
-
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__module__", None) == "torch.nn.init":
-            return kwargs.get("tensor", *args[:1])
-        return func(*args, **kwargs)
 
 
 def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:
@@ -46,6 +24,49 @@ def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:
     model = blank_model(state.config.model, state.tokenizer.vocab_size)
     model.load_state_dict(checkpoint.weights)
     return model, state.tokenizer, state.config
+
+
+@torch.no_grad()
+def loss_of(model: GPT) -> float | None:
+    """The `model_loss` of these weights. The mode of the model stays."""
+    was_training, device, products = model.training, next(model.parameters()).device, torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    model.eval()
+    try:
+        read = lambda ids: model(torch.tensor([ids], device=device))[0].float().cpu().numpy()  # noqa: E731
+        return model_loss(read, model.config, model.vocab_size)
+    finally:
+        model.train(was_training)
+        torch.set_float32_matmul_precision(products)
+
+
+def attention_of(model: GPT, idx: torch.Tensor) -> torch.Tensor:
+    """The attention weights (n_layer, B, h, T, T) on ids `idx` (B, T). Raises UserError if a changed model.py gives none."""
+    if not hasattr(model, "attention"):
+        raise UserError("model.py: its GPT has no method attention(idx), which gives the weights to show; write one")
+    return model.attention(idx)
+
+
+def check_model(config: ModelConfig, vocab_size: int) -> None:
+    """Raise UserError if model.py makes a model whose weights could not be saved and read again, or that gives no loss."""
+    if is_standard(config):
+        return
+    model, what = blank_model(config, vocab_size), ""
+    state, learned = model.state_dict(), dict(model.named_parameters(remove_duplicate=False))
+    for name, tensor in state.items():
+        if name not in learned:
+            what = f"{name} is saved, but is no parameter; register it with persistent=False, or make it an nn.Parameter"
+        elif tensor.dtype != torch.float32:
+            what = f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and weights are saved in float32; make it float32"
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        idx = torch.zeros(1, min(2, config.block_size), dtype=torch.long)
+        small = GPT(gpt_config(dataclasses.replace(config, n_layer=1)), vocab_size)
+        for given, dimensions in (((idx,), 3), ((idx, idx), 0)):
+            found = small(*given)
+            if not isinstance(found, torch.Tensor) or found.dim() != dimensions:
+                what = "forward(idx) must return the logits (B, T, V) alone, and forward(idx, targets) the mean loss alone"
+    if what:
+        raise UserError(f"model.py: {what}")
 
 
 @torch.no_grad()
@@ -62,23 +83,22 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
         raise UserError(f"{name}: this model reads {kind}, and the new one would not; add ", Option("data.vocabulary", kind))
     if dataclasses.replace(old.config, dropout=model.config.dropout) != model.config:
         raise UserError(f"{name}: the size and form of this model are fixed; leave out model.*, except for model.dropout")
-    weights = old.state_dict()
-    rows = weights.pop(EMBEDDING)
-    missing, unexpected = model.load_state_dict(weights, strict=False)
-    assert missing == [EMBEDDING] and not unexpected
-    if tokenizer.characters is None or old_tokenizer.characters is None:
-        model.token_embedding.weight.copy_(rows)
-        return ""
-    known = {character: i for i, character in enumerate(old_tokenizer.characters)}
-    unknown = rows[-1] if old_tokenizer.folded else rows.mean(0)
-    begins_at = {character: old_tokenizer.nearest(character) for character in tokenizer.characters if character not in known}
-    for i, character in enumerate(tokenizer.characters):
-        nearest = begins_at.get(character, character)
-        model.token_embedding.weight[i] = unknown if nearest is None else rows[known[nearest]]
-    if tokenizer.folded:
-        model.token_embedding.weight[-1] = unknown
+    before, after = old_tokenizer.characters or "", tokenizer.characters or ""  # both empty where ids are bytes
+    known, begun = {character: i for i, character in enumerate(before)}, model.state_dict()
+    begins_at = {character: old_tokenizer.nearest(character) for character in after if character not in known}
+    grown = weight_shapes(source.state.config.model, old.vocab_size + 1)
+    for name_of, weights in old.state_dict().items():
+        if not after or tuple(weights.shape) == grown[name_of]:
+            begun[name_of].copy_(weights)
+            continue
+        unknown = weights[-1] if old_tokenizer.folded else weights.mean(0)  # it has a row for each character
+        for i, character in enumerate(after):
+            nearest = begins_at.get(character, character)
+            begun[name_of][i] = unknown if nearest is None else weights[known[nearest]]
+        if tokenizer.folded:
+            begun[name_of][-1] = unknown
     new = [f"{character} ({nearest})" if nearest else character for character, nearest in begins_at.items()]
-    dropped = [character for character in old_tokenizer.characters if character not in set(tokenizer.characters)]
+    dropped = [character for character in before if character not in set(after)]
     about = (
         (f"unknown to the model {name_of_start(source)}, so each begins as the one in brackets, if there is one", new),
         ("known to it, but not used here", dropped),

@@ -1,6 +1,5 @@
 """The folder of a run: who may write it, and what is saved there."""
 
-import errno
 import itertools
 import os
 import re
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from chargpt.config import Config
-from chargpt.errors import Given, Option, UserError, Words, resuming
+from chargpt.errors import FULL, Given, NotWritten, Option, UserError, Words, resuming
 from chargpt.files import (
     ASIDE_NAME,
     WINDOWS,
@@ -39,7 +38,7 @@ from chargpt.runs.checkpoint import (
     stage_folder,
     steps,
 )
-from chargpt.runs.checkpoint_schema import NO_TEXT, CheckpointError, SavedState
+from chargpt.runs.checkpoint_schema import NO_TEXT, CheckpointError, NotSaved, SavedState
 from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # finding a run needs no torch
@@ -54,7 +53,6 @@ OWN = re.compile(rf"{LEFT_BEHIND.pattern}|{STEP_NAME.pattern}|stage-\d+|best\.js
 
 DETAILS = "details.txt"  # what was said of a run before it began
 REPLACE = (", or replace it with ", Option("overwrite", True))
-FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", None))  # of a disk, or of a quota on it
 FEWEST = 3  # checkpoints on a disk that is nearly full: the best one, the newest one, and the one that is being written
 
 T = TypeVar("T")
@@ -139,14 +137,14 @@ class Run:
         return problems
 
     def check_space(self, size: int) -> None:
-        """Raise UserError and remove the folder of this new run unless there is room for FEWEST checkpoints of `size` bytes."""
+        """Raise NotWritten and remove the folder of this new run without room for FEWEST checkpoints of `size` bytes."""
         total, _, free = shutil.disk_usage(self.folder)
         if total and FEWEST * size > free:  # some network disks do not say how large they are
             what = f"a run needs {FEWEST * size:,} bytes for {FEWEST} checkpoints, and only {free:,} bytes are free"
             where = f"{shown(self.folder)}: {what}; free some space there, give a path on another disk with "
             self._lock.release()  # Windows removes no open file
             discard(self.folder)
-            raise UserError(where, Option("run", "PATH"), ", or train a smaller model")
+            raise NotWritten(where, Option("run", "PATH"), ", or train a smaller model")
 
     def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:
         """What `save` returns. While its disk is full, older checkpoints go, one at a time."""
@@ -154,7 +152,7 @@ class Run:
         while True:
             try:
                 return save()
-            except CheckpointError as error:
+            except NotSaved as error:
                 cause = error.__cause__
                 if self.checkpoint is None or keep < 2 or not isinstance(cause, OSError) or cause.errno not in FULL:
                     raise

@@ -18,11 +18,11 @@ import numpy as np
 
 from chargpt.config import ModelConfig
 from chargpt.errors import Given, UserError
-from chargpt.kernels import positions
 from chargpt.kernels.compiler import DECODE, Unavailable, declare, load
 from chargpt.processor import core_count
 from chargpt.sampling.rules import WINDOW
 from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
+from chargpt.standard import CHANGED, KINDS, TOKENS, check_shapes, has_positions, is_standard
 
 Weights = Mapping[str, np.ndarray]  # of a model, float32, by the names of model.py
 
@@ -72,7 +72,7 @@ def supports(config: ModelConfig) -> bool:
     """Whether decode.c computes this model. Other models are for the decoder in PyTorch."""
     if config.positions != "learned" and config.block_size * config.n_embd > MAX_POSITIONS:
         return False
-    return positions.supports(config) and max(config.n_layer, 4 * config.n_embd, config.block_size) < 2**31
+    return max(config.n_layer, 4 * config.n_embd, config.block_size) < 2**31 and is_standard(config)
 
 
 def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
@@ -87,7 +87,9 @@ def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
 def c_engine(config: ModelConfig) -> tuple[ctypes.CDLL | None, str]:
     """decode.c for a model of this shape, compiled when it is first used on a machine, or None; and what a person is told."""
     try:
-        return (load_kernel(), "cpu (compiled)") if supports(config) else (None, "cpu")
+        if supports(config):
+            return load_kernel(), "cpu (compiled)"
+        return None, f"cpu (not compiled: {CHANGED})" if has_positions(config) and not is_standard(config) else "cpu"
     except Unavailable as reason:
         return None, f"cpu (not compiled: {reason})"
 
@@ -101,10 +103,13 @@ class CTexts(Texts):
     """B texts in the memory of decode.c. Its weights, if they are rounded to `precision`, are read in as few bytes."""
 
     def __init__(self, weights: Weights, config: ModelConfig, texts: int, *, kernel: ctypes.CDLL, precision: str) -> None:
-        """It uses as many threads as torch, if that is in use. Raises MemoryError."""
-        torch, kind = sys.modules.get("torch"), positions.KINDS[config.positions]
+        """It uses as many threads as torch, if that is in use. Raises MemoryError; ValueError for weights of another model."""
+        check_shapes(weights, config, len(weights.get(TOKENS, ())))
+        if wrong := [name for name, numbers in weights.items() if numbers.dtype != np.float32]:
+            raise ValueError(f"{wrong[0]} is {weights[wrong[0]].dtype}, not float32")
+        torch, kind = sys.modules.get("torch"), KINDS[config.positions]
         ranks = min(torch.get_num_threads() if torch else core_count(), config.n_head)
-        tokens, table = _aligned(weights["token_embedding.weight"]), _aligned(kind.table(weights, config))
+        tokens, table = _aligned(weights[TOKENS]), _aligned(kind.table(weights, config))
         layout = _Layout(weights, config, ranks, kernel=kernel, precision=precision)
         self._kernel, self._vocab_size, self._texts = kernel, len(tokens), texts
         self._logits = _aligned(np.zeros((texts, _padded(len(tokens), layout.panel)), np.float32))
@@ -199,7 +204,7 @@ class _Layout:
         matrix = functools.partial(self._matrix, packed)
         sizes = ("decoder_panel", "decoder_lanes", "decoder_step")
         self.panel, self._lanes, self._step = (c_int.in_dll(kernel, name).value for name in sizes)
-        C, d, V = config.n_embd, config.n_embd // config.n_head, len(weights["token_embedding.weight"])
+        C, d, V = config.n_embd, config.n_embd // config.n_head, len(weights[TOKENS])
         shares, self._vectors = list[Share](), list[np.ndarray]()  # into which the shares point
         parts = (_split(config.n_head, ranks), _split(4 * C, ranks, self.panel), _split(V, ranks, self.panel))
         for heads, hidden, ids in zip(*parts):

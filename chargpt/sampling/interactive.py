@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chargpt.errors import UserError
+from chargpt.errors import UserError, what_to_do
 from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.project import shell_word
@@ -117,8 +117,7 @@ class Session:
         if self._chat is not None:
             self._text = prompt
         elif prompt or self._before:
-            self._text = self._before
-            self._continue(prompt)
+            self._continue(prompt, after=self._before)
         interrupted = False
         while True:
             try:
@@ -143,8 +142,8 @@ class Session:
         if line.rstrip() in ("exit", "quit"):
             return False
         if not line.startswith("/") or line.startswith("//"):
-            self._text = self._before or self._text
-            self._continue(self._encode(line.removeprefix("/"), after=self._text))
+            after = self._before or self._text
+            self._continue(self._encode(line.removeprefix("/"), after=after), after=after)
             return True
         command, _, rest = line.partition(" ")
         if command not in COMMANDS:
@@ -152,11 +151,10 @@ class Session:
         if rest.strip() and command in ("/undo", "/help", "/quit"):
             raise UserError(f"{command}: takes no value, but {rest.strip()!r} follows it; leave that out")
         if command == "/new":
-            ids = self._encode(rest, after=self._before) if rest else []
-            self._earlier += [self._text] if self._text else []
-            self._text = self._before
-            if ids:
-                self._continue(ids)
+            if rest:
+                self._continue(self._encode(rest, after=self._before), after=self._before)
+            elif self._text:
+                self._begin_turn(self._before)
         elif command == "/undo":
             if not self._earlier:
                 raise UserError("/undo: there is no turn to take back; type text first")
@@ -194,7 +192,7 @@ class Session:
             write_synced(path, text.encode("utf-8", "surrogateescape"))
         except (OSError, ValueError, RuntimeError) as error:  # a null character; ~ of a user that does not exist
             why = getattr(error, "strerror", None) or error
-            raise UserError(f"/save: {name!r} cannot be written ({why}); give a new file in a folder that exists") from None
+            raise UserError(f"/save: {name!r} cannot be written ({why}); {what_to_do(error)}") from None
         log(f"{plural(len(text), 'character')} saved in {shown(path)}")
 
     def _encode(self, line: str, *, after: list[int]) -> list[int]:
@@ -204,12 +202,16 @@ class Session:
             line = "\n" * (not begins) + (f"{self._chat.you}{line}\n" if line else "") + self._chat.model
         return encode_prompt(read_escapes(line), self._generator.tokenizer, unknown=self._generator.options.unknown)
 
-    def _continue(self, ids: list[int]) -> None:
-        """Add the `ids` that were typed to the text, and let the model continue it until it ends or Ctrl-C."""
+    def _begin_turn(self, text: list[int]) -> None:
+        """Go on from `text`, until /undo takes that back."""
+        self._earlier.append(self._text)
+        self._text = text
+
+    def _continue(self, ids: list[int], *, after: list[int]) -> None:
+        """Begin a turn with the `ids` that were typed `after` others; let the model continue them until it ends or Ctrl-C."""
         tokenizer, options, made = self._generator.tokenizer, self._generator.options, list[Character]()
         nearest, seed = math.inf if options.lines else options.limit - options.limit // 4, options.seed or 0
-        self._earlier.append(self._text)
-        self._text = self._text + ids
+        self._begin_turn(after + ids)
         with Interrupt(notice="") as interrupt:
             self._printer.prompt(tokenizer.decode(ids) if self._chat is None else self._chat.model)
             with closing(self._generator.write([self._text], [seed])) as writing:

@@ -94,7 +94,8 @@ def _continued(generator: TextGenerator, labels: Sequence[str], seeds: Sequence[
     """What the model adds to the `beginning` of an item of each of the `labels` (empty: without one); cut if it is long."""
     tokenizer = generator.tokenizer
     prompts = [tokenizer.encode(item_prompt(tokenizer, label, beginning)).tolist() for label in labels]
-    return [text_of(added) for added in generator.changed(stop=[end_in(tokenizer)]).continuations(prompts, seeds)]
+    written, _ = generator.changed(stop=[end_in(tokenizer)]).continuations(prompts, seeds)
+    return list(map(text_of, written))
 
 
 def sampled_items(generator: TextGenerator, labels: Sequence[str], seeds: Sequence[int]) -> list[str]:

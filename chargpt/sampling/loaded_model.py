@@ -9,7 +9,6 @@ import difflib
 import itertools
 import math
 import random
-import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,21 +19,22 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import numpy as np
 
 from chargpt.config import Config
-from chargpt.errors import Given, Option, UserError, Words, in_python, resuming
+from chargpt.errors import Given, Option, UserError, Words, resuming, warn
 from chargpt.keywords import named
-from chargpt.processor import may_have_gpu
+from chargpt.processor import may_have_gpu, prepare_forks
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of
-from chargpt.runs.checkpoint_schema import NO_TEXT
+from chargpt.runs.checkpoint_schema import NO_TEXT, what_changed
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
 from chargpt.sampling.items import ItemWriter, drawn, known_items
 from chargpt.sampling.options import UNKNOWN, ItemKeywords, SamplingOptions, TextKeywords, Unknown, check, listed, whole
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers, probabilities
-from chargpt.sampling.stop_rules import text_of, too_few_lines
+from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
+from chargpt.standard import model_loss
 from chargpt.terminal import one_line
 from chargpt.text.items import Item, end_in, item_prompt
 from chargpt.text.tokenizer import Tokenizer
@@ -66,7 +66,7 @@ class LoadedModel:
     device: str  # auto only where there may be a GPU
 
     def __repr__(self) -> str:
-        return f"<chargpt.LoadedModel {self.describe()}>"
+        return f"<chargpt.LoadedModel {self._what()}>"  # what runs it is decided, and compiled, when it is first used
 
     def __getstate__(self) -> dict[str, Any]:
         """For a pickle or a copy: without decode.c, which belongs to this process."""
@@ -79,10 +79,13 @@ class LoadedModel:
 
     def describe(self) -> str:
         """One line: the run, the step, the validation loss if it is known, the size of the model, and what it runs on."""
+        return f"{self._what()}, {self.engine}"
+
+    def _what(self) -> str:
         loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
         stage = self.path.resolve().parent.name
         which = f", {stage}" if stage != self.run else ""  # a later model of the run
-        return f"{one_line(self.run)}{which}, step {self.step:,}{loss}, {self.parameters:,} parameters, {self.engine}"
+        return f"{one_line(self.run)}{which}, step {self.step:,}{loss}, {self.parameters:,} parameters"
 
     @property
     def engine(self) -> str:
@@ -109,7 +112,7 @@ class LoadedModel:
         import torch
 
         from chargpt.device import one_thread
-        from chargpt.runs.models import blank_model
+        from chargpt.runs.blank_model import blank_model
 
         with one_thread():
             model = blank_model(self.config.model, self.tokenizer.vocab_size)
@@ -130,9 +133,15 @@ class LoadedModel:
         """The TextGenerator of this model. Raises ValueError as it does."""
         return TextGenerator(writer=self.writer, tokenizer=self.tokenizer, options=options, excluded=excluded)
 
+    def model_loss(self) -> float | None:
+        """What model.py makes of these weights, on ids that stand for nothing: see `model_loss` of standard.py."""
+        texts = self.writer.new_texts(1)
+        read = lambda ids: np.concatenate([texts.read(i, np.array([[new]])) for i, new in enumerate(ids)])  # noqa: E731
+        return model_loss(read, self.config.model, self.tokenizer.vocab_size)
+
     def find_corpus(self) -> "Corpus | None":
         """The encoded text that it was trained on; None if it is in no cache, see `corpus_in_cache`."""
-        return corpus_in_cache(self.config, self.tokenizer, self.fingerprint, root=project_root())
+        return corpus_in_cache(self.config, self.tokenizer, self.fingerprint, texts=self.texts, root=project_root())
 
     def corpus(self, asks: Words = "") -> "Corpus":
         """The same for the option that `asks` for it, if one does. Raises UserError if it is in no cache."""
@@ -174,6 +183,8 @@ class LoadedModel:
     def item_writer(self, wanted: SamplingOptions, *, beginning: str) -> ItemWriter:
         """What writes the `wanted` items, each with this `beginning`. Raises UserError."""
         self.writes_items("items", of_text=False)
+        if not wanted.longest:
+            raise UserError(Given("length", wanted.length), "use 1 or more, since an item has at least one character")
         labels, generator = self.labels(wanted.label), self.text_generator(replace(wanted, unique=False))
         known = known_items(self.corpus(Option("new"))) if wanted.new else frozenset[str]()
         return ItemWriter(generator=generator, wanted=wanted, labels=labels, known=known, beginning=beginning)
@@ -207,10 +218,9 @@ class LoadedModel:
         label is `label`, or drawn by the frequencies in the training text, and is not part of the text. See `items` for many.
         """
         generator, begun, ids, seeds = self._begin(prompt, **options)
-        written = generator.continuations(ids, seeds)
-        used = generator.options
-        if used.unique and (problem := too_few_lines(written, used)):
-            warnings.warn(in_python(problem), stacklevel=3)
+        written, problem = generator.continuations(ids, seeds)
+        if problem is not None:
+            warn(problem)
         texts = [beginning + text_of(added) for beginning, added in zip(begun, written)]
         return texts[0] if isinstance(prompt, str) else texts
 
@@ -262,7 +272,7 @@ class LoadedModel:
         (ids,) = self._encoded(listed("prompt", prompt, several=False), wanted.unknown)
         items = [*(writer := self.item_writer(wanted, beginning=self.tokenizer.decode(ids)))]
         if writer.problem:
-            warnings.warn(in_python(writer.problem), stacklevel=3)
+            warn(writer.problem)
         return items
 
     @named
@@ -314,7 +324,7 @@ class LoadedModel:
             raise UserError(Given("text", text), "use at least two characters that the model knows")
         if short:
             what = f"{len(short):,} of {len(texts):,} texts have less than two characters that the model knows"
-            warnings.warn(f"{what}, the first is {short[0]}; their losses are nan", stacklevel=3)
+            warn(f"{what}, the first is {short[0]}; their losses are nan")
         totals = total_losses(self.model, texts, stride=stride or size)
         losses = [total / (len(ids) - 1) if len(ids) > 1 else math.nan for total, ids in zip(totals.tolist(), texts)]
         return losses[0] if isinstance(text, str) else losses
@@ -347,8 +357,10 @@ class LoadedModel:
 
         Entry [layer, head, t, s] is how much text[t] attends to text[s]. Raises ValueError as `logits` does.
         """
+        from chargpt.runs.models import attention_of
+
         with self._reading(text) as ids:
-            return self.model.attention(ids)[:, 0].float().cpu()
+            return attention_of(self.model, ids)[:, 0].float().cpu()
 
     @contextmanager
     def _reading(self, text: str) -> Iterator["Tensor"]:
@@ -398,6 +410,7 @@ def load_model(
 
         device = str(choose_device(device))
     checkpoint, warnings = find_checkpoint(run, checkpoints, start=start)
+    prepare_forks()
     state = checkpoint.state
     loaded = LoadedModel(
         path=checkpoint.path,
@@ -413,4 +426,5 @@ def load_model(
         precision=precision,
         device=device,
     )
-    return loaded, warnings
+    exact = replace(loaded, weights=checkpoint.stored_weights, precision="float32")
+    return loaded, [*warnings, *filter(None, [what_changed(state, exact.model_loss)])]

@@ -203,7 +203,7 @@ class SamplingOptions:
     @property
     def longest(self) -> int:
         """The most characters of an item, likewise."""
-        return self.max_length or self.length or LONGEST
+        return next(most for most in (self.max_length, self.length, LONGEST) if most is not None)
 
     def rules(self) -> dict[str, float]:
         """The sampling rules and their values, in their order."""
@@ -266,7 +266,7 @@ class SampleOptions:
     start: str | None = option("", None, TEXT, "NAME")(
         f"a model that comes with the program, in place of a run; {command('starts')} lists them"
     )
-    device: str = option("", "auto", TEXT, "D")("auto, cpu, cuda, cuda:N or mps (default: auto)")
+    device: str = option("", "auto", TEXT, "D")("auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (default: auto)")
     precision: Literal["float32", "bfloat16", "int8"] = option("", "float32", one_of("float32", "bfloat16", "int8"))(
         "how the weights are stored: bfloat16 takes half of the bytes and int8 a quarter, so a CPU reads them faster, but they "
         "are rounded; the arithmetic is float32 (default: float32)"

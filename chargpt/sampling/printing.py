@@ -87,9 +87,9 @@ def print_samples(
     for sampling, start in itertools.product(samplings, range(0, len(seeds), BATCH)):
         heading = f"temperature {sampling.temperature:g}" if len(samplings) > 1 else ""
         batch = seeds[start : start + BATCH]
-        samples: list[list[Character]] = [[] for _ in batch]
+        samples, rules = [list[Character]() for _ in batch], [generator.stop_rules(prompt) for _ in batch]
         printer.begin(echo, heading=heading)
-        with closing(replace(generator, options=sampling).write([prompt] * len(batch), batch)) as writing:
+        with closing(replace(generator, options=sampling).write([prompt] * len(batch), batch, rules)) as writing:
             for pieces in writing:
                 printer.add(pieces[0])
                 for sample, piece in zip(samples, pieces):
@@ -109,8 +109,7 @@ def print_samples(
         made += sum(map(len, samples))
         if stop():
             break
-        if generator.options.unique:
-            problem = problem or too_few_lines(samples, generator.options)
+        problem = problem or too_few_lines(rules, generator.options)
     return made, problem
 
 

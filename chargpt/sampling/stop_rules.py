@@ -22,13 +22,18 @@ def text_of(characters: Sequence[Character]) -> str:
     return "".join(character.text for character in characters)
 
 
-def too_few_lines(samples: Sequence[Sequence[Character]], options: SamplingOptions) -> Message | None:
-    """A line for the user if one of the `samples`, of different lines, has too few of them; None if none has."""
-    fewest = min((text_of(sample).count("\n") + bool(sample) for sample in samples), default=options.lines)
-    if fewest >= options.lines:
+def too_few_lines(samples: Sequence["StopRules"], options: SamplingOptions) -> Message | None:
+    """A line for the user if one of the `samples` is to have different lines, and has too few; None if none has.
+
+    One that a stop text ended has as many as were asked for.
+    """
+    worst = max(samples, key=lambda sample: sample.missing, default=None)
+    if not options.unique or worst is None or not worst.missing:
         return None
-    what = f"only {fewest:,} of {options.lines:,} lines were written; raise "
-    return Message(what, Option("temperature"), " or ", Option("length"))
+    what = f"only {options.lines - worst.missing:,} of {options.lines:,} lines were written"
+    if worst.has_given_up:
+        return Message(f"{what}, since the next {ATTEMPTS:,} were blank or not new; raise ", Option("temperature"))
+    return Message(f"{what}; raise ", Option("length"))
 
 
 class StopRules:
@@ -47,11 +52,12 @@ class StopRules:
         self, tokenizer: Tokenizer, options: SamplingOptions, *, excluded: Container[str] | None = None, begun: str = ""
     ) -> None:
         self.stopped = False
+        self.missing = options.lines  # that the sample may still have
         self._decoder, self._log_probability = DecodeStream(tokenizer), 0.0  # of ids that do not yet form a character
         self._stops, self._keep_stop, self._unique, self._begun = options.stop, options.keep_stop, options.unique, begun
         self._excluded: Container[str] = () if excluded is None else excluded
         self._in_lines, self._continues_line = options.unique or excluded is not None, begun != ""
-        self._lines_left, self._attempts_left = options.lines, ATTEMPTS
+        self._attempts_left = ATTEMPTS
         self._held, self._line = list[Character](), list[Character]()  # what may begin a stop text; the line that has begun
         self._written, self._newline = set[str](), list[Character]()  # with `unique`: the lines, and what ends the last one
 
@@ -67,7 +73,7 @@ class StopRules:
             return self._release(len(text) - max((_overlap(text, stop) for stop in self._stops), default=0))
         released = self._release(min(ends))
         released += [] if self.stopped or self._unique else self._line
-        self.stopped = True
+        self.stopped, self.missing = True, 0
         return released
 
     def finish(self) -> list[Character]:
@@ -77,6 +83,11 @@ class StopRules:
         self._decode(self._decoder.finish())
         released = self._release(len(self._held))
         return released if self.stopped or self._unique or self._is_removed(text_of(self._line)) else released + self._line
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the sample has ended since too many lines in a row were removed."""
+        return self._attempts_left == 0
 
     def _decode(self, text: str) -> None:
         for character in text:
@@ -110,8 +121,8 @@ class StopRules:
             self._attempts_left -= 1
             self.stopped = self._unique and self._attempts_left == 0
             return []
-        self._lines_left, self._attempts_left = self._lines_left - 1, ATTEMPTS
-        self.stopped = self._lines_left == 0
+        self.missing, self._attempts_left = self.missing - 1, ATTEMPTS
+        self.stopped = self.missing == 0
         if not self._unique:
             return line if self.stopped else [*line, newline]
         begun = [Character(character, 0.0) for character in self._begun] if self._written else []

@@ -13,7 +13,7 @@ from torch import Tensor
 from chargpt.device import one_thread
 from chargpt.kernels.attention import SOURCES
 from chargpt.kernels.compiler import Unavailable
-from chargpt.kernels.step import KernelModel, StepKernel, is_faster
+from chargpt.kernels.step import KernelModel, StepKernel, is_faster, supports
 from chargpt.model import GPT
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import ids_at_once
@@ -26,7 +26,8 @@ SMALL_WORK = 2e9  # operations, about 0.03 s of one core; with less, several thr
 def fastest_logits(model: GPT, ids: int) -> Callable[[Tensor], Tensor]:
     """What computes logits (B, T, V), float32, of idx (B, T), for about this many `ids`: the kernel of training, or torch."""
     weight = model.token_embedding.weight
-    if ids >= WORTH_A_KERNEL and weight.is_cpu and weight.dtype in SOURCES and is_faster(model.config):
+    is_for_c = ids >= WORTH_A_KERNEL and weight.is_cpu and weight.dtype in SOURCES and is_faster(model.config)
+    if is_for_c and supports(model.config):
         with contextlib.suppress(Unavailable):
             return KernelModel.of(StepKernel(weight.dtype), model).logits
     return lambda idx: model(idx).float()

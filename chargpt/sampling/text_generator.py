@@ -4,11 +4,11 @@ from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
-from chargpt.errors import Given, Option, UserError, short
+from chargpt.errors import Given, Message, Option, UserError, short
 from chargpt.sampling.options import SamplingOptions, TextKeywords
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers
-from chargpt.sampling.stop_rules import Character, StopRules
+from chargpt.sampling.stop_rules import Character, StopRules, too_few_lines
 from chargpt.sampling.writer import Writer
 from chargpt.text.tokenizer import Tokenizer
 
@@ -27,7 +27,7 @@ class TextGenerator:
     excluded: Container[str] | None = None  # lines that are removed from a sample
 
     def __post_init__(self) -> None:
-        self._stop_rules([])  # checks the stop texts
+        self.stop_rules([])  # checks the stop texts
         forbidden = self._forbidden()
         if len(forbidden) == self.tokenizer.vocab_size:
             raise UserError(Option("ban"), ": no character is left to write; ban less, or allow more")
@@ -41,31 +41,34 @@ class TextGenerator:
         """The same model with other options."""
         return replace(self, options=replace(self.options, **options))
 
-    def write(self, prompts: Sequence[Ids], seeds: Ids) -> Generator[list[list[Character]], None, None]:
+    def write(
+        self, prompts: Sequence[Ids], seeds: Ids, samples: Sequence[StopRules] = ()
+    ) -> Generator[list[list[Character]], None, None]:
         """Continue the ids of `prompts` of one length, each with its own seed, together, until every sample has ended.
 
         An empty prompt starts a text: the model continues a newline (see `first_id`) that is not part of the text. Each item is
-        a list with the new characters of each sample (see `StopRules`); the last item holds what was held back.
+        a list with the new characters of each sample (see `StopRules`); the last item holds what was held back. `samples` are
+        the `stop_rules` of the prompts, for a caller who asks them how their samples have ended.
         """
+        samples = samples or [self.stop_rules(prompt) for prompt in prompts]
         if self.options.unique and any(self._last_line(prompt) for prompt in prompts):
-            for i, (prompt, seed) in enumerate(zip(prompts, seeds)):
-                for characters in self._write_lines(prompt, seed):
+            for i, (prompt, seed, sample) in enumerate(zip(prompts, seeds, samples)):
+                for characters in self._write_lines(prompt, seed, sample):
                     yield [characters if other == i else [] for other in range(len(prompts))]
             return
-        samples = [self._stop_rules(prompt) for prompt in prompts]
         for made in self._steps(prompts, seeds, self.options.limit):
             yield [[character for step in steps for character in sample.push(*step)] for sample, steps in zip(samples, made)]
             if all(sample.stopped for sample in samples):
                 return
         yield [sample.finish() for sample in samples]
 
-    def _write_lines(self, prompt: Ids, seed: int) -> Iterator[list[Character]]:
-        """The different lines of one sample, each of which continues the ids `prompt`, as the first line does.
+    def _write_lines(self, prompt: Ids, seed: int, sample: StopRules) -> Iterator[list[Character]]:
+        """The different lines of one `sample`, each of which continues the ids `prompt`, as the first line does.
 
         Lines are made BATCH at a time, the first of them by `seed`, the others by seeds that are drawn from it.
         """
         newline, random, first = self._newline, RandomNumbers(seed), [seed]
-        sample, left = self._stop_rules(prompt), self.options.limit
+        left = self.options.limit
         while left > 0 and not sample.stopped:
             batch = first + random.below(2**62, min(BATCH, self.options.lines) - len(first))
             first, lines = [], [list[tuple[int, float]]() for _ in batch]
@@ -90,23 +93,24 @@ class TextGenerator:
         for piece in self.writer.pieces(ids, length, self.options, seeds=seeds, never_sampled=never):
             yield [list(zip(new, values)) for new, values in zip(piece.ids.T.tolist(), piece.log_probabilities.T.tolist())]
 
-    def continuations(self, prompts: Sequence[Ids], seeds: Ids) -> list[list[Character]]:
-        """The whole samples that continue the ids `prompts`, of any lengths, each with its own seed.
+    def continuations(self, prompts: Sequence[Ids], seeds: Ids) -> tuple[list[list[Character]], Message | None]:
+        """The whole samples that continue the ids `prompts`, of any lengths, each with its own seed; see `too_few_lines`.
 
         Prompts of one length are continued together, at most BATCH of them at a time.
         """
-        samples: list[list[Character]] = [[] for _ in prompts]
+        written: list[list[Character]] = [[] for _ in prompts]
+        samples = list(map(self.stop_rules, prompts))
         by_length: dict[int, list[int]] = {}
         for i, prompt in enumerate(prompts):
             by_length.setdefault(len(prompt), []).append(i)
         for same in by_length.values():
             for batch in (same[start : start + BATCH] for start in range(0, len(same), BATCH)):
-                for added in self.write([prompts[i] for i in batch], [seeds[i] for i in batch]):
+                for added in self.write([prompts[i] for i in batch], [seeds[i] for i in batch], [samples[i] for i in batch]):
                     for i, characters in zip(batch, added):
-                        samples[i] += characters
-        return samples
+                        written[i] += characters
+        return written, too_few_lines(samples, self.options)
 
-    def _stop_rules(self, prompt: Ids) -> StopRules:
+    def stop_rules(self, prompt: Ids) -> StopRules:
         """What ends a sample that continues the ids `prompt`.
 
         A stop text has the form that the model writes: for example, it is in lower case if its training text was.

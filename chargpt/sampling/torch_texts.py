@@ -17,6 +17,7 @@ from chargpt.graphs import Graphs
 from chargpt.model import GPT, KVCache
 from chargpt.sampling.rules import NEVER
 from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
+from chargpt.standard import has_exact_cache, is_standard
 
 AT_ONCE = 64  # characters that a GPU writes before the host reads them
 
@@ -65,12 +66,18 @@ class _Placed(KVCache):
 
 
 class TorchTexts(Texts):
-    """Texts in a cache of the model."""
+    """Texts in a cache of the model, or in none: then all of them is read again for each character."""
 
     def __init__(self, model: GPT, texts: int, *, chooses: bool | None = None) -> None:
-        """`chooses` is whether the device applies the sampling rules and draws; None: if it is a CUDA GPU."""
-        self._model, self._cache, self._device = model, model.new_cache(texts), model.token_embedding.weight.device
-        self._chooses = self._device.type == "cuda" if chooses is None else chooses
+        """`chooses` is whether the device applies the sampling rules and draws; None: if it is a CUDA GPU.
+
+        What it then computes is the standard model.
+        """
+        self._model, self._device = model, next(model.parameters()).device
+        self._cache = model.new_cache(texts) if has_exact_cache(model.config) else None
+        self._read = torch.zeros(texts, model.config.block_size, dtype=torch.long, device=self._device)  # without a cache
+        on_gpu = self._device.type == "cuda" if chooses is None else chooses
+        self._chooses = on_gpu and is_standard(model.config)
         if self._chooses:  # in memory that stays where it is
             zeros = partial(torch.zeros, device=self._device)
             self._graphs, self._table, self._places = Graphs(self._device), Tensor(), Tensor()
@@ -85,6 +92,10 @@ class TorchTexts(Texts):
     @torch.inference_mode()
     def logits(self, start: int, ids: Tensor) -> Tensor:
         """Those of the next character, (B, V), after `ids` (B, T) at positions from `start`."""
+        if self._cache is None:
+            end = start + ids.size(1)
+            self._read[:, start:end] = ids
+            return self._model(self._read[:, :end])[:, -1]
         for cache in self._cache:
             cache.length = start
         return self._model(ids, cache=self._cache)[:, -1]
@@ -97,6 +108,7 @@ class TorchTexts(Texts):
         if count > 1:
             self.logits(start, ids[:, :-1])
         first, steps = start + count - 1, min(limit, AT_ONCE)
+        assert self._cache is not None, "a standard model has one"
         if first + limit > len(self._places):
             for cache in self._cache:
                 cache.reserve(first + limit)
@@ -116,6 +128,7 @@ class TorchTexts(Texts):
 
     def _write_one(self, rules: Mapping[str, float]) -> None:
         """Read the new ids at their place, choose the ids that follow, and move on."""
+        assert self._cache is not None
         model, row = self._model, self._table.index_select(-2, self._place)
         visible = (self._places <= self._place)[None]
         x = model.token_embedding(self._new)  # (B, 1, C)

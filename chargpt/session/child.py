@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from chargpt.errors import Words, in_python
+from chargpt.errors import NotWritten, UserError, Words, in_python
 from chargpt.launch import launch
 from chargpt.planning.cli import options_of
 from chargpt.terminal import SCREEN, Screen
@@ -44,7 +44,7 @@ class ParentScreen(Screen):
         self._send("log", text)
 
     def error(self, text: Words) -> None:
-        self._send("error", text)
+        self._send("mistake" if isinstance(text, UserError) and not isinstance(text, NotWritten) else "error", text)
 
     def progress(self, step: int, total: int, numbers: str) -> None:
         now, (before, *shown) = time.monotonic(), self._drawn

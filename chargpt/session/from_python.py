@@ -8,15 +8,13 @@ import numbers
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm  # a widget in a notebook
-from tqdm.notebook import tqdm_notebook
-
 from chargpt.config import COMMAND_LINE, typed_values
-from chargpt.errors import UserError, in_python, resuming
+from chargpt.errors import TrainingFailed, UserError, in_python, resuming
 from chargpt.planning.cli import TrainOptions, check_options, tree_of, with_same_settings
 from chargpt.planning.cli import minutes as as_minutes
 from chargpt.project import SOURCE, project_root
@@ -48,14 +46,16 @@ class Caller(Screen):
     def __init__(self) -> None:
         super().__init__()
         self.run: Path | None = None  # the newest one that has a checkpoint
-        self.problem = ""  # why the training ended
+        self.problem: UserError | TrainingFailed | None = None  # why the training ended
 
     @property
     def bar_width(self) -> int:
-        return NOTEBOOK if issubclass(tqdm, tqdm_notebook) else super().bar_width
+        from tqdm.notebook import tqdm_notebook
+
+        return NOTEBOOK if issubclass(_bar(), tqdm_notebook) else super().bar_width
 
     def new_bar(self, **settings: Any) -> Any:
-        return tqdm(**settings)
+        return _bar()(**settings)
 
     def show(self, line: str) -> None:
         """Show a line of the child: a record of what `ParentScreen` was asked for, or what else it has printed."""
@@ -70,33 +70,45 @@ class Caller(Screen):
         self.lines(one_line(text))
 
     def error(self, text: Any) -> None:
-        self.problem = text
+        self.problem = TrainingFailed(text)
+
+    def mistake(self, text: str) -> None:
+        """The child ends since only its caller can mend this."""
+        self.problem = UserError(text)
 
     def saved(self, run: Path) -> None:
         self.run = Path(run)
 
 
+def _bar() -> Any:
+    """The class of a bar: in a notebook a widget. One without widgets gets plain lines, and no warning of tqdm about that."""
+    with warnings.catch_warnings(action="ignore"):
+        from tqdm.auto import tqdm
+
+    return tqdm
+
+
 def train_run(text: PathLike | Sequence[PathLike] | None, **options: Any) -> Path:
     """Train with these arguments of `chargpt.train`, and return the folder of the run.
 
-    Raises UserError for a mistake, KeyboardInterrupt for one before there was anything to save, RuntimeError for a failure.
+    Raises UserError for a mistake, KeyboardInterrupt for one before there was anything to save, TrainingFailed for the rest.
     """
     for name, (types, what) in TYPES.items():
         if (value := options[name]) is not None and not isinstance(value, types):
             raise UserError(f"{name}={value!r}: use {what}")
     asked, screen = options_for(text, **options), Caller()
     code, is_interrupted = train_in_child(asked, screen)
-    if code == 2:
-        raise UserError(screen.problem)
-    if is_interrupted or code > 128:
+    if isinstance(screen.problem, UserError):
+        raise screen.problem
+    if (is_interrupted and screen.problem is None) or code > 128:
         if screen.run is None:
             raise KeyboardInterrupt
         name = screen.run.name if screen.run.parent == project_root() / "checkpoints" else shown(screen.run)
         print(f"what was saved is returned; to continue: {in_python(resuming(name, verb='train'))}", flush=True)
     elif code:
         reason = screen.problem or f"the training process ended with code {code}; its last lines are above"
-        saved = "" if screen.run is None else f"; the last checkpoint: chargpt.load({shown(screen.run)!r})"
-        raise RuntimeError(reason + saved)
+        saved = "" if screen.run is None else f"; what was saved: chargpt.load({shown(screen.run)!r})"
+        raise TrainingFailed(f"{reason}{saved}")
     assert screen.run is not None
     return screen.run
 
@@ -143,8 +155,6 @@ def options_for(
     """These arguments as train.py has them; what is None is not given. Raises UserError."""
     texts = [] if text is None else _paths("text", text)
     for path in texts:
-        if "\n" in path and not os.path.exists(path):
-            raise UserError("text: this is a text, not a path; write it to a file, and give the name of the file")
         if path == "-":
             raise UserError("text='-': standard input is for the command line; use the path of a file")
     if text is not None and not texts:

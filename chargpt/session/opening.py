@@ -8,17 +8,18 @@ from pathlib import Path
 import torch
 
 from chargpt.config import COMMAND_LINE, DataConfig, Settings, Source, Tree, apply, difference
-from chargpt.errors import Command, Message, Option, UserError
+from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Opening
 from chargpt.planning.teachers import keep_teachers, seconds_of_stage, student_settings, teachers_of_stage
 from chargpt.planning.time_model import at_least_measurable, longest_run, measured, steps_in
+from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, run_of
-from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
+from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState, what_changed
 from chargpt.runs.load import find_run, without_cache
-from chargpt.runs.models import blank_model
+from chargpt.runs.models import loss_of, restore_model
 from chargpt.runs.run import Run, folder_of, new_run
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
@@ -77,17 +78,15 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
         options = options_of_restart(options, root=root)
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
     checkpoint, skipped = run.load_newest()
-    notices = [Notice("warning", line) for line in skipped]
     saved = checkpoint.state
-    if saved.stage == 0:
-        what = f"{shown(run.folder)}: made by an earlier version; it can still write text, but not be trained further; "
-        raise UserError(what, "to train, start a new run with ", Option("run", "NAME"))
+    skipped += filter(None, [what_changed(saved, lambda: loss_of(restore_model(checkpoint)[0]))])
+    notices = [Notice("warning", line) for line in skipped]
     corpus, said = _corpus_of(checkpoint, options, root=root)
     characters = len(corpus.train)
     if options.epochs is not None:
         steps = {"max_steps": steps_in(options.epochs, saved.config, characters=characters)}
         typed = {**options.settings, "train": {**options.settings.get("train", {}), **steps}}
-        options = dataclasses.replace(options, epochs=None, settings=typed)
+        options = dataclasses.replace(options, settings=typed)
     settings, changes = _settings_of(checkpoint, options)
     seconds = None if options.gives("train.max_steps") else saved.seconds_left
     seconds = seconds if options.minutes is None else 60 * options.minutes
@@ -134,8 +133,9 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     """
     state, (run, anew) = checkpoint.state, _name_and_successor(checkpoint, root)
     data = apply(without_cache(state.config), _places(options), where=COMMAND_LINE).data
-    if state.fingerprint == NO_TEXT:
-        raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
+    if state.fingerprint == NO_TEXT or state.stage == 0:
+        made = "imported without a text" if state.stage else "made by an earlier version, and can only write text"
+        raise UserError(f"{run}: was {made}; start a new run from its weights with ", anew)
     texts = list(options.texts or state.texts)
     is_given = [absolute_text(text) for text in options.texts or state.texts] != state.texts or options.gives("data.val_text")
     read = [text for text in (*texts, data.val_text) if text]
@@ -193,8 +193,8 @@ def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Setting
     if _places(options)["data"]:
         config = dataclasses.replace(config, data=absolute_paths(config.data))
     if config.train.max_steps < checkpoint.step:
-        given = f"{config.train.max_steps:,} given, but the run has taken {checkpoint.step:,} steps already"
-        raise UserError(f"train.max_steps: {given}; give more")
+        name, given = ("epochs", options.epochs) if options.gives("epochs") else ("train.max_steps", config.train.max_steps)
+        raise UserError(Given(name, given, ", but "), f"the run has taken {checkpoint.step:,} steps already; give more")
     for change in difference(saved, config):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
         fixed = (*FIXED, "train.teachers") if checkpoint.state.stage > 1 else FIXED

@@ -3,7 +3,7 @@
 import math
 
 from chargpt.config import Config
-from chargpt.errors import Command, Message, Option, Words, resuming
+from chargpt.errors import Command, Message, Option, Words, join, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import up_to_a_word, write_final_report
 from chargpt.planning.cli import TrainOptions
@@ -11,7 +11,7 @@ from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.starts import start_names
 from chargpt.session.session import Session, bits_per_item
 from chargpt.session.stages import name_of_stage
-from chargpt.terminal import escape_controls, notice, plural, screen, shown
+from chargpt.terminal import escape_controls, notice, plural, screen
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, is_list_of_words
 from chargpt.text.report import about_repeats
@@ -75,13 +75,16 @@ def give_up(session: Session, problem: NotFinite) -> int:
     """Tell what is saved of a run that ends with a step that was not finite, and what to do."""
     if (run := session.run) is None:
         return 3
-    what: list[Words] = ["nothing is saved yet; start again with ", Option("runtime.precision", "float32")]
+    others: list[Words] = ["a lower optim.learning_rate"]
+    if session.trainer.environment["precision"] != "float32":
+        others.append(Option("runtime.precision", "float32"))
+    what: list[Words] = ["nothing is saved yet; start again with "]
     if run.checkpoint is not None:
-        is_there = f"this step was not saved. The last checkpoint is {shown(run.checkpoint)}; continue from it with "
-        what = [is_there, resuming(run.name(session.checkpoints)), " and a lower optim.learning_rate"]
+        last = f"this step was not saved; continue from the last checkpoint, {run.checkpoint.name}, with "
+        what = [last, resuming(run.name(session.checkpoints)), " and "]
         if session.trainer.config.train.on_nonfinite == "stop":
-            what += [", or with ", Option("train.on_nonfinite", "rollback")]
-    screen().error(Message(f"training failed at {problem}; ", *what))
+            others.append(Option("train.on_nonfinite", "rollback"))
+    screen().error(Message(f"training failed at {problem}; ", *what, join(", or with ", others)))
     return 3
 
 

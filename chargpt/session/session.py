@@ -22,6 +22,7 @@ from chargpt.planning.plan import Opening
 from chargpt.planning.teachers import seconds_of_stage
 from chargpt.planning.time_model import longest_run
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
+from chargpt.runs.models import loss_of
 from chargpt.runs.run import DETAILS, Run
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
@@ -30,6 +31,7 @@ from chargpt.session.live_page import LivePage
 from chargpt.session.metrics import BEST
 from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage
 from chargpt.session.stages import decided, describe_stage, is_undecided, measure, name_of_stage
+from chargpt.standard import model_source
 from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -37,6 +39,7 @@ from chargpt.training.parallel import Group
 from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
 
 MAX_ROLLBACKS = 3  # returns to a checkpoint in a run, at most
+OF_TORCH = ("threads", "attention")  # change bits only where torch computes steps, or perhaps a teacher, as a test measures
 EARLY_SAMPLE = 100  # characters of a sample before the first evaluation after step 0
 
 
@@ -236,7 +239,7 @@ class Session:
             values[BEST] = best
         if (longest := longest_copy(corpus, sample)) is not None:
             values["novelty/longest_copy"] = float(longest)
-        if train.log_attention:
+        if train.log_attention and hasattr(self.trainer.model, "attention"):
             values["attention"] = draw_attention(self.trainer.weights.working, corpus.judged)
         return values | ({"sample": sample} if sample else {})
 
@@ -260,6 +263,7 @@ class Session:
         trainer = self.trainer
         left = self.clock.seconds_left(is_undecided=is_undecided(trainer.config))
         changes = {"progress": trainer.progress.copy(), "environment": trainer.environment, "seconds_left": left}
+        changes["model_source"] = model_source()
         return dataclasses.replace(self.opening.state, settings=self.settings, **changes)  # type: ignore[arg-type]
 
     def save(self) -> None:
@@ -271,11 +275,12 @@ class Session:
         state = self.state()
         with trainer.group.together():
             if run is not None:
+                state = dataclasses.replace(state, model_loss=loss_of(trainer.model))
                 try:
                     problems = run.save(state, weights=weights, training=optimizer)
                 except CheckpointError as error:
                     again: list[Words] = ["; then continue with: ", resuming(run.name(self.checkpoints), verb="train")]
-                    raise CheckpointError(error, *(again if self.saved else [])) from error
+                    raise type(error)(error, *(again if self.saved else [])) from error
                 screen().saved(run.folder)
                 journal.warn(*problems)
                 trainer.group.note_save()
@@ -335,8 +340,10 @@ def bits_per_item(loss: float, corpus: Corpus, config: TrainConfig) -> float:
 
 
 def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> str:
-    """A warning if a run whose environment was `before` cannot continue with the same bits here; else empty."""
+    """A warning if a run whose environment was `before` may not continue with the same bits here; else empty."""
     before = {"processes": 1, "teachers": now.get("teachers", ""), **before}  # earlier versions did not save these
-    changes = [f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
-    what = f"it is not computed as before ({', '.join(changes)}), so the losses from here on will differ slightly"
+    is_in_c = before.get("step") == now["step"] != "torch" and "teachers" not in now
+    found = {key: f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value}
+    changes = [change for key, change in found.items() if not (is_in_c and key in OF_TORCH)]
+    what = f"it is not computed as before ({', '.join(changes)}), so the losses from here on may differ slightly"
     return what * bool(changes)

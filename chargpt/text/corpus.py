@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.errors import Message, Option, UserError, Words, join
+from chargpt.errors import Message, NotWritten, Option, UserError, Words, join, what_to_do
 from chargpt.terminal import Notice, one_line, plural, shown
 from chargpt.text.cache import Cache, EncodedText, hash_of, hash_of_code
 from chargpt.text.facts import TextFacts, facts_of
@@ -20,7 +20,7 @@ from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuf
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.source import Sources
-from chargpt.text.sources import MAKE_ROOM, absolute_text, cache_folders, run_name, select_sources
+from chargpt.text.sources import ANOTHER_CACHE, absolute_text, cache_folders, run_name, select_sources
 from chargpt.text.tokenizer import Tokenizer
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it needs no advice on the context
@@ -154,7 +154,7 @@ def _find_or_encode(
                 cache.record(key, encoded.fingerprint, notes)
     except OSError as error:
         where = shown(error.filename or cache.folder)
-        raise UserError(f"{where}: {error.strerror or error}; {MAKE_ROOM}") from None
+        raise NotWritten(f"{where}: {error.strerror or error}; {what_to_do(error, ANOTHER_CACHE)}") from None
     return encoded, notes
 
 

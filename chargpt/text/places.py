@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +13,7 @@ from chargpt.errors import UserError
 from chargpt.text.cache import EncodedText
 from chargpt.text.document import TRAIN, Origin
 from chargpt.text.reading import TextReader, reading_of
-from chargpt.text.sources import can_be_read_again, needs_download, select_sources
+from chargpt.text.sources import can_be_read_again, is_on_a_share, needs_download, select_sources
 from chargpt.text.tokenizer import code_points
 
 
@@ -29,8 +28,9 @@ def find_places(
     run may be a stranger's: nothing but files on this machine is opened.
     """
     found: dict[int, tuple[str, int]] = {}
-    if not all(_can_be_opened(text, root) for text in filter(None, [*texts, config.val_text])):
-        return found
+    for text in filter(None, [*texts, config.val_text]):
+        if is_on_a_share(text) or needs_download(text, root=root) or not can_be_read_again(text):
+            return found
     train, tokenizer = encoded.train, encoded.tokenizer
     with contextlib.suppress(UserError, OSError), contextlib.ExitStack() as stack:
         sources = select_sources(texts, config, root=root)
@@ -52,11 +52,6 @@ def find_places(
             done += len(ids)
             place.at(len(piece))
     return found
-
-
-def _can_be_opened(text: str, root: Path) -> bool:
-    is_on_a_share = os.path.splitdrive(text)[0].replace("/", "\\").startswith("\\\\")  # on Windows: \\HOST\SHARE
-    return not is_on_a_share and not needs_download(text, root=root) and can_be_read_again(text)
 
 
 class _Place:

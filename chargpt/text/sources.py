@@ -5,6 +5,7 @@ knows binary files, and files whose records have fields; `source.py` unpacks com
 """
 
 import difflib
+import errno
 import fnmatch
 import hashlib
 import itertools
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chargpt.config import DataConfig
-from chargpt.errors import Option, UserError
+from chargpt.errors import NotWritten, Option, UserError, what_to_do
 from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.terminal import log, shown
 from chargpt.text.formats import CHECKPOINT, binary_format, read_head, refuse_checkpoint
@@ -34,7 +35,7 @@ SHAKESPEARE_FILE = Path("data", "shakespeare.txt")  # in the root of the project
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
-MAKE_ROOM = "set data.cache to a folder of yours on a disk with more space, or free some space there"
+ANOTHER_CACHE = "set data.cache to another folder"
 MAX_NAMED = 3  # files that a note names
 MAX_DOWNLOAD = 2**24  # bytes
 CHUNK = 2**20  # bytes read at a time
@@ -100,10 +101,15 @@ def run_name(texts: Sequence[str]) -> str:
     if text == "-":
         return "stdin"
     path = Path(text)
-    name = path.resolve().name if path.is_dir() else plain_name(path).stem
+    name = path.resolve().name if not is_on_a_share(text) and path.is_dir() else plain_name(path).stem
     name = "".join(filter(str.isprintable, name))  # without control characters, and bytes that are no character in this locale
     name = portable(name).lstrip("-") or "text"  # a name that begins with a dash would be taken for an option
     return f"{name}-text" if RUN_STEP.fullmatch(name) else name
+
+
+def is_on_a_share(text: str) -> bool:
+    """Whether Windows would ask another computer for the path `text`, \\\\HOST\\SHARE: a stranger's run may name any."""
+    return os.path.splitdrive(text)[0].replace("/", "\\").startswith("\\\\")
 
 
 def absolute_text(text: str) -> str:
@@ -163,13 +169,13 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
             while size <= limit and (chunk := stream.read(CHUNK)):
                 size += copy.write(chunk)
             copy.flush()
-            if size <= limit:
-                content = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-                return Source(label=label, content=content)
-        what = f"more than {limit:,} bytes, which is half of the free space in {shown(folder)}"
+            if size > limit:
+                raise OSError(errno.ENOSPC, f"more than {limit:,} bytes, which is half of the free space,")
+            content = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            return Source(label=label, content=content)
     except OSError as error:
-        what = f"{error.strerror} while copying it to {shown(folder)}"
-    raise UserError(f"{label}: {what}; {MAKE_ROOM}")
+        what = f"{label}: {error.strerror} while copying it to {shown(folder)}; {what_to_do(error, ANOTHER_CACHE)}"
+        raise NotWritten(what) from None
 
 
 def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from tqdm import tqdm
 
-from chargpt.errors import UserError
+from chargpt.errors import NotWritten, what_to_do
 from chargpt.files import SyncedFile, publishing, remove_left_behind
 from chargpt.terminal import shown
 from chargpt.text.cache import EncodedText
@@ -163,7 +163,7 @@ def open_or_make_index(text: EncodedText) -> SuffixIndex:
                 file.write(suffixes.data.cast("B"))
                 progress.update(len(suffixes))
     except OSError as error:
-        raise UserError(f"{shown(path)}: {error.strerror}; free some space, or make its folder writable") from None
+        raise NotWritten(f"{shown(path)}: {error.strerror}; {what_to_do(error)}") from None
     index = open_index(text)
     assert index is not None, "it has just been written"
     return index

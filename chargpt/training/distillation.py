@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from chargpt.kernels.attention import supports
 from chargpt.kernels.step import KernelModel, is_faster
+from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
 from chargpt.text.windows import IGNORED
 from chargpt.training.runtime import Runtime
@@ -33,13 +34,13 @@ class DistillationLoss(nn.Module):
         super().__init__()
         self.model, self.ignores = model, ignores
         copies = [copy.deepcopy(teacher).to(runtime.device, runtime.precision).eval() for teacher in teachers]
-        for teacher in copies:
+        for teacher in (one for one in copies if runtime.attention is not None and supports(one.config)):
             for block in teacher.blocks:
-                block.attn.fused = runtime.attention if supports(teacher.config) else None
+                block.attn.fused = runtime.attention
         self.teachers = nn.ModuleList(copies)
         step = runtime.step
-        faster = [step is not None and is_faster(one.config, threads=runtime.threads) for one in copies]
-        self._kernels = [KernelModel.of(step, one) if step and is_so else None for is_so, one in zip(faster, copies)]
+        in_c = [is_faster(one.config, threads=runtime.threads) and supports_step(one.config) for one in copies]
+        self._kernels = [KernelModel.of(step, one) if step and is_so else None for is_so, one in zip(in_c, copies)]
 
     def forward(self, idx: Tensor, targets: Tensor) -> Tensor:
         """The mean cross-entropy of the predictions for `idx` (B, T), in nats per character, where a target is not IGNORED."""

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from chargpt.config import ModelConfig
 from chargpt.model import EMBEDDING_STD, GPT, SINUSOID_SCALE, rotary_table, rotate, sinusoids
-from chargpt.runs.models import gpt_config
+from chargpt.runs.blank_model import gpt_config
+from chargpt.standard import standard_shapes
 
+READ = ("token_embedding", "position_embedding", "blocks.0.attn.qkv")  # the weights that begin with structure
 RANDOM_SHARE = 0.1  # the random queries and keys of the first layer are scaled by this
 # The score of a head's own distance minus that of the next one, before the softmax. Learned and sinusoidal positions are read
 # from the same channels as characters, and a larger difference makes both count more: 1.0 is worse than 0.27 by 0.015 nats.
@@ -39,9 +41,12 @@ def attend_to_previous(model: GPT) -> None:
     these, a head attends to the region around its distance, and also to characters that are equal to its own, because queries
     and keys read the same channels.
     """
-    config = model.config
+    config, shapes = model.config, {name: tuple(weights.shape) for name, weights in model.named_parameters()}
     h, C = config.n_head, config.n_embd
     d = C // h
+    standard = {name: shape for name, shape in standard_shapes(config, model.vocab_size).items() if name.startswith(READ)}
+    if not standard.items() <= shapes.items():  # model.py has been changed: its layers begin as it says
+        return
     if config.positions == "learned":
         model.position_embedding.weight.copy_(sinusoids(config.block_size, C) * SINUSOID_SCALE)
     if d < 2 or config.positions not in SCORE_DIFFERENCE:  # no pair for an angle, or no known angles

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from chargpt.config import OptimConfig
-from chargpt.training.weights import DOWN, EMBEDDING, SQUARE, UP, FlatWeights
+from chargpt.training.weights import FlatWeights
 
 # The coefficients of three odd quintics. Applied in turn, they bring every singular value from 0.01 to 1 to between 0.73 and
 # 1.27. Each is the one nearest to 1 on the range that the previous one leaves (as in Polar Express, arXiv 2505.16932). They
@@ -128,7 +128,7 @@ class AdamW(Optimizer):
         """Updates the part of the vector from `start` on."""
         super().__init__(weights, config)
         self._betas, self._start = config.betas, start
-        span, decayed = slice(start, len(weights.vector)), weights.of_kind(EMBEDDING).stop  # norms and biases come last
+        span, decayed = slice(start, len(weights.vector)), weights.decayed.stop
         self._means = [self._zeros(name, span) for name in ("exp_avg", "exp_avg_sq")]
         ranges = [(start, decayed, config.weight_decay), (max(start, decayed), span.stop, 0.0)]
         self._ranges = [(first, stop, decay) for first, stop, decay in ranges if first < stop]
@@ -167,13 +167,11 @@ class Muon(Optimizer):
     def __init__(self, weights: FlatWeights, config: OptimConfig) -> None:
         super().__init__(weights, config)
         self._beta, self._decay = config.momentum, config.weight_decay
-        self._matrices, width = slice(0, weights.of_kind(DOWN).stop), weights.model.config.n_embd
+        self._stacks = weights.stacks
+        self._matrices = slice(0, self._stacks[-1][0].stop if self._stacks else 0)
         without_copies = dataclasses.replace(config, start_decay=0.0, average_fraction=0.0)
         self._adamw = AdamW(weights, without_copies, start=self._matrices.stop)
         self._count = self._adamw._count
-        kinds = ((SQUARE, width, width), (UP, 4 * width, width), (DOWN, width, 4 * width))
-        stacks = [(weights.of_kind(kind), rows, columns) for kind, rows, columns in kinds]
-        self._stacks = [stack for stack in stacks if stack[0].start < stack[0].stop]
         self.states += self._adamw.states
         self._momentum = self._zeros("momentum", self._matrices)
 
@@ -252,7 +250,7 @@ OPTIMIZERS = {
     "adamw": OptimizerKind(
         label="AdamW",
         make=AdamW,
-        model={"positions": "learned"},
+        model={"positions": "learned", "bias": False},
         rates=((2e6, 3e-3), (math.inf, 2e-3)),
         start_rates=(3e-4, 3e-4),
         useful_parameters=10,

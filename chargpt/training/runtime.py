@@ -16,8 +16,10 @@ from chargpt.errors import Option, UserError
 from chargpt.kernels.attention import PANEL, FusedAttention, supports
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import StepKernel, is_faster
+from chargpt.kernels.step import fits as fits_step
 from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
+from chargpt.standard import CHANGED
 from chargpt.terminal import one_line, plural
 from chargpt.training.parallel import Group
 
@@ -118,7 +120,13 @@ def is_worth_compiling(seconds: float) -> bool:
 
 def may_be_in_c(config: Config) -> bool:
     """Whether the steps of a run with these settings are compiled from C on a CPU, where that is possible."""
-    return config.runtime.step != "torch" and is_faster(config.model, threads=config.runtime.threads)
+    return _is_small_enough(config) and supports_step(config.model)
+
+
+def _is_small_enough(config: Config) -> bool:
+    """Whether steps in C would be faster than torch's, if model.py computes what C does."""
+    is_fast = config.runtime.step != "torch" and is_faster(config.model, threads=config.runtime.threads)
+    return is_fast and fits_step(config.model)
 
 
 def choose_runtime(
@@ -151,10 +159,13 @@ def choose_runtime(
             slower = f"attention is not compiled, so steps take longer: {reason}"
     if asked.device == "auto" and device.type == "cpu" and torch.cuda.is_available():
         slower = f"{why_not_cuda(0)}; until then the CPU is used"
-    is_native, step, why = asked.step == "native", None, ""
-    if is_native and (device.type != "cpu" or compiled or not supports_step(config.model)):
-        why = "runtime.compile=off" if compiled else f"a model.n_embd that is a multiple of {PANEL}"
-        why = f"it needs {'a CPU' if device.type != 'cpu' else why}"
+    is_native, step, why, on_cpu = asked.step == "native", None, "", device.type == "cpu" and not compiled
+    if on_cpu and _is_small_enough(config) and not supports_step(config.model):
+        slower = f"{CHANGED}, so PyTorch takes the steps (2 to 7 times slower)"
+    if is_native and not (on_cpu and supports_step(config.model)):
+        needs = "runtime.compile=off" if compiled else f"a model.n_embd that is a multiple of {PANEL}"
+        needs = f"it needs {'a CPU' if device.type != 'cpu' else needs}"
+        why = CHANGED if on_cpu and fits_step(config.model) else needs
     elif is_native or attention is not None and may_be_in_c(config) and known.get("step") != "torch":
         try:
             step = StepKernel(precision)

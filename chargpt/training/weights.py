@@ -14,26 +14,30 @@ from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT
 from chargpt.training.parallel import FLAGS
 
-# The kinds of parameters, in the order in which they are placed in the vector. All matrices of one of the first three kinds
-# have the same shape, so that each kind is a stack of matrices.
-SQUARE, UP, DOWN, EMBEDDING, VECTOR = range(5)
+STACK, MATRIX, REST = range(3)  # the groups of parameters, in the order in which they are placed in the vector
 
 
-def kind_of(name: str, parameter: nn.Parameter) -> int:
-    """The kind of a parameter of a GPT."""
-    if parameter.dim() < 2:
-        return VECTOR
-    if "embedding" in name:
-        return EMBEDDING
-    return {"up": UP, "down": DOWN}.get(name.split(".")[-2], SQUARE)
+def group_of(name: str, parameter: Tensor) -> tuple[int, int, int]:
+    """The group of a parameter; with STACK, the rows and columns of the matrices that it consists of.
+
+    Those are the matrices inside the blocks: a `qkv` has three, every other one is itself. Each shape is a stack of its own.
+    """
+    if parameter.dim() < 2 or not parameter.requires_grad:
+        return REST, 0, 0
+    if not name.startswith("blocks.") or parameter.dim() > 2:
+        return MATRIX, 0, 0
+    rows, columns = parameter.shape
+    return STACK, rows // 3 if name.endswith(".qkv.weight") and rows % 3 == 0 else rows, columns
 
 
 class FlatWeights:
     """The parameters of `model`, which become views of `vector`; `working` is the model to compute with.
 
-    `spans` gives each parameter's place in the vector. Parameters of one kind are next to each other, in the order of kinds.
-    The parameters of `working` are views of `computing`, which in float32 is `vector` itself. `working` uses `attention`, if
-    given, in place of its own; `model` stays as it is. `step` is the kernel that computes in place of torch, if there is one.
+    `spans` gives each parameter's place in the vector. Parameters of one group are next to each other: first the `stacks`, each
+    with its place, rows and columns, then other matrices, such as embeddings, at which the `decayed` part ends, then norms,
+    biases and what does not learn. The parameters of `working` are views of `computing`, which in float32 is `vector` itself.
+    `working` uses `attention`, if given, in place of its own; `model` stays as it is. `step` is the kernel that computes in
+    place of torch, if there is one.
     """
 
     def __init__(
@@ -44,12 +48,22 @@ class FlatWeights:
         attention: Callable[[Tensor, int, Tensor | None], Tensor] | None = None,
         step: StepKernel | None = None,
     ) -> None:
-        named = sorted(model.named_parameters(), key=lambda item: kind_of(*item))
-        ends = torch.tensor([parameter.numel() for _, parameter in named]).cumsum(0).tolist()
-        self.spans = {name: slice(end - p.numel(), end) for (name, p), end in zip(named, ends)}
-        self.kinds = {name: kind_of(name, parameter) for name, parameter in named}
+        groups: dict[tuple[int, int, int], list[tuple[str, nn.Parameter]]] = {}
+        for named in model.named_parameters():
+            groups.setdefault(group_of(*named), []).append(named)
+        self.spans, self.stacks = dict[str, slice](), list[tuple[slice, int, int]]()
+        self.decayed, parts, end = slice(0), list[Tensor](), 0
+        for (group, rows, columns), members in sorted(groups.items(), key=lambda item: item[0][0]):
+            first = end
+            for name, parameter in members:
+                self.spans[name] = slice(end, end := end + parameter.numel())
+                parts.append(parameter.detach().flatten())
+            if group == STACK:
+                self.stacks.append((slice(first, end), rows, columns))
+            if group != REST:
+                self.decayed = slice(0, end)
         self.model, self.precision, self.step = model, precision, step
-        self.vector = torch.cat([parameter.detach().flatten() for _, parameter in named])
+        self.vector = torch.cat(parts)
         self.summed = self.vector.new_zeros(len(self.vector) + 1 + FLAGS)  # what processes sum: gradient, loss, flags
         self.gradient, self.tail = self.summed[: len(self.vector)], self.summed[len(self.vector) :]
         self._view(model, self.vector)
@@ -60,11 +74,12 @@ class FlatWeights:
             self.working = copy.deepcopy(model).to(precision)
             self.computing = self.vector.to(precision)
             self._view(self.working, self.computing)
-        for block in self.working.blocks:
-            block.attn.fused = attention
+        if attention is not None:
+            for block in self.working.blocks:
+                block.attn.fused = attention
         self._part: Tensor | None = None  # the gradient of a further micro-batch, in `precision`
         parameters = dict(self.working.named_parameters())
-        self._inputs = [parameters[name] for name in self.spans]
+        self._inputs = {name: parameters[name] for name in self.spans if parameters[name].requires_grad}
         self._slots = self._views(self.gradient)
 
     def _view(self, model: GPT, vector: Tensor) -> None:
@@ -72,16 +87,12 @@ class FlatWeights:
             parameter.data = vector[self.spans[name]].view(parameter.shape)
 
     def _views(self, vector: Tensor) -> list[Tensor]:
-        return [vector[span].view(tensor.shape) for span, tensor in zip(self.spans.values(), self._inputs)]
-
-    def of_kind(self, kind: int) -> slice:
-        """The part of the vector with the parameters of a kind."""
-        spans = [span for name, span in self.spans.items() if self.kinds[name] == kind]
-        return slice(spans[0].start, spans[-1].stop) if spans else slice(0, 0)
+        return [vector[self.spans[name]].view(tensor.shape) for name, tensor in self._inputs.items()]
 
     def add_gradient(self, loss: Tensor, *, begins: bool, scale: Tensor | None = None) -> None:
         """Add the gradient of `loss` by `working`, times `scale`, to the sum in the vector, or begin a new sum (`begins`)."""
-        parts = torch.autograd.grad(loss, self._inputs, scale)
+        # What the loss does not depend on has a gradient of zeros.
+        parts = torch.autograd.grad(loss, [*self._inputs.values()], scale, allow_unused=True, materialize_grads=True)
         if begins:
             torch._foreach_copy_(self._slots, parts)
         elif self.computing is self.vector:

@@ -54,8 +54,9 @@ from chargpt.planning import chosen_for_time, clock, time_model  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
 from chargpt.planning.plan import Opening, make_plan  # noqa: E402
+from chargpt.runs.blank_model import blank_model  # noqa: E402
 from chargpt.runs.load import find_checkpoint  # noqa: E402
-from chargpt.runs.models import blank_model, restore_model  # noqa: E402
+from chargpt.runs.models import restore_model  # noqa: E402
 from chargpt.session import session  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402

@@ -182,8 +182,9 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     from chargpt.runs.checkpoint import WEIGHTS
     from chargpt.runs.checkpoint_schema import FORMAT
     from chargpt.runs.load import find_checkpoint
-    from chargpt.runs.models import restore_model
+    from chargpt.runs.models import loss_of, restore_model
     from chargpt.runs.starts import CARD, LARGEST, STARTS
+    from chargpt.standard import model_source
     from chargpt.text.corpus import load_corpus
     from chargpt.training.evaluation import evaluate
 
@@ -203,6 +204,7 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     named = [text.split(": ", 2) for text in texts]
     plain = dataclasses.replace(config, data=DataConfig(newlines=config.data.newlines, normalize=config.data.normalize))
     state = dataclasses.replace(source.state, settings=Settings(plain), texts=[found for found, _, _ in named], environment={})
+    state = dataclasses.replace(state, model_source=model_source(), model_loss=loss_of(model))
     card = {
         "language": language,
         "loss": round(losses[1], 4),
@@ -220,6 +222,23 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     (folder / WEIGHTS).write_bytes(data)
     (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{folder}: {len(data):,} bytes, loss {losses[0]:.4f}, {losses[1]:.4f} in float16")
+
+
+def renew() -> None:
+    """Write the cards of all starts in the format of now, as the model.py of now computes them. The weights stay."""
+    sys.path.insert(0, str(ROOT))
+    from chargpt.runs.checkpoint_schema import FORMAT
+    from chargpt.runs.models import loss_of, restore_model
+    from chargpt.runs.starts import CARD, STARTS, load_start, start_names
+    from chargpt.standard import model_source
+
+    for name in start_names():
+        checkpoint, path = load_start(name), STARTS / name / CARD
+        loss = loss_of(restore_model(checkpoint)[0])
+        state = dataclasses.replace(checkpoint.state, model_source=model_source(), model_loss=loss)
+        card = json.loads(path.read_text(encoding="utf-8")) | {"format": FORMAT, "state": state.to_json()}
+        path.write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        print(f"{path}: format {FORMAT}, loss {loss} on ids that stand for nothing")
 
 
 def measure(
@@ -265,6 +284,7 @@ def main() -> None:
     mixing.add_argument("texts", nargs="+", help="TEXT, or TEXT=SHARE")
     mixing.add_argument("--quotes", default="“”", help="the typographic quotes of the language, opening and closing")
     mixing.add_argument("--seed", type=int, default=1)
+    verbs.add_parser("renew", help="write the cards of all starts in the format of now")
     packing = verbs.add_parser("pack", help="write the weights of a run and a card into chargpt/starts/NAME")
     packing.add_argument("run")
     packing.add_argument("name")
@@ -281,6 +301,9 @@ def main() -> None:
     measuring.add_argument("--minutes", type=float, default=3, help="the time of a recipe of regret.py")
     options = vars(parser.parse_args())
     verb = options.pop("verb")
+    if verb == "renew":
+        renew()
+        return
     if verb == "pack":
         pack(options.pop("run"), options.pop("name"), **options)
         return

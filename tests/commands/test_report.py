@@ -11,7 +11,8 @@ def test_the_page_of_a_run(run, corpus, tmp_path, capsys):
     assert report.main([str(run), "--device", "cpu", "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert printed.out.strip().endswith("page.html") and "MB" in printed.err
-    assert "What it copies" in out.read_text(encoding="utf-8")
+    page = out.read_text(encoding="utf-8")
+    assert "What it copies" in page and f"poems: {corpus.characters:,} characters" in page, "as the run calls its text"
 
 
 def test_the_page_of_several_runs_replaces_none_of_one_and_says_whether_they_can_be_compared(tmp_path, monkeypatch, capsys):

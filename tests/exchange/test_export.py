@@ -93,15 +93,18 @@ def test_a_destination_that_appears_meanwhile_stays(tmp_path):
     assert target.read_text() == "theirs"
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("512 requested and 0 written")])
-def test_a_disk_that_is_full_is_one_line(tmp_path, error):
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [(OSError(28, "No space left on device"), "free some"), (OSError("512 requested and 0 written"), "check")],
+)
+def test_a_disk_that_is_full_is_one_line(tmp_path, error, advice):
     """numpy raises errors without a number."""
 
     def write(path: Path) -> None:
         path.write_text("half")
         raise error
 
-    with pytest.raises(UserError, match=r"poems: not written \((No space|512).*\); use a folder with free space"):
+    with pytest.raises(UserError, match=rf"poems: not written \((No space|512).*\); write into another folder, or {advice}"):
         publish(tmp_path / "poems", write, is_folder=False, force=False)
     assert os.listdir(tmp_path) == []
 

@@ -14,7 +14,7 @@ import torch
 from nanogpt_files import SETTINGS, SHAPE, Model, new_optimizer, take_step, write_files
 
 from chargpt.exchange.nanogpt import read_characters, read_nanogpt
-from chargpt.runs.models import blank_model
+from chargpt.runs.blank_model import blank_model
 from chargpt.terminal import UserError
 
 CHARACTERS = "\n abcdefgh中"

@@ -160,5 +160,11 @@ def test_where_no_home_can_be_written_the_reason_says_what_to_do(library, source
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     with pytest.raises(Unavailable, match="home.*set XDG_CACHE_HOME"):
         load(source)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # of a user without an entry, as a container may have
+    with pytest.raises(
+        Unavailable, match="no home folder .*compiled code; set XDG_CACHE_HOME to a folder that can be written$"
+    ):
+        load(source)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "named"))
     assert load(source).answer() == 42 and list((tmp_path / "named" / "chargpt").glob("*.so"))

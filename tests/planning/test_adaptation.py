@@ -12,12 +12,13 @@ from helpers import apply_overrides, logged
 
 import train
 from chargpt.config import Config, Settings, Source
-from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL_SPLIT, adapt
+from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL, SMALL_SPLIT, adapt
 from chargpt.planning.chosen_for_time import Job
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
+from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
@@ -107,6 +108,16 @@ def test_the_rate_grows_with_the_length_of_the_text_and_with_its_distance(start,
     config = apply_overrides(Config(), [*SMALLEST, "optim.name=muon", "optim.learning_rate=1", "train.max_steps=9"])
     settings = Settings(config, {"train.max_steps": Source.USER})
     assert adapted(settings, corpus, distance).optim.learning_rate == rate
+
+
+@pytest.mark.parametrize(("layers", "is_pulled"), [(1, False), (12, True)])
+def test_a_large_start_is_pulled_towards_its_weights_and_more_in_a_short_run(start, other, layers, is_pulled):
+    config = apply_overrides(Config(), [f"model.n_layer={layers}", "model.n_embd=128", "model.n_head=4", "train.max_steps=9"])
+    assert (parameter_count(config.model, 31) > SMALL) == is_pulled
+    for steps, pull in ((100, 8.0), (1000, 0.8)):
+        settings = Settings(apply_overrides(config, [f"train.max_steps={steps}"]), {"train.max_steps": Source.USER})
+        found = adapted(settings, begun(other, start).corpus, 1.0).optim.start_decay
+        assert found == (pull if is_pulled else 0)
 
 
 def test_what_the_user_gives_stays(start, other):

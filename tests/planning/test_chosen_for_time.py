@@ -24,12 +24,13 @@ from chargpt.planning.chosen_for_time import (
 )
 from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
 from chargpt.planning.teachers import models_of, seconds_of_stage, taught
-from chargpt.planning.time_model import training_speed
+from chargpt.planning.time_model import TimeModel, training_speed
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
+from chargpt.training.optimizers import OPTIMIZERS
 
 WORDS = "the sea is blue and the wind is cold; ships sail at night. "
 
@@ -172,22 +173,46 @@ def test_the_choices_of_a_cpu_stay(monkeypatch):
         assert [*found, optim.weight_decay] == expected, (characters, minutes, optimizer)
 
 
-GIVEN = [
-    ["model.n_layer=1", "model.n_embd=48"],
-    ["model.n_embd=20"],
-    ["model.n_head=2"],
-    ["model.block_size=24"],
-    ["model.positions=sinusoidal"],
-    ["model.dropout=0.3", "optim.weight_decay=0.02"],
-    ["optim.name=adamw", "optim.learning_rate=1e-4", "optim.warmup_steps=3", "optim.momentum=0.5"],
-    ["train.batch_size=3", "train.eval_interval=7", "checkpoint.interval=9", "train.patience=7", "optim.average_fraction=0.5"],
-]
+GIVEN = {  # settings, and what else is chosen in another way because of them
+    "model.n_layer=1 model.n_embd=48": {"model.dropout"},
+    "model.n_embd=20": {"model.n_head", "model.dropout"},
+    "model.n_head=4": set(),
+    "model.block_size=24": {"train.batch_size", "train.max_steps", "optim.warmup_steps"},
+    "model.positions=sinusoidal": set(),
+    "model.dropout=0.3 optim.weight_decay=0.02": set(),
+    "optim.learning_rate=1e-4 optim.warmup_steps=3 optim.momentum=0.5": set(),
+    "optim.name=adamw": {
+        *("model.positions", "model.bias", "model.block_size", "model.dropout", "optim.learning_rate", "train.batch_size"),
+    },
+    "train.batch_size=3": {"train.max_steps", "optim.warmup_steps", "train.eval_interval", "checkpoint.interval"},
+    "train.eval_interval=7 checkpoint.interval=9 train.patience=7 optim.average_fraction=0.5": set(),
+    "train.seed=5": set(),
+}
 
 
-@pytest.mark.parametrize("settings", GIVEN, ids=lambda settings: settings[0].partition("=")[0])
-def test_what_was_given_stays(settings, corpora):
-    config = choice_for(corpora[3000], *settings).config
-    assert difference(config, apply_overrides(config, settings)) == []
+@pytest.mark.parametrize(("words", "follows"), GIVEN.items(), ids=[words.partition("=")[0] for words in GIVEN])
+def test_what_was_given_stays_and_all_else_is_chosen_as_without_it(words, follows, corpora):
+    settings = words.split()
+    free, choice = choice_for(corpora[3000]), choice_for(corpora[3000], *settings)
+    assert difference(choice.config, apply_overrides(choice.config, settings)) == []
+    own, changed = {word.partition("=")[0] for word in settings}, difference(free.config, choice.config)
+    assert {change.key for change in changed} == own | follows
+    chosen = [{key for key, by in one.settings.sources.items() if by is Source.CHOSEN} for one in (free, choice)]
+    assert chosen[1] == chosen[0] - own == choice.settings.reasons.keys()
+
+
+@pytest.mark.parametrize("preferred", OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_optimizer_that_is_given_has_its_own_positions_biases_rate_and_context(corpora, name, preferred):
+    """As if it were the one that is preferred, whatever a preset says."""
+    job, preset = Job(corpora[3000], text_of(corpora[3000]), 20.0), ["model.bias=true", "model.positions=sinusoidal"]
+    settings = Settings(apply_overrides(Config(), ["runtime.threads=1", *preset])).give(
+        {"train": {"teachers": 0}}, source=Source.USER, where=""
+    )
+    chosen = settings.give({"optim": {"name": name}}, source=Source.USER, where="")
+    assert choose(chosen, job, optimizer=preferred).config == choose(settings, job, optimizer=name).config
+    found = choose(chosen, job, optimizer=preferred).config.model
+    assert (found.positions, found.bias) == {"adamw": ("learned", False), "muon": ("rotary", True)}[name]
 
 
 def test_the_last_evaluation_follows_the_one_before_after_a_fair_part_of_the_steps(corpora):
@@ -248,6 +273,12 @@ def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(co
         assert label in said and f"first {'one' if count == 1 else count} model{'s' * (count > 1)} for at most" in said[label]
         seen = train.max_steps * choice.config.chars_per_step
         assert seen == pytest.approx(ENOUGH_EPOCHS * length, rel=0.05) or count == 1
+
+
+def test_a_model_of_several_teachers_is_expected_to_be_better_than_the_law_says():
+    candidate = chosen_for_time.Candidate(Settings(), 10**5, 1e5, TimeModel(0.1, 1.0), 10**6, loss=2.0)
+    compared = [candidate._replace(teachers=count).compared for count in (0, 1, 2, 3)]
+    assert compared == [2.0, 2.0, *2 * [2.0 * law.SEVERAL_SHARE]] and law.SEVERAL_SHARE < 1
 
 
 def test_two_models_are_for_a_text_that_one_would_see_often_and_sooner_if_its_validation_split_is_harder(corpora):
@@ -363,6 +394,7 @@ def test_little_time_and_adamw_get_one_model_unless_two_see_the_text_often_in_th
     assert seconds_of_stage(config, 2) == pytest.approx(100 / 3, abs=0.1)
     assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * 9000, rel=0.05)
     assert choice_for(text, seconds=18.0).config.train.teachers == 0
+    assert choice_for(text, seconds=59.0).config.train.teachers > 0
 
 
 def test_an_impossible_time_is_used_as_well_as_possible_and_a_model_that_is_too_large_is_refused(corpora):

@@ -21,12 +21,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_pauses_are_not_time_in_steps_and_evaluations_alone_are_expected_again(clock):
     budget = Clock(steps_left=1000)
     for _ in range(SETTLING_STEPS + 5):
+        clock.now += 0.0625  # what a step takes before a pause is counted, too
         with budget.paused(evaluates=True):
             clock.now += 0.5
         for pause in (0.3, 8.0):  # a save
             with budget.paused():
                 clock.now += pause
-        clock.now += 0.25
+        clock.now += 0.1875
         budget.step_done()
     budget.measure()
     assert (budget.seconds_per_step, budget.evaluation_seconds, budget.steps_per_second()) == (0.25, 0.5, 4)
@@ -63,12 +64,14 @@ def test_a_measurement_waits_for_a_settled_speed_or_a_quarter_of_a_short_run_and
         assert not any(budget.is_due(step) for step in range(991, 1001))
 
 
-def test_a_short_run_is_evaluated_at_least_five_times():
+@pytest.mark.parametrize("evaluation", [2.0, 0.2])
+def test_a_short_run_is_evaluated_at_least_five_times_and_hardly_more_often(evaluation):
     budget = make_budget(120)
+    budget.evaluation_seconds = evaluation
     length, evaluations = budget.length_that_fits(10, eval_interval=500)
     interval = -(-length // evaluations)
     assert 5 <= -(-length // interval) <= 7
-    assert (length - 10) * 0.1 + 2.0 * (length // interval + 1) <= 121
+    assert (length - 10) * 0.1 + evaluation * (length // interval + 1) <= 121
     assert make_budget(10_000).length_that_fits(10, eval_interval=500)[1] == 0
 
 

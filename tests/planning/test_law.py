@@ -159,8 +159,17 @@ def test_the_context_follows_the_nats_that_a_run_sees(seen, entropy, context):
     assert context_for(text, n_embd=64, seen=seen, optimizer="muon") == context
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "parameters", "dropout"), [("adamw", 98_304, 0.1), ("adamw", 196_608, 0.3), ("muon", 98_304, 0.3)]
+)
+def test_a_small_model_of_adamw_has_little_dropout(optimizer, parameters, dropout):
+    text = Text(9_000, 3.1, 2.2, 50)
+    assert recipe_for(text, parameters=parameters, seen=60 * 9_000 * 4, optimizer=optimizer).dropout == dropout
+
+
 TEXTS = {
     "short": Text(9_000, 3.1, 2.2, 50),
+    "middle": Text(40_000, 3.3, 1.77, 65),
     "usual": Text(1_000_000, 3.3, 1.77, 65),
     "copying": Text(3_000_000, 3.5, 1.2, 90, 0.6),
     "large": Text(10**8, 5.5, 3.0, 4000),
@@ -169,6 +178,7 @@ RUNS = [(98_304, 3e5, "muon"), (786_432, 2e7, "muon"), (4_718_592, 3e8, "muon"),
 # What the fitted constants give: whoever fits them again (tests/benchmarks/recipes.py fit) writes these anew.
 EXPECTED_LOSSES = {
     "short": [2.2198, 2.2327, 2.2928, 2.2992],
+    "middle": [1.7043, 1.6049, 1.6194, 1.7627],
     "usual": [1.8585, 1.4323, 1.3901, 1.5857],
     "copying": [0.7559, 0.5664, 0.5414, 0.6332],
     "large": [3.1492, 2.3325, 2.1420, 2.6328],

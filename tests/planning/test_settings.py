@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from chargpt.config import ModelConfig, Settings
 from chargpt.planning import settings
@@ -52,8 +53,13 @@ def test_a_field_that_the_user_names_is_read_from_tables_too(tmp_path):
     assert explicit.values.data.format == "text"
 
 
-def test_what_the_user_has_given_is_known(tmp_path):
+def test_what_the_user_has_given_is_known(tmp_path, monkeypatch):
     """A file and the command line decide; the preset that the device decides does not."""
+    with monkeypatch.context() as on_gpu:
+        on_gpu.setattr(settings, "choose_device", lambda name: torch.device("cuda"))
+        of_device, of_preset = (load_settings(name, ["train.seed=5"], presets=PRESETS) for name in (None, "gpu"))
+        assert of_device.values == of_preset.values != load_settings("tiny", ["train.seed=5"], presets=PRESETS).values
+        assert given_in(of_device) == {"train.seed"} < given_in(of_preset)
     (tmp_path / "mine.yaml").write_text("model: {n_layer: 2}\ntrain:\ndata: {lowercase: true}\n")
     words = ["optim.learning_rate=1e-3", "runtime.device=cpu"]
     given = {"optim.learning_rate", "runtime.device"}

@@ -7,9 +7,10 @@ import torch
 from helpers import SHAPE, random_weights, saved_state
 
 from chargpt.model import GPT, POSITIONS, GPTConfig
+from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import load, publish
 from chargpt.runs.model_shape import check_size, parameter_count
-from chargpt.runs.models import blank_model, start_from
+from chargpt.runs.models import start_from
 from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 

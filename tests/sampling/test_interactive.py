@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -30,8 +31,9 @@ def generator() -> TextGenerator:
 
 
 @pytest.fixture
-def talk(generator, monkeypatch, capsys):
-    """Run the interactive mode with these lines typed: standard output and standard error."""
+def talk(generator, monkeypatch, capsys, tmp_path):
+    """Run the interactive mode with these lines typed, in the folder `tmp_path`: standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
 
     def talk(typed: str, *, printer: type = TextPrinter, chat: Chat | None = None, **settings) -> tuple[str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
@@ -98,13 +100,20 @@ def test_undo_takes_back_a_turn_and_the_next_one_draws_from_the_next_seed(talk, 
     assert "ends with: ab" in err and "ends with: …" in talk("ab\n\n/undo\n", length=100)[1]
 
 
-def test_save_writes_the_exact_text_and_never_replaces_a_file(talk, generator, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("turn", ["cd", "", "//a", "/new", "/new cd"])
+@pytest.mark.parametrize("before", ["ab\n", "ab\n/new cd\n", "ab\n/new\nab\n/undo\nab\n"])
+def test_undo_takes_back_any_turn_whole(talk, before, turn):
+    told = talk(f"{before}/save 1.txt\n{turn}\n/undo\n/save 2.txt\n")[1]
+    assert told.count("characters saved") == 2, told
+    assert Path("1.txt").read_bytes() == Path("2.txt").read_bytes()
+
+
+def test_save_writes_the_exact_text_and_never_replaces_a_file(talk, generator, tmp_path):
     first = "ab" + continued(generator, "ab", 5)
     text = first + continued(generator, first, 6)
     _, err = talk("/save a.txt\nab\n\n/save a.txt\n/new cd\n/save a.txt\n/save\n/save .\n/save no/such\n/save \0\n")
     assert (tmp_path / "a.txt").read_bytes().decode() == text and [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-    assert f"{len(text)} characters saved in a.txt" in err and "'a.txt' cannot be written (File exists); give a new file" in err
+    assert f"{len(text)} characters saved in a.txt" in err and "'a.txt' cannot be written (File exists); choose a name" in err
     assert err.count("error: /save: ") == 6
 
 

@@ -51,6 +51,13 @@ print(len(text), model.score("abcd") > 0, tuple(model.logits("abc").shape))
     assert done.stdout == "False\n23 True (3, 11)\n", done.stderr
 
 
+def test_to_show_a_model_changes_nothing_and_decides_nothing(run):
+    model = chargpt.load(run)
+    before = dict(vars(model))
+    assert re.fullmatch(r"<chargpt.LoadedModel poems, step 500, .* parameters>", f"{model!r}") and str(model) == repr(model)
+    assert vars(model) == before, "no engine is compiled, no GPU asked"
+
+
 def test_beside_a_gpu_a_small_model_is_written_on_the_cpu(run, monkeypatch):
     """Unless the user names the GPU, or decode.c cannot be had. Whatever else is computed, is computed on the GPU."""
     monkeypatch.setattr(loaded_model, "may_have_gpu", lambda: True)
@@ -154,7 +161,7 @@ def test_a_text_comes_in_pieces_as_it_is_written(model, options):
 
 
 def test_the_library_shows_itself_and_nothing_else():
-    assert dir(chargpt) == ["Item", "LoadedModel", "__version__", "load", "train"]
+    assert dir(chargpt) == ["Item", "LoadedModel", "TrainingFailed", "__version__", "load", "train"]
     assert all(getattr(chargpt, name) for name in dir(chargpt))
 
 
@@ -192,7 +199,7 @@ def test_the_next_characters_are_the_models(model):
 def test_lines_that_are_different(model):
     text = model.generate(lines=5, unique=True, allow="ab\n", temperature=2.0, seed=1)
     assert len(text.split("\n")) == len(set(text.split("\n"))) == 5 and "" not in text.split("\n")
-    with pytest.warns(UserWarning, match="of 50 lines were written; raise temperature or length$"):
+    with pytest.warns(UserWarning, match="of 50 lines were written, .* were blank or not new; raise temperature$"):
         few = model.generate(lines=50, unique=True, allow="a\n", temperature=1e30, seed=1)
     assert 5 < len(few.split("\n")) < 50
 

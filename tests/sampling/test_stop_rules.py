@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.stop_rules import StopRules
+from chargpt.sampling.stop_rules import StopRules, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.text.normalization import TextNormalizer
@@ -121,3 +121,21 @@ def test_a_stop_text_is_normalised_as_the_training_text_was():
         for stop in ("A", "a")
     )
     assert upper == lower
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ab\ncd\nx", "only 2 of 4 lines were written; raise --length"),
+        ("", "only 0 of 4 lines were written; raise --length"),
+        ("ab\n" * 1001, "only 1 of 4 lines were written, since the next 1,000 were blank or not new; raise --temperature"),
+        ("ab\ncyd\n", "None"),
+        ("y", "None"),
+        ("a\nb\nc\nd\n", "None"),
+    ],
+)
+def test_too_few_lines_are_told_with_what_ended_them_unless_the_user_ended_them(text, says):
+    rules = rules_of(lines=4, unique=True, stop=["y"])
+    pieces(rules, text)
+    assert str(too_few_lines([rules], SamplingOptions(lines=4, unique=True))) == says
+    assert too_few_lines([rules], SamplingOptions(lines=4)) is None

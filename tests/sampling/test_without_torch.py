@@ -16,12 +16,12 @@ import model as model_file
 import sample
 from chargpt import processor
 from chargpt.config import ModelConfig
-from chargpt.kernels.positions import KINDS, SINUSOID_SCALE
 from chargpt.model import GPT, GPTConfig
 from chargpt.processor import core_count
 from chargpt.runs.load import find_checkpoint
 from chargpt.sampling.c_texts import load_kernel
 from chargpt.sampling.rules import RandomNumbers
+from chargpt.standard import KINDS, SINUSOID_SCALE
 from chargpt.terminal import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -91,12 +91,14 @@ def test_what_is_missing_or_damaged_is_one_line_without_torch(tmp_path):
     assert done.returncode == 2 and done.stderr == f"error: {error.value}\n"
 
 
-def test_a_gpu_is_looked_for_only_if_torch_may_use_one(tmp_path, monkeypatch):
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_a_gpu_is_looked_for_only_if_torch_may_use_one(tmp_path, monkeypatch, system):
+    """On a Mac as elsewhere: Metal is taken only where it is named."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").touch()
     version = tmp_path / "torch" / "version.py"
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(processor.sys, "platform", "linux")
+    monkeypatch.setattr(processor.sys, "platform", system)
     monkeypatch.setattr(processor, "AMD", tmp_path / "kfd")
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(processor, "DRIVERS", ("no-such-library.so",))
@@ -109,5 +111,3 @@ def test_a_gpu_is_looked_for_only_if_torch_may_use_one(tmp_path, monkeypatch):
         version.write_text(text)
         (tmp_path / "kfd").touch() if drivers else (tmp_path / "kfd").unlink(missing_ok=True)
         assert processor.may_have_gpu() == expected
-    monkeypatch.setattr(processor.sys, "platform", "darwin")
-    assert processor.may_have_gpu()

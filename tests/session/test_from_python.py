@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SHORT_RUN, bits
+from helpers import SHORT_RUN, bits, publish_run
 
 import chargpt
 import train
+from chargpt.errors import TrainingFailed
 from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions, options_of
 from chargpt.runs.checkpoint import steps
@@ -22,6 +23,8 @@ from chargpt.session.child import RECORD
 from chargpt.session.from_python import Caller, options_for
 from chargpt.terminal import UserError
 
+LONG = "The sea is calm tonight. " * 400
+CUT = f"'{LONG[:196]}..."
 ROOT = Path(chargpt.__file__).parents[1]
 SETTINGS = dict(setting.split("=") for setting in SHORT_RUN if "=" in setting) | {"runtime.precision": "float32"}
 
@@ -79,7 +82,11 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
 @pytest.mark.parametrize(
     ("text", "arguments", "says"),
     [
-        ("a\nb", {}, "text: this is a text, not a path; write it to a file"),
+        ("a\nb", {}, "'a\\nb': this is a text, not a path; write it to a file, and give the name"),
+        (LONG, {}, f"{CUT}: this is a text, not a path; write it to a file"),
+        (["a.txt", LONG], {}, f"{CUT}: this is a text, not a path"),
+        (LONG, {"resume": True}, f"{CUT}: this is a text, not a path"),
+        (None, {"settings": {"data.val_text": LONG}}, f"{CUT}: this is a text, not a path"),
         ("-", {}, "text='-': standard input is for the command line; use the path of a file"),
         (5, {}, "text=5: use a name or a path, in quotes, or a list of them"),
         ([b"a"], {}, "text=[b'a']: use a name or a path, in quotes, or a list of them"),
@@ -149,19 +156,21 @@ def test_what_the_child_tells_is_shown_and_a_sample_stays_as_it_is(capsys, tmp_p
     for line in (record("lines", sample), record("notice", "sample", "chargpt.load('a')"), "last words\n"):
         caller.show(line)
     caller.show("cut off" + record("error", "memory: there is not enough"))
+    assert isinstance(caller.problem, TrainingFailed) and str(caller.problem) == "memory: there is not enough"
     caller.show(record("saved", str(tmp_path)))
     caller.show(record("lines", "killed")[:-4])
     assert capsys.readouterr().out == f"{sample}\nsample      chargpt.load('a')\nlast words\ncut off"
-    assert (caller.problem, caller.run) == ("memory: there is not enough", tmp_path)
+    assert caller.run == tmp_path
 
 
 @pytest.mark.parametrize(
     ("code", "told", "error", "says"),
     [
-        (2, ("error", "step 5: use another"), UserError, "^step 5: use another$"),
-        (3, ("error", "step 5: the loss is nan"), RuntimeError, "^step 5: the loss is nan$"),
-        (3, ("saved", "a"), RuntimeError, r"the last checkpoint: chargpt\.load\('a'\)$"),
-        (-9, ("lines", "a"), RuntimeError, "^the training process ended with code -9"),
+        (2, ("mistake", "step 5: use another"), UserError, "^step 5: use another$"),
+        (2, ("error", "a: no space left"), TrainingFailed, "^a: no space left$"),
+        (3, ("error", "step 5: the loss is nan"), TrainingFailed, "^step 5: the loss is nan$"),
+        (3, ("saved", "a"), TrainingFailed, r"what was saved: chargpt\.load\('a'\)$"),
+        (-9, ("lines", "a"), TrainingFailed, "^the training process ended with code -9"),
         (130, ("lines", "a"), KeyboardInterrupt, "^$"),
     ],
 )
@@ -173,3 +182,51 @@ def test_how_a_training_fails_is_an_exception(monkeypatch, code, told, error, sa
     monkeypatch.setattr("chargpt.session.from_python.train_in_child", train_in_child)
     with pytest.raises(error, match=says):
         chargpt.train()
+
+
+def test_what_no_other_arguments_mend_is_no_mistake_of_the_caller(text, tmp_path):
+    """Neither a cache that cannot be written, nor a loss that is not finite; the last checkpoint is named once."""
+    own = {**SETTINGS, "data.cache": str(tmp_path / "cache")}
+    with pytest.raises(chargpt.TrainingFailed, match="cache.*: .*; set data.cache to another folder, or "):
+        chargpt.train(text, run=tmp_path / "a", config="tiny", settings={**own, "data.cache": str(text / "cache")})
+    lost = {"optim.learning_rate": 1e39, "optim.warmup_steps": 0, "train.eval_interval": 40, "checkpoint.interval": 1}
+    with pytest.raises(chargpt.TrainingFailed) as failed:
+        chargpt.train(text, run=tmp_path / "b", config="tiny", settings={**own, **lost})
+    said = str(failed.value)
+    assert said.startswith("training failed at step 1: ") and said.count("the last checkpoint, step-00000000, ") == 1
+    assert said.count("last checkpoint") == said.count("step-0") == said.count("chargpt.load(") == 1 and "resume=True, " in said
+    assert not isinstance(failed.value, ValueError) and chargpt.load(tmp_path / "b").step == 0
+
+
+def test_a_warning_points_to_the_line_of_the_caller(tmp_path, monkeypatch):
+    run = publish_run(tmp_path / "run", steps=(500, 600))
+    (run / "best.json").write_text("damaged")
+
+    def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
+        screen.saved(run)
+        return 0, False
+
+    monkeypatch.setattr("chargpt.session.from_python.train_in_child", train_in_child)
+    for called, says in (
+        (lambda: chargpt.load(run), "newest checkpoint instead"),
+        (chargpt.train, "newest checkpoint instead"),
+        (lambda: chargpt.load(run).score(["abc", ""]), "their losses are nan"),
+    ):
+        with pytest.warns(UserWarning) as warned:
+            called()
+        assert says in str(warned[-1].message)
+        assert {each.filename for each in warned} == {__file__}
+
+
+def test_a_notebook_without_widgets_gets_plain_lines_and_no_warning():
+    """Plain lines, since its standard error is no terminal; a bar of text would be one line of it for each drawing."""
+    code = """
+import sys, types
+sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(config={"IPKernelApp": {}}))
+sys.modules["ipykernel.zmqshell"] = types.ModuleType("zmqshell")  # by one of the two, tqdm knows a notebook
+sys.modules["ipywidgets"] = None  # as where it is not installed
+from chargpt.session.from_python import Caller
+print(Caller().bar_width)
+"""
+    done = subprocess.run([sys.executable, "-W", "always", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("0\n", "")

@@ -55,6 +55,24 @@ def test_a_run_of_an_older_version_writes_text_and_is_resumed_to_its_end(older_r
     assert [*losses] == [0, 10, 20, 30, 40] and losses[40] < min(losses[0] - 0.3, losses[20] + 0.05)
 
 
+@pytest.mark.parametrize("step", ["native", "torch"])
+@pytest.mark.parametrize("change", ["runtime.threads=2", "runtime.attention=plain"])
+def test_other_bits_are_told_of_a_run_that_gets_them_and_of_no_other(step, change, text, tmp_path, capsys):
+    """Steps in C have the same bits with any number of threads, and do not use the kernel of attention alone."""
+    words = [*TINY, f"runtime.step={step}", "runtime.precision=float32", "optim.grad_clip=0.1"]
+    try:
+        run = trained(text, tmp_path / "run", *words)
+    except UserError as error:
+        pytest.skip(str(error))
+    other = shutil.copytree(run, tmp_path / "other")
+    assert resume(run, "train.max_steps=24") == 0 and "may differ slightly" not in capsys.readouterr().out
+    assert resume(other, "train.max_steps=24", change) == 0
+    is_told = "may differ slightly" in capsys.readouterr().out
+    assert is_told == (step == "torch")
+    if not is_told:
+        assert bits(other) == bits(run)
+
+
 def begin(text: Path, folder: Path, *words: str) -> Session:
     return opened([str(text), *TINY, "--run", str(folder), f"data.cache={folder.parent}/cache", *words])
 
@@ -133,8 +151,9 @@ def test_a_run_is_extended_to_a_number_of_epochs(text, tmp_path, capsys):
     run, steps = trained(text, tmp_path / "run", *TINY), -(-10800 // 256)
     assert resume(run, "--epochs", "1") == 0
     assert logged(run)[-1]["step"] == steps and f"train.max_steps: 20 -> {steps}" in capsys.readouterr().out
-    with pytest.raises(UserError, match=f"train.max_steps: 1 given, but the run has taken {steps} steps already; give more"):
-        resume(run, "--epochs", "0.01")
+    for given, named in ((["--epochs", "0.01"], "--epochs: 0.01"), (["train.max_steps=1"], "train.max_steps: 1")):
+        with pytest.raises(UserError, match=f"^{named} given, but the run has taken {steps} steps already; give more$"):
+            resume(run, *given)
 
 
 def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text, tmp_path, monkeypatch):

@@ -70,6 +70,6 @@ def test_the_verb_writes_a_new_file_and_says_what_it_changed(tmp_path, capsys):
     argv = ["text", str(tmp_path / "a.txt"), "--clean", str(tmp_path / "b.txt")]
     assert main(argv) == 0 and (tmp_path / "b.txt").read_text(encoding="utf-8") == "five examples\non\npages\n"
     assert "1 page breaks, 1 hyphens at line ends, " in capsys.readouterr().err
-    for target, message in ((argv[3], "b.txt: File exists; give a new file"), (str(tmp_path / "x" / "y"), "--clean: ")):
+    for target, message in ((argv[3], "b.txt: File exists; choose a name"), (str(tmp_path / "x" / "y"), "--clean: ")):
         with pytest.raises(UserError, match=message):
             main([*argv[:3], target])

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from chargpt import device
 from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.device import sent
 from chargpt.model import GPT, POSITIONS, GPTConfig
@@ -101,6 +102,13 @@ class NumbersAreTwo(TorchFunctionMode):
             self.counts["reads"] += 1
             args = (torch.full(args[0].shape, 2, dtype=args[0].dtype), *args[1:])
         return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(autouse=True)
+def as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies to the meta device are those to a CUDA GPU, without which torch pins no memory."""
+    monkeypatch.setattr(device, "COPY_AHEAD", ("meta",))
+    monkeypatch.setattr(Tensor, "pin_memory", lambda values: values)
 
 
 @contextmanager

@@ -1,0 +1,228 @@
+"""What everything beside model.py computes, and that no other model.py is taken for it."""
+
+import ast
+import copy
+import importlib.util
+import itertools
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from chargpt import model, standard
+from chargpt.config import ModelConfig
+from chargpt.project import model_file
+from chargpt.standard import is_standard, standard_logits, standard_shapes
+
+SOURCE = model_file().read_text(encoding="utf-8")
+# What no other code computes in place of model.py: a reference, a picture, the first weights, a slow loop.
+APART = {"reference_attention", "reference", "attention", "generate", "_initialise", "parameter_count"}
+SHAPE = ModelConfig(n_layer=2, n_head=2, n_embd=16, block_size=12, bias=True, dropout=0.5)
+SWAPPED = {ast.Add: ast.Sub(), ast.Sub: ast.Add(), ast.Mult: ast.Add(), ast.Div: ast.Mult(), ast.Pow: ast.Mult()}
+
+OTHERS = {"gelu": ["silu", "relu"], "softmax": ["exp"], "sin": ["cos"], "tril": ["triu"], "dropout": ["alpha_dropout"]}
+
+
+def module_of(source: str) -> ModuleType:
+    """A module with this text in place of that of model.py."""
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("changed_model", loader=None))
+    sys.modules[module.__name__] = module  # which dataclasses ask for
+    exec(compile(source, "changed_model.py", "exec"), vars(module))
+    return module
+
+
+def mutants() -> Iterator[tuple[str, str]]:
+    """The name and the text of each model.py that differs in one operator, number, comparison, condition or statement."""
+    tree = ast.parse(SOURCE)
+    owned = [node for node in tree.body if not (isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in APART)]
+    places = []
+    for top in owned:
+        parts = [part for part in getattr(top, "body", [top]) if getattr(part, "name", "") not in APART]
+        places += [node for part in (parts if isinstance(top, ast.ClassDef) else [top]) for node in ast.walk(part)]
+    for node in places:
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.BinOp) and type(node.op) in SWAPPED:
+            yield from changed(tree, node, f"{line} operator", op=SWAPPED[type(node.op)])
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            yield from changed(tree, node, f"{line} number", value=node.value + 1)
+            yield from changed(tree, node, f"{line} factor", value=node.value * 1.001)
+        if isinstance(node, ast.Constant) and type(node.value) is bool:
+            yield from changed(tree, node, f"{line} truth", value=not node.value)
+        if isinstance(node, ast.UnaryOp):
+            yield from changed(tree, node, f"{line} sign", op=ast.UAdd() if isinstance(node.op, ast.USub) else ast.USub())
+        if isinstance(node, ast.Compare):
+            yield from changed(tree, node, f"{line} comparison", ops=[ast.NotEq() for _ in node.ops])
+        if isinstance(node, ast.IfExp):
+            yield from changed(tree, node, f"{line} branches", body=node.orelse, orelse=node.body)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            for other in OTHERS.get(node.func.attr, ()):
+                yield from changed(tree, node, f"{line} {other}", func=ast.Attribute(node.func.value, other), keywords=[])
+        if isinstance(node, (ast.Assign, ast.Expr)) and not isinstance(getattr(node, "value", None), ast.Constant):
+            yield from changed(tree, node, f"{line} missing", value=ast.Constant(None))
+
+
+def changed(tree: ast.Module, node: ast.AST, name: str, **fields: object) -> Iterator[tuple[str, str]]:
+    before = {key: getattr(node, key) for key in fields}
+    for key, value in fields.items():
+        setattr(node, key, value)
+    yield name, ast.unparse(ast.fix_missing_locations(copy.copy(tree)))
+    for key, value in before.items():
+        setattr(node, key, value)
+
+
+BFLOAT16 = 4  # among the results
+
+
+def results(module: ModuleType, config: ModelConfig) -> list[np.ndarray]:
+    """Logits, loss and gradient of a model by other weights than those of `is_standard`, with and without a cache."""
+    gpt = module.GPT(module.GPTConfig(**vars(config)), 21)
+    torch.manual_seed(5)
+    gpt.load_state_dict({name: 0.4 * torch.randn(tensor.shape) for name, tensor in gpt.state_dict().items()})
+    idx = torch.randint(21, (3, config.block_size + 1))
+    inputs, targets = idx[:, :-1].contiguous(), idx[:, 1:].contiguous()
+    gpt.eval()
+    cache = gpt.new_cache(3)
+    read = [gpt(inputs), gpt(inputs[:, :5], cache=cache), gpt(inputs[:, 5:6], cache=cache), gpt(inputs[:, 6:], cache=cache)]
+    read.append(copy.deepcopy(gpt).bfloat16()(inputs).float())
+    torch.manual_seed(9)
+    loss = gpt.train()(inputs, targets)
+    return [one.detach().numpy() for one in (*read, loss, *torch.autograd.grad(loss, [*gpt.parameters()]))]
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.nightly), 6])
+@pytest.mark.parametrize("positions", model.POSITIONS)
+def test_no_other_model_is_taken_for_the_standard_one(positions, every):
+    """Each changed model.py is another one for `is_standard`, unless it gives the same numbers as the unchanged one."""
+    config = replace(SHAPE, positions=positions)
+    shape = standard._shape_like(config, config.dropout)
+    right, found = results(module_of(SOURCE), config), 0
+    for name, source in itertools.islice(mutants(), tuple(model.POSITIONS).index(positions), None, every):
+        try:
+            module = module_of(source)
+        except Exception:  # it would not even be imported
+            continue
+        if not standard._same_model(shape, standard._parts_of(module)):
+            found += 1
+            continue
+        for i, (one, other) in enumerate(zip(results(module, config), right)):
+            bound = 0.2 if i == BFLOAT16 else 1e-4
+            assert one.shape == other.shape and np.linalg.norm(one - other) < bound * max(1e-3, np.linalg.norm(other)), name
+    assert found > 10 / every * 6  # the others change what this kind of model does not use, or nothing
+
+
+FORWARD_OF_MLP = "        return F.dropout(self.down(F.gelu(self.up(x))), self.dropout, self.training)"
+LOGITS = "logits = F.linear(self.norm(x), self.token_embedding.weight)"
+LOOP = "for block, layer_cache in zip(self.blocks, caches):\n            x = block(x, rotary, layer_cache)"
+SDPA = "F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=T == S and T > 1"
+HEADS, INITIAL = "        self.n_head = config.n_head\n", "        self._initialise()\n"
+WINDOW = "F.scaled_dot_product_attention(q, k, v, attn_mask=(m := causal_mask(T, S)) & ~m.tril(S - T - 200)"
+# name -> the passages of model.py that an experiment changes, with what takes their places
+EXPERIMENTS: dict[str, dict[str, str]] = {
+    "a window of attention": {SDPA: WINDOW},
+    "a cap of the logits": {LOGITS: f"{LOGITS}\n        logits = 30 * (logits / 30).tanh()"},
+    "GPT-2's GELU": {"F.gelu(self.up(x))": 'F.gelu(self.up(x), approximate="tanh")'},
+    "another epsilon": {"LayerNorm(config.n_embd, bias": "LayerNorm(config.n_embd, eps=1e-6, bias"},
+    "dropout of attention": {SDPA: f"{SDPA}, dropout_p=0.1"},
+    "one dropout less": {"        x = F.dropout(x, self.config.dropout, self.training)\n": ""},
+    "a dropout that nobody asked for": {"F.gelu(self.up(x))": "F.dropout(F.gelu(self.up(x)), 0.1, self.training)"},
+    "smoothed labels": {"targets.flatten())": "targets.flatten(), label_smoothing=0.01)"},
+    "a gradient that stops": {"return x + self.mlp": "return x.detach() + self.mlp"},
+    "a gradient without the norm": {"self.mlp(self.norm_2(x))\n\n\nclass": "self.mlp(self.norm_2(x).detach())\n\n\nclass"},
+    "the second layer alone": {LOOP: f"{LOOP} * (1.01 if block is self.blocks[1] else 1)"},
+    "a cache that forgets": {"self.values[:, :, :end])": "self.values[:, :, :end] * (1 if k.size(2) > 1 else 0.99))"},
+    "a fused attention that is too small": {"self.n_head, rotary)  #": "self.n_head, rotary) * 0.99  #"},
+    "a further parameter": {HEADS: f"{HEADS}        self.gain = nn.Parameter(torch.ones(1))\n"},
+    "a head of its own": {INITIAL: f"        self.head = nn.Linear(config.n_embd, vocab_size, bias=False)\n{INITIAL}"},
+    "a mistake": {FORWARD_OF_MLP: "        return y"},
+}
+
+
+def experiment(name: str) -> ModuleType:
+    """model.py with these changes."""
+    source = SOURCE
+    for passage, new in EXPERIMENTS[name].items():
+        assert source.count(passage) >= 1, f"model.py has no {passage!r} any more"
+        source = source.replace(passage, new)
+    return module_of(source)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_is_another_model(name):
+    config = ModelConfig(n_layer=3, n_head=2, n_embd=64, block_size=256, bias=True, positions="rotary")
+    parts = standard._parts_of(experiment(name))
+    for dropout in (0.0, 0.1) if name != "one dropout less" else (0.1,):
+        assert not standard._same_model(standard._shape_like(config, dropout), parts)
+
+
+def test_dropout_counts_in_a_training_with_dropout_alone():
+    parts = standard._parts_of(experiment("one dropout less"))
+    assert standard._same_model(standard._shape_like(SHAPE, 0.0), parts)
+    assert not standard._same_model(standard._shape_like(SHAPE, 0.2), parts)
+
+
+def test_another_activation_leaves_the_attention_and_the_cache_as_they_are():
+    parts = standard._parts_of(module_of(SOURCE.replace("F.gelu", "F.silu")))
+    shape = standard._shape_like(SHAPE, 0.0)
+    assert standard._same_attention(shape, parts) and standard._same_cache(shape, parts)
+    normed = SOURCE.replace("        return q, k, v\n", "        return F.normalize(q, dim=-1), F.normalize(k, dim=-1), v\n")
+    assert not standard._same_attention(shape, standard._parts_of(module_of(normed)))
+    mixed = SOURCE.replace("x = x + self.attn(", "x = x + x.roll(1, dims=1).tril()\n        x = x + self.attn(")
+    assert mixed != SOURCE and not standard._same_cache(shape, standard._parts_of(module_of(mixed)))
+
+
+@pytest.mark.parametrize("positions", standard.KINDS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_model_of_the_project_is_the_standard_one(positions, bias):
+    for sizes in ({"n_layer": 1, "block_size": 1, "n_head": 1, "n_embd": 32}, {"n_head": 3, "n_embd": 96, "block_size": 700}):
+        config = ModelConfig(**sizes, positions=positions, bias=bias)
+        assert is_standard(config) and is_standard(config, dropout=0.3)
+        gpt = model.GPT(model.GPTConfig(**vars(config)), 7)
+        assert {name: tuple(t.shape) for name, t in gpt.state_dict().items()} == standard_shapes(config, 7)
+
+
+def test_the_standard_model_is_gpt_2():
+    """The arithmetic by hand, of one layer and one head, with learned positions."""
+    config = ModelConfig(n_layer=1, n_head=1, n_embd=2, block_size=2, bias=True)
+    torch.manual_seed(0)
+    weights = {name: torch.randn(shape, dtype=torch.float64) for name, shape in standard_shapes(config, 3).items()}
+    w = {name.replace("blocks.0.", ""): tensor.numpy() for name, tensor in weights.items()}
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        return x * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    def linear(x: np.ndarray, name: str) -> np.ndarray:
+        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    x = w["token_embedding.weight"][[2, 0]] + w["position_embedding.weight"]
+    q, k, v = np.split(linear(norm(x, "norm_1"), "attn.qkv"), 3, axis=1)
+    share = 1 / (1 + math.exp(q[1] @ (k[0] - k[1]) / math.sqrt(2)))  # of the second character in what it attends to
+    x = x + linear(np.stack((v[0], (1 - share) * v[0] + share * v[1])), "attn.proj")
+    up = linear(norm(x, "norm_2"), "mlp.up")
+    x = x + linear(up * 0.5 * (1 + np.vectorize(math.erf)(up / math.sqrt(2))), "mlp.down")
+    logits = norm(x, "norm") @ w["token_embedding.weight"].T
+    found = standard_logits(weights, config, torch.tensor([[2, 0]]))[0].numpy()
+    assert np.abs(found - logits).max() < 1e-12
+
+
+def test_what_a_notebook_replaces_is_seen(monkeypatch):
+    assert is_standard(SHAPE)
+    monkeypatch.setattr(model.MLP, "forward", lambda self, x: self.down(F.silu(self.up(x))))
+    assert not is_standard(SHAPE)
+    monkeypatch.undo()
+    assert is_standard(SHAPE)
+
+
+def test_neither_random_numbers_nor_types_are_disturbed():
+    standard._same_model.cache_clear()
+    torch.manual_seed(3)
+    before, dtype = torch.get_rng_state(), torch.get_default_dtype()
+    with torch.inference_mode():
+        assert is_standard(SHAPE)
+    assert torch.equal(torch.get_rng_state(), before) and torch.get_default_dtype() == dtype
