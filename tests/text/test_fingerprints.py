@@ -152,6 +152,24 @@ def test_the_same_documents_have_one_fingerprint_in_each_kind_of_file(trusted, t
     assert all(len(prints) == 1 for prints in found.values())
 
 
+PLAIN = "Un été à la mer\nthe sea and the stone\n" * 9
+
+
+def test_the_same_plain_text_has_one_fingerprint_however_it_is_written(trusted, tmp_path):
+    """Its characters are hashed while they are read, or after they were decoded and normalised."""
+    encodings, found = ("utf-8", "utf-8-sig", "utf-16", "cp1252", "latin-1"), set[str]()
+    for encoding in encodings:
+        named = {"encoding": encoding} if encoding[:2] in ("cp", "la") else {}
+        for vocabulary in ("characters", "bytes") if named or encoding == "utf-8" else ("characters",):
+            path = write(tmp_path / encoding / "a.txt", PLAIN.encode(encoding))
+            corpus = read(path, tmp_path / encoding / "cache", {"vocabulary": vocabulary, **named})
+            assert isinstance(corpus, Corpus) and (vocabulary == "bytes" or text_of(corpus) == PLAIN)
+            found.add(corpus.fingerprint)
+    folded = read(write(tmp_path / "a.txt", PLAIN.replace("\n", "\r\n")), tmp_path / "cache", {})
+    again = read(write(tmp_path / "b.txt", PLAIN), tmp_path / "cache", {"newlines": "fold"})
+    assert len(found) == 2 and folded.fingerprint == again.fingerprint, "one for each vocabulary"
+
+
 def labels_of(corpus: Corpus | str) -> set[str]:
     assert isinstance(corpus, Corpus) and corpus.items is not None, corpus
     items = sum((items_in(ids, corpus.tokenizer, has_labels=True) for ids in (corpus.train, corpus.val)), [])
