@@ -22,11 +22,6 @@ COMMAND_LINE = Option("settings")  # where a setting was given, in errors
 DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 MAX_TEACHERS = 9  # models of a run before its last one
-# Settings that had another name: saved runs, YAML files and command lines may have the earlier one.
-RENAMED = {"train.second_run_gap": "train.student_gap"}
-# Settings that are gone: saved runs and YAML files may have them, and nothing depends on them any more.
-GONE = ("train.chunks", "runtime.timeout", "train.pupil_minutes", "train.student_minutes", "train.student_teachers")
-
 
 Tree = dict[str, dict[str, object]]  # {section: {key: value}}
 
@@ -288,8 +283,8 @@ class RuntimeConfig(Section):
 class Config:
     """All settings of a run, in sections.
 
-    A run that was saved before a setting existed is resumed with the setting's default today. If that default changes what such
-    a run computes, the checkpoint format grows: docs/design.md, How to add, A setting.
+    A run that was saved before a setting existed is resumed with the setting's default. If that changes what such a run
+    computes, the checkpoint format grows: docs/design.md, How to add, A setting.
     """
 
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -334,7 +329,7 @@ def apply(config: Config, tree: Mapping[str, Any], *, where: Words) -> Config:
 
 
 def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
-    """The settings of `tree`, each as the type of its key, under the name that it has today. Raises UserError.
+    """The settings of `tree`, each as the type of its key. Raises UserError.
 
     What also depends on other settings is left to `apply`.
     """
@@ -347,19 +342,13 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
             raise UserError(where, f": {section}: holds {values!r}; write its settings below it, indented, one in each line")
         hints, typed[section] = typing.get_type_hints(SECTIONS[section]), {}
         for key, value in values.items():
-            name = RENAMED.get(f"{section}.{key}", f"{section}.{key}")
-            key = name.removeprefix(f"{section}.")
-            if name in GONE or (name == "train.teachers" and value == ""):  # it was a list of runs
-                if where == COMMAND_LINE:
-                    raise UserError(where, f": {name}: this setting is gone; leave it out")
-                continue
             if key not in hints:
                 hint = elsewhere(key.rpartition(".")[2]) or _nearest(key, hints, prefix=f"{section}.")
-                raise UserError(where, f": {name}: no such key; ", hint)
+                raise UserError(where, f": {section}.{key}: no such key; ", hint)
             try:
                 typed[section][key] = _coerce(value, hints[key])
             except ValueError as error:
-                raise UserError(where, f": {name}: {short(value)} given; use {error}") from None
+                raise UserError(where, f": {section}.{key}: {short(value)} given; use {error}") from None
     return typed
 
 

@@ -201,7 +201,7 @@ def tiles(run: RunReport) -> list[tuple[str, str, str]]:
         epochs = steps * config.chars_per_step / run.training_characters
         note = f"characters; seen for {epochs:,.{int(epochs < 100)}f} epochs"
         found.append(("training text", f"{run.training_characters:,}", note))
-    if progress.seconds and progress.first_loss is not None:  # otherwise it began in a version that did not count them
+    if progress.seconds and progress.first_loss is not None:  # otherwise it was imported
         speed = progress.step * config.chars_per_step / progress.seconds
         found.append(("time of the steps", clock(progress.seconds), f"{speed:,.0f} characters per second"))
     return found

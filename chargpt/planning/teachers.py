@@ -3,7 +3,6 @@
 They are runs that the user names (--teacher), of which the new run keeps copies, or the models before its last one.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,12 +27,9 @@ def models_of(teachers: Sequence[Checkpoint]) -> list[GPT]:
 def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: object = None) -> list[GPT]:
     """The teachers of a model of the run in the folder `run`, which trains with the settings `config`. Raises UserError.
 
-    `digest_of_all` is what its saved environment has for "teachers", None for a model without any. Earlier versions kept the
-    teachers in a folder with that name.
+    `digest_of_all` is what its saved environment has for "teachers", None for a model without any.
     """
     copies = sorted(run.glob("teacher-[1-9]*"), key=lambda path: (len(path.name), path.name))
-    if not copies and isinstance(digest_of_all, str) and re.fullmatch("[0-9a-f]{12}", digest_of_all):
-        copies = sorted((run / f"teachers-{digest_of_all}").glob("[1-9]"))
     if not copies and stage > config.train.teachers > 0:
         return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage)])
     models = models_of([load(copy, training=False) for copy in copies])

@@ -49,7 +49,7 @@ LEFT_BEHIND = re.compile(
     r"config\.yaml|details\.txt|metrics\.jsonl|report\.html|events\.out\.tfevents\..*|\.lock|teacher-\d+|\..*\.tmp-\d+"
 )
 # All that a run has in its folder. What is written aside has such a name in its own.
-OWN = re.compile(rf"{LEFT_BEHIND.pattern}|{STEP_NAME.pattern}|stage-\d+|best\.json|teachers-[0-9a-f]{{12}}")
+OWN = re.compile(rf"{LEFT_BEHIND.pattern}|{STEP_NAME.pattern}|stage-\d+|best\.json")
 
 DETAILS = "details.txt"  # what was said of a run before it began
 REPLACE = (", or replace it with ", Option("overwrite", True))

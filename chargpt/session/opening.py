@@ -135,9 +135,8 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     data = apply(without_cache(state.config), _places(options), where=COMMAND_LINE).data
     run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
     anew = Command("train", "TEXT", Option("init_from", run), Option("run", "NAME"))
-    if state.fingerprint == NO_TEXT or state.stage == 0:
-        made = "imported without a text" if state.stage else "made by an earlier version, and can only write text"
-        raise UserError(f"{run}: was {made}; start a new run from its weights with ", anew)
+    if state.fingerprint == NO_TEXT:
+        raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
     texts = list(options.texts or state.texts)
     is_same = not options.texts or [absolute_text(text) for text in texts] == state.texts
     is_same = is_same and not options.gives("data.val_text")

@@ -341,7 +341,6 @@ def bits_per_item(loss: float, corpus: Corpus, config: TrainConfig) -> float:
 
 def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> str:
     """A warning if a run whose environment was `before` may not continue with the same bits here; else empty."""
-    before = {"processes": 1, "teachers": now.get("teachers", ""), **before}  # earlier versions did not save these
     is_in_c = before.get("step") == now["step"] != "torch" and "teachers" not in now
     found = {key: f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value}
     changes = [change for key, change in found.items() if not (is_in_c and key in OF_TORCH)]

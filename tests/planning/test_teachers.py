@@ -143,14 +143,6 @@ def test_a_stopped_run_goes_on_with_its_teachers_to_the_same_bits_wherever_it_an
     shutil.rmtree(last_step(tmp_path / "student"))
     assert resumed_bits(tmp_path / "student") == bits(student)
     assert "has changed" not in capsys.readouterr().out
-    older = tmp_path / "older"  # as earlier versions kept its teachers
-    shutil.copytree(tmp_path / "student", older)
-    kept = older / f"teachers-{newest(older)[0].state.environment['teachers']}"
-    kept.mkdir()
-    for number in (1, 2):
-        (older / f"teacher-{number}").rename(kept / str(number))
-    shutil.rmtree(last_step(older))
-    assert resumed_bits(older) == bits(student)
 
 
 def test_more_than_nine_teachers_are_found_in_their_order(tmp_path):

@@ -1,4 +1,4 @@
-"""How a run begins and continues, runs of older versions included."""
+"""How a run begins and continues."""
 
 import dataclasses
 import gc
@@ -11,7 +11,6 @@ import torch
 from helpers import SHAPE, TINY_FILE, Clock, apply_overrides, bits, last_step, logged, publish_run
 from session_helpers import finish, opened, resume, resumed, trained
 
-import sample
 from chargpt.config import Config, DataConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -27,31 +26,7 @@ from chargpt.text.corpus import load_corpus
 from chargpt.training.initialisation import initial_model
 from chargpt.training.parallel import Group
 
-ROOT = Path(__file__).parents[2]
-FORMATS = ROOT / "tests" / "runs"
-# Runs on the same text with the same settings, stopped at step 20: the first one by commit 07e5f9e, from standard input; the
-# others by dd8d24b, 1cd45ff (before patience was counted), those before 220b771 (steps by torch) 0e62634, dda7510 and 4ad7450.
-OLDER = [FORMATS / f"format_{number}" for number in range(1, 8)]
 TINY = ["--config", TINY_FILE, "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
-
-
-@pytest.fixture(params=OLDER, ids=lambda folder: folder.name)
-def older_run(request, tmp_path) -> Path:
-    """The run of an older version, its text in a cache."""
-    shutil.copytree(request.param, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))
-    load_corpus([str(OLDER[0] / "text.txt")], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
-    return tmp_path / "run"
-
-
-def test_a_run_of_an_older_version_writes_text_and_is_resumed_to_its_end(older_run, tmp_path, capsys):
-    assert newest(older_run)[0].state.progress.step == 20
-    assert sample.main([str(older_run), "--length", "40", "--seed", "1", "--device", "cpu"]) == 0
-    captured = capsys.readouterr()
-    assert len(captured.out) >= 40 and "validation loss" in captured.err
-    for steps in (30, 40):  # the second time by way of the newest format
-        assert resume(older_run, f"train.max_steps={steps}") == 0
-    losses = {line["step"]: line["val/loss"] for line in logged(older_run) if "val/loss" in line}
-    assert [*losses] == [0, 10, 20, 30, 40] and losses[40] < min(losses[0] - 0.3, losses[20] + 0.05)
 
 
 @pytest.mark.parametrize("step", ["native", "torch"])

@@ -4,7 +4,6 @@ import dataclasses
 import gc
 import math
 import os
-import shlex
 import shutil
 import signal
 import threading
@@ -290,20 +289,6 @@ def test_the_last_model_is_trained_longer_and_what_the_models_are_stays(whole, t
     gc.collect()
     assert resume(killed, "train.max_steps=15") == 0
     assert steps(killed / "stage-3")[-1].name == "step-00000015" and not (killed / "stage-4").exists()
-
-
-def test_a_run_of_an_older_version_that_another_one_was_to_follow_is_one_line_and_stays(text, tmp_path):
-    assert run(text, tmp_path, "old") == 0
-    checkpoint, _ = newest(tmp_path / "old")
-    state = dataclasses.replace(checkpoint.state, stage=0)
-    publish(tmp_path / "old", weights=checkpoint.weights, training=checkpoint.training, state=state)
-    with pytest.raises(UserError, match="old: was made by an earlier version, and can only write text; start") as error:
-        resume(tmp_path / "old")
-    assert find_checkpoint(str(tmp_path / "old"), tmp_path)[0].step == 12
-    begun = shlex.split(str(error.value).partition("train.py ")[2])
-    assert begun == ["TEXT", "--init-from", str(tmp_path / "old"), "--run", "NAME"], "what works"
-    assert run(text, tmp_path, "new", "--init-from", begun[2]) == 0
-    assert newest(tmp_path / "new")[0].state.config.train.start
 
 
 @pytest.mark.parametrize("killed_at", [3, 6])
