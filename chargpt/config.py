@@ -118,14 +118,10 @@ class OptimConfig(Section):
     decay_fraction: Fraction = 0.5  # with linear: the fraction of the run, at its end, in which the rate falls
     # the fraction of the run, at its end, whose mean weights replace those of the last step (arXiv 1803.05407); 0: none
     average_fraction: Fraction = 0.0
-    # the program sets it: the step at which --minutes last changed the length, and how much of the decay was over then
-    replanned: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require(all(0 <= b < 1 for b in self.betas), "betas", "two numbers from 0 up to, not including, 1")
-        ok = 0 <= self.replanned[0] <= 10**12 and 0 <= self.replanned[1] <= 1
-        self._require(ok, "replanned", "a step and a number from 0 to 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +134,6 @@ class TrainConfig(Section):
     batch_size: Count = 16  # windows of block_size characters in each batch
     accumulate: Count = 1  # batches in each step; their gradients are averaged
     eval_interval: Count = 500  # steps between evaluations
-    # evaluate more often in a run too short for this many evaluations; --minutes sets it
-    min_evaluations: Annotated[int, or_none("no minimum")] = 0
     # evaluate on at most this many characters of the validation split; 0: all
     eval_chars: Annotated[int, or_none("the whole split")] = 150_000
     # end the run after this many evaluations without a better loss while the rate falls; 0: never
@@ -305,13 +299,6 @@ class Config:
     @property
     def chars_per_step(self) -> int:
         return self.train.batch_size * self.train.accumulate * self.model.block_size
-
-    @property
-    def steps_between_evaluations(self) -> int:
-        """`train.eval_interval`, or less where the run would have fewer than `train.min_evaluations` evaluations."""
-        if self.train.min_evaluations == 0:
-            return self.train.eval_interval
-        return min(self.train.eval_interval, -(-self.train.max_steps // self.train.min_evaluations))
 
 
 def apply(config: Config, tree: Mapping[str, Any], *, where: Words) -> Config:

@@ -340,7 +340,7 @@ def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, cap
     assert training.trainer.progress.skipped == [26]
     rates = {line["step"]: line["lr"] for line in logged(tmp_path / "run") if "lr" in line}
     assert sorted(rates) == [step for step in range(1, 41) if step != 27]
-    undisturbed = {step: learning_rate(step - 1, training.trainer.config.optim, max_steps=40) for step in rates}
+    undisturbed = {step: learning_rate(step - 1, training.trainer.config.optim, training.trainer.length) for step in rates}
     assert all(rates[step] == undisturbed[step] * (0.5 if step > 20 else 1) for step in rates)
 
 
@@ -573,5 +573,5 @@ def test_a_run_on_all_of_the_text_has_no_validation_loss_and_its_last_checkpoint
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "all of the text was for training" in page and "no validation loss" in page
     assert train.main([str(text), *words, "--run", f"{tmp_path}/taught", "train.teachers=1"]) == 0
-    assert find_checkpoint(f"{tmp_path}/taught", tmp_path)[0].state.stage == 2
+    assert find_checkpoint(f"{tmp_path}/taught", tmp_path)[0].state.stage.number == 2
     assert "data.val_fraction: 0" in fails([str(text), *words, "data.items=line", "--run", f"{tmp_path}/items"], capsys)

@@ -22,6 +22,7 @@ from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import Run, new_folder, new_run
+from chargpt.runs.stage import Length, Stage
 from chargpt.standard import is_standard, standard_shapes
 from chargpt.terminal import notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
@@ -117,6 +118,7 @@ def save_run(
         texts=[] if corpus is None else corpus.texts,
         fingerprint=NO_TEXT if corpus is None else corpus.fingerprint,
         progress=progress,
+        stage=Stage(length=Length.of(config)),
         environment=choose_runtime(config).environment(),
     )
     optimizer = make_optimizer(FlatWeights(model, torch.float32), config.optim)
@@ -171,6 +173,6 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: Sav
         again = "   (to go on exactly where it stopped, add TEXT to the import command)" if imported.moments else ""
         notice("train", Message(Command("train", "TEXT", Option("init_from", name)), again))
         return
-    is_finished = progress.step >= state.config.train.max_steps  # without more steps, nothing is left to train
+    is_finished = progress.step >= state.stage.length.steps  # without more steps, nothing is left to train
     longer = [Option("train.max_steps", progress.step + max(1, progress.step // 5))] * is_finished
     notice("resume", resuming(name, *longer, verb="train"))

@@ -36,7 +36,7 @@ from chargpt.text.corpus import Corpus
 REPORT = "report.html"
 REFRESH = 5  # seconds between two looks of a browser at the report of a run in training
 # What decides what a run learns: all of some sections but for PACE, and some settings of section train.
-LEARNING, PACE = ("data", "model", "optim"), ("data.cache", "optim.replanned")
+LEARNING, PACE = ("data", "model", "optim"), ("data.cache",)
 TRAINED = [f"train.{name}" for name in ("batch_size", "accumulate", "max_steps", "teachers", "start", "seed", "label_loss")]
 MAX_SETTING = 60  # characters of a setting in the table of those that differ
 CLOSE = 0.01  # nats; losses that differ by less are called equal
@@ -193,7 +193,7 @@ def tiles(run: RunReport) -> list[tuple[str, str, str]]:
                 how = "lower" if loss > run.val_loss else "higher"
                 found.append((name, f"{loss:.4f}", f"{about}the model is {abs(loss - run.val_loss):.2f} {how}"))
     steps = max(progress.step, run.step)
-    found.append(("best step", f"{run.step:,}", f"of {steps:,} taken; {config.train.max_steps:,} planned"))
+    found.append(("best step", f"{run.step:,}", f"of {steps:,} taken; {run.state.stage.length.steps:,} planned"))
     model = config.model
     size = f"{model.n_layer} layers, {model.n_head} heads, width {model.n_embd}, context {model.block_size:,}"
     found.append(("parameters", f"{run.state.parameters:,}", size))
@@ -291,7 +291,7 @@ def given_in(run: RunReport) -> list[str]:
 
 def settings_of(run: RunReport) -> dict[str, str]:
     """The settings of a run by section.key, without folders of this machine."""
-    tree = to_dict(run.state.config)
+    tree = to_dict(run.state.as_trained)
     for key in ("val_text", "cache"):
         tree["data"][key] = Path(tree["data"][key]).name
     return {f"{section}.{key}": setting(value) for section, values in tree.items() for key, value in values.items()}

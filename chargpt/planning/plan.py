@@ -36,6 +36,7 @@ from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.models import RUN, check_model, loss_of, name_of_start, restore_model, start_from
 from chargpt.runs.run import Run, folder_of, new_folder
+from chargpt.runs.stage import Length, Stage
 from chargpt.runs.starts import load_start
 from chargpt.terminal import Notice, clock, notice_line, plural, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
@@ -82,7 +83,7 @@ class Opening:
         If the epochs end it before its time limit, they are told in place of it.
         """
         config, runtime, known, vocabulary = self.config, self.runtime, self.time_model, self.corpus.tokenizer.vocab_size
-        model, optim, train, step = config.model, config.optim, config.train, self.state.progress.step
+        model, optim, planned, step = config.model, config.optim, self.state.stage.length, self.state.progress.step
         parameters, characters = parameter_count(model, vocabulary), len(self.corpus.train)
         layers = plural(model.n_layer, "layer")
         shape = f"{layers}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
@@ -92,16 +93,16 @@ class Opening:
             Notice("steps", f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
         ]
         if known is not None:
-            left, takes = train.max_steps - step, 0.0
+            left, takes = planned.steps - step, 0.0
             if self.seconds is not None:
-                fits = known.steps_in(self.seconds - known.reserve(self.seconds), interval=train.eval_interval)
+                fits = known.steps_in(self.seconds - known.reserve(self.seconds), interval=config.train.eval_interval)
                 if self.folder is not None and self.state.settings.sources.get("train.max_steps") is Source.CHOSEN:
-                    fits = train.max_steps  # chosen for this time, like all that is said of the run
+                    fits = planned.steps  # chosen for this time, like all that is said of the run
                 longest = longest_run(config, characters=characters) - step
                 left = max(1, min(fits, longest))
                 takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
             count, epochs = plural(left, "step"), left * config.chars_per_step / characters
-            duration = clock(known.duration(left, interval=config.steps_between_evaluations))
+            duration = clock(known.duration(left, interval=planned.interval))
             length = f"for {clock(takes)} (about {count})" if takes else f"for about {duration} ({count}, {epochs:.1f} epochs)"
             memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
             size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
@@ -144,13 +145,14 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     # The model and its training: chosen for the text and the time, where the user leaves it open.
     models, seconds = models_of(teachers), DEFAULT_SECONDS if options.minutes is None else 60 * options.minutes
     choice = _choose(settings, Job(corpus, text_of(corpus), seconds, processes, models), options, start)
-    settings = dataclasses.replace(choice.settings, values=_for_any_folder_and_length(choice, corpus))
-    config, limit = settings.values, choice.seconds
+    config, limit = dataclasses.replace(choice.config, data=absolute_paths(choice.config.data)), choice.seconds
+    settings = dataclasses.replace(choice.settings, values=config)
+    stage = Stage(length=_length(config, limit, characters=len(corpus.train)))
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_model(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=group.local_size)
     known = choice.time_model or measured(config, corpus, models, processes=processes)
-    seconds = limit or known.step * config.train.max_steps
+    seconds = limit or known.step * stage.length.steps
     environment: dict[str, str | int | bool] = {"compile": is_made and is_worth_compiling(seconds)}
 
     # What to say of it.
@@ -162,6 +164,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
         state=SavedState(
             settings=settings,
             progress=Progress(),
+            stage=stage,
             environment=environment,
             texts=corpus.texts,
             fingerprint=corpus.fingerprint,
@@ -265,13 +268,11 @@ def _choose(settings: Settings, job: Job, options: TrainOptions, start: Checkpoi
     return choice._replace(settings=taught(choice.settings)) if job.teachers else choice
 
 
-def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
-    """The chosen settings, with which a run finds its text from any folder, and no longer than `train.max_epochs` allows."""
-    config = dataclasses.replace(choice.config, data=absolute_paths(choice.config.data))
-    if choice.seconds is not None:
-        return at_least_measurable(config, step=0, seconds=choice.seconds)
-    most = longest_run(config, characters=len(corpus.train))
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=min(most, config.train.max_steps)))
+def _length(config: Config, limit: float | None, *, characters: int) -> Length:
+    """The length of a new model: no longer than `train.max_epochs` allow, and with a time limit, long enough to measure it."""
+    if limit is not None:
+        return Length.of(config, steps=at_least_measurable(config.train.max_steps, step=0, seconds=limit))
+    return Length.of(config, steps=min(longest_run(config, characters=characters), config.train.max_steps))
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:

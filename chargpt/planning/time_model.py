@@ -116,7 +116,6 @@ def longest_run(config: Config, *, characters: int) -> int:
     return steps_in(config.train.max_epochs, config, characters=characters) if config.train.max_epochs else MAX_STEPS
 
 
-def at_least_measurable(config: Config, *, step: int, seconds: float | None) -> Config:
-    """With a time limit: a run long enough to measure the speed before the rate falls, whatever its preset says."""
-    steps = config.train.max_steps if seconds is None else max(step + 4 * (SETTLING_STEPS + 1), config.train.max_steps)
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps))
+def at_least_measurable(steps: int, *, step: int, seconds: float | None) -> int:
+    """The `steps` of a run at `step`; with a time limit, enough to measure the speed before the rate falls."""
+    return steps if seconds is None else max(step + 4 * (SETTLING_STEPS + 1), steps)

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chargpt.config import KEYS, MAX_TEACHERS, Config, Settings, Source, TrainConfig, apply, to_dict
+from chargpt.config import KEYS, Config, Settings, Source, apply, to_dict
 from chargpt.errors import NotWritten, UserError
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
+from chargpt.runs.stage import Length, Stage, as_trained
 from chargpt.standard import model_source
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
@@ -82,12 +83,12 @@ class Progress:
             self.without_gain += 1
         self.lowest_loss = min(lowest, loss)
 
-    def is_finished(self, train: TrainConfig) -> bool:
-        """Whether a run has taken all its steps, or `train.patience` evaluations in a row did not improve the loss.
+    def is_finished(self, length: Length, *, patience: int) -> bool:
+        """Whether a run has taken all its steps, or `patience` evaluations in a row, if it is not 0, did not improve the loss.
 
         At the peak of the rate, no evaluation counts: the falling rate lowers the loss, even if it rose before.
         """
-        return self.step >= train.max_steps or 0 < train.patience <= self.without_gain
+        return self.step >= length.steps or 0 < patience <= self.without_gain
 
     def is_possible(self) -> bool:
         """Whether the numbers agree, as those of every run do."""
@@ -121,21 +122,32 @@ class SavedState:
     fingerprint: str  # of the encoded text, SHA-256
     progress: Progress
     environment: dict[str, str | int | bool]  # what must be equal for a resumed run to be equal to the bit
+    stage: Stage
     seconds_left: float | None = None  # of this model; None where its length is known
     model_source: str = ""  # the SHA-256 of the model.py that has trained it; empty for an imported model
     model_loss: float | None = None  # what that one makes of these weights: see `model_loss` of standard.py
-    stage: int = 1  # which of the models of a run this is
 
     @property
     def config(self) -> Config:
         return self.settings.values
+
+    @property
+    def as_trained(self) -> Config:
+        """The settings with which another run trains as this one does."""
+        return as_trained(self.config, self.stage)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the training of this model has ended."""
+        return self.progress.is_finished(self.stage.length, patience=self.config.train.patience)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types, in the format of now."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         settings = plain.pop("settings")
         plain |= {"config": to_dict(settings.values), "sources": dict(settings.sources), "reasons": dict(settings.reasons)}
-        return {**plain, "tokenizer": self.tokenizer.to_json(), "progress": dataclasses.asdict(self.progress)}
+        parts = {"progress": dataclasses.asdict(self.progress), "stage": dataclasses.asdict(self.stage)}
+        return {**plain, **parts, "tokenizer": self.tokenizer.to_json()}
 
     @classmethod
     def from_json(cls, data: Any) -> "SavedState":
@@ -160,7 +172,7 @@ class SavedState:
             "fingerprint": re.fullmatch("[0-9a-f]{64}", state.fingerprint),
             "progress": state.progress.is_possible(),
             "model_source": re.fullmatch("([0-9a-f]{64})?", state.model_source),
-            "stage": 1 <= state.stage <= MAX_TEACHERS + 1,
+            "stage": state.stage.is_possible,
         }
         if wrong := [name for name, is_possible in possible.items() if not is_possible]:
             raise ValueError(f"{wrong[0]}: not what any run has")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import COMMAND_LINE, Settings, Source, Tree, apply, difference
+from chargpt.config import COMMAND_LINE, Config, Settings, Source, Tree, apply, difference
 from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.model import GPT
 from chargpt.planning.cli import TrainOptions
@@ -21,6 +21,7 @@ from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState, what_c
 from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.models import loss_of, restore_model
 from chargpt.runs.run import Run, folder_of, new_run
+from chargpt.runs.stage import Length
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
 from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
@@ -49,16 +50,17 @@ def open_plan(plan: Opening, options: TrainOptions, *, checkpoints: Path) -> Ope
 
 def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Runtime) -> Opening:
     """The model that follows the one whose training ended in the state `before`. Raises UserError."""
-    stage, models, train = before.stage + 1, list[GPT](), before.config.train
+    number, models, train = before.stage.number + 1, list[GPT](), before.config.train
     config = dataclasses.replace(before.config, train=dataclasses.replace(train, seed=(train.seed + 1) % 2**63))
-    settings, seconds = dataclasses.replace(before.settings, values=config), seconds_of_stage(config, stage)
-    if stage > config.train.teachers:
-        settings, models = student_settings(settings), teachers_of_stage(run.folder, stage, config)
-    config = at_least_measurable(settings.values, step=0, seconds=seconds)
+    settings, seconds = dataclasses.replace(before.settings, values=config), seconds_of_stage(config, number)
+    if number > config.train.teachers:
+        settings, models = student_settings(settings), teachers_of_stage(run.folder, number, config)
+    config = settings.values
+    steps = at_least_measurable(before.stage.length.steps, step=0, seconds=seconds)
     time_model = measured(config, corpus, models, processes=runtime.processes)
-    run.begin_stage(stage)
+    run.begin_stage(number)
     torch.manual_seed(config.train.seed)
-    settings = dataclasses.replace(settings, values=config)
+    stage = dataclasses.replace(before.stage, number=number, length=Length.of(config, steps=steps))
     progress = Progress(first_step=before.progress.first_step + before.progress.step)
     return Opening(
         state=dataclasses.replace(before, settings=settings, progress=progress, seconds_left=None, stage=stage),
@@ -84,27 +86,27 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     corpus, said = _corpus_of(checkpoint, options, root=root)
     characters = len(corpus.train)
     if options.epochs is not None:
-        steps = {"max_steps": steps_in(options.epochs, saved.config, characters=characters)}
-        typed = {**options.settings, "train": {**options.settings.get("train", {}), **steps}}
+        epochs = {"max_steps": steps_in(options.epochs, saved.config, characters=characters)}
+        typed = {**options.settings, "train": {**options.settings.get("train", {}), **epochs}}
         options = dataclasses.replace(options, settings=typed)
-    settings, changes = _settings_of(checkpoint, options)
+    settings, length, changes = _settings_of(checkpoint, options)
+    config = settings.values
     seconds = None if options.gives("train.max_steps") else saved.seconds_left
     seconds = seconds if options.minutes is None else 60 * options.minutes
-    config = at_least_measurable(settings.values, step=checkpoint.step, seconds=seconds)
+    steps = at_least_measurable(length.steps, step=checkpoint.step, seconds=seconds)
     if options.gives("train.max_epochs"):
-        longest = max(checkpoint.step, longest_run(config, characters=characters))
-        train = dataclasses.replace(config.train, max_steps=min(config.train.max_steps, longest))
-        config = dataclasses.replace(config, train=train)
-    models = teachers_of_stage(run.folder, saved.stage, config, digest_of_all=saved.environment.get("teachers"))
+        steps = min(steps, max(checkpoint.step, longest_run(config, characters=characters)))
+    stage = dataclasses.replace(saved.stage, length=dataclasses.replace(length, steps=steps))
+    models = teachers_of_stage(run.folder, stage.number, config, digest_of_all=saved.environment.get("teachers"))
     check_batch(config.train.batch_size, group.size)
     vocab_size = corpus.tokenizer.vocab_size
     check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size, has_begun=True)
     progress = saved.progress.copy()
-    if options.minutes is not None or config.train.max_steps != saved.config.train.max_steps:
+    if options.minutes is not None or steps != saved.stage.length.steps:
         progress.without_gain = 0
-    settings = dataclasses.replace(settings, values=config)
+    state = dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress, stage=stage)
     return Opening(
-        state=dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress),
+        state=state,
         corpus=corpus,
         model=blank_model(config.model, vocab_size),
         teachers=models,
@@ -114,7 +116,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
         runtime=choose_runtime(config, saved.environment, group=group),
         seconds=seconds,
         is_extended=seconds is not None,
-        time_model=None if progress.is_finished(config.train) else measured(config, corpus, models, processes=group.size),
+        time_model=None if state.is_finished else measured(config, corpus, models, processes=group.size),
         notices=(*notices, *said, *changes),
     )
 
@@ -171,30 +173,39 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     raise UserError(what, again, "; to train on another text: ", anew)
 
 
-def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, list[Notice]]:
-    """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
-    saved, notices = checkpoint.state.config, list[Notice]()
-    if options.minutes is not None or options.gives("train.max_steps"):  # --minutes had chosen them for another length
-        train = dataclasses.replace(saved.train, min_evaluations=0, max_epochs=0.0)
-        saved = dataclasses.replace(saved, train=train, optim=dataclasses.replace(saved.optim, replanned=(0.0, 0.0)))
-    before = dataclasses.replace(checkpoint.state.settings, values=saved)
-    settings = before.give(options.settings, source=Source.USER, where=COMMAND_LINE)
+def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, Length, list[Notice]]:
+    """The run's settings with those that the user changes, and its length. UserError for a change that makes it another run."""
+    settings, stage, notices = checkpoint.state.settings, checkpoint.state.stage, list[Notice]()
+    is_new_length, train = options.minutes is not None or options.gives("train.max_steps"), settings.values.train
+    epochs = 0.0 if is_new_length else train.max_epochs  # --minutes had chosen them for another length
+    train = dataclasses.replace(train, max_steps=stage.length.steps, max_epochs=epochs)
+    settings = dataclasses.replace(settings, values=dataclasses.replace(settings.values, train=train))
+    settings, saved = settings.give(options.settings, source=Source.USER, where=COMMAND_LINE), settings.values
     config = settings.values
     if _places(options)["data"]:
         config = dataclasses.replace(config, data=absolute_paths(config.data))
-    if config.train.max_steps < checkpoint.step:
-        name, given = ("epochs", options.epochs) if options.gives("epochs") else ("train.max_steps", config.train.max_steps)
+    length = Length.of(config) if is_new_length else _changed(stage.length, config, options)
+    if length.steps < checkpoint.step:
+        name, given = ("epochs", options.epochs) if options.gives("epochs") else ("train.max_steps", length.steps)
         raise UserError(Given(name, given, ", but "), f"the run has taken {checkpoint.step:,} steps already; give more")
     for change in difference(saved, config):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
-        fixed = (*FIXED, "train.teachers") if checkpoint.state.stage > 1 else FIXED
+        fixed = (*FIXED, "train.teachers") if stage.number > 1 else FIXED
         is_switched = change.key in SWITCHES and bool(change.old) != bool(change.new)
         if (change.key.startswith(fixed) and not is_place) or is_switched:
             what = f"{change}: cannot change in a run that has begun; start a new one with "
             raise UserError(what, Option("run", "NAME"))
         if options.minutes is None or change.key != "train.max_steps":
             notices.append(Notice("changed", str(change)))
-    return dataclasses.replace(settings, values=config), notices
+    return dataclasses.replace(settings, values=config), length, notices
+
+
+def _changed(length: Length, config: Config, options: TrainOptions) -> Length:
+    """The length of a run that goes on, with what the user has set anew."""
+    anew = Length.of(config, steps=length.steps)
+    if options.gives("train.eval_interval"):
+        length = dataclasses.replace(length, interval=anew.interval)
+    return dataclasses.replace(length, warmup=anew.warmup) if options.gives("optim.warmup_steps") else length
 
 
 def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
@@ -243,14 +254,20 @@ def make_trainer(opening: Opening, group: Group) -> Trainer:
         marks=corpus.marks,
         group=group,
         teachers=opening.teachers,
+        length=opening.state.stage.length,
     )
     trainer.progress = opening.state.progress.copy()
     if checkpoint is not None:
         tensors = trainer.optimizer.suitable(checkpoint.training)
         shapes = {name: tensor.shape for name, tensor in trainer.optimizer.tensors().items()}
         check_tensors(tensors, shapes, where=shown(checkpoint.path / TRAINING))
-        trainer.load(TrainerState(checkpoint.weights, checkpoint.training, trainer.progress))
-    elif opening.run is not None and opening.state.stage == 1:
+        trainer.load(trainer_state(checkpoint, opening.state))
+    elif opening.run is not None and opening.state.stage.number == 1:
         saved = [*trainer.model.state_dict().values(), *trainer.optimizer.tensors().values()]
         opening.run.check_space(sum(tensor.nbytes for tensor in saved))
     return trainer
+
+
+def trainer_state(checkpoint: Checkpoint, state: SavedState) -> TrainerState:
+    """What a trainer continues from: the tensors of a checkpoint, with progress and length of `state`."""
+    return TrainerState(checkpoint.weights, checkpoint.training, state.progress, state.stage.length)

@@ -38,19 +38,19 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     for problem in run.take_place() if has_learned else ():  # done before with an evaluation, but on Windows
         notice("warning", problem)
     screen().saved(run.folder)
-    name, model = run.name(session.checkpoints), name_of_stage(config, session.stage)
+    name, model = run.name(session.checkpoints), name_of_stage(config, session.stage.number)
     if interrupt.agreed:
         session.write_page(run, is_training=False)
         which = f"at step {progress.step:,}{' of ' * bool(model)}{model}"
         notice("stopped", Message(f"{which}, saved; continue with: ", resuming(name, verb="train")))
         return interrupt.exit_code
-    is_last = session.stage > config.train.teachers
+    is_last = session.stage.number > config.train.teachers
     shows = is_last and bool(progress.best_sample)
     if shows:
         screen().lines(f"\n{escape_controls(up_to_a_word(progress.best_sample)).strip()}\n")
     which = " (its sample is above)" if shows and progress.best_step != progress.step else ""
     early = ""
-    if progress.step < config.train.max_steps:
+    if progress.step < trainer.length.steps:
         evaluations = plural(config.train.patience, "evaluation")
         early = f"; ended early, at step {progress.step:,}, since the loss was no lower in {evaluations}"
     notice("done", f"{reached(session)}{which}{early}")

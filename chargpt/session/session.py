@@ -24,19 +24,20 @@ from chargpt.planning.time_model import longest_run
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.models import loss_of
 from chargpt.runs.run import DETAILS, Run
+from chargpt.runs.stage import Stage, as_trained
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import Journal
 from chargpt.session.live_page import LivePage
 from chargpt.session.metrics import BEST
-from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage
+from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage, trainer_state
 from chargpt.session.stages import decided, describe_stage, is_undecided, measure, name_of_stage
 from chargpt.standard import model_source
 from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.parallel import Group
-from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
+from chargpt.training.trainer import NotFinite, Step, Trainer
 
 MAX_ROLLBACKS = 3  # returns to a checkpoint in a run, at most
 OF_TORCH = ("threads", "attention")  # change bits only where torch computes steps, or perhaps a teacher, as a test measures
@@ -72,7 +73,7 @@ class Session:
         self.trainer.share()
         self.opening, self.options, self.root = opening, options, root
         self.corpus: Corpus = opening.corpus
-        self.run, self.stage = opening.run, opening.state.stage
+        self.run = opening.run
         self.checkpoints = root / "checkpoints"  # the folder in which runs are found by their names
         self.journal = Journal(verbose=options.verbose)
         self.page: LivePage = before.page if before else LivePage(opens=options.open)
@@ -97,24 +98,24 @@ class Session:
         trainer, journal, corpus, checkpoint = self.trainer, self.journal, self.corpus, self.opening.checkpoint
         journal.add(self.opening.notices)
         if checkpoint is not None and self.run is not None:
-            train, seconds = trainer.config.train, self.opening.seconds
+            seconds, length = self.opening.seconds, trainer.length.steps
             journal.warn(what_differs(checkpoint.state.environment, trainer.environment))
-            steps = "no steps" if trainer.is_finished else plural(train.max_steps - checkpoint.step, "step")
+            steps = "no steps" if trainer.is_finished else plural(length - checkpoint.step, "step")
             left: list[Words] = [f"from {shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
-            if trainer.is_finished and self.stage > train.teachers:
-                is_early = trainer.progress.step < train.max_steps
-                more = Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * train.max_steps)
+            if trainer.is_finished and self.stage.number > trainer.config.train.teachers:
+                is_early = trainer.progress.step < length
+                more = Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * length)
                 left += ["; to train longer, add ", more]
             journal.notice("resumed", Message(*left))
             screen().saved(self.run.folder)
             journal.add(corpus.describe())
-        if checkpoint is not None or self.stage > 1:
-            journal.add(describe_stage(trainer.config, self.stage))
+        if checkpoint is not None or self.stage.number > 1:
+            journal.add(describe_stage(trainer.config, self.stage.number))
 
     def next_stage(self) -> "Session | None":
         """The model that follows this one, whose training has ended; None after the last one. Raises UserError."""
         group, opening = self.trainer.group, None
-        if self.stage > self.trainer.config.train.teachers:
+        if self.stage.number > self.trainer.config.train.teachers:
             return None
         with group.together():
             if self.run is not None:
@@ -127,7 +128,8 @@ class Session:
         trainer, journal, run, opening = self.trainer, self.journal, self.run, self.opening
         if run is None:
             return
-        name, follows = name_of_stage(trainer.config, self.stage), self.stage > 1 and self.saved is None
+        number = self.stage.number
+        name, follows = name_of_stage(trainer.config, number), number > 1 and self.saved is None
         for said in opening.about_training():
             if said.label == "training" and name:  # the time is that of this model
                 journal.notice("training", f"{name}: {said.text}")
@@ -139,16 +141,16 @@ class Session:
         where = f"report: {shown(run.home / REPORT)}; all settings: {shown(run.home / DETAILS)}; loss curves: "
         journal.notice("run", f"{shown(run.home)}   ({where}python -m tensorboard.main --logdir {shown(run.home.parent)})")
         details = "".join(f"{line}\n" for line in journal.lines)
-        journal.warn(run.write_config(trainer.config), None if self.saved else run.write(DETAILS, details))
+        journal.warn(self.write_config(), None if self.saved else run.write(DETAILS, details))
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Clock]:
         """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
         trainer, train, is_new = self.trainer, self.trainer.config.train, self.saved is None
-        name, every = name_of_stage(trainer.config, self.stage), train.log_interval if trainer.runtime.runs_ahead else 1
-        left, least = train.max_steps - trainer.progress.step, train.min_evaluations
-        with self.journal.recording(self.run, self.settings, progress=trainer.progress, is_new=is_new, name=name):
-            self.clock = Clock(steps_left=left, deadline=self.deadline, min_evaluations=least, waits_every=every)
+        every, steps = train.log_interval if trainer.runtime.runs_ahead else 1, trainer.length.steps
+        name, progress = name_of_stage(trainer.config, self.stage.number), trainer.progress
+        with self.journal.recording(self.run, self.settings, progress=progress, steps=steps, is_new=is_new, name=name):
+            self.clock = Clock(steps_left=steps - progress.step, deadline=self.deadline, waits_every=every)
             yield self.clock
 
     def record(self, report: Step) -> None:
@@ -170,7 +172,7 @@ class Session:
 
         A signal makes saving due. It cancels nothing: an evaluation that is due ends at once, and is discarded.
         """
-        return Due(self.trainer.progress, self.trainer.config, saved=self.saved, is_stopping=interrupt.agreed)
+        return Due(self.trainer.progress, self.trainer.config, self.stage, saved=self.saved, is_stopping=interrupt.agreed)
 
     @property
     def is_speed_due(self) -> bool:
@@ -187,7 +189,7 @@ class Session:
         trainer = self.trainer
         trainer.advance()
         trainer.progress.seconds += self.clock.step_done()
-        self.journal.move_bar(trainer.progress.step, trainer.config.train.max_steps)
+        self.journal.move_bar(trainer.progress.step, trainer.length.steps)
 
     def decide_on_teachers(self, interrupt: Interrupt) -> None:
         """Measure if the model memorises its text: then others follow. If not, it gets the time of all."""
@@ -254,6 +256,15 @@ class Session:
         self.journal.record(self.trainer.progress.step, {"sample": sample})
 
     @property
+    def stage(self) -> Stage:
+        """Which model this is, and what was decided about it, as it is now."""
+        return dataclasses.replace(self.opening.state.stage, length=self.trainer.length)
+
+    def write_config(self) -> str | None:
+        """Write the settings with which another run trains as this one does. Returns a line for a problem."""
+        return None if self.run is None else self.run.write_config(as_trained(self.trainer.config, self.stage))
+
+    @property
     def settings(self) -> Settings:
         """As they are now, and who set them."""
         return dataclasses.replace(self.opening.state.settings, values=self.trainer.config)
@@ -263,7 +274,7 @@ class Session:
         trainer = self.trainer
         left = self.clock.seconds_left(is_undecided=is_undecided(trainer.config))
         changes = {"progress": trainer.progress.copy(), "environment": trainer.environment, "seconds_left": left}
-        changes["model_source"] = model_source()
+        changes |= {"stage": self.stage, "model_source": model_source()}
         return dataclasses.replace(self.opening.state, settings=self.settings, **changes)  # type: ignore[arg-type]
 
     def save(self) -> None:
@@ -271,7 +282,7 @@ class Session:
         trainer, journal, run = self.trainer, self.journal, self.run
         trainer.check_weights()
         journal.flush()
-        weights, optimizer, progress = trainer.state()
+        weights, optimizer, *_ = trainer.state()
         state = self.state()
         with trainer.group.together():
             if run is not None:
@@ -297,20 +308,21 @@ class Session:
         if self.deadline is not None:
             longest = max(step, longest_run(before, characters=len(self.corpus.train)))
             fits = clock_.length_that_fits(step, eval_interval=before.train.eval_interval, longest=longest)
-            max_steps, evaluations = trainer.group.share(fits)
-            trainer.set_length(max_steps, min_evaluations=evaluations, may_rise=self.is_extended)
+            steps, interval = trainer.group.share(fits)
+            trainer.set_length(steps, interval=interval, may_rise=self.is_extended)
             self.is_extended = False
-            journal.move_bar(step, max_steps)
-        max_steps = trainer.config.train.max_steps
-        clock_.set_length(step, max_steps)
+            journal.move_bar(step, steps)
+        length = trainer.length
+        clock_.set_length(step, length.steps)
         if not 1 / CHANGED < clock_.seconds_per_step / (self.told_speed or math.inf) < CHANGED:  # the first one, and news
             self.told_speed = clock_.seconds_per_step
-            left = clock(clock_.time_model.duration(max_steps - step, interval=trainer.config.steps_between_evaluations))
-            journal.notice("speed", f"{1000 * self.told_speed:.1f} ms a step; training ends at step {max_steps:,}, in {left}")
+            left = clock(clock_.time_model.duration(length.steps - step, interval=length.interval))
+            ends = f"training ends at step {length.steps:,}, in {left}"
+            journal.notice("speed", f"{1000 * self.told_speed:.1f} ms a step; {ends}")
         if self.deadline is not None:
             if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
                 self.save()
-            journal.warn(self.run.write_config(trainer.config) if self.run else None)
+            journal.warn(self.write_config())
 
     @property
     def can_roll_back(self) -> bool:
@@ -325,7 +337,7 @@ class Session:
             checkpoint, warnings = self.run.load_newest()
             self.journal.warn(*warnings)
             self.saved = checkpoint.state
-            self.trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
+            self.trainer.load(trainer_state(checkpoint, checkpoint.state))
             where = f"it goes on from {shown(checkpoint.path)}, with half the learning rate, and skips the text of that step"
             self.journal.notice("rollback", f"training failed at {problem}; {where}")
         self.trainer.share()

@@ -10,6 +10,7 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
 from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
+from chargpt.runs.stage import Length
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -26,11 +27,9 @@ def is_undecided(config: Config) -> bool:
     return config.train.teachers > 0 and config.train.student_gap > 0
 
 
-def decision_step(config: Config) -> float:
+def decision_step(config: Config, length: Length) -> float:
     """The step at which to decide: the model has learned much, and the rate has not begun to fall."""
-    max_steps = config.train.max_steps
-    warmup = min(config.optim.warmup_steps, max_steps // 2)
-    return max(BEFORE_DECAY * decay_start(config.optim, max_steps=max_steps), EARLIEST * max_steps, warmup)
+    return max(BEFORE_DECAY * decay_start(config.optim, length), EARLIEST * length.steps, length.warmup)
 
 
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[float, float] | None:

@@ -19,6 +19,7 @@ from chargpt.planning.plan import Opening, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.stage import Length
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
@@ -66,7 +67,7 @@ def test_a_start_is_trained_gently_whatever_else_is_chosen(words, start, other):
     config = begun(other, start, *words).config
     assert config.optim.learning_rate <= OPTIMIZERS[config.optim.name].start_rates[1] <= 0.002
     assert config.optim.weight_decay == 0.1 and config.model.dropout == 0
-    assert is_falling(config.optim.warmup_steps + 1, config.optim, max_steps=config.train.max_steps)
+    assert is_falling(config.optim.warmup_steps + 1, config.optim, Length.of(config))
 
 
 def test_a_small_validation_split_chooses_nothing(start, other, text):

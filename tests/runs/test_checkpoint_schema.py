@@ -19,6 +19,7 @@ from chargpt.runs.checkpoint_schema import (
     seal,
     unseal,
 )
+from chargpt.runs.stage import Length, Stage
 
 
 def through_json(state: SavedState) -> dict:
@@ -36,7 +37,8 @@ def test_a_state_comes_back_through_json():
     )
     sources = {"optim.weight_decay": "chosen", "model.n_layer": "run", "train.max_steps": "user", "data.split": "preset"}
     settings = dataclasses.replace(saved_state(40).settings, sources=sources, reasons={"optim.weight_decay": "9 epochs"})
-    known = saved_state(40, progress=reached, settings=settings, stage=3, seconds_left=12.5)
+    stage = Stage(number=3, length=Length(steps=90, warmup=4, interval=7, since=60, decayed=0.25))
+    known = saved_state(40, progress=reached, settings=settings, stage=stage, seconds_left=12.5)
     for state in (known, saved_state(40), saved_state(0, val_loss=None)):
         assert SavedState.from_json(through_json(state)) == state
 
@@ -92,7 +94,7 @@ WRONG = {
     "progress": [None, [], {}],
     "sources": [None, [], {"model.heads": "user"}, {"model.n_layer": 1}, {"model": "user"}],
     "reasons": [None, {"model.heads": "because"}, {"model.n_layer": 1}],
-    "stage": [None, -1, 0, 11, True, 1.0, "1"],
+    "stage": [None, 1, {}],
     "model_source": [None, "abc", "0" * 63, 1],
     "model_loss": [-1.0, "low", True, 10**400],
 }
@@ -113,6 +115,25 @@ WRONG_PROGRESS = {
     "train_loss": [-0.1, 10**400, "low", True],
     "best_sample": [None, 1, ["a"], "a" * 100_001],
 }
+
+
+WRONG_STAGE = {
+    "number": [None, -1, 0, 11, True, 1.0, "1"],
+    "length.steps": [None, 0, -1, 1.5, 10**15],
+    "length.warmup": [None, -1, True],
+    "length.interval": [None, 0, -1],
+    "length.since": [None, -1, 0.5],
+    "length.decayed": [None, -0.1, 1.5, "half"],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_STAGE)
+def test_a_wrong_stage_is_refused(name):
+    for value in WRONG_STAGE[name]:
+        state, (*parts, key) = plain(), name.split(".")
+        (state["stage"]["length"] if parts else state["stage"])[key] = value
+        with pytest.raises(ValueError):
+            SavedState.from_json(state)
 
 
 @pytest.mark.parametrize("name", [*WRONG, *WRONG_PROGRESS])

@@ -18,6 +18,7 @@ from chargpt.planning.time_model import longest_run
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
+from chargpt.runs.stage import Length, Stage
 from chargpt.session.live_page import LivePage
 from chargpt.session.opening import joined, open_saved, run_to_resume
 from chargpt.session.session import Session
@@ -84,10 +85,10 @@ def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(te
     session = resumed(run, "--minutes", "1")
     trainer = session.trainer
     assert session.is_extended
-    trainer.set_length(200, min_evaluations=0, may_rise=True)
+    trainer.set_length(200, interval=1, may_rise=True)
     assert trainer.rate_of(20) == trainer.config.optim.learning_rate
     trainer.progress.step = 150
-    trainer.set_length(400, min_evaluations=0)
+    trainer.set_length(400, interval=1)
     assert trainer.rate_of(150) == pytest.approx(trainer.config.optim.learning_rate / 2)
     del session, trainer  # and the lock of the run
     assert not resumed(run).is_extended
@@ -100,10 +101,20 @@ def test_epochs_end_a_run_after_as_many_steps_rounded_up():
 
 
 def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):
-    run = trained(text, tmp_path / "run", *TINY, "optim.replanned=5,0.1", "train.max_epochs=3")
-    for more, kept in (([], True), (["train.max_steps=30"], False), (["--minutes", "1"], False)):
-        config = resumed(run, *more).trainer.config
-        assert (config.optim.replanned == (5.0, 0.1)) == (config.train.max_epochs == 3) == kept
+    run = trained(text, tmp_path / "run", *TINY, "train.max_epochs=3", "train.max_steps=9")
+    checkpoint, _ = newest(run)
+    fitted = Length(steps=12, warmup=3, interval=2, since=5, decayed=0.1)
+    state = dataclasses.replace(checkpoint.state, stage=Stage(length=fitted))
+    publish(run, weights=checkpoint.weights, training=checkpoint.training, state=state)
+    for more, length, epochs in (
+        ([], fitted, 3),
+        (["optim.warmup_steps=2", "train.eval_interval=7"], dataclasses.replace(fitted, warmup=2, interval=7), 3),
+        (["train.max_steps=30"], Length(steps=30, warmup=10, interval=100), 0),
+        (["--minutes", "1"], Length(steps=25, warmup=6, interval=100), 0),  # enough to measure the speed
+    ):
+        trainer = resumed(run, *more).trainer
+        assert (trainer.length, trainer.config.train.max_epochs) == (length, epochs)
+        gc.collect()
 
 
 def test_a_length_in_epochs_is_a_number_of_steps(text, tmp_path):
@@ -160,7 +171,7 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
     run = publish_run(tmp_path / "run", corpus.tokenizer, **changes)
     found = open_saved(parse_options(["--resume", "--run", str(run), settings]), root=project_root(), group=Group())
     steps = 503 if is_in_steps else max(500, longest_run(found.config, characters=len(corpus.train)))
-    assert (found.config.train.max_steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
+    assert (found.state.stage.length.steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
     assert found.is_extended == (found.seconds is not None), "its rate may rise when its length is fitted"
 
 

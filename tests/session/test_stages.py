@@ -25,6 +25,7 @@ from chargpt.runs.checkpoint import best, newest, publish, stage_folder, steps
 from chargpt.runs.load import find_checkpoint, find_run
 from chargpt.runs.models import restore_model
 from chargpt.runs.run import Run
+from chargpt.runs.stage import Length
 from chargpt.session.session import Session
 from chargpt.session.stages import STRETCHES, decided, decision_step, is_undecided, measure
 from chargpt.terminal import UserError
@@ -114,7 +115,8 @@ def test_the_decision_comes_before_the_rate_falls():
         ("optim.decay_fraction=1 optim.warmup_steps=10", 20),
         ("optim.schedule=cosine optim.warmup_steps=30", 30),
     ):
-        assert math.ceil(decision_step(apply_overrides(Config(), ["train.max_steps=100", *settings.split()]))) == step
+        config = apply_overrides(Config(), ["train.max_steps=100", *settings.split()])
+        assert math.ceil(decision_step(config, Length.of(config))) == step
 
 
 def run(text: Path, folder: Path, name: str, *words: str) -> int:
@@ -184,7 +186,7 @@ def test_the_last_model_learns_from_the_best_checkpoints_of_those_before_it(whol
     places = [stage_folder(whole / "whole", stage) for stage in (1, 2, 3)]
     states = [newest(place, training=False)[0].state for place in places]
     assert [state.config.train.seed for state in states] == [1337, 1338, 1339]
-    assert [state.stage for state in states] == [1, 2, 3] and states[-1].progress.first_step == 24
+    assert [state.stage.number for state in states] == [1, 2, 3] and states[-1].progress.first_step == 24
     student = states[-1].config
     assert (student.model.dropout, student.optim.weight_decay, student.train.patience) == (0, 0.5, 0)
     for place, state in zip(places[:-1], states):
@@ -238,10 +240,10 @@ class Killed(BaseException):
 
 BOUNDARIES = {
     "before the first save of a model": (Run, "begin_stage", lambda run, stage: stage == 2),
-    "in the folder of a model": (Session, "save", lambda session: session.stage == 2),
+    "in the folder of a model": (Session, "save", lambda session: session.stage.number == 2),
     "before the teacher is cleared": (run_module, "keep_best_weights", lambda folder: folder.name == "killed"),
     "in the first step of a model": (Trainer, "advance", lambda trainer: trainer.progress.first_step == 12),
-    "before the last one learns": (Session, "next_stage", lambda session: session.stage == 2),
+    "before the last one learns": (Session, "next_stage", lambda session: session.stage.number == 2),
 }
 
 
@@ -272,12 +274,12 @@ def test_a_run_always_has_a_model_that_has_learned(whole, tmp_path, capsys):
         killed = copy_of(whole, folder, stage=3, step=None)
         shutil.rmtree(killed / "stage-2")
         (killed / "stage-2").mkdir()
-        state = dataclasses.replace(saved_state(step), stage=2)
+        state = saved_state(step, number=2)
         publish(killed / "stage-2", weights=random_weights(step), training={}, state=state)
         found, warnings = find_checkpoint(str(killed), folder)
-        assert found.state.stage == stage and ("stopped at model 1" in " ".join(map(str, warnings))) == (stage == 1)
+        assert found.state.stage.number == stage and ("stopped at model 1" in " ".join(map(str, warnings))) == (stage == 1)
     assert find_run(str(whole / "whole" / "stage-3"), tmp_path) == whole / "whole"
-    assert find_checkpoint(str(whole / "whole" / "stage-2"), tmp_path)[0].state.stage == 2
+    assert find_checkpoint(str(whole / "whole" / "stage-2"), tmp_path)[0].state.stage.number == 2
     runs.main([str(whole / "whole")])
     assert "12 of 12, model 3 of 3" in capsys.readouterr().out
 
@@ -324,4 +326,4 @@ def test_a_signal_stops_any_model_after_saving_and_the_rest_of_the_time_is_kept(
     assert run(text, tmp_path, "stopped", *length, *rare, "train.teachers=1", "train.teacher_minutes=5") == 130
     watcher.join()
     state = newest(stage_folder(folder, stage))[0].state
-    assert state.stage == stage and 400 < state.seconds_left < 600
+    assert state.stage.number == stage and 400 < state.seconds_left < 600
