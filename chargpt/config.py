@@ -41,7 +41,6 @@ Fraction = Annotated[float, Allowed("a number from 0 to 1", 0, 1)]
 PartOfOne = Annotated[float, Allowed("a number from 0 up to, not including, 1", 0, BELOW_ONE)]
 Size = Annotated[int, Allowed("a whole number of 1 or more", 1)]
 Count = Annotated[int, Allowed("a whole number of 1 or more, up to 10^12", 1, 10**12)]
-Minutes = Annotated[float, Allowed("a number of minutes from 0 (no limit) to 5256000", 0, 5_256_000)]
 
 
 def or_none(meaning: str) -> Allowed:
@@ -138,16 +137,9 @@ class TrainConfig(Section):
     eval_chars: Annotated[int, or_none("the whole split")] = 150_000
     # end the run after this many evaluations without a better loss while the rate falls; 0: never
     patience: Annotated[int, or_none("never stop early")] = 0
-    start: str = ""  # what the weights began with: a start or a run; --start and --init-from set it
-    # how many models the run trains before its last one, which learns from their predictions as well as from the text;
-    # --minutes sets it
+    # how many models the run trains before its last one, which learns from their predictions as well as from the text; if it is
+    # not set, --minutes decides it
     teachers: Annotated[int, Allowed(f"a whole number from 0 (one model) to {MAX_TEACHERS}", 0, MAX_TEACHERS)] = 0
-    # most minutes for each model before the last one, which gets twice as many; 0: no limit, all take the same number of steps;
-    # --minutes sets it
-    teacher_minutes: Minutes = 0.0
-    # train more models only if the first one, before its rate falls, has a training loss this many nats below its validation
-    # loss; 0: always; --minutes sets it
-    student_gap: Annotated[float, or_none("always train the others")] = 0.0
     label_loss: bool = False  # items with labels: learn to predict the label of an item too
     log_interval: Count = 20  # steps between points of the training curve
     sample_length: Annotated[int, or_none("no sample")] = 300  # characters of the sample at each evaluation; 0: no sample
@@ -438,7 +430,7 @@ def _nearest_section(given: str) -> Words:
 
 def elsewhere(key: str) -> Words:
     """A hint if `key` is a setting of some section or an option; empty if not."""
-    names = [name for name in KEYS if name.endswith(f".{key}") and name != "train.start"]  # which an option sets
+    names = [name for name in KEYS if name.endswith(f".{key}")]
     if not names and (ours := alias(key)):  # another program's name for it
         return Message("did you mean ", ours, "?")
     return f"did you mean {' or '.join(names)}?" if names else ""

@@ -15,7 +15,7 @@ from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.checkpoint_schema import Progress, SavedState
-from chargpt.runs.stage import Length, Stage
+from chargpt.runs.stage import Length, Models, Stage
 from chargpt.sampling.c_texts import CTexts
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.writer import NewIds, Texts, Writer
@@ -106,10 +106,10 @@ def saved_state(
         step=step, evaluated=evaluated, val_loss=val_loss, best_loss=val_loss, lowest_loss=val_loss, best_step=evaluated
     )
     one = Config(model=ModelConfig(**vars(shape)), train=TrainConfig(batch_size=1))  # so that any block_size is allowed
-    config = changes.pop("config", one)
+    config, number = changes.pop("config", one), changes.pop("number", 1)
     state = {
         "settings": Settings(config),
-        "stage": Stage(number=changes.pop("number", 1), length=Length.of(config)),
+        "stage": Stage(number=number, models=Models(count=number), length=Length.of(config)),
         "tokenizer": tokenizer,
         "texts": ["poems.txt"],
         "fingerprint": "0" * 64,

@@ -161,9 +161,8 @@ def test_the_speed_is_told_again_only_when_it_has_changed_by_half(trainer, capsy
     assert all(not 1 / 1.5 < now / before < 1.5 for before, now in zip(speeds, speeds[1:]))
 
 
-@pytest.mark.parametrize("minutes", [None, 0.05])
-def test_the_second_model_has_its_own_time_after_that_of_the_first(trainer, monkeypatch, clock, minutes):
-    """What the first one does not use is for the second. Without a time limit of the first, its time begins at its start."""
+def test_the_second_model_has_its_own_time_after_that_of_the_first(trainer, monkeypatch, clock):
+    """What the first one does not use is for the second, which has twice as much."""
     deadlines, begin = [], TrainingClock.__init__
 
     def observed(budget: TrainingClock, *, deadline: float | None, **given: int) -> None:
@@ -171,12 +170,11 @@ def test_the_second_model_has_its_own_time_after_that_of_the_first(trainer, monk
         begin(budget, deadline=deadline, **given)
 
     monkeypatch.setattr(TrainingClock, "__init__", observed)
-    started, limit = clock.now, [] if minutes is None else ["--minutes", str(minutes)]
-    assert trainer("train.teachers=1", "train.teacher_minutes=0.025", *limit) == 0
+    started = clock.now
+    assert trainer("train.teachers=1", "--minutes", "0.075") == 0
     (_, first), (began, second) = deadlines
-    assert first == (None if minutes is None else started + 60 * minutes)
-    assert began > started and second == pytest.approx((first or began) + 3)
-    assert began + 1.5 < clock.now <= second
+    assert first == pytest.approx(started + 1.5) and second == pytest.approx(first + 3)
+    assert began > started and began + 1.5 < clock.now <= second
 
 
 def fails(arguments: list[str], capsys) -> str:

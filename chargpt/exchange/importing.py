@@ -112,13 +112,14 @@ def save_run(
         loss = evaluate(model, validation_split(corpus.val, config.train.eval_chars), marks=corpus.marks)
         assert loss is not None, "only an interrupt ends an evaluation early"
         progress.record_evaluation(loss)
+    stage = Stage(length=Length.of(config))
     state = SavedState(
         settings=Settings(config),
         tokenizer=imported.tokenizer,
         texts=[] if corpus is None else corpus.texts,
         fingerprint=NO_TEXT if corpus is None else corpus.fingerprint,
         progress=progress,
-        stage=Stage(length=Length.of(config)),
+        stage=stage,
         environment=choose_runtime(config).environment(),
     )
     optimizer = make_optimizer(FlatWeights(model, torch.float32), config.optim)
@@ -129,7 +130,7 @@ def save_run(
     if corpus is None:
         assert run.checkpoint is not None, "save has published one"
         mark_best(run.checkpoint, None)
-    for problem in [*problems, *filter(None, [run.write_config(config)])]:
+    for problem in [*problems, *filter(None, [run.write_config(config, stage)])]:
         notice("warning", problem)
     _report(imported, run, corpus, state, root=root)
     return run.folder
@@ -142,11 +143,11 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
     if data["newlines"] == "keep":  # which no file of another program says: line ends are decided as for any text
         data["newlines"] = DataConfig().newlines
     data["vocabulary"] = "bytes" if imported.tokenizer.characters is None else "characters"
-    for tree in (imported.settings, {"data": data, "train": {"start": ""}}):
+    for tree in (imported.settings, {"data": data}):
         config = apply(config, tree, where=imported.program)
     typed = settings_in(settings)
     for key in names_in(typed):
-        if key == "train.start" or key.startswith("model.") and key != "model.dropout":
+        if key.startswith("model.") and key != "model.dropout":
             raise UserError(f"{key}: the imported weights decide this; leave it out")
     config = by_fields(Settings(config).give(typed, source=Source.USER, where=COMMAND_LINE), typed).values
     return dataclasses.replace(config, data=absolute_paths(config.data))

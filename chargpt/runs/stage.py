@@ -27,24 +27,71 @@ class Length:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Models:
+    """What a run has decided about its models, of which the last one learns from those before it; and why."""
+
+    count: int = 1
+    is_decided: bool = True  # False: others are planned, and the first one measures whether it has something to teach
+    why: str = ""  # there are so many
+    seconds: float | None = None  # for each but the last one, at most, which has twice as many; None: as many steps for each
+    epochs: float | None = None  # after which each one ends, at most; None: those of the settings
+
+    def seconds_of(self, number: int) -> float | None:
+        """The seconds of a model after the first one, at most; None: no limit."""
+        return None if self.seconds is None else self.seconds * (1 if number < self.count else 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """The model with whose weights a run began."""
+
+    name: str
+    is_run: bool  # a run of the user; otherwise a start that comes with the program
+
+    def __str__(self) -> str:
+        return f"run {self.name}" if self.is_run else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stage:
     """A model of a run."""
 
     number: int = 1  # which of the models
+    models: Models = Models()
+    start: Start | None = None  # None: initial weights
     length: Length
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other model follows, as far as is known."""
+        return self.number >= self.models.count
+
+    @property
+    def is_one_of_several(self) -> bool:
+        """Whether the run has other models in any case."""
+        return self.models.count > 1 and self.models.is_decided
+
+    @property
+    def name(self) -> str:
+        """Which model of a run this is: `model 2 of 4`; empty for the only one, and while that is not decided."""
+        return f"model {self.number} of {self.models.count}" if self.is_one_of_several else ""
 
     @property
     def is_possible(self) -> bool:
         """Whether a run can have such a model."""
-        length = self.length
-        return 1 <= self.number <= MAX_TEACHERS + 1 and min(length.steps, length.interval) >= 1 and length.decayed <= 1
+        length, models = self.length, self.models
+        is_one = 1 <= self.number <= models.count <= MAX_TEACHERS + 1
+        return is_one and min(length.steps, length.interval) >= 1 and length.decayed <= 1
 
 
 def as_trained(config: Config, stage: Stage) -> Config:
     """The settings with which another run trains as this one does: those of `config`, with what was decided since."""
-    length = stage.length
+    length, models, train = stage.length, stage.models, config.train
+    is_shorter = length.warmup != Length.of(config, steps=length.steps).warmup
+    epochs = train.max_epochs if models.epochs is None else models.epochs
+    decided = {"max_steps": length.steps, "eval_interval": length.interval, "max_epochs": epochs, "teachers": models.count - 1}
     return dataclasses.replace(
         config,
-        train=dataclasses.replace(config.train, max_steps=length.steps, eval_interval=length.interval),
-        optim=dataclasses.replace(config.optim, warmup_steps=length.warmup),
+        train=dataclasses.replace(train, **decided),  # type: ignore[arg-type]
+        optim=dataclasses.replace(config.optim, warmup_steps=length.warmup if is_shorter else config.optim.warmup_steps),
     )

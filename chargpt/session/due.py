@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from chargpt.config import Config
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.runs.stage import Stage
-from chargpt.session.stages import decision_step, is_undecided
+from chargpt.session.stages import decision_step
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Due:
     @property
     def decide_on_teachers(self) -> bool:
         """Whether to decide now if other models follow: much is learned, and the rate is about to fall."""
-        return is_undecided(self.config) and self.progress.step >= decision_step(self.config, self.stage.length)
+        return not self.stage.models.is_decided and self.progress.step >= decision_step(self.config, self.stage.length)
 
     @property
     def evaluate(self) -> bool:

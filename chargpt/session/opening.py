@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
-from chargpt.config import COMMAND_LINE, Config, Settings, Source, Tree, apply, difference
+from chargpt.config import COMMAND_LINE, Settings, Source, Tree, apply, difference
 from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.model import GPT
+from chargpt.planning.chosen_for_time import GIVEN
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Opening
-from chargpt.planning.teachers import keep_teachers, seconds_of_stage, student_settings, teachers_of_stage
+from chargpt.planning.teachers import keep_teachers, student_settings, teachers_of_stage
 from chargpt.planning.time_model import at_least_measurable, longest_run, measured, steps_in
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, run_of
@@ -21,7 +22,7 @@ from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState, what_c
 from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.models import loss_of, restore_model
 from chargpt.runs.run import Run, folder_of, new_run
-from chargpt.runs.stage import Length
+from chargpt.runs.stage import Length, Stage
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
 from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
@@ -35,7 +36,7 @@ from chargpt.training.trainer import Trainer, TrainerState
 PLACES = ("cache", "val_text")  # of section data
 ONCE = "it cannot be read again"  # why standard input and pipes are not read
 # A resumed run may not change these: they decide the model, or which text a step reads.
-FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.start", "optim.name")
+FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "optim.name")
 # Settings that such a run can change, but not to 0 or from it: the optimizer's state has weights for them.
 SWITCHES = ("optim.start_decay", "optim.average_fraction")
 
@@ -50,17 +51,17 @@ def open_plan(plan: Opening, options: TrainOptions, *, checkpoints: Path) -> Ope
 
 def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Runtime) -> Opening:
     """The model that follows the one whose training ended in the state `before`. Raises UserError."""
-    number, models, train = before.stage.number + 1, list[GPT](), before.config.train
+    stage, models, train = dataclasses.replace(before.stage, number=before.stage.number + 1), list[GPT](), before.config.train
     config = dataclasses.replace(before.config, train=dataclasses.replace(train, seed=(train.seed + 1) % 2**63))
-    settings, seconds = dataclasses.replace(before.settings, values=config), seconds_of_stage(config, number)
-    if number > config.train.teachers:
-        settings, models = student_settings(settings), teachers_of_stage(run.folder, number, config)
+    settings, seconds = dataclasses.replace(before.settings, values=config), stage.models.seconds_of(stage.number)
+    if stage.is_last:
+        settings, models = student_settings(settings), teachers_of_stage(run.folder, stage)
     config = settings.values
-    steps = at_least_measurable(before.stage.length.steps, step=0, seconds=seconds)
     time_model = measured(config, corpus, models, processes=runtime.processes)
-    run.begin_stage(number)
+    run.begin_stage(stage.number)
     torch.manual_seed(config.train.seed)
-    stage = dataclasses.replace(before.stage, number=number, length=Length.of(config, steps=steps))
+    steps = at_least_measurable(before.stage.length.steps, step=0, seconds=seconds)
+    stage = dataclasses.replace(stage, length=Length.of(config, steps=steps))
     progress = Progress(first_step=before.progress.first_step + before.progress.step)
     return Opening(
         state=dataclasses.replace(before, settings=settings, progress=progress, seconds_left=None, stage=stage),
@@ -89,15 +90,15 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
         epochs = {"max_steps": steps_in(options.epochs, saved.config, characters=characters)}
         typed = {**options.settings, "train": {**options.settings.get("train", {}), **epochs}}
         options = dataclasses.replace(options, settings=typed)
-    settings, length, changes = _settings_of(checkpoint, options)
-    config = settings.values
+    settings, stage, changes = _settings_of(checkpoint, options)
+    config, length = settings.values, stage.length
     seconds = None if options.gives("train.max_steps") else saved.seconds_left
     seconds = seconds if options.minutes is None else 60 * options.minutes
     steps = at_least_measurable(length.steps, step=checkpoint.step, seconds=seconds)
     if options.gives("train.max_epochs"):
         steps = min(steps, max(checkpoint.step, longest_run(config, characters=characters)))
-    stage = dataclasses.replace(saved.stage, length=dataclasses.replace(length, steps=steps))
-    models = teachers_of_stage(run.folder, stage.number, config, digest_of_all=saved.environment.get("teachers"))
+    stage = dataclasses.replace(stage, length=dataclasses.replace(length, steps=steps))
+    models = teachers_of_stage(run.folder, stage, digest_of_all=saved.environment.get("teachers"))
     check_batch(config.train.batch_size, group.size)
     vocab_size = corpus.tokenizer.vocab_size
     check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size, has_begun=True)
@@ -173,39 +174,48 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     raise UserError(what, again, "; to train on another text: ", anew)
 
 
-def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, Length, list[Notice]]:
-    """The run's settings with those that the user changes, and its length. UserError for a change that makes it another run."""
-    settings, stage, notices = checkpoint.state.settings, checkpoint.state.stage, list[Notice]()
-    is_new_length, train = options.minutes is not None or options.gives("train.max_steps"), settings.values.train
-    epochs = 0.0 if is_new_length else train.max_epochs  # --minutes had chosen them for another length
-    train = dataclasses.replace(train, max_steps=stage.length.steps, max_epochs=epochs)
-    settings = dataclasses.replace(settings, values=dataclasses.replace(settings.values, train=train))
-    settings, saved = settings.give(options.settings, source=Source.USER, where=COMMAND_LINE), settings.values
-    config = settings.values
+def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, Stage, list[Notice]]:
+    """The run's settings and stage with what the user changes. Raises UserError for a change that makes it another run."""
+    saved, stage, notices = checkpoint.state.as_trained, checkpoint.state.stage, list[Notice]()
+    settings = checkpoint.state.settings.give(options.settings, source=Source.USER, where=COMMAND_LINE)
     if _places(options)["data"]:
-        config = dataclasses.replace(config, data=absolute_paths(config.data))
-    length = Length.of(config) if is_new_length else _changed(stage.length, config, options)
-    if length.steps < checkpoint.step:
-        name, given = ("epochs", options.epochs) if options.gives("epochs") else ("train.max_steps", length.steps)
-        raise UserError(Given(name, given, ", but "), f"the run has taken {checkpoint.step:,} steps already; give more")
-    for change in difference(saved, config):
+        data = absolute_paths(settings.values.data)
+        settings = dataclasses.replace(settings, values=dataclasses.replace(settings.values, data=data))
+    for change in difference(saved, settings.values):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
         fixed = (*FIXED, "train.teachers") if stage.number > 1 else FIXED
         is_switched = change.key in SWITCHES and bool(change.old) != bool(change.new)
+        if not options.gives(change.key):  # the program has set it
+            continue
         if (change.key.startswith(fixed) and not is_place) or is_switched:
             what = f"{change}: cannot change in a run that has begun; start a new one with "
             raise UserError(what, Option("run", "NAME"))
         if options.minutes is None or change.key != "train.max_steps":
             notices.append(Notice("changed", str(change)))
-    return dataclasses.replace(settings, values=config), length, notices
+    return *_changed(settings, stage, options, step=checkpoint.step), notices
 
 
-def _changed(length: Length, config: Config, options: TrainOptions) -> Length:
-    """The length of a run that goes on, with what the user has set anew."""
-    anew = Length.of(config, steps=length.steps)
-    if options.gives("train.eval_interval"):
-        length = dataclasses.replace(length, interval=anew.interval)
-    return dataclasses.replace(length, warmup=anew.warmup) if options.gives("optim.warmup_steps") else length
+def _changed(settings: Settings, stage: Stage, options: TrainOptions, *, step: int) -> tuple[Settings, Stage]:
+    """Settings and stage of a run at `step`, with what was decided anew for the user's settings. Raises UserError."""
+    gives, models, before = options.gives, stage.models, stage.length
+    if gives("train.teachers"):
+        models = dataclasses.replace(models, count=settings.values.train.teachers + 1, is_decided=True, why=GIVEN)
+    if is_new_length := options.minutes is not None or gives("train.max_steps"):
+        if not gives("train.max_epochs"):  # those were for another length
+            train = dataclasses.replace(settings.values.train, max_epochs=0.0)
+            settings = dataclasses.replace(settings, values=dataclasses.replace(settings.values, train=train))
+    if is_new_length or gives("train.max_epochs"):
+        models = dataclasses.replace(models, epochs=None)
+    steps = settings.values.train.max_steps if gives("train.max_steps") else before.steps
+    if steps < step:
+        name, given = ("epochs", options.epochs) if gives("epochs") else ("train.max_steps", steps)
+        raise UserError(Given(name, given, ", but "), f"the run has taken {step:,} steps already; give more")
+    length = anew = Length.of(settings.values, steps=steps)
+    if not is_new_length:
+        warmup = anew.warmup if gives("optim.warmup_steps") else before.warmup
+        interval = anew.interval if gives("train.eval_interval") else before.interval
+        length = dataclasses.replace(before, warmup=warmup, interval=interval)
+    return settings, dataclasses.replace(stage, models=models, length=length)
 
 
 def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:

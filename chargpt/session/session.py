@@ -19,19 +19,18 @@ from chargpt.pages.report_page import REPORT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, SLOW, Clock
 from chargpt.planning.plan import Opening
-from chargpt.planning.teachers import seconds_of_stage
 from chargpt.planning.time_model import longest_run
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.models import loss_of
 from chargpt.runs.run import DETAILS, Run
-from chargpt.runs.stage import Stage, as_trained
+from chargpt.runs.stage import Stage
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import Journal
 from chargpt.session.live_page import LivePage
 from chargpt.session.metrics import BEST
 from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage, trainer_state
-from chargpt.session.stages import decided, describe_stage, is_undecided, measure, name_of_stage
+from chargpt.session.stages import decide, describe_stage, measure
 from chargpt.standard import model_source
 from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
@@ -73,7 +72,7 @@ class Session:
         self.trainer.share()
         self.opening, self.options, self.root = opening, options, root
         self.corpus: Corpus = opening.corpus
-        self.run = opening.run
+        self.run, self.models = opening.run, opening.state.stage.models
         self.checkpoints = root / "checkpoints"  # the folder in which runs are found by their names
         self.journal = Journal(verbose=options.verbose)
         self.page: LivePage = before.page if before else LivePage(opens=options.open)
@@ -102,7 +101,7 @@ class Session:
             journal.warn(what_differs(checkpoint.state.environment, trainer.environment))
             steps = "no steps" if trainer.is_finished else plural(length - checkpoint.step, "step")
             left: list[Words] = [f"from {shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
-            if trainer.is_finished and self.stage.number > trainer.config.train.teachers:
+            if trainer.is_finished and self.stage.is_last:
                 is_early = trainer.progress.step < length
                 more = Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * length)
                 left += ["; to train longer, add ", more]
@@ -110,12 +109,12 @@ class Session:
             screen().saved(self.run.folder)
             journal.add(corpus.describe())
         if checkpoint is not None or self.stage.number > 1:
-            journal.add(describe_stage(trainer.config, self.stage.number))
+            journal.add(describe_stage(self.stage, trainer.config.train.seed))
 
     def next_stage(self) -> "Session | None":
         """The model that follows this one, whose training has ended; None after the last one. Raises UserError."""
         group, opening = self.trainer.group, None
-        if self.stage.number > self.trainer.config.train.teachers:
+        if self.stage.is_last:
             return None
         with group.together():
             if self.run is not None:
@@ -125,11 +124,10 @@ class Session:
 
     def describe_run(self) -> None:
         """Print what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
-        trainer, journal, run, opening = self.trainer, self.journal, self.run, self.opening
+        journal, run, opening = self.journal, self.run, self.opening
         if run is None:
             return
-        number = self.stage.number
-        name, follows = name_of_stage(trainer.config, number), number > 1 and self.saved is None
+        name, follows = self.stage.name, self.stage.number > 1 and self.saved is None
         for said in opening.about_training():
             if said.label == "training" and name:  # the time is that of this model
                 journal.notice("training", f"{name}: {said.text}")
@@ -148,7 +146,7 @@ class Session:
         """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
         trainer, train, is_new = self.trainer, self.trainer.config.train, self.saved is None
         every, steps = train.log_interval if trainer.runtime.runs_ahead else 1, trainer.length.steps
-        name, progress = name_of_stage(trainer.config, self.stage.number), trainer.progress
+        name, progress = self.stage.name, trainer.progress
         with self.journal.recording(self.run, self.settings, progress=progress, steps=steps, is_new=is_new, name=name):
             self.clock = Clock(steps_left=steps - progress.step, deadline=self.deadline, waits_every=every)
             yield self.clock
@@ -193,14 +191,14 @@ class Session:
 
     def decide_on_teachers(self, interrupt: Interrupt) -> None:
         """Measure if the model memorises its text: then others follow. If not, it gets the time of all."""
-        trainer, before = self.trainer, self.trainer.config
-        losses = measure(trainer, self.corpus, interrupt)
+        losses, planned = measure(self.trainer, self.corpus, interrupt), self.models
         if losses is None:
             return
-        trainer.config, notice = decided(*losses, before)
+        self.models, notice = decide(*losses, planned)
         self.journal.add([notice])
-        if self.deadline is not None and not trainer.config.train.teachers:
-            others = sum(seconds_of_stage(before, stage) or 0.0 for stage in range(2, before.train.teachers + 2))
+        self.journal.warn(self.write_config())
+        if self.deadline is not None and self.models.count == 1:
+            others = sum(planned.seconds_of(number) or 0.0 for number in range(2, planned.count + 1))
             self.deadline = self.clock.deadline = self.deadline + others
             if not self.clock.is_unmeasured:
                 self.measure_speed(interrupt)
@@ -258,11 +256,11 @@ class Session:
     @property
     def stage(self) -> Stage:
         """Which model this is, and what was decided about it, as it is now."""
-        return dataclasses.replace(self.opening.state.stage, length=self.trainer.length)
+        return dataclasses.replace(self.opening.state.stage, models=self.models, length=self.trainer.length)
 
     def write_config(self) -> str | None:
         """Write the settings with which another run trains as this one does. Returns a line for a problem."""
-        return None if self.run is None else self.run.write_config(as_trained(self.trainer.config, self.stage))
+        return None if self.run is None else self.run.write_config(self.trainer.config, self.stage)
 
     @property
     def settings(self) -> Settings:
@@ -272,7 +270,7 @@ class Session:
     def state(self) -> SavedState:
         """What a checkpoint of now holds besides weights and optimizer."""
         trainer = self.trainer
-        left = self.clock.seconds_left(is_undecided=is_undecided(trainer.config))
+        left = self.clock.seconds_left(is_undecided=not self.models.is_decided)
         changes = {"progress": trainer.progress.copy(), "environment": trainer.environment, "seconds_left": left}
         changes |= {"stage": self.stage, "model_source": model_source()}
         return dataclasses.replace(self.opening.state, settings=self.settings, **changes)  # type: ignore[arg-type]
@@ -306,8 +304,8 @@ class Session:
         step, before = trainer.progress.step, trainer.config
         clock_.measure()
         if self.deadline is not None:
-            longest = max(step, longest_run(before, characters=len(self.corpus.train)))
-            fits = clock_.length_that_fits(step, eval_interval=before.train.eval_interval, longest=longest)
+            longest = longest_run(before, epochs=self.models.epochs, characters=len(self.corpus.train))
+            fits = clock_.length_that_fits(step, eval_interval=before.train.eval_interval, longest=max(step, longest))
             steps, interval = trainer.group.share(fits)
             trainer.set_length(steps, interval=interval, may_rise=self.is_extended)
             self.is_extended = False

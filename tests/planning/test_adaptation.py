@@ -19,7 +19,7 @@ from chargpt.planning.plan import Opening, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import parameter_count
-from chargpt.runs.stage import Length
+from chargpt.runs.stage import Length, Start
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
@@ -131,14 +131,7 @@ def test_what_the_user_gives_stays(start, other):
 
 
 def test_the_run_names_its_start(start, other):
-    assert begun(other, start).config.train.start == "run sea"
-    own = other.with_suffix(".yaml")
-    options = parse_options([str(other), "--config", str(own), f"data.cache={other.parent}/cache", *TINY[2:]])
-    for named, option in (("english", "--start english"), (f"run {start.name}", f"--init-from {start.name}")):
-        own.write_text(f"train: {{start: {named}}}\n")
-        with pytest.raises(UserError, match=f"train.start is '{named}.* add {option}; otherwise remove train.start"):
-            make_plan(options, root=project_root())  # it would begin with random weights
-    assert begun(other, start, "--config", str(own)).config.train.start == "run sea"
+    assert begun(other, start).state.stage.start == Start(name="sea", is_run=True)
 
 
 def test_a_vocabulary_that_is_smaller_than_that_of_the_start_is_refused(start, other):

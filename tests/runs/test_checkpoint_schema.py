@@ -19,7 +19,7 @@ from chargpt.runs.checkpoint_schema import (
     seal,
     unseal,
 )
-from chargpt.runs.stage import Length, Stage
+from chargpt.runs.stage import Length, Models, Stage, Start
 
 
 def through_json(state: SavedState) -> dict:
@@ -37,7 +37,13 @@ def test_a_state_comes_back_through_json():
     )
     sources = {"optim.weight_decay": "chosen", "model.n_layer": "run", "train.max_steps": "user", "data.split": "preset"}
     settings = dataclasses.replace(saved_state(40).settings, sources=sources, reasons={"optim.weight_decay": "9 epochs"})
-    stage = Stage(number=3, length=Length(steps=90, warmup=4, interval=7, since=60, decayed=0.25))
+    models = Models(count=4, is_decided=False, why="it may", seconds=20.5, epochs=30.0)
+    stage = Stage(
+        number=3,
+        models=models,
+        start=Start(name="sea", is_run=True),
+        length=Length(steps=90, warmup=4, interval=7, since=60, decayed=0.25),
+    )
     known = saved_state(40, progress=reached, settings=settings, stage=stage, seconds_left=12.5)
     for state in (known, saved_state(40), saved_state(0, val_loss=None)):
         assert SavedState.from_json(through_json(state)) == state
@@ -119,6 +125,11 @@ WRONG_PROGRESS = {
 
 WRONG_STAGE = {
     "number": [None, -1, 0, 11, True, 1.0, "1"],
+    "start": ["sea", {"name": "sea"}, {"name": "", "is_run": 1}],
+    "models.count": [None, 0, 11, True],
+    "models.is_decided": [None, 0, "no"],
+    "models.seconds": [-1, "1", True],
+    "models.why": [None, 1],
     "length.steps": [None, 0, -1, 1.5, 10**15],
     "length.warmup": [None, -1, True],
     "length.interval": [None, 0, -1],
@@ -131,7 +142,7 @@ WRONG_STAGE = {
 def test_a_wrong_stage_is_refused(name):
     for value in WRONG_STAGE[name]:
         state, (*parts, key) = plain(), name.split(".")
-        (state["stage"]["length"] if parts else state["stage"])[key] = value
+        (state["stage"][parts[0]] if parts else state["stage"])[key] = value
         with pytest.raises(ValueError):
             SavedState.from_json(state)
 
