@@ -295,6 +295,29 @@ def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_l
     assert last_step(run).name == "step-00000150"
 
 
+def test_a_run_that_patience_ends_has_the_same_mean_after_a_kill_or_a_signal(text, tmp_path, monkeypatch):
+    """With a rate that is far too high, no loss is better than the first one. The loss of the end is that of the mean."""
+    words = [*TINY, "train.max_steps=60", "train.patience=2", "train.eval_interval=20", "checkpoint.interval=20"]
+    words += ["optim.average_fraction=0.9", "optim.schedule=cosine", "optim.learning_rate=4", "optim.warmup_steps=0"]
+    assert train.main([str(text), *words, "--run", f"{tmp_path}/whole", f"data.cache={tmp_path}/cache"]) == 0
+    losses = {line["step"]: line["val/loss"] for line in logged(tmp_path / "whole") if "val/loss" in line}
+    state = find_checkpoint(f"{tmp_path}/whole/{last_step(tmp_path / 'whole').name}", tmp_path)[0].state
+    assert list(losses) == [0, 20, 40] and state.progress.val_loss == losses[40] and state.is_finished
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    shutil.rmtree(tmp_path / "killed" / "step-00000040")
+    with Interrupt() as interrupt, monkeypatch.context() as patch:
+        real = Trainer.take_mean
+        patch.setattr(Trainer, "take_mean", lambda trainer: (signal.raise_signal(signal.SIGINT), real(trainer))[1])
+        stopped = opened([str(text), *words, "--run", f"{tmp_path}/stopped", f"data.cache={tmp_path}/cache"])
+        assert train.train(stopped, interrupt) == 130 and not stopped.trainer.is_finished
+    del stopped
+    gc.collect()  # the lock of the run
+    for name in ("killed", "stopped"):
+        assert resume(tmp_path / name) == 0
+        assert bits(tmp_path / name) == bits(tmp_path / "whole")
+        assert logged_without_speed(tmp_path / name)[-1] == logged_without_speed(tmp_path / "whole")[-1]
+
+
 def poison(trainer: Trainer, *, step: int, value: float, where: str) -> None:
     """Make the loss, or one gradient, of a step by torch not finite, in its last chunk."""
     chunk = iter(range(1, 10**9))

@@ -175,7 +175,7 @@ class Session:
     @property
     def is_speed_due(self) -> bool:
         """Whether to measure the speed now. With a time limit, the clock of the first process decides for all."""
-        due, group = self.clock.is_due(self.trainer.progress.step), self.trainer.group
+        due, group = self.clock.is_due(self.trainer.progress.step) and not self.trainer.is_finished, self.trainer.group
         if self.deadline is None or group.size == 1:
             return due
         number = torch.tensor(float(due))  # faster than `share`, and this is asked in every step
@@ -204,25 +204,40 @@ class Session:
                 self.measure_speed(interrupt)
 
     def evaluate(self, interrupt: Interrupt) -> None:
-        """Compute the validation loss, write a sample, and record both. A signal meanwhile discards both. Raises NotFinite."""
-        trainer, progress, group = self.trainer, self.trainer.progress, self.trainer.group
-        loss = None
+        """Compute the validation loss, write a sample, and record both. A signal meanwhile discards both. Raises NotFinite.
+
+        If patience ends the run with this loss, the weights become their mean, and the loss and the sample are those of it.
+        """
+        trainer, before = self.trainer, self.trainer.progress.copy()
+        found = self._measure(interrupt)
+        if found is None:
+            return
+        trainer.record_evaluation(found[0], sample=found[1])
+        if trainer.ends_early_with_mean:
+            last = trainer.take_mean()
+            found = self._measure(interrupt)
+            if found is None:
+                trainer.restore(last, before)
+                return
+            trainer.record_evaluation(found[0], sample=found[1])
+        if self.run is not None:
+            self.journal.record(trainer.progress.step, self._metrics(found[0], sample=found[1]))
+            if self.page.is_due:
+                self.write_page(self.run)
+
+    def _measure(self, interrupt: Interrupt) -> tuple[float | None, str] | None:
+        """The validation loss of the weights as they are, None without a split, and a sample; None if a signal came."""
+        trainer, loss = self.trainer, None
         if self.corpus.is_validated:
             split = validation_split(self.corpus.val, trainer.config.train.eval_chars)
             loss = trainer.evaluate(split, marks=self.corpus.marks, interrupt=interrupt)
             if loss is None:
-                return
+                return None
             if not math.isfinite(loss):
-                raise NotFinite(f"the validation loss after this step is {loss}", step=progress.step - 1)
-        with group.together():  # a signal may come
+                raise NotFinite(f"the validation loss after this step is {loss}", step=trainer.progress.step - 1)
+        with trainer.group.together():  # a signal may come
             sample = self.writer.write(trainer.model, interrupt)
-        if interrupt.agreed:
-            return
-        trainer.record_evaluation(loss, sample=sample)
-        if self.run is not None:
-            self.journal.record(progress.step, self._metrics(loss, sample=sample))
-            if self.page.is_due:
-                self.write_page(self.run)
+        return None if interrupt.agreed else (loss, sample)
 
     def _metrics(self, loss: float | None, *, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).

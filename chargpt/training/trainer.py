@@ -134,8 +134,11 @@ class Trainer:
     def record_evaluation(self, loss: float | None, *, sample: str = "") -> None:
         """The validation loss of the weights as they are is `loss`, None without a validation split; they wrote `sample`."""
         falling = is_falling(self.progress.step - 1, self.config.optim, self.length)
-        tolerance = TOLERANCE[self.config.checkpoint.best]
+        tolerance, counted = TOLERANCE[self.config.checkpoint.best], self.progress.without_gain
+        has_ended = self.progress.evaluated == self.progress.step and self.is_finished  # this evaluation is that of the mean
         self.progress.record_evaluation(loss, sample=sample, is_falling=falling, tolerance=tolerance)
+        if has_ended:
+            self.progress.without_gain = counted
 
     def step(self) -> Step:
         """`advance`, and its `report`."""
@@ -162,15 +165,37 @@ class Trainer:
 
     def _average(self) -> None:
         """Count the weights of now in the mean of the last part of the run, which replaces them at its end."""
-        if fraction := self.config.optim.average_fraction:
-            self.optimizer.average(1 / max(1.0, self.progress.step - (1 - fraction) * self.length.steps))
+        if self.config.optim.average_fraction:
+            self.optimizer.average(1 / max(1.0, self._counted))
             self._end()
+
+    @property
+    def _counted(self) -> float:
+        """The steps whose weights are in the mean; less than 1 before the last part of the run."""
+        return self.progress.step - (1 - self.config.optim.average_fraction) * self.length.steps
 
     def _end(self) -> None:
         """If no step is left, replace the weights by their mean."""
         if self.progress.step >= self.length.steps:
-            self.optimizer.take_average()
-            self.weights.refresh()
+            self.take_mean()
+
+    @property
+    def ends_early_with_mean(self) -> bool:
+        """Whether patience has ended the run, and the weights have a mean that is to replace them."""
+        return self.progress.step < self.length.steps and self.is_finished and self._counted > 1
+
+    def take_mean(self) -> Tensor:
+        """Replace the weights by their mean, if there is one. Returns those of the last step, to `restore` them."""
+        last = self.weights.vector.clone()
+        self.optimizer.take_average()
+        self.weights.refresh()
+        return last
+
+    def restore(self, last: Tensor, progress: Progress) -> None:
+        """Go back to the weights and the progress of before `take_mean`."""
+        self.weights.vector.copy_(last)
+        self.weights.refresh()
+        self.progress = progress
 
     def report(self) -> Step:
         """What the last step reports. Raises NotFinite for the first step since the last call that was not finite."""

@@ -205,6 +205,27 @@ def test_a_run_ends_with_the_mean_of_its_last_weights(name, precision, fraction,
     assert averaged.is_finished and torch.equal(weights.computing, weights.vector.to(weights.precision))
 
 
+def test_a_run_that_patience_ends_can_end_with_the_mean_of_its_last_weights():
+    train = dataclasses.replace(CONFIG.train, patience=1)
+    optim = dataclasses.replace(CONFIG.optim, schedule="cosine", warmup_steps=0, average_fraction=0.75)
+    trainer, vectors = make_trainer(dataclasses.replace(CONFIG, train=train, optim=optim)), []
+    trainer.record_evaluation(1.0)
+    for step in range(1, 13):
+        assert not trainer.ends_early_with_mean
+        trainer.step()
+        vectors.append(trainer.weights.vector.clone())
+    before = trainer.progress.copy()
+    trainer.record_evaluation(2.0)
+    assert trainer.ends_early_with_mean
+    last = trainer.take_mean()
+    assert torch.equal(last, vectors[-1])
+    torch.testing.assert_close(trainer.weights.vector, torch.stack(vectors[5:]).mean(0), rtol=1e-5, atol=1e-6)
+    trainer.record_evaluation(0.5)
+    assert trainer.is_finished and (trainer.progress.best_step, trainer.progress.best_loss) == (12, 0.5)
+    trainer.restore(last, before)
+    assert torch.equal(trainer.weights.vector, last) and not trainer.is_finished
+
+
 def test_the_length_changes_and_no_setting():
     config = dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, warmup_steps=8))
     trainer = make_trainer(config)
