@@ -24,11 +24,6 @@ COMMAND_LINE = Option("settings")  # where a setting was given, in errors
 DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 MAX_TEACHERS = 9  # models of a run before its last one
-# Settings that had another name: saved runs, YAML files and command lines may have the earlier one.
-RENAMED = {"train.second_run_gap": "train.student_gap"}
-# Settings that are gone: saved runs and YAML files may have them, and nothing depends on them any more.
-GONE = ("train.chunks", "runtime.timeout", "train.pupil_minutes", "train.student_minutes", "train.student_teachers")
-
 
 Tree = dict[str, dict[str, object]]  # {section: {key: value}}
 
@@ -48,7 +43,6 @@ Fraction = Annotated[float, Allowed("a number from 0 to 1", 0, 1)]
 PartOfOne = Annotated[float, Allowed("a number from 0 up to, not including, 1", 0, BELOW_ONE)]
 Size = Annotated[int, Allowed("a whole number of 1 or more", 1)]
 Count = Annotated[int, Allowed("a whole number of 1 or more, up to 10^12", 1, 10**12)]
-Minutes = Annotated[float, Allowed("a number of minutes from 0 (no limit) to 5256000", 0, 5_256_000)]
 
 
 def or_none(meaning: str) -> Allowed:
@@ -125,14 +119,10 @@ class OptimConfig(Section):
     decay_fraction: Fraction = 0.5  # with linear: the fraction of the run, at its end, in which the rate falls
     # the fraction of the run, at its end, whose mean weights replace those of the last step (arXiv 1803.05407); 0: none
     average_fraction: Fraction = 0.0
-    # the program sets it: the step at which --minutes last changed the length, and how much of the decay was over then
-    replanned: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require(all(0 <= b < 1 for b in self.betas), "betas", "two numbers from 0 up to, not including, 1")
-        ok = 0 <= self.replanned[0] <= 10**12 and 0 <= self.replanned[1] <= 1
-        self._require(ok, "replanned", "a step and a number from 0 to 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,22 +135,13 @@ class TrainConfig(Section):
     batch_size: Count = 16  # windows of block_size characters in each batch
     accumulate: Count = 1  # batches in each step; their gradients are averaged
     eval_interval: Count = 500  # steps between evaluations
-    # evaluate more often in a run too short for this many evaluations; --minutes sets it
-    min_evaluations: Annotated[int, or_none("no minimum")] = 0
     # evaluate on at most this many characters of the validation split; 0: all
     eval_chars: Annotated[int, or_none("the whole split")] = 150_000
     # end the run after this many evaluations without a better loss while the rate falls; 0: never
     patience: Annotated[int, or_none("never stop early")] = 0
-    start: str = ""  # what the weights began with: a start or a run; --start and --init-from set it
-    # how many models the run trains before its last one, which learns from their predictions as well as from the text;
-    # --minutes sets it
+    # how many models the run trains before its last one, which learns from their predictions as well as from the text; if it is
+    # not set, --minutes decides it
     teachers: Annotated[int, Allowed(f"a whole number from 0 (one model) to {MAX_TEACHERS}", 0, MAX_TEACHERS)] = 0
-    # most minutes for each model before the last one, which gets twice as many; 0: no limit, all take the same number of steps;
-    # --minutes sets it
-    teacher_minutes: Minutes = 0.0
-    # train more models only if the first one, before its rate falls, has a training loss this many nats below its validation
-    # loss; 0: always; --minutes sets it
-    student_gap: Annotated[float, or_none("always train the others")] = 0.0
     label_loss: bool = False  # items with labels: learn to predict the label of an item too
     log_interval: Count = 20  # steps between points of the training curve
     sample_length: Annotated[int, or_none("no sample")] = 300  # characters of the sample at each evaluation; 0: no sample
@@ -292,8 +273,8 @@ class RuntimeConfig(Section):
 class Config:
     """All settings of a run, in sections.
 
-    A run that was saved before a setting existed is resumed with the setting's default today. If that default changes what such
-    a run computes, the checkpoint format grows: docs/design.md, How to add, A setting.
+    A run that was saved before a setting existed is resumed with the setting's default. If that changes what such a run
+    computes, the checkpoint format grows: docs/design.md, How to add, A setting.
     """
 
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -315,13 +296,6 @@ class Config:
     def chars_per_step(self) -> int:
         return self.train.batch_size * self.train.accumulate * self.model.block_size
 
-    @property
-    def steps_between_evaluations(self) -> int:
-        """`train.eval_interval`, or less where the run would have fewer than `train.min_evaluations` evaluations."""
-        if self.train.min_evaluations == 0:
-            return self.train.eval_interval
-        return min(self.train.eval_interval, -(-self.train.max_steps // self.train.min_evaluations))
-
 
 def apply(config: Config, tree: Mapping[str, Any], *, where: Words) -> Config:
     """`config` with the settings of `tree`, {section: {key: value}}. `where` begins the error messages."""
@@ -338,7 +312,7 @@ def apply(config: Config, tree: Mapping[str, Any], *, where: Words) -> Config:
 
 
 def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
-    """The settings of `tree`, each as the type of its key, under the name that it has today. Raises UserError.
+    """The settings of `tree`, each as the type of its key. Raises UserError.
 
     What also depends on other settings is left to `apply`.
     """
@@ -351,19 +325,13 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
             raise UserError(where, f": {section}: holds {values!r}; write its settings below it, indented, one in each line")
         hints, typed[section] = typing.get_type_hints(SECTIONS[section]), {}
         for key, value in values.items():
-            name = RENAMED.get(f"{section}.{key}", f"{section}.{key}")
-            key = name.removeprefix(f"{section}.")
-            if name in GONE or (name == "train.teachers" and value == ""):  # it was a list of runs
-                if where == COMMAND_LINE:
-                    raise UserError(where, f": {name}: this setting is gone; leave it out")
-                continue
             if key not in hints:
                 hint = elsewhere(key.rpartition(".")[2]) or _nearest(key, hints, prefix=f"{section}.")
-                raise UserError(where, f": {name}: no such key; ", hint)
+                raise UserError(where, f": {section}.{key}: no such key; ", hint)
             try:
                 typed[section][key] = _coerce(value, hints[key])
             except ValueError as error:
-                raise UserError(where, f": {name}: {short(value)} given; use {error}") from None
+                raise UserError(where, f": {section}.{key}: {short(value)} given; use {error}") from None
     return typed
 
 
@@ -466,7 +434,7 @@ def _nearest_section(given: str) -> Words:
 
 def elsewhere(key: str) -> Words:
     """A hint if `key` is a setting of some section or an option; empty if not."""
-    names = [name for name in KEYS if name.endswith(f".{key}") and name != "train.start"]  # which an option sets
+    names = [name for name in KEYS if name.endswith(f".{key}")]
     if not names and (ours := alias(key)):  # another program's name for it
         return Message("did you mean ", ours, "?")
     return f"did you mean {' or '.join(names)}?" if names else ""

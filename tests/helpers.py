@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from chargpt.config import COMMAND_LINE, Config, ModelConfig, Settings, Source, TrainConfig, apply
+from chargpt.config import COMMAND_LINE, Config, ModelConfig, OptimConfig, Settings, Source, TrainConfig, apply
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.runs.checkpoint import mark_best, publish
 from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.runs.stage import Length, Models, Stage
 from chargpt.sampling.c_texts import CTexts
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.writer import NewIds, Texts, Writer
@@ -99,14 +100,16 @@ def written(writer: Writer, prompts: list[list[int]], length: int, options: Samp
 def saved_state(
     step: int, *, shape: GPTConfig = SHAPE, tokenizer: Tokenizer = TOKENIZER, val_loss: float | None = 1.5, **changes: object
 ) -> SavedState:
-    """The state of a run that was evaluated at `step`, unless `val_loss` is None."""
+    """The state of a run that was evaluated at `step`, unless `val_loss` is None; `changes` may have its `number`."""
     evaluated = None if val_loss is None else step
     progress = Progress(
         step=step, evaluated=evaluated, val_loss=val_loss, best_loss=val_loss, lowest_loss=val_loss, best_step=evaluated
     )
     one = Config(model=ModelConfig(**vars(shape)), train=TrainConfig(batch_size=1))  # so that any block_size is allowed
+    config, number = changes.pop("config", one), changes.pop("number", 1)
     state = {
-        "settings": Settings(changes.pop("config", one)),
+        "settings": Settings(config),
+        "stage": Stage(number=number, models=Models(count=number), length=Length.of(config)),
         "tokenizer": tokenizer,
         "texts": ["poems.txt"],
         "fingerprint": "0" * 64,
@@ -145,6 +148,11 @@ def publish_run(
 def batch_of(batches: Batches | ItemBatches, step: int, micro: int = 0, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
     """Inputs and targets (B, T) of these rows of a micro-batch, on a CPU."""
     return batches.windows(batches.fetch(step, micro, rows))
+
+
+def length_of(config: OptimConfig, steps: int) -> Length:
+    """The length of a run of so many steps."""
+    return Length.of(Config(optim=config), steps=steps)
 
 
 def last_step(run: Path) -> Path:

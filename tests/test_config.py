@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from helpers import apply_overrides, given
 
-from chargpt.config import RENAMED, Config, ModelConfig, apply, to_dict
+from chargpt.config import Config, ModelConfig, apply
 from chargpt.terminal import UserError
 from chargpt.yaml_settings import read_yaml, to_yaml
 
@@ -35,16 +35,6 @@ def test_command_line_wins_over_yaml_over_defaults(tmp_path):
     config = load(tmp_path, "train: {batch_size: 7, max_steps: 9}")
     config = apply_overrides(config, ["train.max_steps=11", "train.max_steps=13"])
     assert (config.train.batch_size, config.train.max_steps, config.train.accumulate) == (7, 13, 1)
-
-
-def test_a_setting_is_read_by_its_earlier_name_too(tmp_path):
-    names = {f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys}
-    assert RENAMED.keys().isdisjoint(names) and set(RENAMED.values()) <= names
-    config = load(tmp_path, "train: {student_minutes: 2, teachers: '', second_run_gap: 0.1}")  # the first two are gone
-    assert config.train.student_gap == 0.1
-    assert apply_overrides(config, ["train.second_run_gap=3"]).train.student_gap == 3
-    with pytest.raises(UserError, match=r"train\.student_gap: 'much' given; use a finite number"):
-        apply_overrides(config, ["train.second_run_gap=much"])
 
 
 @pytest.mark.parametrize("text", ["", "# nothing but a comment\n", "train:\n", "{}"])

@@ -12,7 +12,7 @@ from typing import Literal, get_args, get_type_hints
 import numpy as np
 import pytest
 import torch
-from helpers import logged, weights_of, written
+from helpers import length_of, logged, weights_of, written
 from safetensors.torch import load_file
 
 import chargpt
@@ -121,8 +121,8 @@ def test_a_new_schedule_decides_when_and_how_the_rate_falls(monkeypatch, text, t
     monkeypatch.setitem(SCHEDULES, "squares", squares)
     monkeypatch.setitem(OptimConfig.__annotations__, "schedule", Literal["linear", "cosine", "squares"])
     config = OptimConfig(schedule="squares", warmup_steps=0, learning_rate=1.0, final_fraction=0.0)
-    assert decay_start(config, max_steps=90) == 30
-    assert [learning_rate(step, config, max_steps=90) for step in (0, 30, 60, 90)] == [1, 1, 0.25, 0]
+    assert decay_start(config, length_of(config, 90)) == 30
+    assert [learning_rate(step, config, length_of(config, 90)) for step in (0, 30, 60, 90)] == [1, 1, 0.25, 0]
     rate = ["optim.learning_rate=0.9", "optim.warmup_steps=0", "optim.final_fraction=0", "train.log_interval=1"]
     run = trained(text, tmp_path, "optim.schedule=squares", *rate, "train.max_steps=6")
     assert [line["lr"] for line in logged(run) if "lr" in line] == pytest.approx(

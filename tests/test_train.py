@@ -161,9 +161,8 @@ def test_the_speed_is_told_again_only_when_it_has_changed_by_half(trainer, capsy
     assert all(not 1 / 1.5 < now / before < 1.5 for before, now in zip(speeds, speeds[1:]))
 
 
-@pytest.mark.parametrize("minutes", [None, 0.05])
-def test_the_second_model_has_its_own_time_after_that_of_the_first(trainer, monkeypatch, clock, minutes):
-    """What the first one does not use is for the second. Without a time limit of the first, its time begins at its start."""
+def test_the_second_model_has_its_own_time_after_that_of_the_first(trainer, monkeypatch, clock):
+    """What the first one does not use is for the second, which has twice as much."""
     deadlines, begin = [], TrainingClock.__init__
 
     def observed(budget: TrainingClock, *, deadline: float | None, **given: int) -> None:
@@ -171,12 +170,11 @@ def test_the_second_model_has_its_own_time_after_that_of_the_first(trainer, monk
         begin(budget, deadline=deadline, **given)
 
     monkeypatch.setattr(TrainingClock, "__init__", observed)
-    started, limit = clock.now, [] if minutes is None else ["--minutes", str(minutes)]
-    assert trainer("train.teachers=1", "train.teacher_minutes=0.025", *limit) == 0
+    started = clock.now
+    assert trainer("train.teachers=1", "--minutes", "0.075") == 0
     (_, first), (began, second) = deadlines
-    assert first == (None if minutes is None else started + 60 * minutes)
-    assert began > started and second == pytest.approx((first or began) + 3)
-    assert began + 1.5 < clock.now <= second
+    assert first == pytest.approx(started + 1.5) and second == pytest.approx(first + 3)
+    assert began > started and began + 1.5 < clock.now <= second
 
 
 def fails(arguments: list[str], capsys) -> str:
@@ -297,6 +295,29 @@ def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_l
     assert last_step(run).name == "step-00000150"
 
 
+def test_a_run_that_patience_ends_has_the_same_mean_after_a_kill_or_a_signal(text, tmp_path, monkeypatch):
+    """With a rate that is far too high, no loss is better than the first one. The loss of the end is that of the mean."""
+    words = [*TINY, "train.max_steps=60", "train.patience=2", "train.eval_interval=20", "checkpoint.interval=20"]
+    words += ["optim.average_fraction=0.9", "optim.schedule=cosine", "optim.learning_rate=4", "optim.warmup_steps=0"]
+    assert train.main([str(text), *words, "--run", f"{tmp_path}/whole", f"data.cache={tmp_path}/cache"]) == 0
+    losses = {line["step"]: line["val/loss"] for line in logged(tmp_path / "whole") if "val/loss" in line}
+    state = find_checkpoint(f"{tmp_path}/whole/{last_step(tmp_path / 'whole').name}", tmp_path)[0].state
+    assert list(losses) == [0, 20, 40] and state.progress.val_loss == losses[40] and state.is_finished
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    shutil.rmtree(tmp_path / "killed" / "step-00000040")
+    with Interrupt() as interrupt, monkeypatch.context() as patch:
+        real = Trainer.take_mean
+        patch.setattr(Trainer, "take_mean", lambda trainer: (signal.raise_signal(signal.SIGINT), real(trainer))[1])
+        stopped = opened([str(text), *words, "--run", f"{tmp_path}/stopped", f"data.cache={tmp_path}/cache"])
+        assert train.train(stopped, interrupt) == 130 and not stopped.trainer.is_finished
+    del stopped
+    gc.collect()  # the lock of the run
+    for name in ("killed", "stopped"):
+        assert resume(tmp_path / name) == 0
+        assert bits(tmp_path / name) == bits(tmp_path / "whole")
+        assert logged_without_speed(tmp_path / name)[-1] == logged_without_speed(tmp_path / "whole")[-1]
+
+
 def poison(trainer: Trainer, *, step: int, value: float, where: str) -> None:
     """Make the loss, or one gradient, of a step by torch not finite, in its last chunk."""
     chunk = iter(range(1, 10**9))
@@ -340,7 +361,7 @@ def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, cap
     assert training.trainer.progress.skipped == [26]
     rates = {line["step"]: line["lr"] for line in logged(tmp_path / "run") if "lr" in line}
     assert sorted(rates) == [step for step in range(1, 41) if step != 27]
-    undisturbed = {step: learning_rate(step - 1, training.trainer.config.optim, max_steps=40) for step in rates}
+    undisturbed = {step: learning_rate(step - 1, training.trainer.config.optim, training.trainer.length) for step in rates}
     assert all(rates[step] == undisturbed[step] * (0.5 if step > 20 else 1) for step in rates)
 
 
@@ -573,5 +594,5 @@ def test_a_run_on_all_of_the_text_has_no_validation_loss_and_its_last_checkpoint
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "all of the text was for training" in page and "no validation loss" in page
     assert train.main([str(text), *words, "--run", f"{tmp_path}/taught", "train.teachers=1"]) == 0
-    assert find_checkpoint(f"{tmp_path}/taught", tmp_path)[0].state.stage == 2
+    assert find_checkpoint(f"{tmp_path}/taught", tmp_path)[0].state.stage.number == 2
     assert "data.val_fraction: 0" in fails([str(text), *words, "data.items=line", "--run", f"{tmp_path}/items"], capsys)

@@ -84,7 +84,7 @@ class RunReport:
     @property
     def log(self) -> MetricsLog:
         """That of the model, whose steps are counted from its own first one."""
-        first, stage = self.state.progress.first_step, max(1, self.state.stage)
+        first, stage = self.state.progress.first_step, self.state.stage.number
         log = next((log for log in self.logs if log.stage == stage), MetricsLog(stage))
         curves = {name: [(step - first, value) for step, value in points] for name, points in log.curves.items()}
         return MetricsLog(log.stage, curves, [(step - first, sample) for step, sample in log.samples])

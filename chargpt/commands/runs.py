@@ -61,12 +61,12 @@ def table(folders: Sequence[Path]) -> list[str]:
         losses.setdefault(state.fingerprint, []).append(loss)
     rows = [["run", "text", "parameters", "loss", "saved", "steps"]]
     for saved, name, state in sorted(found, key=lambda one: one[:2]):
-        progress, train, others = state.progress, state.config.train, losses[state.fingerprint]
+        progress, others = state.progress, losses[state.fingerprint]
         star = "*" if len(others) > 1 and progress.best_loss == min(others) else " "
-        done = f"{progress.step:,} of {train.max_steps:,}"
-        if train.teachers and not train.student_gap:
-            done = f"{done}, model {state.stage} of {train.teachers + 1}"
-        if progress.step < train.max_steps and progress.is_finished(train):
+        length = state.stage.length.steps
+        done = f"{progress.step:,} of {length:,}"
+        done += f", {state.stage.name}" * state.stage.is_one_of_several
+        if progress.step < length and state.is_finished:
             done += ", ended early"
         first, *more = state.text_names
         text = first + (f" and {len(more):,} more" if more else "")

@@ -104,25 +104,23 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
     from chargpt.project import project_root
     from chargpt.runs.checkpoint import run_of
     from chargpt.runs.load import corpus_in_cache, find_checkpoint
-    from chargpt.runs.models import RUN
     from chargpt.text.suffix_array import open_or_make_index
 
-    start, root = loaded.config.train.start, project_root()
-    if not start.startswith(RUN):
+    start, root = loaded.stage.start, project_root()
+    if start is None or not start.is_run:
         return None
     try:
-        beside = run_of(loaded.path.resolve()).with_name(start.removeprefix(RUN))
+        beside = run_of(loaded.path.resolve()).with_name(start.name)
         state = find_checkpoint(str(beside), root)[0].state
         corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, texts=state.texts, root=root)
     except UserError:
         corpus = None
     if corpus is None:
-        name = start.removeprefix(RUN)
-        what = f"this run started from the weights of the run {name!r}, but that run or its text is gone"
+        what = f"this run started from the weights of the run {start.name!r}, but that run or its text is gone"
         log(f"{what}; passages copied from that text are not shown")
         return None
     copies = measure_copies(texts, corpus, open_or_make_index(corpus), most=most)
-    return {"name": start, "texts": state.texts, "longest_copy": copies.longest, "passages": rows_of(copies, labels)}
+    return {"name": str(start), "texts": state.texts, "longest_copy": copies.longest, "passages": rows_of(copies, labels)}
 
 
 def rows_of(copies: "Copies", labels: list[str]) -> list[dict[str, Any]]:

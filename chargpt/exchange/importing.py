@@ -22,6 +22,7 @@ from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import check_size
 from chargpt.runs.run import Run, new_folder, new_run
+from chargpt.runs.stage import Length, Stage
 from chargpt.standard import is_standard, standard_shapes
 from chargpt.terminal import notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
@@ -111,12 +112,14 @@ def save_run(
         loss = evaluate(model, validation_split(corpus.val, config.train.eval_chars), marks=corpus.marks)
         assert loss is not None, "only an interrupt ends an evaluation early"
         progress.record_evaluation(loss)
+    stage = Stage(length=Length.of(config))
     state = SavedState(
         settings=Settings(config),
         tokenizer=imported.tokenizer,
         texts=[] if corpus is None else corpus.texts,
         fingerprint=NO_TEXT if corpus is None else corpus.fingerprint,
         progress=progress,
+        stage=stage,
         environment=choose_runtime(config).environment(),
     )
     optimizer = make_optimizer(FlatWeights(model, torch.float32), config.optim)
@@ -127,7 +130,7 @@ def save_run(
     if corpus is None:
         assert run.checkpoint is not None, "save has published one"
         mark_best(run.checkpoint, None)
-    for problem in [*problems, *filter(None, [run.write_config(config)])]:
+    for problem in [*problems, *filter(None, [run.write_config(config, stage)])]:
         notice("warning", problem)
     _report(imported, run, corpus, state, root=root)
     return run.folder
@@ -140,11 +143,11 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
     if data["newlines"] == "keep":  # which no file of another program says: line ends are decided as for any text
         data["newlines"] = DataConfig().newlines
     data["vocabulary"] = "bytes" if imported.tokenizer.characters is None else "characters"
-    for tree in (imported.settings, {"data": data, "train": {"start": ""}}):
+    for tree in (imported.settings, {"data": data}):
         config = apply(config, tree, where=imported.program)
     typed = settings_in(settings)
     for key in names_in(typed):
-        if key == "train.start" or key.startswith("model.") and key != "model.dropout":
+        if key.startswith("model.") and key != "model.dropout":
             raise UserError(f"{key}: the imported weights decide this; leave it out")
     config = by_fields(Settings(config).give(typed, source=Source.USER, where=COMMAND_LINE), typed).values
     return dataclasses.replace(config, data=absolute_paths(config.data))
@@ -171,6 +174,6 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: Sav
         again = "   (to go on exactly where it stopped, add TEXT to the import command)" if imported.moments else ""
         notice("train", Message(Command("train", "TEXT", Option("init_from", name)), again))
         return
-    is_finished = progress.step >= state.config.train.max_steps  # without more steps, nothing is left to train
+    is_finished = progress.step >= state.stage.length.steps  # without more steps, nothing is left to train
     longer = [Option("train.max_steps", progress.step + max(1, progress.step // 5))] * is_finished
     notice("resume", resuming(name, *longer, verb="train"))

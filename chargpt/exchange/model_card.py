@@ -29,7 +29,7 @@ def write_card(
     path: Path, loaded: LoadedModel, options: ExportOptions, *, library: str, usage: str, notes: Sequence[str]
 ) -> None:
     """Write a new README.md. `usage` and `notes` are Markdown without any name from the run. Raises OSError."""
-    tokenizer, normalizer, config = loaded.tokenizer, loaded.tokenizer.normalizer, loaded.config
+    tokenizer, normalizer, config, start = loaded.tokenizer, loaded.tokenizer.normalizer, loaded.config, loaded.stage.start
     changes = {
         "line ends become newlines": normalizer.newlines == "fold",
         "lower case": normalizer.lowercase,
@@ -54,7 +54,8 @@ def write_card(
         tokenizer=tokenizer,
         unit="byte" if tokenizer.characters is None else "character",
         nats_per_bit=math.log(2),
-        start_texts=read_card(config.train.start).texts if config.train.start in start_names() else [],
+        start=start and str(start),
+        start_texts=read_card(start.name).texts if start and not start.is_run and start.name in start_names() else [],
         end={"\n": "a newline"}.get(end_in(tokenizer), "the character U+001E"),
         sample=_sample(loaded, options),
         sample_length=SAMPLE_LENGTH,

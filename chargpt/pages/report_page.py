@@ -36,8 +36,8 @@ from chargpt.text.corpus import Corpus
 REPORT = "report.html"
 REFRESH = 5  # seconds between two looks of a browser at the report of a run in training
 # What decides what a run learns: all of some sections but for PACE, and some settings of section train.
-LEARNING, PACE = ("data", "model", "optim"), ("data.cache", "optim.replanned")
-TRAINED = [f"train.{name}" for name in ("batch_size", "accumulate", "max_steps", "teachers", "start", "seed", "label_loss")]
+LEARNING, PACE = ("data", "model", "optim"), ("data.cache",)
+TRAINED = [f"train.{name}" for name in ("batch_size", "accumulate", "max_steps", "teachers", "seed", "label_loss")]
 MAX_SETTING = 60  # characters of a setting in the table of those that differ
 CLOSE = 0.01  # nats; losses that differ by less are called equal
 WORSE = 0.02  # nats; a last loss that much above the lowest is worth a sentence
@@ -187,13 +187,14 @@ def tiles(run: RunReport) -> list[tuple[str, str, str]]:
     found, progress, config = list[tuple[str, str, str]](), run.state.progress, run.state.config
     if run.val_loss is not None:
         found.append(("validation loss", f"{run.val_loss:.4f}", f"nats per character ({run.val_loss / math.log(2):.3f} bits)"))
-        others = [("n-gram model", run.ngram_loss, ""), ("start alone", progress.first_loss, f"{config.train.start}; ")]
-        for name, loss, about in others[: 1 + bool(config.train.start)]:
+        start = run.state.stage.start
+        others = [("n-gram model", run.ngram_loss, ""), ("start alone", progress.first_loss, f"{start}; ")]
+        for name, loss, about in others[: 1 if start is None else 2]:
             if loss is not None:
                 how = "lower" if loss > run.val_loss else "higher"
                 found.append((name, f"{loss:.4f}", f"{about}the model is {abs(loss - run.val_loss):.2f} {how}"))
     steps = max(progress.step, run.step)
-    found.append(("best step", f"{run.step:,}", f"of {steps:,} taken; {config.train.max_steps:,} planned"))
+    found.append(("best step", f"{run.step:,}", f"of {steps:,} taken; {run.state.stage.length.steps:,} planned"))
     model = config.model
     size = f"{model.n_layer} layers, {model.n_head} heads, width {model.n_embd}, context {model.block_size:,}"
     found.append(("parameters", f"{run.state.parameters:,}", size))
@@ -201,7 +202,7 @@ def tiles(run: RunReport) -> list[tuple[str, str, str]]:
         epochs = steps * config.chars_per_step / run.training_characters
         note = f"characters; seen for {epochs:,.{int(epochs < 100)}f} epochs"
         found.append(("training text", f"{run.training_characters:,}", note))
-    if progress.seconds and progress.first_loss is not None:  # otherwise it began in a version that did not count them
+    if progress.seconds and progress.first_loss is not None:  # otherwise it was imported
         speed = progress.step * config.chars_per_step / progress.seconds
         found.append(("time of the steps", clock(progress.seconds), f"{speed:,.0f} characters per second"))
     return found
@@ -291,7 +292,7 @@ def given_in(run: RunReport) -> list[str]:
 
 def settings_of(run: RunReport) -> dict[str, str]:
     """The settings of a run by section.key, without folders of this machine."""
-    tree = to_dict(run.state.config)
+    tree = to_dict(run.state.as_trained)
     for key in ("val_text", "cache"):
         tree["data"][key] = Path(tree["data"][key]).name
     return {f"{section}.{key}": setting(value) for section, values in tree.items() for key, value in values.items()}
@@ -346,9 +347,10 @@ def differences(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
     """
     given = {key for run in runs for key in given_in(run)}
     rows, trees = {"text": [", ".join(run.state.text_names) for run in runs]}, [settings_of(run) for run in runs]
+    rows["start"] = [str(run.state.stage.start or "") for run in runs]
     rows |= {key: [tree[key] for tree in trees] for key in trees[0]}
     learning = {key for key in rows if key.split(".")[0] in LEARNING and key not in PACE}
-    shown = [key for key in rows if key in {"text", *TRAINED} | learning | given]
+    shown = [key for key in rows if key in {"text", "start", *TRAINED} | learning | given]
     shown.sort(key=lambda key: key != "text" and key not in given)
     cells = {key: [f"{text[:MAX_SETTING]} …" if len(text) > MAX_SETTING else text for text in rows[key]] for key in shown}
     return [(key, cells[key]) for key in shown if len(set(rows[key])) > 1]

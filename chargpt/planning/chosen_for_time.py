@@ -23,6 +23,7 @@ from chargpt.planning.law import Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.time_model import STEADY_SECONDS, TimeModel, time_model_of, training_speed
 from chargpt.runs.model_shape import check_size, parameter_count
+from chargpt.runs.stage import Models
 from chargpt.terminal import Notice, clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL
@@ -46,8 +47,9 @@ NEGLIGIBLE_FOR_STUDENT = 0.011  # the same for a student of one teacher: the sma
 NEGLIGIBLE_SHARE = 0.02  # share of the loss that this is at most: of a log, whose loss may be 0.2, 0.011 nats are a lot
 ITEMS_HELD, MULTIPLE = 0.995, 8  # share of the items that the context of a list holds whole, and what it is a multiple of
 STRETCHED = 2  # the context is up to this many times longer if it then holds every item of a list
+GIVEN = "train.teachers says so"  # why a run has several models
 # What decides the loss of a training, by the beginnings of its settings: the law knows the loss if none of them was given.
-DECIDES_LOSS = tuple("model. optim. train.batch_size train.accumulate train.max_epochs train.teacher train.student_gap".split())
+DECIDES_LOSS = tuple("model. optim. train.batch_size train.accumulate train.max_epochs train.teachers".split())
 # If the user has given all of these, only the length of the run is left to choose.
 CHOSEN = {
     *("model.n_layer", "model.n_head", "model.n_embd", "model.block_size", "model.positions", "model.dropout"),
@@ -134,6 +136,7 @@ class Choice(NamedTuple):
     seconds: float | None
     notices: list[Notice]
     time_model: TimeModel | None = None  # None if nothing was timed
+    models: Models = Models()
 
     @property
     def config(self) -> Config:
@@ -168,7 +171,8 @@ def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
     best, used = _best(candidates), seconds
     if best.seen >= job.useful(settings):  # the text has no more to give
         used = best.time_model.at_most(best.seen / best.config.chars_per_step)
-    return Choice(best.settings, seconds, _described(best, candidates, job, takes=used), best.time_model)
+    models = Models(count=1 + wanted, why=GIVEN) if wanted and not job.teachers else Models()
+    return Choice(best.settings, seconds, _described(best, candidates, job, takes=used, models=models), best.time_model, models)
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
@@ -193,38 +197,58 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, b
     """The settings of the first of several models as large as that of `best`. The last one learns from the others as well.
 
     The first one's time begins so many seconds `before` that of the job. Whether others follow depends on what the first one
-    measures (`train.student_gap`), unless it memorises in any case.
+    measures, unless it memorises in any case.
     """
-    text, seconds, teachers, most = job.text, job.seconds, best.teachers, job.seen_by_each(best.settings)
-    longest, timing = seconds / (teachers + 2), min(TIMING_SECONDS, TIMING_SHARE * seconds) / 2  # the last one gets two shares
-    seen = min(most, int(best.speed * best.time_model.in_steps(longest)))
-    shaped = with_batch(best.settings, job, seen=seen, most=best.most_in_step)
-    shaped = completed(shaped, text, seen=seen, evaluations=1)
-    in_step = shaped.values.chars_per_step
-    if in_step != best.config.chars_per_step and 4 * in_step < timing * best.speed:  # there is time for 4 steps
-        best = best._replace(speed=job.speed(shaped.values, is_taught=False))
-    rest, known = seconds - teachers * longest, dataclasses.replace(best.time_model, step=in_step / best.speed)
+    teachers, share = best.teachers, job.seconds / (best.teachers + 2)  # the last one gets two shares
+    one = _first_of_several(best, job, seconds=share)
+    why, is_sure = GIVEN if one.settings.is_given("train.teachers") else "", True
+    if not why:
+        is_sure = _memorises(best, job.text, one.seen)
+        why = "a model of this size memorises this text" if is_sure else "the first one may have something to teach"
+    epochs = None if one.settings.is_given("train.max_epochs") else float(law.ENOUGH_EPOCHS)
+    models = Models(count=teachers + 1, is_decided=is_sure, why=why, seconds=share, epochs=epochs)
+    steps, known = job.seen_by_each(one.settings) / one.config.chars_per_step, one.time_model
     slower = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * teachers))
-    first, last = min(longest, known.at_most(most / in_step)), min(rest, slower.at_most(most / in_step))
-    seen = min(most, int(best.speed * known.in_steps(longest)))
-    settings = completed(shaped, text, seen=seen, evaluations=known.evaluations_in(first))
-    is_sure = _memorises(best, text, seen) or settings.is_given("train.teachers")
-    students = {
-        "teachers": teachers,
-        "teacher_minutes": round(rest / 120, 4),
-        "student_gap": 0.0 if is_sure else law.STUDENT_GAP,
-        "max_epochs": float(law.ENOUGH_EPOCHS),
-    }
-    settings = settings.choose(f"the time is shared by {teachers + 1} models", train=students)
-    at_most = f"for at most {clock(before + first)}"
-    earlier = f"{teachers} models {at_most} each" if teachers > 1 else f"one model {at_most}"
+    first, last = before + min(share, known.at_most(steps)), min(2 * share, slower.at_most(steps))
+    notices = [_about_models(models, first=first, last=last, is_detail=not one.settings.is_any_given(*DECIDES_LOSS))]
+    takes = before + teachers * (first - before) + last
+    notices += _described(one, candidates, job, takes=takes, models=models)
+    return Choice(one.settings, before + share, notices, known, models)
+
+
+def _first_of_several(best: Candidate, job: Job, *, seconds: float) -> Candidate:
+    """`best` as the first of several models, which has so many seconds: with its batch, whose speed is measured in time."""
+    most, timing = job.seen_by_each(best.settings), min(TIMING_SECONDS, TIMING_SHARE * job.seconds) / 2
+    seen = min(most, int(best.speed * best.time_model.in_steps(seconds)))
+    shaped = with_batch(best.settings, job, seen=seen, most=best.most_in_step)
+    shaped, speed = completed(shaped, job.text, seen=seen, evaluations=1), best.speed
+    in_step = shaped.values.chars_per_step
+    if in_step != best.config.chars_per_step and 4 * in_step < timing * speed:  # there is time for 4 steps
+        speed = job.speed(shaped.values, is_taught=False)
+    known = dataclasses.replace(best.time_model, step=in_step / speed)
+    seen = min(most, int(speed * known.in_steps(seconds)))
+    evaluations = known.evaluations_in(min(seconds, known.at_most(most / in_step)))
+    settings = completed(shaped, job.text, seen=seen, evaluations=evaluations)
+    return best._replace(settings=settings, speed=speed, time_model=known, seen=seen)
+
+
+def _about_models(models: Models, *, first: float, last: float, is_detail: bool) -> Notice:
+    """How several models share the time: at most so many seconds for each of the first ones and for the last one."""
+    at_most = f"for at most {clock(first)}"
+    earlier = f"{models.count - 1} models {at_most} each" if models.count > 2 else f"one model {at_most}"
     about = f"first {earlier}; then a last one, for at most {clock(last)}, "
     about += "which learns from the text and from what those before it predict"
-    about += "" if is_sure else "; if the first does not begin to memorise the text, no other follows"
-    models = Notice(f"{teachers + 1} models", about, "line" if settings.is_any_given(*DECIDES_LOSS) else "detail")
-    best = best._replace(settings=settings, seen=seen)
-    described = _described(best, candidates, job, takes=before + teachers * first + last)
-    return Choice(settings, before + longest, [models, *described], known)
+    about += "" if models.is_decided else "; if the first does not begin to memorise the text, no other follows"
+    return Notice(f"{models.count} models", about, "detail" if is_detail else "line")
+
+
+def shared(settings: Settings, seconds: float | None) -> Choice:
+    """`settings` that leave nothing to choose, with the time limit shared by the models that they ask for."""
+    teachers = settings.values.train.teachers
+    if not teachers:
+        return Choice(settings, seconds, [])
+    seconds = None if seconds is None else seconds / (teachers + 2)
+    return Choice(settings, seconds, [], models=Models(count=teachers + 1, why=GIVEN, seconds=seconds))
 
 
 def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
@@ -309,7 +333,7 @@ def text_of(corpus: Corpus) -> Text:
     return Text(len(corpus.train), facts.entropy, facts.ngram_loss, vocabulary, facts.copying, facts.is_split_harder)
 
 
-def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes: float) -> list[Notice]:
+def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes: float, models: Models) -> list[Notice]:
     """What was chosen for models that take so many seconds together and, if everything was, the loss to expect of the last."""
     config, model, text = best.config, best.config.model, job.text
     epochs = config.train.max_steps * config.chars_per_step / text.characters
@@ -330,8 +354,8 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     ]
     notices += [Notice("considered", f"but not chosen, expected loss {'; '.join(others)}", "detail")] if others else []
     if takes < job.seconds and not best.settings.is_given("train.max_epochs"):
-        who = "each model" if best.teachers else "training"
-        ends = f"{who} ends after {config.train.max_epochs:g} passes over the text at most, since more would not help"
+        who, passes = "each model" if best.teachers else "training", models.epochs or config.train.max_epochs
+        ends = f"{who} ends after {passes:g} passes over the text at most, since more would not help"
         notices.append(Notice("note", ends, "detail"))
     return notices
 

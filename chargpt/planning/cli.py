@@ -236,9 +236,6 @@ def check_options(options: TrainOptions) -> None:
             raise UserError(Option(name), ": cannot be used with ", also, f", since {why}; leave out ", also)
     if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
-    if options.gives("train.start"):
-        what = "train.start: cannot be given as a setting; use "
-        raise UserError(what, Option("start"), " (a model of the program) or ", Option("init_from"), " (a run of yours)")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         about = f": {options.texts[0]} is a run, not a "
         raise UserError(Option("resume", True), about, Option("text"), "; write ", resuming(options.texts[0]))

@@ -27,10 +27,8 @@ class Clock:
     faster if all steps of a window are on average, so that a disturbance during the last measurement is found soon.
     """
 
-    def __init__(
-        self, *, steps_left: int, deadline: float | None = None, min_evaluations: int = 0, waits_every: int = 1
-    ) -> None:
-        """`deadline`, on time.perf_counter, is when the run shall end; None sets no limit. `min_evaluations` is the user's.
+    def __init__(self, *, steps_left: int, deadline: float | None = None, waits_every: int = 1) -> None:
+        """`deadline`, on time.perf_counter, is when the run shall end; None sets no limit.
 
         The host waits for the device after `waits_every` steps, so only their mean is a time of a step. (time.monotonic would
         do as well, but on Windows, before Python 3.13, it stands still for 16 ms: several small steps.)
@@ -42,7 +40,7 @@ class Clock:
         self.seconds_per_step = 0.0  # as last measured
         self.lately = 0.0  # seconds per step in the faster half of the last window
         self.reserve = 0.0  # seconds for what precedes and follows the training, as last measured
-        self._steps_left, self._min_evaluations, self._waits_every = steps_left, min_evaluations, waits_every
+        self._steps_left, self._waits_every = steps_left, waits_every
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
         self._measured = self._lap = self._window_start = (SETTLING_STEPS, 0.0)
         self._evaluations: list[float] = []  # seconds of the last two
@@ -126,8 +124,8 @@ class Clock:
         self._next = step + left // 2 if left * self.seconds_per_step > SETTLED_SECONDS else 0
 
     def length_that_fits(self, step: int, *, eval_interval: int, longest: int = MAX_STEPS) -> tuple[int, int]:
-        """The length of a run, `longest` at most, and its train.min_evaluations: the user's where
-        `eval_interval` is short enough for MIN_EVALUATIONS.
+        """The steps of a run, `longest` at most, and those between two of its evaluations: `eval_interval` where that is short
+        enough for MIN_EVALUATIONS.
 
         Otherwise the steps of this process get MIN_EVALUATIONS evaluations, or as many as take EVALUATION_SHARE of what is left
         of the time; the earlier steps of a resumed run are counted as if they had been evaluated as often.
@@ -135,15 +133,16 @@ class Clock:
         assert self.deadline is not None
         seconds, evaluation = self.deadline - self.reserve - time.perf_counter(), self.evaluation_seconds
         fits = min(self.time_model.steps_in(seconds, interval=eval_interval), longest - step)
-        longest, least = min(longest, MAX_STEPS), self._min_evaluations
+        longest = min(longest, MAX_STEPS)
         if self.steps + fits >= MIN_EVALUATIONS * eval_interval:
-            return min(step + max(1, fits), longest), least
+            return min(step + max(1, fits), longest), eval_interval
         share = fits / max(1, self.steps + fits)  # of this process's steps that are still to come
         wanted = min(MIN_EVALUATIONS * share, EVALUATION_SHARE * seconds / max(evaluation, 1e-9))
         fits = max(1, int(max(0.0, seconds - (1 + wanted) * evaluation) / self.seconds_per_step))
         fits = min(fits, longest - step)
         interval = max(1, fits / wanted) if wanted > 1 else step + fits  # there is time for the last evaluation alone
-        return min(step + fits, longest), max(least, round((step + fits) / interval))
+        steps, evaluations = min(step + fits, longest), round((step + fits) / interval)
+        return steps, min(eval_interval, -(-steps // evaluations))
 
     def steps_per_second(self) -> float:
         """The speed since the last call; 0 before anything is measured."""

@@ -16,12 +16,14 @@ from chargpt.model import GPT
 from chargpt.planning.adaptation import adapt, measure_start
 from chargpt.planning.chosen_for_time import (
     DEFAULT_SECONDS,
+    GIVEN,
     SHORTEST_CONTEXT,
     Choice,
     Job,
     choose,
     chooses,
     regularized,
+    shared,
     text_of,
 )
 from chargpt.planning.cli import TrainOptions
@@ -34,8 +36,9 @@ from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import Progress, SavedState, what_changed
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size, parameter_count
-from chargpt.runs.models import RUN, check_model, loss_of, name_of_start, restore_model, start_from
+from chargpt.runs.models import check_model, loss_of, name_of_start, restore_model, start_from
 from chargpt.runs.run import Run, folder_of, new_folder
+from chargpt.runs.stage import Length, Models, Stage, Start
 from chargpt.runs.starts import load_start
 from chargpt.terminal import Notice, clock, notice_line, plural, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
@@ -82,7 +85,7 @@ class Opening:
         If the epochs end it before its time limit, they are told in place of it.
         """
         config, runtime, known, vocabulary = self.config, self.runtime, self.time_model, self.corpus.tokenizer.vocab_size
-        model, optim, train, step = config.model, config.optim, config.train, self.state.progress.step
+        model, optim, planned, step = config.model, config.optim, self.state.stage.length, self.state.progress.step
         parameters, characters = parameter_count(model, vocabulary), len(self.corpus.train)
         layers = plural(model.n_layer, "layer")
         shape = f"{layers}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
@@ -92,16 +95,16 @@ class Opening:
             Notice("steps", f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
         ]
         if known is not None:
-            left, takes = train.max_steps - step, 0.0
+            left, takes = planned.steps - step, 0.0
             if self.seconds is not None:
-                fits = known.steps_in(self.seconds - known.reserve(self.seconds), interval=train.eval_interval)
+                fits = known.steps_in(self.seconds - known.reserve(self.seconds), interval=config.train.eval_interval)
                 if self.folder is not None and self.state.settings.sources.get("train.max_steps") is Source.CHOSEN:
-                    fits = train.max_steps  # chosen for this time, like all that is said of the run
-                longest = longest_run(config, characters=characters) - step
+                    fits = planned.steps  # chosen for this time, like all that is said of the run
+                longest = longest_run(config, epochs=self.state.stage.models.epochs, characters=characters) - step
                 left = max(1, min(fits, longest))
                 takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
             count, epochs = plural(left, "step"), left * config.chars_per_step / characters
-            duration = clock(known.duration(left, interval=config.steps_between_evaluations))
+            duration = clock(known.duration(left, interval=planned.interval))
             length = f"for {clock(takes)} (about {count})" if takes else f"for about {duration} ({count}, {epochs:.1f} epochs)"
             memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
             size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
@@ -144,24 +147,31 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     # The model and its training: chosen for the text and the time, where the user leaves it open.
     models, seconds = models_of(teachers), DEFAULT_SECONDS if options.minutes is None else 60 * options.minutes
     choice = _choose(settings, Job(corpus, text_of(corpus), seconds, processes, models), options, start)
-    settings = dataclasses.replace(choice.settings, values=_for_any_folder_and_length(choice, corpus))
-    config, limit = settings.values, choice.seconds
+    config, limit = dataclasses.replace(choice.config, data=absolute_paths(choice.config.data)), choice.seconds
+    settings = dataclasses.replace(choice.settings, values=config)
+    begun = None if start is None else Start(name=options.start or name_of_start(start), is_run=options.start is None)
+    stage = Stage(models=choice.models, start=begun, length=_length(choice, characters=len(corpus.train)))
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_model(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=group.local_size)
     known = choice.time_model or measured(config, corpus, models, processes=processes)
-    seconds = limit or known.step * config.train.max_steps
+    seconds = limit or known.step * stage.length.steps
     environment: dict[str, str | int | bool] = {"compile": is_made and is_worth_compiling(seconds)}
 
     # What to say of it.
     origin = shown(file or ("chosen for the text and the time" if is_open else "the defaults"))
     choices = [*choice.notices, *_about_choices(settings, loaded, options, origin=origin)]
-    choices += [*_about_teachers(settings, teachers), *_about_splits(corpus, config), *_about_processes(config, group)]
+    choices += [
+        *_about_teachers(settings, choice.models, teachers),
+        *_about_splits(corpus, config),
+        *_about_processes(config, group),
+    ]
     notices, choices = _with_one_note(notices, choices)
     return Opening(
         state=SavedState(
             settings=settings,
             progress=Progress(),
+            stage=stage,
             environment=environment,
             texts=corpus.texts,
             fingerprint=corpus.fingerprint,
@@ -209,18 +219,11 @@ def _load_settings(options: TrainOptions, start: Checkpoint | None) -> tuple[Set
         model_from=options.start or options.init_from or "",
     )
     train = settings.values.train
-    if start is None and train.start:
-        run = train.start.removeprefix(RUN)
-        add = Option("start" if run == train.start else "init_from", run)
-        what = f"{options.config}: train.start is {train.start!r}, a model that such a file does not bring; for it, add "
-        raise UserError(what, add, "; otherwise remove train.start from the file")
     if train.teachers and (start is not None or options.teacher):
         what = f"train.teachers: {train.teachers} given, but it cannot be used with "
         names = join(", ", map(Option, ("start", "init_from", "teacher")))
         raise UserError(what, names, "; leave out train.teachers")
-    begins = options.start or ("" if start is None else f"{RUN}{name_of_start(start)}")
-    values = dataclasses.replace(settings.values, train=dataclasses.replace(train, start=begins))
-    return dataclasses.replace(settings, values=values), file
+    return settings, file
 
 
 def _load_corpus(
@@ -261,17 +264,16 @@ def _choose(settings: Settings, job: Job, options: TrainOptions, start: Checkpoi
     if chooses(settings, minutes=minutes):
         choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)
     else:
-        choice = Choice(regularized(settings, job.text), limit, [])
+        choice = shared(regularized(settings, job.text), limit)
     return choice._replace(settings=taught(choice.settings)) if job.teachers else choice
 
 
-def _for_any_folder_and_length(choice: Choice, corpus: Corpus) -> Config:
-    """The chosen settings, with which a run finds its text from any folder, and no longer than `train.max_epochs` allows."""
-    config = dataclasses.replace(choice.config, data=absolute_paths(choice.config.data))
+def _length(choice: Choice, *, characters: int) -> Length:
+    """The length of a new model: no longer than its epochs allow, and with a time limit, long enough to measure its speed."""
+    config, steps = choice.config, choice.config.train.max_steps
     if choice.seconds is not None:
-        return at_least_measurable(config, step=0, seconds=choice.seconds)
-    most = longest_run(config, characters=len(corpus.train))
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=min(most, config.train.max_steps)))
+        return Length.of(config, steps=at_least_measurable(steps, step=0, seconds=choice.seconds))
+    return Length.of(config, steps=min(steps, longest_run(config, epochs=choice.models.epochs, characters=characters)))
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:
@@ -303,18 +305,16 @@ def _about_choices(settings: Settings, loaded: Settings, options: TrainOptions, 
     return notices
 
 
-def _about_teachers(settings: Settings, teachers: tuple[Checkpoint, ...]) -> list[Notice]:
+def _about_teachers(settings: Settings, models: Models, teachers: tuple[Checkpoint, ...]) -> list[Notice]:
     """From which models the last one learns, if the user has asked for it, and the settings given that do not hold for it."""
     if teachers:
         return [Notice("teachers", ", ".join(shown(teacher.path) for teacher in teachers), "detail")]
-    train = settings.values.train
-    if not train.teachers:
+    if models.count == 1:
         return []
     notices = []
-    if not train.teacher_minutes:  # otherwise the choice has told it
-        condition = "; if the first does not begin to memorise the text, no other follows" * bool(train.student_gap)
-        what = f"one after the other; the last one learns from the text and from what those before it predict{condition}"
-        notices.append(Notice(f"{train.teachers + 1} models", what))
+    if models.epochs is None and models.why == GIVEN:  # otherwise the choice has told it
+        what = "one after the other; the last one learns from the text and from what those before it predict"
+        notices.append(Notice(f"{models.count} models", what))
     changed = difference(settings.values, student_settings(settings).values)
     if given := [str(change) for change in changed if settings.is_given(change.key)]:
         what = f"in the last model, the program changes {', '.join(given)}; for one model with your values, add "

@@ -3,11 +3,10 @@
 They are runs that the user names (--teacher), of which the new run keeps copies, or the models before its last one.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.config import Config, Settings
+from chargpt.config import Settings
 from chargpt.errors import Option, UserError
 from chargpt.files import discard
 from chargpt.model import GPT
@@ -15,6 +14,7 @@ from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import Checkpoint, best, load, publish, stage_folder
 from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.models import restore_model
+from chargpt.runs.stage import Stage
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.distillation import digest
@@ -25,17 +25,14 @@ def models_of(teachers: Sequence[Checkpoint]) -> list[GPT]:
     return [restore_model(teacher)[0] for teacher in teachers]
 
 
-def teachers_of_stage(run: Path, stage: int, config: Config, *, digest_of_all: object = None) -> list[GPT]:
-    """The teachers of a model of the run in the folder `run`, which trains with the settings `config`. Raises UserError.
+def teachers_of_stage(run: Path, stage: Stage, *, digest_of_all: object = None) -> list[GPT]:
+    """The teachers of a model of the run in the folder `run`. Raises UserError.
 
-    `digest_of_all` is what its saved environment has for "teachers", None for a model without any. Earlier versions kept the
-    teachers in a folder with that name.
+    `digest_of_all` is what its saved environment has for "teachers", None for a model without any.
     """
     copies = sorted(run.glob("teacher-[1-9]*"), key=lambda path: (len(path.name), path.name))
-    if not copies and isinstance(digest_of_all, str) and re.fullmatch("[0-9a-f]{12}", digest_of_all):
-        copies = sorted((run / f"teachers-{digest_of_all}").glob("[1-9]"))
-    if not copies and stage > config.train.teachers > 0:
-        return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage)])
+    if not copies and stage.is_last and stage.number > 1:
+        return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage.number)])
     models = models_of([load(copy, training=False) for copy in copies])
     if (digest(models) if models else None) != digest_of_all:
         what = "its folders teacher-1, teacher-2, ... are gone or have changed; put the original ones back, or train a new run"
@@ -83,9 +80,3 @@ def student_settings(settings: Settings) -> Settings:
     """Those of the last model, where a teacher has `settings`; also of what is given. Its loss is lowest at its end."""
     patient = settings.leaving_open("train.patience", "model.dropout", "optim.weight_decay", "optim.average_fraction")
     return taught(patient.choose("it learns from other models", train={"patience": 0}))
-
-
-def seconds_of_stage(config: Config, stage: int) -> float | None:
-    """The seconds of a model after the first one, at most; the last one gets twice those of a teacher. None: no limit."""
-    share = 1 if stage <= config.train.teachers else 2
-    return 60 * share * config.train.teacher_minutes or None

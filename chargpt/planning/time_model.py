@@ -111,12 +111,12 @@ def steps_in(epochs: float, config: Config, *, characters: int) -> int:
     return max(1, math.ceil(epochs * characters / config.chars_per_step))
 
 
-def longest_run(config: Config, *, characters: int) -> int:
-    """The highest number of steps of a run, from `train.max_epochs` and the length of the training text; rounded up."""
-    return steps_in(config.train.max_epochs, config, characters=characters) if config.train.max_epochs else MAX_STEPS
+def longest_run(config: Config, *, characters: int, epochs: float | None = None) -> int:
+    """The highest number of steps of a run on so many characters, from its `epochs` or `train.max_epochs`; rounded up."""
+    epochs = config.train.max_epochs if epochs is None else epochs
+    return steps_in(epochs, config, characters=characters) if epochs else MAX_STEPS
 
 
-def at_least_measurable(config: Config, *, step: int, seconds: float | None) -> Config:
-    """With a time limit: a run long enough to measure the speed before the rate falls, whatever its preset says."""
-    steps = config.train.max_steps if seconds is None else max(step + 4 * (SETTLING_STEPS + 1), config.train.max_steps)
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, max_steps=steps))
+def at_least_measurable(steps: int, *, step: int, seconds: float | None) -> int:
+    """The `steps` of a run at `step`; with a time limit, enough to measure the speed before the rate falls."""
+    return steps if seconds is None else max(step + 4 * (SETTLING_STEPS + 1), steps)

@@ -38,6 +38,7 @@ from chargpt.runs.checkpoint_schema import (
     NotSaved,
     SavedState,
     UnreadableError,
+    check_format,
     read_bounded,
     seal,
     unseal,
@@ -224,7 +225,7 @@ def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
     """What `read` makes of the newest checkpoint of `run` for which it raises nothing, and a line for each newer one.
 
     Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. Raises CheckpointError
-    when there is none, and UnreadableError for one that this user may not read.
+    when there is none, and UnreadableError for one that this user, or this version, may not read.
     """
     tried: set[Path] = set()
     reasons: list[str] = []
@@ -251,7 +252,7 @@ def _reason(error: Exception) -> str:
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
     """The best checkpoint by `checkpoint.best`, weights only; otherwise the newest, with lines that say why.
 
-    Raises CheckpointError when there is none, and UnreadableError for one that this user may not read.
+    Raises CheckpointError when there is none, and UnreadableError for one that this user, or this version, may not read.
     """
     try:
         while name := _best_name(run):
@@ -384,8 +385,9 @@ def read_state(path: Path) -> tuple[SavedState, dict[str, Any]]:
     """The state in the checkpoint folder `path`, and the fingerprints of its tensor files. Raises CheckpointError."""
     path = path / STATE
     document = unseal(path)
+    check_format(document.get("format"), path)
     try:
-        state = SavedState.from_json(document.get("state"), written_as=document.get("format"))
+        state = SavedState.from_json(document.get("state"))
     except Exception as error:  # any kind of invalid state is reported in the same way
         raise DamagedError(f"{shown(path)}: cannot be used ({str(error):.200})") from error
     if not isinstance(document.get("files"), dict):

@@ -1,7 +1,6 @@
-"""What a checkpoint holds beside its tensors: the only schema of state.json, read strictly, older formats included.
+"""What a checkpoint holds beside its tensors: the only schema of state.json, read strictly.
 
-The schema is the types of the fields of SavedState and Progress. `FORMAT` grows by one whenever it changes, and `_upgraded`
-brings older states to it.
+The schema is the types of the fields of SavedState and Progress. `FORMAT` grows by one whenever it changes.
 
 The first line of such a file is the SHA-256 of all other lines (`tail -n +2 state.json | sha256sum`). It detects accidents: a
 flipped bit is noticed wherever it is. A hostile writer can compute it too, so reading is bounded in size, in the kind of file
@@ -23,14 +22,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chargpt.config import GONE, KEYS, MAX_TEACHERS, RENAMED, Config, Settings, Source, TrainConfig, apply, difference, to_dict
+from chargpt.config import KEYS, Config, Settings, Source, apply, to_dict
 from chargpt.errors import NotWritten, UserError
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
+from chargpt.runs.stage import Length, Stage, as_trained
 from chargpt.standard import model_source
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
-FORMAT = 9
+FORMAT = 9  # the first one that a later version will read
+LAST_READER = "44363133"  # the last commit that reads older ones
 JSON_LIMIT = 8 << 20  # bytes; every character of Unicode fits as a vocabulary. Parsed JSON takes up to 25 times its size
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder; larger whole numbers are not read
@@ -82,12 +83,12 @@ class Progress:
             self.without_gain += 1
         self.lowest_loss = min(lowest, loss)
 
-    def is_finished(self, train: TrainConfig) -> bool:
-        """Whether a run has taken all its steps, or `train.patience` evaluations in a row did not improve the loss.
+    def is_finished(self, length: Length, *, patience: int) -> bool:
+        """Whether a run has taken all its steps, or `patience` evaluations in a row, if it is not 0, did not improve the loss.
 
         At the peak of the rate, no evaluation counts: the falling rate lowers the loss, even if it rose before.
         """
-        return self.step >= train.max_steps or 0 < train.patience <= self.without_gain
+        return self.step >= length.steps or 0 < patience <= self.without_gain
 
     def is_possible(self) -> bool:
         """Whether the numbers agree, as those of every run do."""
@@ -121,31 +122,36 @@ class SavedState:
     fingerprint: str  # of the encoded text, SHA-256
     progress: Progress
     environment: dict[str, str | int | bool]  # what must be equal for a resumed run to be equal to the bit
+    stage: Stage
     seconds_left: float | None = None  # of this model; None where its length is known
-    model_source: str = ""  # the SHA-256 of the model.py that has trained it; empty in formats before 9
+    model_source: str = ""  # the SHA-256 of the model.py that has trained it; empty for an imported model
     model_loss: float | None = None  # what that one makes of these weights: see `model_loss` of standard.py
-    stage: int = 1  # which of the models of a run this is; 0: a run of an earlier version that another one was to follow
 
     @property
     def config(self) -> Config:
         return self.settings.values
 
+    @property
+    def as_trained(self) -> Config:
+        """The settings with which another run trains as this one does."""
+        return as_trained(self.config, self.stage)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the training of this model has ended."""
+        return self.progress.is_finished(self.stage.length, patience=self.config.train.patience)
+
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types, in the newest format."""
+        """Plain JSON types, in the format of now."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         settings = plain.pop("settings")
         plain |= {"config": to_dict(settings.values), "sources": dict(settings.sources), "reasons": dict(settings.reasons)}
-        return {**plain, "tokenizer": self.tokenizer.to_json(), "progress": dataclasses.asdict(self.progress)}
+        parts = {"progress": dataclasses.asdict(self.progress), "stage": dataclasses.asdict(self.stage)}
+        return {**plain, **parts, "tokenizer": self.tokenizer.to_json()}
 
     @classmethod
-    def from_json(cls, data: Any, *, written_as: object = FORMAT) -> "SavedState":
-        """The state that `to_json` wrote in the format `written_as`; of an older one, `data` is changed.
-
-        Raises an error of some kind for everything else.
-        """
-        if type(written_as) is not int or not 1 <= written_as <= FORMAT:
-            raise ValueError(f"format {str(written_as):.20}, but this version of the program reads 1 to {FORMAT}: update it")
-        data = data if written_as == FORMAT else _upgraded(data, written_as)
+    def from_json(cls, data: Any) -> "SavedState":
+        """The state that `to_json` wrote. Raises an error of some kind for everything else."""
         hints = typing.get_type_hints(cls)
         plain = hints.keys() - {"settings", "tokenizer"}
         keys = plain | {"config", "sources", "reasons", "tokenizer"}
@@ -166,7 +172,7 @@ class SavedState:
             "fingerprint": re.fullmatch("[0-9a-f]{64}", state.fingerprint),
             "progress": state.progress.is_possible(),
             "model_source": re.fullmatch("([0-9a-f]{64})?", state.model_source),
-            "stage": state.stage <= MAX_TEACHERS + 1,
+            "stage": state.stage.is_possible,
         }
         if wrong := [name for name, is_possible in possible.items() if not is_possible]:
             raise ValueError(f"{wrong[0]}: not what any run has")
@@ -224,49 +230,11 @@ def _read(hint: Any, value: Any, name: str) -> Any:
 
 
 def _by_setting(hint: Any, value: Any) -> dict[str, Any]:
-    """Who set each setting that is no default, or why it was chosen, by the names that settings have now."""
-    named = _read(dict[str, hint], value, "sources and reasons")
-    found = {RENAMED.get(key, key): entry for key, entry in named.items() if key not in GONE}
+    """Who set each setting that is no default, or why it was chosen."""
+    found = _read(dict[str, hint], value, "sources and reasons")
     if found.keys() <= set(KEYS):
         return found
     raise ValueError("sources and reasons: not of settings")
-
-
-def _upgraded(state: Any, written_as: int) -> dict[str, Any]:
-    """Bring a state of an older format to the newest one. What is no such state raises an error of some kind."""
-    state |= {"model_source": "", "model_loss": None}  # they did not say which model.py had trained them
-    if written_as == 8:
-        return state
-    config, environment, progress = state["config"], state["environment"], state["progress"]
-    runtime, train = config.setdefault("runtime", {}), config.setdefault("train", {})
-    if written_as < 2:  # it repeated the last validation loss for sample.py, and had no time limit
-        state.pop("val_loss", None)
-        state["seconds_left"] = None
-    if written_as < 4:  # it did not count evaluations without a better loss: a run that patience had ended goes on if resumed
-        progress.setdefault("without_gain", 0)
-    if written_as < 5:  # torch computed every step
-        runtime["step"] = "torch"
-        if environment:
-            environment["step"] = "torch"
-    if written_as < 6:  # each loss was compared with that of the best checkpoint before, even if an earlier one was lower
-        progress.setdefault("lowest_loss", progress["best_loss"])
-    if written_as < 7:  # it did not say who had set a setting, nor what a run had reached but its losses
-        read = apply(Config(), {**config, "train": {**train, "teachers": 0}}, where="settings")
-        state["sources"] = {change.key: "user" for change in difference(Config(), read)}
-        if read.train.start:
-            state["sources"] |= {key: "run" for key in KEYS if key.startswith("model.") and key != "model.dropout"}
-        chunks = train.get("chunks", 1)
-        if chunks not in (0, 1):  # such a run goes on, but not with the same bits
-            environment.setdefault("processes", f"with train.chunks={chunks!s:.10}")
-        reached = {"first_step": 0, "seconds": 0.0, "first_loss": None, "best_sample": "", "train_loss": None}
-        state["progress"], state["stage"] = {**reached, **progress}, 1
-    # In format 7, several models were several runs, and train.teachers named the runs from which one learned. A run that learns
-    # from others goes on with its copies of them, which its environment names.
-    named, has_copies = train.pop("teachers", ""), "teachers" in environment
-    if train.get("student_minutes", 0) or (named and not has_copies):
-        state["stage"] = 0
-    state["sources"].pop("train.teachers", None)
-    return {"reasons": {}, **state}
 
 
 SAME_LOSS = 1e-4  # nats; devices and threads differ by some 1e-6
@@ -303,7 +271,18 @@ class DamagedError(CheckpointError):
 
 
 class UnreadableError(CheckpointError):
-    """A checkpoint that this user may not read. It may be whole, so nothing is used in its place."""
+    """A checkpoint that this user, or this version, may not read. It may be whole, so nothing is used in its place."""
+
+
+def check_format(written_as: object, path: Path) -> None:
+    """Raise CheckpointError unless this version reads the format of the file `path`."""
+    if type(written_as) is not int or written_as < 1:
+        raise DamagedError(f"{shown(path)}: damaged, it names no format")
+    if written_as < FORMAT:
+        what = f"format {written_as}, of a version before the first release; the last commit that reads it is {LAST_READER}"
+        raise UnreadableError(f"{shown(path)}: {what}")
+    if written_as > FORMAT:
+        raise UnreadableError(f"{shown(path)}: of a later format than {FORMAT}, which this version reads; update the program")
 
 
 def seal(document: dict[str, Any], path: Path) -> bytes:

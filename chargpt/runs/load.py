@@ -142,10 +142,10 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
         place = Path(name)  # the path of one of its models
     checkpoint, problems = best(place)
     warnings: list[Words] = [*problems]
-    stage, train = checkpoint.state.stage, checkpoint.state.config.train
-    if stage <= train.teachers and not train.student_gap:  # otherwise it may be the only one
-        what = f"{shown(run)}: this run trains {train.teachers + 1} models, and has stopped at model {stage}; to finish it: "
-        warnings.append(Message(what, resuming(shown(run), verb="train")))
+    stage = checkpoint.state.stage
+    if stage.is_one_of_several and not stage.is_last:
+        what = f"this run trains {stage.models.count} models, and has stopped at model {stage.number}; to finish it: "
+        warnings.append(Message(f"{shown(run)}: {what}", resuming(shown(run), verb="train")))
     if checkpoint.step == 0 and len(steps(place)) > 1:
         later, skipped = newest(place, training=False)
         if later.step > 0 and not later.state.progress.evaluated:

@@ -15,7 +15,6 @@ from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
 LISTED = 20  # characters that a line lists
-RUN = "run "  # before the name of a run in `train.start`; a start that comes with the program has its name alone there
 
 
 def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:

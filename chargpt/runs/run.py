@@ -39,7 +39,8 @@ from chargpt.runs.checkpoint import (
     steps,
 )
 from chargpt.runs.checkpoint_schema import NO_TEXT, CheckpointError, NotSaved, SavedState
-from chargpt.terminal import shown
+from chargpt.runs.stage import Stage, as_trained
+from chargpt.terminal import one_line, shown
 
 if TYPE_CHECKING:  # finding a run needs no torch
     from torch import Tensor
@@ -49,7 +50,7 @@ LEFT_BEHIND = re.compile(
     r"config\.yaml|details\.txt|metrics\.jsonl|report\.html|events\.out\.tfevents\..*|\.lock|teacher-\d+|\..*\.tmp-\d+"
 )
 # All that a run has in its folder. What is written aside has such a name in its own.
-OWN = re.compile(rf"{LEFT_BEHIND.pattern}|{STEP_NAME.pattern}|stage-\d+|best\.json|teachers-[0-9a-f]{{12}}")
+OWN = re.compile(rf"{LEFT_BEHIND.pattern}|{STEP_NAME.pattern}|stage-\d+|best\.json")
 
 DETAILS = "details.txt"  # what was said of a run before it began
 REPLACE = (", or replace it with ", Option("overwrite", True))
@@ -170,16 +171,20 @@ class Run:
         self.checkpoint = checkpoint.path
         return checkpoint, skipped
 
-    def write_config(self, config: Config) -> str | None:
+    def write_config(self, config: Config, stage: Stage) -> str | None:
         """Write the settings for people to read; a resumed run reads those of its checkpoint. Returns a line for a problem.
 
-        Those of the first model are the run's: with them, another run makes the same models.
+        Those of the first model are the run's: with them, and with what the run began with, another run makes the same models.
         """
         if self.stage > 1:
             return None
         from chargpt.yaml_settings import to_yaml
 
-        return self.write("config.yaml", to_yaml(config))
+        again = ""
+        if stage.start is not None:
+            option = Option("init_from" if stage.start.is_run else "start", stage.start.name)
+            again = f"# This run began with the weights of another model: give also {one_line(str(option))}\n"
+        return self.write("config.yaml", again + to_yaml(as_trained(config, stage)))
 
     def write(self, name: str, text: str) -> str | None:
         """Write a file for people to read. Returns a line for a problem."""

@@ -18,7 +18,7 @@ import safetensors.numpy
 
 from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.runs.checkpoint import WEIGHTS, Checkpoint, check_tensors
-from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError, SavedState, read_bounded
+from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError, SavedState, check_format, read_bounded
 from chargpt.terminal import shown
 
 STARTS = Path(__file__).resolve().parents[1] / "starts"
@@ -61,7 +61,8 @@ def read_card(name: str) -> StartCard:
     path = STARTS / name / CARD
     try:
         found = json.loads(read_bounded(path, limit=JSON_LIMIT))
-        state = SavedState.from_json(found.pop("state"), written_as=found.pop("format"))
+        check_format(found.pop("format"), path)
+        state = SavedState.from_json(found.pop("state"))
         return StartCard(name=name, state=state, **found)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{shown(path)}: {DAMAGED}") from error

@@ -26,6 +26,7 @@ from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, what_changed
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
+from chargpt.runs.stage import Stage
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
 from chargpt.sampling.items import ItemWriter, drawn, known_items
 from chargpt.sampling.options import UNKNOWN, ItemKeywords, SamplingOptions, TextKeywords, Unknown, check, listed, whole
@@ -59,6 +60,7 @@ class LoadedModel:
     fingerprint: str  # of the encoded text
     tokenizer: Tokenizer
     config: Config
+    stage: Stage  # which model of its run this is, and what was decided about it
     environment: Mapping[str, str | int | bool]  # what it was trained with: the version of torch, the device, the threads
     parameters: int  # their number
     weights: Weights
@@ -420,6 +422,7 @@ def load_model(
         fingerprint=state.fingerprint,
         tokenizer=state.tokenizer,
         config=state.config,
+        stage=state.stage,
         environment=state.environment,
         parameters=state.parameters,
         weights=rounded(checkpoint.stored_weights, precision),

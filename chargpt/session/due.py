@@ -4,7 +4,8 @@ from dataclasses import KW_ONLY, dataclass
 
 from chargpt.config import Config
 from chargpt.runs.checkpoint_schema import Progress, SavedState
-from chargpt.session.stages import decision_step, is_undecided
+from chargpt.runs.stage import Stage
+from chargpt.session.stages import decision_step
 
 
 @dataclass(frozen=True)
@@ -13,14 +14,20 @@ class Due:
 
     progress: Progress
     config: Config
+    stage: Stage
     _: KW_ONLY
     saved: SavedState | None  # the newest checkpoint, None if there is none
     is_stopping: bool  # a signal came
 
     @property
+    def is_finished(self) -> bool:
+        """Whether no step is left to take."""
+        return self.progress.is_finished(self.stage.length, patience=self.config.train.patience)
+
+    @property
     def decide_on_teachers(self) -> bool:
         """Whether to decide now if other models follow: much is learned, and the rate is about to fall."""
-        return is_undecided(self.config) and self.progress.step >= decision_step(self.config)
+        return not self.stage.models.is_decided and self.progress.step >= decision_step(self.config, self.stage.length)
 
     @property
     def evaluate(self) -> bool:
@@ -28,22 +35,22 @@ class Due:
         step, evaluated = self.progress.step, self.progress.evaluated
         if evaluated == step:
             return False
-        is_late = evaluated is None or step - evaluated >= self.config.steps_between_evaluations
-        return is_late or self.progress.is_finished(self.config.train)
+        return evaluated is None or step - evaluated >= self.stage.length.interval or self.is_finished
 
     @property
     def save(self) -> bool:
         """Whether to save now. Ask after the evaluation that is due at this step."""
         progress, step, saved, config = self.progress, self.progress.step, self.saved, self.config
-        if saved is not None and (saved.progress, saved.config) == (progress, config):
+        decided, before = (config, self.stage), None if saved is None else (saved.config, saved.stage)
+        if saved is not None and (saved.progress, before) == (progress, decided):
             return False
         return (
             progress.best_step == step  # the evaluation of this step is the best one so far
             or (saved is not None and saved.progress.step == step)  # since then, a setting or an evaluation has changed
-            or (progress.evaluated == step and config.train.min_evaluations > 0)  # --minutes has set their number
-            or (saved is not None and saved.config != config)
+            or (progress.evaluated == step and self.stage.length.interval < config.train.eval_interval)  # the clock has set it
+            or (saved is not None and before != decided)
             or step % config.checkpoint.interval == 0
-            or progress.is_finished(config.train)
+            or self.is_finished
             or self.is_stopping
         )
 

@@ -44,9 +44,11 @@ class Journal:
 
     @contextlib.contextmanager
     def recording(
-        self, run: Run | None, settings: Settings, *, progress: Progress, is_new: bool, name: str = ""
+        self, run: Run | None, settings: Settings, *, progress: Progress, steps: int, is_new: bool, name: str = ""
     ) -> Iterator[None]:
-        """Record a model of `run` in this block, as it is at `progress`. If it is not new, everything up to there is recorded.
+        """Record a model of `run` in this block, as it is at `progress` of so many `steps`.
+
+        If it is not new, everything up to there is recorded already.
 
         The `name` is shown before its steps. Without a run, in a process that is not the first one, nothing is shown.
         """
@@ -54,7 +56,7 @@ class Journal:
             yield
             return
         self._metrics = Metrics(run, settings, progress=progress, is_new=is_new)
-        self._bar = ProgressBar(step=progress.step, total=settings.values.train.max_steps, name=name)
+        self._bar = ProgressBar(step=progress.step, total=steps, name=name)
         try:
             yield
         finally:

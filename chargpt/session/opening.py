@@ -10,10 +10,11 @@ import torch
 from chargpt.config import COMMAND_LINE, DataConfig, Settings, Source, Tree, apply, difference
 from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.model import GPT
+from chargpt.planning.chosen_for_time import GIVEN
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Opening
-from chargpt.planning.teachers import keep_teachers, seconds_of_stage, student_settings, teachers_of_stage
+from chargpt.planning.teachers import keep_teachers, student_settings, teachers_of_stage
 from chargpt.planning.time_model import at_least_measurable, longest_run, measured, steps_in
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, run_of
@@ -21,6 +22,7 @@ from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState, what_c
 from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.models import loss_of, restore_model
 from chargpt.runs.run import Run, folder_of, new_run
+from chargpt.runs.stage import Length, Stage
 from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
 from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
@@ -34,7 +36,7 @@ from chargpt.training.trainer import Trainer, TrainerState
 PLACES = ("cache", "val_text")  # of section data
 ONCE = "it cannot be read again"  # why standard input and pipes are not read
 # A resumed run may not change these: they decide the model, or which text a step reads.
-FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "train.start", "optim.name")
+FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "optim.name")
 # Settings that such a run can change, but not to 0 or from it: the optimizer's state has weights for them.
 SWITCHES = ("optim.start_decay", "optim.average_fraction")
 
@@ -49,16 +51,17 @@ def open_plan(plan: Opening, options: TrainOptions, *, checkpoints: Path) -> Ope
 
 def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Runtime) -> Opening:
     """The model that follows the one whose training ended in the state `before`. Raises UserError."""
-    stage, models, train = before.stage + 1, list[GPT](), before.config.train
+    stage, models, train = dataclasses.replace(before.stage, number=before.stage.number + 1), list[GPT](), before.config.train
     config = dataclasses.replace(before.config, train=dataclasses.replace(train, seed=(train.seed + 1) % 2**63))
-    settings, seconds = dataclasses.replace(before.settings, values=config), seconds_of_stage(config, stage)
-    if stage > config.train.teachers:
-        settings, models = student_settings(settings), teachers_of_stage(run.folder, stage, config)
-    config = at_least_measurable(settings.values, step=0, seconds=seconds)
+    settings, seconds = dataclasses.replace(before.settings, values=config), stage.models.seconds_of(stage.number)
+    if stage.is_last:
+        settings, models = student_settings(settings), teachers_of_stage(run.folder, stage)
+    config = settings.values
     time_model = measured(config, corpus, models, processes=runtime.processes)
-    run.begin_stage(stage)
+    run.begin_stage(stage.number)
     torch.manual_seed(config.train.seed)
-    settings = dataclasses.replace(settings, values=config)
+    steps = at_least_measurable(before.stage.length.steps, step=0, seconds=seconds)
+    stage = dataclasses.replace(stage, length=Length.of(config, steps=steps))
     progress = Progress(first_step=before.progress.first_step + before.progress.step)
     return Opening(
         state=dataclasses.replace(before, settings=settings, progress=progress, seconds_left=None, stage=stage),
@@ -84,27 +87,27 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     corpus, said = _corpus_of(checkpoint, options, root=root)
     characters = len(corpus.train)
     if options.epochs is not None:
-        steps = {"max_steps": steps_in(options.epochs, saved.config, characters=characters)}
-        typed = {**options.settings, "train": {**options.settings.get("train", {}), **steps}}
+        epochs = {"max_steps": steps_in(options.epochs, saved.config, characters=characters)}
+        typed = {**options.settings, "train": {**options.settings.get("train", {}), **epochs}}
         options = dataclasses.replace(options, settings=typed)
-    settings, changes = _settings_of(checkpoint, options)
+    settings, stage, changes = _settings_of(checkpoint, options)
+    config, length = settings.values, stage.length
     seconds = None if options.gives("train.max_steps") else saved.seconds_left
     seconds = seconds if options.minutes is None else 60 * options.minutes
-    config = at_least_measurable(settings.values, step=checkpoint.step, seconds=seconds)
+    steps = at_least_measurable(length.steps, step=checkpoint.step, seconds=seconds)
     if options.gives("train.max_epochs"):
-        longest = max(checkpoint.step, longest_run(config, characters=characters))
-        train = dataclasses.replace(config.train, max_steps=min(config.train.max_steps, longest))
-        config = dataclasses.replace(config, train=train)
-    models = teachers_of_stage(run.folder, saved.stage, config, digest_of_all=saved.environment.get("teachers"))
+        steps = min(steps, max(checkpoint.step, longest_run(config, characters=characters)))
+    stage = dataclasses.replace(stage, length=dataclasses.replace(length, steps=steps))
+    models = teachers_of_stage(run.folder, stage, digest_of_all=saved.environment.get("teachers"))
     check_batch(config.train.batch_size, group.size)
     vocab_size = corpus.tokenizer.vocab_size
     check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size, has_begun=True)
     progress = saved.progress.copy()
-    if options.minutes is not None or config.train.max_steps != saved.config.train.max_steps:
+    if options.minutes is not None or steps != saved.stage.length.steps:
         progress.without_gain = 0
-    settings = dataclasses.replace(settings, values=config)
+    state = dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress, stage=stage)
     return Opening(
-        state=dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress),
+        state=state,
         corpus=corpus,
         model=blank_model(config.model, vocab_size),
         teachers=models,
@@ -114,7 +117,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
         runtime=choose_runtime(config, saved.environment, group=group),
         seconds=seconds,
         is_extended=seconds is not None,
-        time_model=None if progress.is_finished(config.train) else measured(config, corpus, models, processes=group.size),
+        time_model=None if state.is_finished else measured(config, corpus, models, processes=group.size),
         notices=(*notices, *said, *changes),
     )
 
@@ -133,9 +136,8 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     """
     state, (run, anew) = checkpoint.state, _name_and_successor(checkpoint, root)
     data = apply(without_cache(state.config), _places(options), where=COMMAND_LINE).data
-    if state.fingerprint == NO_TEXT or state.stage == 0:
-        made = "imported without a text" if state.stage else "made by an earlier version, and can only write text"
-        raise UserError(f"{run}: was {made}; start a new run from its weights with ", anew)
+    if state.fingerprint == NO_TEXT:
+        raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
     texts = list(options.texts or state.texts)
     is_given = [absolute_text(text) for text in options.texts or state.texts] != state.texts or options.gives("data.val_text")
     read = [text for text in (*texts, data.val_text) if text]
@@ -181,30 +183,48 @@ def _read_again(
         return None, "it is not there any more"
 
 
-def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, list[Notice]]:
-    """The run's settings with those that the user changes. Raises UserError for a change that makes it another run."""
-    saved, notices = checkpoint.state.config, list[Notice]()
-    if options.minutes is not None or options.gives("train.max_steps"):  # --minutes had chosen them for another length
-        train = dataclasses.replace(saved.train, min_evaluations=0, max_epochs=0.0)
-        saved = dataclasses.replace(saved, train=train, optim=dataclasses.replace(saved.optim, replanned=(0.0, 0.0)))
-    before = dataclasses.replace(checkpoint.state.settings, values=saved)
-    settings = before.give(options.settings, source=Source.USER, where=COMMAND_LINE)
-    config = settings.values
+def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Settings, Stage, list[Notice]]:
+    """The run's settings and stage with what the user changes. Raises UserError for a change that makes it another run."""
+    saved, stage, notices = checkpoint.state.as_trained, checkpoint.state.stage, list[Notice]()
+    settings = checkpoint.state.settings.give(options.settings, source=Source.USER, where=COMMAND_LINE)
     if _places(options)["data"]:
-        config = dataclasses.replace(config, data=absolute_paths(config.data))
-    if config.train.max_steps < checkpoint.step:
-        name, given = ("epochs", options.epochs) if options.gives("epochs") else ("train.max_steps", config.train.max_steps)
-        raise UserError(Given(name, given, ", but "), f"the run has taken {checkpoint.step:,} steps already; give more")
-    for change in difference(saved, config):
+        data = absolute_paths(settings.values.data)
+        settings = dataclasses.replace(settings, values=dataclasses.replace(settings.values, data=data))
+    for change in difference(saved, settings.values):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
-        fixed = (*FIXED, "train.teachers") if checkpoint.state.stage > 1 else FIXED
+        fixed = (*FIXED, "train.teachers") if stage.number > 1 else FIXED
         is_switched = change.key in SWITCHES and bool(change.old) != bool(change.new)
+        if not options.gives(change.key):  # the program has set it
+            continue
         if (change.key.startswith(fixed) and not is_place) or is_switched:
             what = f"{change}: cannot change in a run that has begun; start a new one with "
             raise UserError(what, Option("run", "NAME"))
         if options.minutes is None or change.key != "train.max_steps":
             notices.append(Notice("changed", str(change)))
-    return dataclasses.replace(settings, values=config), notices
+    return *_changed(settings, stage, options, step=checkpoint.step), notices
+
+
+def _changed(settings: Settings, stage: Stage, options: TrainOptions, *, step: int) -> tuple[Settings, Stage]:
+    """Settings and stage of a run at `step`, with what was decided anew for the user's settings. Raises UserError."""
+    gives, models, before = options.gives, stage.models, stage.length
+    if gives("train.teachers"):
+        models = dataclasses.replace(models, count=settings.values.train.teachers + 1, is_decided=True, why=GIVEN)
+    if is_new_length := options.minutes is not None or gives("train.max_steps"):
+        if not gives("train.max_epochs"):  # those were for another length
+            train = dataclasses.replace(settings.values.train, max_epochs=0.0)
+            settings = dataclasses.replace(settings, values=dataclasses.replace(settings.values, train=train))
+    if is_new_length or gives("train.max_epochs"):
+        models = dataclasses.replace(models, epochs=None)
+    steps = settings.values.train.max_steps if gives("train.max_steps") else before.steps
+    if steps < step:
+        name, given = ("epochs", options.epochs) if gives("epochs") else ("train.max_steps", steps)
+        raise UserError(Given(name, given, ", but "), f"the run has taken {step:,} steps already; give more")
+    length = anew = Length.of(settings.values, steps=steps)
+    if not is_new_length:
+        warmup = anew.warmup if gives("optim.warmup_steps") else before.warmup
+        interval = anew.interval if gives("train.eval_interval") else before.interval
+        length = dataclasses.replace(before, warmup=warmup, interval=interval)
+    return settings, dataclasses.replace(stage, models=models, length=length)
 
 
 def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
@@ -253,14 +273,20 @@ def make_trainer(opening: Opening, group: Group) -> Trainer:
         marks=corpus.marks,
         group=group,
         teachers=opening.teachers,
+        length=opening.state.stage.length,
     )
     trainer.progress = opening.state.progress.copy()
     if checkpoint is not None:
         tensors = trainer.optimizer.suitable(checkpoint.training)
         shapes = {name: tensor.shape for name, tensor in trainer.optimizer.tensors().items()}
         check_tensors(tensors, shapes, where=shown(checkpoint.path / TRAINING))
-        trainer.load(TrainerState(checkpoint.weights, checkpoint.training, trainer.progress))
-    elif opening.run is not None and opening.state.stage == 1:
+        trainer.load(trainer_state(checkpoint, opening.state))
+    elif opening.run is not None and opening.state.stage.number == 1:
         saved = [*trainer.model.state_dict().values(), *trainer.optimizer.tensors().values()]
         opening.run.check_space(sum(tensor.nbytes for tensor in saved))
     return trainer
+
+
+def trainer_state(checkpoint: Checkpoint, state: SavedState) -> TrainerState:
+    """What a trainer continues from: the tensors of a checkpoint, with progress and length of `state`."""
+    return TrainerState(checkpoint.weights, checkpoint.training, state.progress, state.stage.length)

@@ -2,15 +2,14 @@
 
 import math
 
-from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, Words, join, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import up_to_a_word, write_final_report
 from chargpt.planning.cli import TrainOptions
-from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.runs.stage import Start
 from chargpt.runs.starts import start_names
 from chargpt.session.session import Session, bits_per_item
-from chargpt.session.stages import name_of_stage
 from chargpt.terminal import escape_controls, notice, plural, screen
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, is_list_of_words
@@ -38,29 +37,29 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     for problem in run.take_place() if has_learned else ():  # done before with an evaluation, but on Windows
         notice("warning", problem)
     screen().saved(run.folder)
-    name, model = run.name(session.checkpoints), name_of_stage(config, session.stage)
+    name, model = run.name(session.checkpoints), session.stage.name
     if interrupt.agreed:
         session.write_page(run, is_training=False)
         which = f"at step {progress.step:,}{' of ' * bool(model)}{model}"
         notice("stopped", Message(f"{which}, saved; continue with: ", resuming(name, verb="train")))
         return interrupt.exit_code
-    is_last = session.stage > config.train.teachers
+    is_last = session.stage.is_last
     shows = is_last and bool(progress.best_sample)
     if shows:
         screen().lines(f"\n{escape_controls(up_to_a_word(progress.best_sample)).strip()}\n")
     which = " (its sample is above)" if shows and progress.best_step != progress.step else ""
     early = ""
-    if progress.step < config.train.max_steps:
+    if progress.step < trainer.length.steps:
         evaluations = plural(config.train.patience, "evaluation")
         early = f"; ended early, at step {progress.step:,}, since the loss was no lower in {evaluations}"
     notice("done", f"{reached(session)}{which}{early}")
     if not is_last:
         return 0
     if progress.val_loss is not None:
-        happened = what_happened(progress, config, ngram_loss=session.corpus.facts.ngram_loss)
+        happened = what_happened(progress, start=session.stage.start, ngram_loss=session.corpus.facts.ngram_loss)
         memory = "; the text repeats lines, so a low loss is partly memory" * len(about_repeats(session.corpus))
         notice("result", f"{happened}{memory}")
-    if better := better_way(session.options, config, session.corpus, progress):
+    if better := better_way(session.options, session.state(), session.corpus):
         notice("better", better)
     sample = Message(Command("sample", name))
     if not interrupt.came_here:
@@ -100,14 +99,14 @@ def reached(session: Session) -> str:
     return f"validation loss {progress.val_loss:.4f} ({bits}){best}"
 
 
-def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> str:
+def what_happened(progress: Progress, *, start: Start | None, ngram_loss: float) -> str:
     """What a run that has ended has reached, beside an n-gram model. All losses are in nats per character."""
     val_loss, best_loss, train_loss = progress.val_loss, progress.best_loss, progress.train_loss
     assert val_loss is not None and best_loss is not None
     if max(ngram_loss, best_loss) < NOTHING:
         return "there is nothing to learn from this text: each character follows from those before it"
     if progress.best_step == 0 < progress.step:
-        if config.train.start:
+        if start is not None:
             return f"training did not improve the model; samples use the weights of the start, whose loss is {best_loss:.2f}"
         return "the loss only rose: try a lower optim.learning_rate"
     better = "no better" if best_loss > ngram_loss else "better"
@@ -117,14 +116,15 @@ def what_happened(progress: Progress, config: Config, *, ngram_loss: float) -> s
     return f"{compared}; your model knows its training text better ({train_loss:.2f} there, {val_loss:.2f} on new text)"
 
 
-def better_way(options: TrainOptions, config: Config, corpus: Corpus, progress: Progress) -> Message | None:
+def better_way(options: TrainOptions, state: SavedState, corpus: Corpus) -> Message | None:
     """What gives a better model of this text, if the user has left the model and its training to the program; else None.
 
-    `progress` is what the run has reached.
+    The run has reached this `state`.
     """
+    config, progress = state.config, state.progress
     decides = options.settings.keys() & {"model", "optim", "train"} or options.config is not None
     has_nothing = max(corpus.facts.ngram_loss, progress.best_loss or 0.0) < NOTHING
-    if decides or options.resume or config.train.start or has_nothing:
+    if decides or options.resume or state.stage.start is not None or has_nothing:
         return None
     has_letters = corpus.tokenizer.characters is not None and not config.data.max_vocab and corpus.items is None
     is_short = corpus.characters < SHORT and has_letters

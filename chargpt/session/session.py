@@ -19,24 +19,24 @@ from chargpt.pages.report_page import REPORT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, SLOW, Clock
 from chargpt.planning.plan import Opening
-from chargpt.planning.teachers import seconds_of_stage
 from chargpt.planning.time_model import longest_run
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.models import loss_of
 from chargpt.runs.run import DETAILS, Run
+from chargpt.runs.stage import Stage
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import Journal
 from chargpt.session.live_page import LivePage
 from chargpt.session.metrics import BEST
-from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage
-from chargpt.session.stages import decided, describe_stage, is_undecided, measure, name_of_stage
+from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage, trainer_state
+from chargpt.session.stages import decide, describe_stage, measure
 from chargpt.standard import model_source
 from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.parallel import Group
-from chargpt.training.trainer import NotFinite, Step, Trainer, TrainerState
+from chargpt.training.trainer import NotFinite, Step, Trainer
 
 MAX_ROLLBACKS = 3  # returns to a checkpoint in a run, at most
 OF_TORCH = ("threads", "attention")  # change bits only where torch computes steps, or perhaps a teacher, as a test measures
@@ -72,7 +72,7 @@ class Session:
         self.trainer.share()
         self.opening, self.options, self.root = opening, options, root
         self.corpus: Corpus = opening.corpus
-        self.run, self.stage = opening.run, opening.state.stage
+        self.run, self.models = opening.run, opening.state.stage.models
         self.checkpoints = root / "checkpoints"  # the folder in which runs are found by their names
         self.journal = Journal(verbose=options.verbose)
         self.page: LivePage = before.page if before else LivePage(opens=options.open)
@@ -97,24 +97,24 @@ class Session:
         trainer, journal, corpus, checkpoint = self.trainer, self.journal, self.corpus, self.opening.checkpoint
         journal.add(self.opening.notices)
         if checkpoint is not None and self.run is not None:
-            train, seconds = trainer.config.train, self.opening.seconds
+            seconds, length = self.opening.seconds, trainer.length.steps
             journal.warn(what_differs(checkpoint.state.environment, trainer.environment))
-            steps = "no steps" if trainer.is_finished else plural(train.max_steps - checkpoint.step, "step")
+            steps = "no steps" if trainer.is_finished else plural(length - checkpoint.step, "step")
             left: list[Words] = [f"from {shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
-            if trainer.is_finished and self.stage > train.teachers:
-                is_early = trainer.progress.step < train.max_steps
-                more = Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * train.max_steps)
+            if trainer.is_finished and self.stage.is_last:
+                is_early = trainer.progress.step < length
+                more = Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * length)
                 left += ["; to train longer, add ", more]
             journal.notice("resumed", Message(*left))
             screen().saved(self.run.folder)
             journal.add(corpus.describe())
-        if checkpoint is not None or self.stage > 1:
-            journal.add(describe_stage(trainer.config, self.stage))
+        if checkpoint is not None or self.stage.number > 1:
+            journal.add(describe_stage(self.stage, trainer.config.train.seed))
 
     def next_stage(self) -> "Session | None":
         """The model that follows this one, whose training has ended; None after the last one. Raises UserError."""
         group, opening = self.trainer.group, None
-        if self.stage > self.trainer.config.train.teachers:
+        if self.stage.is_last:
             return None
         with group.together():
             if self.run is not None:
@@ -124,10 +124,10 @@ class Session:
 
     def describe_run(self) -> None:
         """Print what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
-        trainer, journal, run, opening = self.trainer, self.journal, self.run, self.opening
+        journal, run, opening = self.journal, self.run, self.opening
         if run is None:
             return
-        name, follows = name_of_stage(trainer.config, self.stage), self.stage > 1 and self.saved is None
+        name, follows = self.stage.name, self.stage.number > 1 and self.saved is None
         for said in opening.about_training():
             if said.label == "training" and name:  # the time is that of this model
                 journal.notice("training", f"{name}: {said.text}")
@@ -139,16 +139,16 @@ class Session:
         where = f"report: {shown(run.home / REPORT)}; all settings: {shown(run.home / DETAILS)}; loss curves: "
         journal.notice("run", f"{shown(run.home)}   ({where}python -m tensorboard.main --logdir {shown(run.home.parent)})")
         details = "".join(f"{line}\n" for line in journal.lines)
-        journal.warn(run.write_config(trainer.config), None if self.saved else run.write(DETAILS, details))
+        journal.warn(self.write_config(), None if self.saved else run.write(DETAILS, details))
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Clock]:
         """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
         trainer, train, is_new = self.trainer, self.trainer.config.train, self.saved is None
-        name, every = name_of_stage(trainer.config, self.stage), train.log_interval if trainer.runtime.runs_ahead else 1
-        left, least = train.max_steps - trainer.progress.step, train.min_evaluations
-        with self.journal.recording(self.run, self.settings, progress=trainer.progress, is_new=is_new, name=name):
-            self.clock = Clock(steps_left=left, deadline=self.deadline, min_evaluations=least, waits_every=every)
+        every, steps = train.log_interval if trainer.runtime.runs_ahead else 1, trainer.length.steps
+        name, progress = self.stage.name, trainer.progress
+        with self.journal.recording(self.run, self.settings, progress=progress, steps=steps, is_new=is_new, name=name):
+            self.clock = Clock(steps_left=steps - progress.step, deadline=self.deadline, waits_every=every)
             yield self.clock
 
     def record(self, report: Step) -> None:
@@ -170,12 +170,12 @@ class Session:
 
         A signal makes saving due. It cancels nothing: an evaluation that is due ends at once, and is discarded.
         """
-        return Due(self.trainer.progress, self.trainer.config, saved=self.saved, is_stopping=interrupt.agreed)
+        return Due(self.trainer.progress, self.trainer.config, self.stage, saved=self.saved, is_stopping=interrupt.agreed)
 
     @property
     def is_speed_due(self) -> bool:
         """Whether to measure the speed now. With a time limit, the clock of the first process decides for all."""
-        due, group = self.clock.is_due(self.trainer.progress.step), self.trainer.group
+        due, group = self.clock.is_due(self.trainer.progress.step) and not self.trainer.is_finished, self.trainer.group
         if self.deadline is None or group.size == 1:
             return due
         number = torch.tensor(float(due))  # faster than `share`, and this is asked in every step
@@ -187,42 +187,57 @@ class Session:
         trainer = self.trainer
         trainer.advance()
         trainer.progress.seconds += self.clock.step_done()
-        self.journal.move_bar(trainer.progress.step, trainer.config.train.max_steps)
+        self.journal.move_bar(trainer.progress.step, trainer.length.steps)
 
     def decide_on_teachers(self, interrupt: Interrupt) -> None:
         """Measure if the model memorises its text: then others follow. If not, it gets the time of all."""
-        trainer, before = self.trainer, self.trainer.config
-        losses = measure(trainer, self.corpus, interrupt)
+        losses, planned = measure(self.trainer, self.corpus, interrupt), self.models
         if losses is None:
             return
-        trainer.config, notice = decided(*losses, before)
+        self.models, notice = decide(*losses, planned)
         self.journal.add([notice])
-        if self.deadline is not None and not trainer.config.train.teachers:
-            others = sum(seconds_of_stage(before, stage) or 0.0 for stage in range(2, before.train.teachers + 2))
+        self.journal.warn(self.write_config())
+        if self.deadline is not None and self.models.count == 1:
+            others = sum(planned.seconds_of(number) or 0.0 for number in range(2, planned.count + 1))
             self.deadline = self.clock.deadline = self.deadline + others
             if not self.clock.is_unmeasured:
                 self.measure_speed(interrupt)
 
     def evaluate(self, interrupt: Interrupt) -> None:
-        """Compute the validation loss, write a sample, and record both. A signal meanwhile discards both. Raises NotFinite."""
-        trainer, progress, group = self.trainer, self.trainer.progress, self.trainer.group
-        loss = None
+        """Compute the validation loss, write a sample, and record both. A signal meanwhile discards both. Raises NotFinite.
+
+        If patience ends the run with this loss, the weights become their mean, and the loss and the sample are those of it.
+        """
+        trainer, before = self.trainer, self.trainer.progress.copy()
+        found = self._measure(interrupt)
+        if found is None:
+            return
+        trainer.record_evaluation(found[0], sample=found[1])
+        if trainer.ends_early_with_mean:
+            last = trainer.take_mean()
+            found = self._measure(interrupt)
+            if found is None:
+                trainer.restore(last, before)
+                return
+            trainer.record_evaluation(found[0], sample=found[1])
+        if self.run is not None:
+            self.journal.record(trainer.progress.step, self._metrics(found[0], sample=found[1]))
+            if self.page.is_due:
+                self.write_page(self.run)
+
+    def _measure(self, interrupt: Interrupt) -> tuple[float | None, str] | None:
+        """The validation loss of the weights as they are, None without a split, and a sample; None if a signal came."""
+        trainer, loss = self.trainer, None
         if self.corpus.is_validated:
             split = validation_split(self.corpus.val, trainer.config.train.eval_chars)
             loss = trainer.evaluate(split, marks=self.corpus.marks, interrupt=interrupt)
             if loss is None:
-                return
+                return None
             if not math.isfinite(loss):
-                raise NotFinite(f"the validation loss after this step is {loss}", step=progress.step - 1)
-        with group.together():  # a signal may come
+                raise NotFinite(f"the validation loss after this step is {loss}", step=trainer.progress.step - 1)
+        with trainer.group.together():  # a signal may come
             sample = self.writer.write(trainer.model, interrupt)
-        if interrupt.agreed:
-            return
-        trainer.record_evaluation(loss, sample=sample)
-        if self.run is not None:
-            self.journal.record(progress.step, self._metrics(loss, sample=sample))
-            if self.page.is_due:
-                self.write_page(self.run)
+        return None if interrupt.agreed else (loss, sample)
 
     def _metrics(self, loss: float | None, *, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).
@@ -254,6 +269,15 @@ class Session:
         self.journal.record(self.trainer.progress.step, {"sample": sample})
 
     @property
+    def stage(self) -> Stage:
+        """Which model this is, and what was decided about it, as it is now."""
+        return dataclasses.replace(self.opening.state.stage, models=self.models, length=self.trainer.length)
+
+    def write_config(self) -> str | None:
+        """Write the settings with which another run trains as this one does. Returns a line for a problem."""
+        return None if self.run is None else self.run.write_config(self.trainer.config, self.stage)
+
+    @property
     def settings(self) -> Settings:
         """As they are now, and who set them."""
         return dataclasses.replace(self.opening.state.settings, values=self.trainer.config)
@@ -261,9 +285,9 @@ class Session:
     def state(self) -> SavedState:
         """What a checkpoint of now holds besides weights and optimizer."""
         trainer = self.trainer
-        left = self.clock.seconds_left(is_undecided=is_undecided(trainer.config))
+        left = self.clock.seconds_left(is_undecided=not self.models.is_decided)
         changes = {"progress": trainer.progress.copy(), "environment": trainer.environment, "seconds_left": left}
-        changes["model_source"] = model_source()
+        changes |= {"stage": self.stage, "model_source": model_source()}
         return dataclasses.replace(self.opening.state, settings=self.settings, **changes)  # type: ignore[arg-type]
 
     def save(self) -> None:
@@ -271,7 +295,7 @@ class Session:
         trainer, journal, run = self.trainer, self.journal, self.run
         trainer.check_weights()
         journal.flush()
-        weights, optimizer, progress = trainer.state()
+        weights, optimizer, *_ = trainer.state()
         state = self.state()
         with trainer.group.together():
             if run is not None:
@@ -295,22 +319,23 @@ class Session:
         step, before = trainer.progress.step, trainer.config
         clock_.measure()
         if self.deadline is not None:
-            longest = max(step, longest_run(before, characters=len(self.corpus.train)))
-            fits = clock_.length_that_fits(step, eval_interval=before.train.eval_interval, longest=longest)
-            max_steps, evaluations = trainer.group.share(fits)
-            trainer.set_length(max_steps, min_evaluations=evaluations, may_rise=self.is_extended)
+            longest = longest_run(before, epochs=self.models.epochs, characters=len(self.corpus.train))
+            fits = clock_.length_that_fits(step, eval_interval=before.train.eval_interval, longest=max(step, longest))
+            steps, interval = trainer.group.share(fits)
+            trainer.set_length(steps, interval=interval, may_rise=self.is_extended)
             self.is_extended = False
-            journal.move_bar(step, max_steps)
-        max_steps = trainer.config.train.max_steps
-        clock_.set_length(step, max_steps)
+            journal.move_bar(step, steps)
+        length = trainer.length
+        clock_.set_length(step, length.steps)
         if not 1 / CHANGED < clock_.seconds_per_step / (self.told_speed or math.inf) < CHANGED:  # the first one, and news
             self.told_speed = clock_.seconds_per_step
-            left = clock(clock_.time_model.duration(max_steps - step, interval=trainer.config.steps_between_evaluations))
-            journal.notice("speed", f"{1000 * self.told_speed:.1f} ms a step; training ends at step {max_steps:,}, in {left}")
+            left = clock(clock_.time_model.duration(length.steps - step, interval=length.interval))
+            ends = f"training ends at step {length.steps:,}, in {left}"
+            journal.notice("speed", f"{1000 * self.told_speed:.1f} ms a step; {ends}")
         if self.deadline is not None:
             if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
                 self.save()
-            journal.warn(self.run.write_config(trainer.config) if self.run else None)
+            journal.warn(self.write_config())
 
     @property
     def can_roll_back(self) -> bool:
@@ -325,7 +350,7 @@ class Session:
             checkpoint, warnings = self.run.load_newest()
             self.journal.warn(*warnings)
             self.saved = checkpoint.state
-            self.trainer.load(TrainerState(checkpoint.weights, checkpoint.training, checkpoint.state.progress))
+            self.trainer.load(trainer_state(checkpoint, checkpoint.state))
             where = f"it goes on from {shown(checkpoint.path)}, with half the learning rate, and skips the text of that step"
             self.journal.notice("rollback", f"training failed at {problem}; {where}")
         self.trainer.share()
@@ -341,7 +366,6 @@ def bits_per_item(loss: float, corpus: Corpus, config: TrainConfig) -> float:
 
 def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> str:
     """A warning if a run whose environment was `before` may not continue with the same bits here; else empty."""
-    before = {"processes": 1, "teachers": now.get("teachers", ""), **before}  # earlier versions did not save these
     is_in_c = before.get("step") == now["step"] != "torch" and "teachers" not in now
     found = {key: f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value}
     changes = [change for key, change in found.items() if not (is_in_c and key in OF_TORCH)]

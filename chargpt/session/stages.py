@@ -9,7 +9,8 @@ import numpy as np
 
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
-from chargpt.planning.law import ENOUGH_EPOCHS, MAX_EPOCHS
+from chargpt.planning.law import STUDENT_GAP
+from chargpt.runs.stage import Length, Models, Stage
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -21,16 +22,9 @@ BEFORE_DECAY, EARLIEST = 0.9, 0.2
 STRETCHES = 8  # stretches of the training split, spread over it, on which the loss is measured
 
 
-def is_undecided(config: Config) -> bool:
-    """Whether others follow depends on what the first model will measure."""
-    return config.train.teachers > 0 and config.train.student_gap > 0
-
-
-def decision_step(config: Config) -> float:
+def decision_step(config: Config, length: Length) -> float:
     """The step at which to decide: the model has learned much, and the rate has not begun to fall."""
-    max_steps = config.train.max_steps
-    warmup = min(config.optim.warmup_steps, max_steps // 2)
-    return max(BEFORE_DECAY * decay_start(config.optim, max_steps=max_steps), EARLIEST * max_steps, warmup)
+    return max(BEFORE_DECAY * decay_start(config.optim, length), EARLIEST * length.steps, length.warmup)
 
 
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[float, float] | None:
@@ -48,29 +42,19 @@ def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[flo
     return sum(known) / len(known), validation
 
 
-def decided(training: float, validation: float, config: Config) -> tuple[Config, Notice]:
-    """The settings of a run that has measured these losses, and what to say. Others follow also if a loss is not a number."""
+def decide(training: float, validation: float, planned: Models) -> tuple[Models, Notice]:
+    """The models of a run that has measured these losses, and what to say. Others follow also if a loss is not a number."""
     measured = f"its training text (loss {training:.2f} there, {validation:.2f} on validation text)"
-    train = dataclasses.replace(config.train, student_gap=0.0)
-    if not validation - training < config.train.student_gap:
-        what = f"this model begins to memorise {measured}, so the last one will learn from the predictions of each before it"
-        return dataclasses.replace(config, train=train), Notice(f"{train.teachers + 1} models", what)
-    epochs = MAX_EPOCHS if train.max_epochs == ENOUGH_EPOCHS else train.max_epochs  # others were given
-    train = dataclasses.replace(train, teachers=0, teacher_minutes=0.0, max_epochs=epochs)
-    alone = Notice("one model", f"this model does not memorise {measured}, so more models would not help")
-    return dataclasses.replace(config, train=train), alone
+    if not validation - training < STUDENT_GAP:
+        why = f"this model begins to memorise {measured}, so the last one will learn from the predictions of each before it"
+        return dataclasses.replace(planned, is_decided=True, why=why), Notice(f"{planned.count} models", why)
+    why = f"this model does not memorise {measured}, so more models would not help"
+    return Models(why=why), Notice("one model", why)
 
 
-def name_of_stage(config: Config, stage: int) -> str:
-    """Which model of a run this is: `model 2 of 4`; empty for the only one, and while that is not decided."""
-    several = config.train.teachers > 0 and not config.train.student_gap
-    return f"model {stage} of {config.train.teachers + 1}" if several else ""
-
-
-def describe_stage(config: Config, stage: int) -> list[Notice]:
-    """Which model of a run begins or continues, and from which it learns; nothing for the only one."""
-    name, seed = name_of_stage(config, stage), config.train.seed
-    what = f"{name}, with seed {seed}, learns from the text and from the predictions of each before it"
-    if stage <= config.train.teachers:
-        what = f"{name}, with seed {seed}; the last model will learn from the predictions of this one"
-    return [Notice("stage", what)] * bool(name)
+def describe_stage(stage: Stage, seed: int) -> list[Notice]:
+    """Which model of a run begins or continues, with its seed, and from which it learns; nothing for the only one."""
+    what = f"{stage.name}, with seed {seed}"
+    learns = ", learns from the text and from the predictions of each before it"
+    what += learns if stage.is_last else "; the last model will learn from the predictions of this one"
+    return [Notice("stage", what)] * stage.is_one_of_several

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from chargpt.config import OptimConfig
+from chargpt.runs.stage import Length
 
 
 class Schedule(NamedTuple):
@@ -28,61 +29,48 @@ SCHEDULES = {
 }
 
 
-def learning_rate(step: int, config: OptimConfig, *, max_steps: int) -> float:
-    """The rate of step `step`, counted from 0, in a run of `max_steps`.
+def learning_rate(step: int, config: OptimConfig, length: Length) -> float:
+    """The rate of step `step`, counted from 0, in a run of this `length`.
 
     The rate rises linearly to its peak during warm-up, which takes at most half of the run. `linear` then holds the peak until
     the last `decay_fraction` of the run and falls in a straight line; `cosine` falls along half a cosine from the end of
     warm-up. Both end at `final_fraction` of the peak.
     """
-    warmup = min(config.warmup_steps, max_steps // 2)
-    if step < warmup:
-        return config.learning_rate * (step + 1) / (warmup + 1)
-    done = decay_done(step, config, max_steps=max_steps)
-    remaining = max(0.0, SCHEDULES[config.schedule].remaining(done))
+    if step < length.warmup:
+        return config.learning_rate * (step + 1) / (length.warmup + 1)
+    remaining = max(0.0, SCHEDULES[config.schedule].remaining(decay_done(step, config, length)))
     return config.learning_rate * (config.final_fraction + (1 - config.final_fraction) * remaining)
 
 
-def decay_start(config: OptimConfig, *, max_steps: int) -> float:
-    """The step at which the rate begins to fall in a run of `max_steps` whose length was planned once."""
-    warmup = min(config.warmup_steps, max_steps // 2)
-    return max(warmup, SCHEDULES[config.schedule].begin(config, max_steps))
+def decay_start(config: OptimConfig, length: Length) -> float:
+    """The step at which the rate begins to fall if the length was planned once."""
+    return max(length.warmup, SCHEDULES[config.schedule].begin(config, length.steps))
 
 
-def decay_done(step: int, config: OptimConfig, *, max_steps: int) -> float:
-    """How much of the decay is over at a step after the warm-up: 0 at the peak of the rate, 1 at the end of the run.
-
-    `config.replanned` is a step and how much was over by then. The rest follows from there, over the steps that are left.
-    """
-    start = decay_start(config, max_steps=max_steps)
-    since, before = config.replanned
-    if step < since:  # of a run that repeats this one from its settings
-        start = min(start, since)
-        return before * max(0.0, step - start) / max(1.0, since - start)
-    start = since if before else max(start, since)
-    return before + (1 - before) * max(0.0, step - start) / max(1.0, max_steps - start)
+def decay_done(step: int, config: OptimConfig, length: Length) -> float:
+    """How much of the decay is over at a step after the warm-up: 0 at the peak of the rate, 1 at the end of the run."""
+    since, before = length.since, length.decayed
+    start = since if before else max(decay_start(config, length), since)
+    return before + (1 - before) * max(0.0, step - start) / max(1.0, length.steps - start)
 
 
-def replanned(config: OptimConfig, *, step: int, before: int, after: int) -> OptimConfig:
-    """`config` for a run of `before` steps that gets another length, `after`, at `step`: its rate goes on from where it is.
+def change_length(length: Length, config: OptimConfig, *, step: int, steps: int, interval: int) -> Length:
+    """The length of a run that gets other `steps`, and evaluations at this `interval`, at `step`: its rate goes on from there.
 
     After the peak, the rate never rises, also if the run becomes longer.
     """
-    warmup = min(config.warmup_steps, before // 2)
-    is_warm = step >= warmup  # a warm-up that is over does not begin again
-    done = min(1.0, decay_done(step, config, max_steps=before)) if is_warm else 0.0
-    new = dataclasses.replace(config, warmup_steps=min(warmup if is_warm else config.warmup_steps, after // 2))
-    is_at_peak = done == 0 and step <= decay_start(new, max_steps=after)
-    return dataclasses.replace(new, replanned=(0.0, 0.0) if is_at_peak else (float(step), done))
+    if steps == length.steps:
+        return dataclasses.replace(length, interval=interval)
+    is_warm = step >= length.warmup  # a warm-up that is over does not begin again
+    done = min(1.0, decay_done(step, config, length)) if is_warm else 0.0
+    warmup = min(length.warmup if is_warm else config.warmup_steps, steps // 2)
+    new = Length(steps=steps, warmup=warmup, interval=interval)
+    is_at_peak = done == 0 and step <= decay_start(config, new)
+    return new if is_at_peak else dataclasses.replace(new, since=step, decayed=done)
 
 
-def never_falls(config: OptimConfig, *, max_steps: int) -> bool:
-    """Whether the rate stays at its peak to the end of the run."""
-    return learning_rate(max_steps - 1, config, max_steps=max_steps) >= config.learning_rate
-
-
-def is_falling(step: int, config: OptimConfig, *, max_steps: int) -> bool:
+def is_falling(step: int, config: OptimConfig, length: Length) -> bool:
     """Whether the rate has begun to fall by step `step`. True for a rate that never falls."""
-    is_warm = step >= min(config.warmup_steps, max_steps // 2)
-    is_below_peak = learning_rate(step, config, max_steps=max_steps) < config.learning_rate
-    return never_falls(config, max_steps=max_steps) or (is_warm and is_below_peak)
+    never_falls = learning_rate(length.steps - 1, config, length) >= config.learning_rate
+    is_below_peak = learning_rate(step, config, length) < config.learning_rate
+    return never_falls or (step >= length.warmup and is_below_peak)

@@ -5,7 +5,6 @@ while not trainer.is_finished:
     step = trainer.step()  # loss, gradient norm, learning rate
 """
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -21,13 +20,14 @@ from chargpt.graphs import Graphs
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.stage import Length
 from chargpt.terminal import Notice
 from chargpt.text.items import ItemMarks
 from chargpt.training.batches import Batches, on_device
 from chargpt.training.distillation import DistillationLoss, digest
 from chargpt.training.evaluation import evaluate
 from chargpt.training.item_batches import ItemBatches
-from chargpt.training.learning_rate import is_falling, learning_rate, replanned
+from chargpt.training.learning_rate import change_length, is_falling, learning_rate
 from chargpt.training.optimizers import make_optimizer
 from chargpt.training.parallel import FLAGS, Group
 from chargpt.training.runtime import Runtime
@@ -60,10 +60,11 @@ class TrainerState(NamedTuple):
     weights: Mapping[str, Tensor]  # float32, by parameter name
     optimizer: Mapping[str, Tensor]
     progress: Progress
+    length: Length
 
 
 class Trainer:
-    """A model in training on `ids`. `config` is the only copy of the settings; of those, `set_length` changes the length.
+    """A model in training on `ids` with the settings `config`, which stay; `set_length` changes its length.
 
     With `marks`, the ids are those of a list of items. It learns from the predictions of `teachers`, too, if there are any.
     Each process of `group` computes its rows of a batch, and makes the same update from the sum of all gradients. All processes
@@ -84,9 +85,11 @@ class Trainer:
         marks: ItemMarks | None = None,
         group: Group = Group(),
         teachers: Sequence[GPT] = (),
+        length: Length | None = None,
     ) -> None:
+        """`length` is that of the settings if it is None."""
         self.config, self.runtime, self.group = config, runtime, group
-        self.progress = Progress()
+        self.progress, self.length = Progress(), length or Length.of(config)
         # What must be equal for a resumed run, or for another process of it, to be equal to the bit.
         self.environment = runtime.environment() | ({"teachers": digest(teachers)} if teachers else {})
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention, step=runtime.step)
@@ -120,7 +123,7 @@ class Trainer:
     @property
     def is_finished(self) -> bool:
         """Whether no step is left to take."""
-        return self.progress.is_finished(self.config.train)
+        return self.progress.is_finished(self.length, patience=self.config.train.patience)
 
     def evaluate(self, ids: np.ndarray, *, marks: ItemMarks | None, interrupt: Interrupt) -> float | None:
         """The mean loss of the weights as they are: see `evaluate` of evaluation.py. Raises NotFinite, as `report`."""
@@ -130,10 +133,12 @@ class Trainer:
 
     def record_evaluation(self, loss: float | None, *, sample: str = "") -> None:
         """The validation loss of the weights as they are is `loss`, None without a validation split; they wrote `sample`."""
-        last, config = self.progress.step - 1, self.config
-        falling = is_falling(last, config.optim, max_steps=config.train.max_steps)
-        tolerance = TOLERANCE[config.checkpoint.best]
+        falling = is_falling(self.progress.step - 1, self.config.optim, self.length)
+        tolerance, counted = TOLERANCE[self.config.checkpoint.best], self.progress.without_gain
+        has_ended = self.progress.evaluated == self.progress.step and self.is_finished  # this evaluation is that of the mean
         self.progress.record_evaluation(loss, sample=sample, is_falling=falling, tolerance=tolerance)
+        if has_ended:
+            self.progress.without_gain = counted
 
     def step(self) -> Step:
         """`advance`, and its `report`."""
@@ -160,16 +165,37 @@ class Trainer:
 
     def _average(self) -> None:
         """Count the weights of now in the mean of the last part of the run, which replaces them at its end."""
-        step, max_steps, fraction = self.progress.step, self.config.train.max_steps, self.config.optim.average_fraction
-        if fraction:
-            self.optimizer.average(1 / max(1.0, step - (1 - fraction) * max_steps))
+        if self.config.optim.average_fraction:
+            self.optimizer.average(1 / max(1.0, self._counted))
             self._end()
+
+    @property
+    def _counted(self) -> float:
+        """The steps whose weights are in the mean; less than 1 before the last part of the run."""
+        return self.progress.step - (1 - self.config.optim.average_fraction) * self.length.steps
 
     def _end(self) -> None:
         """If no step is left, replace the weights by their mean."""
-        if self.progress.step >= self.config.train.max_steps:
-            self.optimizer.take_average()
-            self.weights.refresh()
+        if self.progress.step >= self.length.steps:
+            self.take_mean()
+
+    @property
+    def ends_early_with_mean(self) -> bool:
+        """Whether patience has ended the run, and the weights have a mean that is to replace them."""
+        return self.progress.step < self.length.steps and self.is_finished and self._counted > 1
+
+    def take_mean(self) -> Tensor:
+        """Replace the weights by their mean, if there is one. Returns those of the last step, to `restore` them."""
+        last = self.weights.vector.clone()
+        self.optimizer.take_average()
+        self.weights.refresh()
+        return last
+
+    def restore(self, last: Tensor, progress: Progress) -> None:
+        """Go back to the weights and the progress of before `take_mean`."""
+        self.weights.vector.copy_(last)
+        self.weights.refresh()
+        self.progress = progress
 
     def report(self) -> Step:
         """What the last step reports. Raises NotFinite for the first step since the last call that was not finite."""
@@ -280,22 +306,18 @@ class Trainer:
 
     def rate_of(self, step: int) -> float:
         """The learning rate of a step: the schedule's, halved for every rollback."""
-        rate = learning_rate(step, self.config.optim, max_steps=self.config.train.max_steps)
-        return rate * 0.5 ** len(self.progress.skipped)
+        return learning_rate(step, self.config.optim, self.length) * 0.5 ** len(self.progress.skipped)
 
-    def set_length(self, max_steps: int, *, min_evaluations: int, may_rise: bool = False) -> None:
-        """Make the run `max_steps` long, with at least this many evaluations.
+    def set_length(self, steps: int, *, interval: int, may_rise: bool = False) -> None:
+        """Make the run `steps` long, with evaluations at this `interval`.
 
         After its peak, the rate does not rise, unless it `may_rise`: then it follows the new length as if the run had had it
         from its beginning. This may shorten the warm-up; a later extension of the run does not lengthen it again.
         """
-        config = self.config
-        step, before = (0, max_steps) if may_rise else (self.progress.step, config.train.max_steps)
-        self.config = dataclasses.replace(
-            config,
-            train=dataclasses.replace(config.train, max_steps=max_steps, min_evaluations=min_evaluations),
-            optim=replanned(config.optim, step=step, before=before, after=max_steps),
-        )
+        step, before = self.progress.step, self.length
+        if may_rise:
+            step, before = 0, Length.of(self.config, steps=steps)
+        self.length = change_length(before, self.config.optim, step=step, steps=steps, interval=interval)
         self._end()
 
     def check_weights(self) -> None:
@@ -307,17 +329,18 @@ class Trainer:
     def state(self) -> TrainerState:
         """The state, as views: the next step changes them. Raises NotFinite, as `report`."""
         self.report()
-        return TrainerState(self.model.state_dict(), self.optimizer.tensors(), self.progress.copy())
+        return TrainerState(self.model.state_dict(), self.optimizer.tensors(), self.progress.copy(), self.length)
 
     def load(self, state: TrainerState) -> None:
         """Continue from `state`, which a trainer of the same model and optimizer gave."""
         self._unread = []
         self.model.load_state_dict(state.weights)
         self.optimizer.load(state.optimizer)
-        self.progress = state.progress.copy()
+        self.progress, self.length = state.progress.copy(), state.length
         self.weights.refresh()
 
     def share(self) -> None:
         """Give every process the state of the first one."""
-        self.progress = self.group.share(self.progress, self.weights.vector, *self.optimizer.vectors())
+        state = (self.progress, self.length)
+        self.progress, self.length = self.group.share(state, self.weights.vector, *self.optimizer.vectors())
         self.weights.refresh()

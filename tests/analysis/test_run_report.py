@@ -45,10 +45,10 @@ def test_without_its_text_a_run_has_its_log_and_settings_and_no_path_is_told(run
 
 
 def test_the_last_model_of_a_run_has_the_log_of_the_run(tmp_path):
-    publish_run(publish_run(tmp_path / "run") / "stage-2", stage=2)
+    publish_run(publish_run(tmp_path / "run") / "stage-2", number=2)
     (tmp_path / "run" / "metrics.jsonl").write_text('{"stage": 2, "step": 7, "val/loss": 2}\n')
     report = measure_run(load_run(str(tmp_path / "run"), device="cpu"), None, index=None, effort=EFFORT)
-    assert (report.name, report.state.stage, report.log.curve("val/loss")) == ("run", 2, [(7, 2.0)])
+    assert (report.name, report.state.stage.number, report.log.curve("val/loss")) == ("run", 2, [(7, 2.0)])
 
 
 def test_extreme_lines_are_long_and_listed_once():

@@ -362,7 +362,7 @@ def trained(run: list[str], plan: Opening, folder: Path, *, following: str) -> d
         "loss": round(float(checkpoint.state.progress.best_loss or math.nan), 4),
         **({"following": round(float(evaluate(model, ids) or math.nan), 4)} if following else {}),
         "model": f"{config.model.n_layer}x{config.model.n_embd}, context {config.model.block_size}",
-        "runs": checkpoint.state.stage,
+        "runs": checkpoint.state.stage.number,
         "rate": config.optim.learning_rate,
         "weight_decay": config.optim.weight_decay,
         "dropout": config.model.dropout,

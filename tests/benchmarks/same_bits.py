@@ -47,6 +47,8 @@ ROWS: dict[str, list[list[str]]] = {
         ["TEXT", *SMALL, *MUON, "model.dropout=0.1"],
         ["--resume", "train.max_steps=40", "train.eval_interval=16"],
     ],
+    "staged": [["TEXT", *SMALL, "train.teachers=2", "model.dropout=0.1"]],
+    "averaged": [["TEXT", *SMALL, *MUON, "optim.average_fraction=0.4"]],
     "student": [["teach-1"], ["TEXT", *SMALL, *MUON, "TEACHERS"]],
     "student-of-3": [["teach-1"], ["teach-2"], ["teach-3"], ["TEXT", *SMALL, "TEACHERS"]],
 }

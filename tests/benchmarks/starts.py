@@ -271,7 +271,7 @@ def measure(
         row = {"table": "starts", "text": path.stem, "characters": size, "way": way, "seed": seed, "loss": round(loss, 3)}
         row |= {"start_loss": round(own.score(following, unknown="skip"), 3), "val_loss": val_loss and round(val_loss, 3)}
         row |= {name: float(found[1]) for name, pattern in PRINTED.items() if (found := pattern.search(said.getvalue()))}
-        row |= {"model": f"{config.model.n_layer}x{config.model.n_embd}", "runs": checkpoint.state.stage}
+        row |= {"model": f"{config.model.n_layer}x{config.model.n_embd}", "runs": checkpoint.state.stage.number}
         row |= {"seconds": round(time.perf_counter() - began), "commit": regret.commit()}
         print(json.dumps(row | {"command": f"train.py TEXT {' '.join(words)}"}), flush=True)
 

@@ -8,6 +8,7 @@ from helpers import SHAPE, publish_run
 
 from chargpt.commands import trace
 from chargpt.config import Config, DataConfig, TrainConfig
+from chargpt.runs.stage import Length, Stage, Start
 from chargpt.text.corpus import load_corpus
 
 
@@ -82,9 +83,10 @@ def test_copies_of_the_text_of_the_run_it_began_with_are_found_too(tmp_path, cap
         (tmp_path / f"{name}.txt").write_text(line * 20, encoding="utf-8")
         settings = DataConfig(cache=str(tmp_path / "cache"))
         corpus = load_corpus([str(tmp_path / f"{name}.txt")], settings, root=tmp_path, block_size=8)
-        train = TrainConfig(batch_size=1, start="run start" if name == "own" else "")
-        config = Config(model=SHAPE, train=train, data=settings)
-        runs[name] = publish_run(tmp_path / name, corpus.tokenizer, config=config, fingerprint=corpus.fingerprint)
+        config = Config(model=SHAPE, train=TrainConfig(batch_size=1), data=settings)
+        start = Start(name="start", is_run=True) if name == "own" else None
+        known = {"fingerprint": corpus.fingerprint, "stage": Stage(start=start, length=Length.of(config))}
+        runs[name] = publish_run(tmp_path / name, corpus.tokenizer, config=config, **known)
         runs[f"cache of {name}"] = tmp_path / "cache" / corpus.fingerprint
     (tmp_path / "a.txt").write_text("17 gods and more dogs about the lazy god", encoding="utf-8")
     arguments = [str(runs["own"]), str(tmp_path / "a.txt")]

@@ -130,7 +130,7 @@ def test_all_that_was_measured_has_a_row(report):
 
 def test_the_settings_that_differ_are_a_table(report):
     config = dataclasses.replace(report.state.config, checkpoint=CheckpointConfig(interval=7))
-    other = with_state(report, settings=Settings(dataclasses.replace(config, optim=OptimConfig(replanned=(7, 0.5)))))
+    other = with_state(report, settings=Settings(config))
     assert differences([report, other]) == []  # what the program set, and what decides nothing
     config = dataclasses.replace(
         config, optim=OptimConfig(learning_rate=0.125), model=dataclasses.replace(config.model, n_layer=3)
@@ -176,7 +176,8 @@ def test_each_model_of_a_run_has_its_curve_and_the_rest_is_about_the_last_one(re
     later = [(200 + step, loss / 2) for step, loss in LOG.curve("val/loss")]
     second = MetricsLog(stage=2, curves={"val/loss": later}, samples=[(200, "ab"), (400, "abc")])
     progress = dataclasses.replace(report.state.progress, first_step=200, best_sample="")
-    staged = dataclasses.replace(with_state(report, stage=2, progress=progress), logs=[LOG, second], step=200)
+    stage = dataclasses.replace(report.state.stage, number=2)
+    staged = dataclasses.replace(with_state(report, stage=stage, progress=progress), logs=[LOG, second], step=200)
     assert staged.log.curve("val/loss") == [(0, 2.0), (100, 1.0), (200, 0.75)] and staged.log.samples[-1] == (200, "abc")
     content = report_page([staged])
     assert all(f"model {stage}, validation" in content for stage in (1, 2)) and "abc" in content

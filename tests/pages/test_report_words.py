@@ -9,7 +9,7 @@ from chargpt.analysis.heads import measure_heads
 from chargpt.analysis.losses import ClassLoss, LastDoubling, LossBreakdown
 from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
-from chargpt.config import Config, Settings, Source, TrainConfig
+from chargpt.config import Config, Settings, Source
 from chargpt.pages.report_page import (
     coloured,
     headline,
@@ -21,6 +21,7 @@ from chargpt.pages.report_page import (
 )
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.metrics import MetricsLog
+from chargpt.runs.stage import Length, Stage, Start
 
 
 def test_the_level_of_a_character_is_its_surprise():
@@ -33,9 +34,10 @@ def test_the_level_of_a_character_is_its_surprise():
     assert coloured([], 5) == []
 
 
-def report(*, texts: str = "0", settings: Settings | None = None, progress: Progress | None = None, **changes) -> RunReport:
+def report(*, texts: str = "0", start: Start | None = None, progress: Progress | None = None, **changes) -> RunReport:
     """A report of what is given; `texts` stands for them in the fingerprint."""
-    known = {"settings": settings or Settings(), "progress": progress or Progress(step=600)}
+    settings, stage = changes.pop("settings", Settings()), Stage(start=start, length=Length.of(Config()))
+    known = {"settings": settings, "progress": progress or Progress(step=600), "stage": stage}
     facts = {"name": "a", "step": 500, "val_loss": 1.5, "logs": [MetricsLog()]}
     return RunReport(**{**facts, "state": saved_state(600, fingerprint=texts * 64, **known), **changes})
 
@@ -57,12 +59,12 @@ def test_the_best_of_several_runs_is_named(others, said):
 
 
 def test_the_time_of_the_steps_and_the_loss_before_them_are_what_the_run_has_kept():
-    """The best step was the 500th of 1,000. Of a run that began in an older version, no time is shown: not all was counted."""
-    config, progress = Config(train=TrainConfig(start="english")), Progress(step=1000, seconds=150.0, first_loss=2.0)
-    shown = tiles(report(settings=Settings(config), progress=progress))
-    assert ("time of the steps", "2:30", f"{1000 * config.chars_per_step / 150:,.0f} characters per second") in shown
+    """The best step was the 500th of 1,000. Of an imported run, no time is shown: not all was counted."""
+    start, progress = Start(name="english", is_run=False), Progress(step=1000, seconds=150.0, first_loss=2.0)
+    shown = tiles(report(start=start, progress=progress))
+    assert ("time of the steps", "2:30", f"{1000 * Config().chars_per_step / 150:,.0f} characters per second") in shown
     assert ("start alone", "2.0000", "english; the model is 0.50 lower") in shown
-    older = tiles(report(settings=Settings(config), progress=Progress(step=1000, seconds=150.0)))
+    older = tiles(report(start=start, progress=Progress(step=1000, seconds=150.0)))
     assert not {"time of the steps", "start alone"} & {name for name, *_ in older}
 
 

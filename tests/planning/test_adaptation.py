@@ -19,6 +19,7 @@ from chargpt.planning.plan import Opening, make_plan
 from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.stage import Length, Start
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
@@ -66,7 +67,7 @@ def test_a_start_is_trained_gently_whatever_else_is_chosen(words, start, other):
     config = begun(other, start, *words).config
     assert config.optim.learning_rate <= OPTIMIZERS[config.optim.name].start_rates[1] <= 0.002
     assert config.optim.weight_decay == 0.1 and config.model.dropout == 0
-    assert is_falling(config.optim.warmup_steps + 1, config.optim, max_steps=config.train.max_steps)
+    assert is_falling(config.optim.warmup_steps + 1, config.optim, Length.of(config))
 
 
 def test_a_small_validation_split_chooses_nothing(start, other, text):
@@ -130,14 +131,7 @@ def test_what_the_user_gives_stays(start, other):
 
 
 def test_the_run_names_its_start(start, other):
-    assert begun(other, start).config.train.start == "run sea"
-    own = other.with_suffix(".yaml")
-    options = parse_options([str(other), "--config", str(own), f"data.cache={other.parent}/cache", *TINY[2:]])
-    for named, option in (("english", "--start english"), (f"run {start.name}", f"--init-from {start.name}")):
-        own.write_text(f"train: {{start: {named}}}\n")
-        with pytest.raises(UserError, match=f"train.start is '{named}.* add {option}; otherwise remove train.start"):
-            make_plan(options, root=project_root())  # it would begin with random weights
-    assert begun(other, start, "--config", str(own)).config.train.start == "run sea"
+    assert begun(other, start).state.stage.start == Start(name="sea", is_run=True)
 
 
 def test_a_vocabulary_that_is_smaller_than_that_of_the_start_is_refused(start, other):

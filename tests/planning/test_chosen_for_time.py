@@ -23,10 +23,11 @@ from chargpt.planning.chosen_for_time import (
     text_of,
 )
 from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
-from chargpt.planning.teachers import models_of, seconds_of_stage, taught
+from chargpt.planning.teachers import models_of, taught
 from chargpt.planning.time_model import TimeModel, training_speed
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.stage import Models
 from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
@@ -127,8 +128,8 @@ def test_a_step_on_a_gpu_has_as_many_characters_as_fill_it_while_enough_steps_re
     for minutes in MINUTES:
         choice = choice_of(characters, minutes)
         config = choice.config
-        if teachers := config.train.teachers:  # the first model also gets the time in which models are timed
-            share, timing = 60 * config.train.teacher_minutes, min(10, 0.1 * 60 * minutes)
+        if teachers := choice.models.count - 1:  # the first model also gets the time in which models are timed
+            share, timing = choice.models.seconds, min(10, 0.1 * 60 * minutes)
             assert choice.seconds - share == pytest.approx(timing, abs=0.1)
             assert choice.seconds + (teachers + 1) * share == pytest.approx(60 * minutes, abs=0.1)
         full = host * rate / (6 * parameter_count(config.model, 65))
@@ -250,12 +251,12 @@ def test_the_context_holds_the_longest_item_if_it_is_at_most_twice_as_long(longe
 def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     text, one = corpora[3000], "train.teachers=1"
     choice, alone = choice_for(text, one, seconds=120.0), choice_for(text, "train.teachers=0", seconds=120.0)
-    train, said = choice.config.train, said_by(choice.notices)
-    assert choice.seconds == 40 and seconds_of_stage(choice.config, 2) == pytest.approx(80, abs=0.1)
-    assert train.student_gap == 0 and train.max_epochs == ENOUGH_EPOCHS, "it is sure that the first run memorises"
+    train, said, models = choice.config.train, said_by(choice.notices), choice.models
+    assert choice.seconds == 40 and models.seconds_of(2) == pytest.approx(80, abs=0.1)
+    assert models == Models(count=2, why=chosen_for_time.GIVEN, seconds=40, epochs=ENOUGH_EPOCHS)
     assert train.max_steps * choice.config.chars_per_step <= ENOUGH_EPOCHS * len(text.train)
     assert "2 models" in said and f"ends after {ENOUGH_EPOCHS} passes" in said["note"]
-    assert alone.config.train.teachers == 0 and "2 models" not in said_by(alone.notices)
+    assert alone.models == Models() and "2 models" not in said_by(alone.notices)
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
 
 
@@ -266,8 +267,8 @@ def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(co
         text = dataclasses.replace(corpora[100_000], train=np.resize(corpora[100_000].train, length))
         choice = choice_for(text, *shape, *more, seconds=180.0)
         train, said = choice.config.train, said_by(choice.notices)
-        assert train.teachers == count
-        others = sum(seconds_of_stage(choice.config, stage) for stage in range(2, count + 2))
+        assert choice.models.count == count + 1
+        others = sum(choice.models.seconds_of(number) for number in range(2, count + 2))
         assert choice.seconds + others == pytest.approx(180, abs=0.1)
         label = f"{count + 1} models"
         assert label in said and f"first {'one' if count == 1 else count} model{'s' * (count > 1)} for at most" in said[label]
@@ -295,8 +296,8 @@ def test_two_models_are_for_a_text_that_one_would_see_often_and_sooner_if_its_va
         (1.1 * law.TWO_MODELS_FROM_HARDER, corpus.val, False),
     ):
         repeated = dataclasses.replace(corpus, train=np.resize(corpus.train, int(seen / times)), val=val)
-        train = choice_for(repeated, *shape, seconds=120.0).config.train
-        assert (train.teachers, train.student_gap) == ((1, law.STUDENT_GAP) if is_taught else (0, 0.0)), times
+        models = choice_for(repeated, *shape, seconds=120.0).models
+        assert (models.count, models.is_decided) == ((2, False) if is_taught else (1, True)), times
 
 
 @pytest.mark.parametrize("lowest", [1.5, 0.3, 0.0])
@@ -311,8 +312,8 @@ def test_of_two_students_of_about_the_same_loss_the_smaller_one_is_chosen(lowest
     expected = {64: 2.0, 96: lowest + difference * negligible, 128: lowest, 192: 1.9}
     losses = {12 * layers * width**2: expected.get(width, 2.0) for layers, width in SHAPES}
     monkeypatch.setattr("chargpt.planning.law.expected_loss", lambda text, *, parameters, **more: losses[parameters])
-    config = choice_for(corpora[100_000], seconds=120.0).config
-    assert config.train.teachers > 0 and config.model.n_embd == width
+    choice = choice_for(corpora[100_000], seconds=120.0)
+    assert choice.models.count > 1 and choice.config.model.n_embd == width
 
 
 def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regularization(corpora, tmp_path, steady):
@@ -322,7 +323,7 @@ def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regulariza
     alone = choice_for(short, "train.teachers=0", seconds=120.0).config
     choice = choice_for(short, seconds=120.0, teachers=models_of([teacher]))
     student = taught(choice.settings).values
-    assert student.train.teachers == 0
+    assert choice.models == Models()
     assert student.model.block_size == 48 < alone.model.block_size
     assert student.model.dropout == 0 < alone.model.dropout
     assert student.optim.weight_decay == law.STUDENT_DECAY < alone.optim.weight_decay
@@ -366,8 +367,9 @@ def test_several_processes_take_as_many_more_steps_and_a_short_run_has_a_short_w
 
 def test_epochs_that_the_user_gives_limit_the_run_and_what_is_chosen_for_it(corpora, steady):
     text = corpora[3000]
-    config = choice_for(text, "train.max_epochs=3", seconds=300.0).config
-    assert config.train.max_epochs == 3 and config.train.teachers == 0
+    choice = choice_for(text, "train.max_epochs=3", seconds=300.0)
+    config = choice.config
+    assert config.train.max_epochs == 3 and choice.models == Models()
     assert config.train.max_steps * config.chars_per_step <= 3 * len(text.train)
     assert config.model.dropout == 0 and config.train.patience == 0
 
@@ -381,20 +383,21 @@ def test_the_speed_that_is_said_is_that_of_steps_as_long_as_those_of_the_run(cor
     config, notices = choice.config, choice.notices
     speed = f"at {10 * config.chars_per_step:,} characters a second"
     assert any(speed in line for label, line, _ in notices if label == "chosen")
-    if config.train.teachers and "note" in said_by(notices):
+    if choice.models.count > 1 and "note" in said_by(notices):
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.02)
 
 
 def test_little_time_and_adamw_get_one_model_unless_two_see_the_text_often_in_that_time(corpora, steady):
     """At 100,000 characters a second, 30 passes over 9,000 characters take 3 seconds."""
     for more, count in (({}, 1), ({"processes": 2}, 1), ({"seconds": 55.0}, 0), ({"optimizer": "adamw"}, 0)):
-        assert choice_for(corpora[100_000], **{"seconds": 60.0, **more}).config.train.teachers == count
+        assert choice_for(corpora[100_000], **{"seconds": 60.0, **more}).models.count == 1 + count
     text = dataclasses.replace(corpora[3000], train=np.resize(corpora[3000].train, 9000))
-    config = choice_for(text, "train.teachers=1", seconds=50.0).config
-    assert seconds_of_stage(config, 2) == pytest.approx(100 / 3, abs=0.1)
+    choice = choice_for(text, "train.teachers=1", seconds=50.0)
+    assert choice.models.seconds_of(2) == pytest.approx(100 / 3, abs=0.1)
+    config = choice.config
     assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * 9000, rel=0.05)
-    assert choice_for(text, seconds=18.0).config.train.teachers == 0
-    assert choice_for(text, seconds=59.0).config.train.teachers > 0
+    assert choice_for(text, seconds=18.0).models.count == 1
+    assert choice_for(text, seconds=59.0).models.count > 1
 
 
 def test_an_impossible_time_is_used_as_well_as_possible_and_a_model_that_is_too_large_is_refused(corpora):

@@ -33,10 +33,10 @@ def test_pauses_are_not_time_in_steps_and_evaluations_alone_are_expected_again(c
     assert (budget.seconds_per_step, budget.evaluation_seconds, budget.steps_per_second()) == (0.25, 0.5, 4)
 
 
-def make_budget(seconds: float | None, steps_left: int = 1000, min_evaluations: int = 0) -> Clock:
+def make_budget(seconds: float | None, steps_left: int = 1000) -> Clock:
     """0.1 s a step, 2 s an evaluation."""
     deadline = seconds and time_budget.time.perf_counter() + seconds
-    budget = Clock(steps_left=steps_left, deadline=deadline, min_evaluations=min_evaluations)
+    budget = Clock(steps_left=steps_left, deadline=deadline)
     budget.steps, budget.seconds, budget.evaluation_seconds = SETTLING_STEPS + 10, 1.0, 2.0
     budget.measure()
     return budget
@@ -68,11 +68,10 @@ def test_a_measurement_waits_for_a_settled_speed_or_a_quarter_of_a_short_run_and
 def test_a_short_run_is_evaluated_at_least_five_times_and_hardly_more_often(evaluation):
     budget = make_budget(120)
     budget.evaluation_seconds = evaluation
-    length, evaluations = budget.length_that_fits(10, eval_interval=500)
-    interval = -(-length // evaluations)
+    length, interval = budget.length_that_fits(10, eval_interval=500)
     assert 5 <= -(-length // interval) <= 7
     assert (length - 10) * 0.1 + evaluation * (length // interval + 1) <= 121
-    assert make_budget(10_000).length_that_fits(10, eval_interval=500)[1] == 0
+    assert make_budget(10_000).length_that_fits(10, eval_interval=500)[1] == 500
 
 
 def step(clock: Machine, budget: Clock, milliseconds: float, *, seconds: float = SETTLED_SECONDS) -> None:
@@ -138,15 +137,6 @@ def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_
     assert budget.reserve == pytest.approx(3 * OVERHEAD_SECONDS, rel=0.05)
     assert budget.length_that_fits(10, eval_interval=500)[0] < (1000 - budget.reserve) / 0.1
     assert make_budget(6).reserve <= 2, "at most a third of a short time"
-
-
-@pytest.mark.parametrize("seconds", [20, 120, 10_000])
-def test_the_users_number_of_evaluations_is_the_least(seconds):
-    """In a time that is short for evaluations, in one for five of them, and in one whose interval gives more."""
-    own, *others = (
-        make_budget(seconds, min_evaluations=wanted).length_that_fits(10, eval_interval=500)[1] for wanted in (0, 3, 40)
-    )
-    assert others == [max(3, own), max(40, own)]
 
 
 def train(seconds: float, *, step_times: list[float], planned: int, longest: int) -> tuple[int, set[int], float]:

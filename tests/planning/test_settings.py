@@ -36,12 +36,6 @@ def test_a_preset_that_does_not_exist_is_one_line_that_says_what_to_do(name, pre
     assert str(caught.value).startswith(f"--config: {name!r} is not a file; {says}") and "\n" not in str(caught.value)
 
 
-def test_a_setting_given_by_its_earlier_name_is_given(tmp_path):
-    (tmp_path / "mine.yaml").write_text("train: {second_run_gap: 0.1}\n")
-    loaded = load_settings(str(tmp_path / "mine.yaml"), {}, presets=PRESETS)
-    assert "train.student_gap" in given_in(loaded) and loaded.values.train.student_gap == 0.1
-
-
 def test_a_field_that_the_user_names_is_read_from_tables_too(tmp_path):
     """A file of settings with every key, such as config.yaml of a run, names the default field without meaning it."""
     (tmp_path / "mine.yaml").write_text("data: {field: body}\n")

@@ -20,6 +20,7 @@ from chargpt.kernels.step import StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.teachers import keep_teachers, models_of, teachers_of_stage
 from chargpt.runs.checkpoint import newest
+from chargpt.runs.stage import Length, Stage
 from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, DistillationLoss, digest
 from chargpt.training.runtime import Runtime
@@ -143,14 +144,6 @@ def test_a_stopped_run_goes_on_with_its_teachers_to_the_same_bits_wherever_it_an
     shutil.rmtree(last_step(tmp_path / "student"))
     assert resumed_bits(tmp_path / "student") == bits(student)
     assert "has changed" not in capsys.readouterr().out
-    older = tmp_path / "older"  # as earlier versions kept its teachers
-    shutil.copytree(tmp_path / "student", older)
-    kept = older / f"teachers-{newest(older)[0].state.environment['teachers']}"
-    kept.mkdir()
-    for number in (1, 2):
-        (older / f"teacher-{number}").rename(kept / str(number))
-    shutil.rmtree(last_step(older))
-    assert resumed_bits(older) == bits(student)
 
 
 def test_more_than_nine_teachers_are_found_in_their_order(tmp_path):
@@ -159,7 +152,7 @@ def test_more_than_nine_teachers_are_found_in_their_order(tmp_path):
     teachers, run = [newest(run, training=False)[0] for run in runs], tmp_path / "run"
     run.mkdir()
     keep_teachers(teachers, run)
-    teachers_of_stage(run, 1, Config(), digest_of_all=digest(models_of(teachers)))  # raises no UserError
+    teachers_of_stage(run, Stage(length=Length.of(Config())), digest_of_all=digest(models_of(teachers)))  # raises no UserError
 
 
 def test_copies_that_a_crash_left_are_replaced_and_another_folder_is_left_alone(taught, student):

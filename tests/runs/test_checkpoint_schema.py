@@ -1,18 +1,25 @@
-"""The schema of state.json, and its checksum: what is written comes back, all else is refused, older formats are read."""
+"""The schema of state.json, and its checksum: what is written comes back, all else is refused."""
 
 import dataclasses
 import json
 from pathlib import Path
 
 import pytest
-from helpers import saved_state
+from helpers import publish_run, saved_state
 
 from chargpt.config import KEYS
+from chargpt.runs.checkpoint import newest
 from chargpt.runs.checkpoint_schema import (
     FORMAT,
+    CheckpointError,
     Progress,
     SavedState,
+    UnreadableError,
+    check_format,
+    seal,
+    unseal,
 )
+from chargpt.runs.stage import Length, Models, Stage, Start
 
 
 def through_json(state: SavedState) -> dict:
@@ -30,87 +37,16 @@ def test_a_state_comes_back_through_json():
     )
     sources = {"optim.weight_decay": "chosen", "model.n_layer": "run", "train.max_steps": "user", "data.split": "preset"}
     settings = dataclasses.replace(saved_state(40).settings, sources=sources, reasons={"optim.weight_decay": "9 epochs"})
-    known = saved_state(40, progress=reached, settings=settings, stage=3, seconds_left=12.5)
+    models = Models(count=4, is_decided=False, why="it may", seconds=20.5, epochs=30.0)
+    stage = Stage(
+        number=3,
+        models=models,
+        start=Start(name="sea", is_run=True),
+        length=Length(steps=90, warmup=4, interval=7, since=60, decayed=0.25),
+    )
+    known = saved_state(40, progress=reached, settings=settings, stage=stage, seconds_left=12.5)
     for state in (known, saved_state(40), saved_state(0, val_loss=None)):
         assert SavedState.from_json(through_json(state)) == state
-
-
-# The states of older formats
-
-
-def as_written(number: int, **train: object) -> dict:
-    """The state of `plain` as that format had it, with these settings in place of those of today."""
-    state = plain()
-    del state["model_source"], state["model_loss"]
-    if number == 8:
-        return state
-    del state["reasons"], state["config"]["train"]["teacher_minutes"]
-    state["config"]["train"] |= {"teachers": "", "student_minutes": 0.0, "student_teachers": 1} | train
-    if number < 7:
-        del state["sources"], state["stage"]
-        for name in ("first_step", "seconds", "first_loss", "best_sample", "train_loss"):
-            del state["progress"][name]
-    if number < 6:
-        del state["progress"]["lowest_loss"]
-    if number < 5:
-        del state["config"]["runtime"]["step"]
-    if number < 4:
-        del state["progress"]["without_gain"]
-    if number < 2:
-        del state["seconds_left"]
-        state["val_loss"] = 1.5
-    return state
-
-
-@pytest.mark.parametrize("number", range(1, 9))
-def test_every_older_format_is_still_read(number):
-    older = as_written(number)
-    older |= {"sources": {"train.teachers": "user", "train.batch_size": "user"}} if number == 7 else {}
-    state = SavedState.from_json(older, written_as=number)
-    if number == 8:
-        assert state == saved_state(40, seconds_left=12.5)
-        return
-    computed_by = "auto" if number > 4 else "torch"
-    assert state.config.runtime.step == computed_by and state.environment.get("step", "auto") == computed_by
-    changed = ("model.n_layer", "model.n_head", "model.n_embd", "model.block_size", "model.bias", "train.batch_size")
-    changed += ("runtime.step",) * (number < 5)
-    assert state.settings.sources == dict.fromkeys(changed if number < 7 else ["train.batch_size"], "user")
-    left = None if number == 1 else 12.5
-    assert state == saved_state(40, seconds_left=left, settings=state.settings, environment=state.environment)
-
-
-@pytest.mark.parametrize(
-    ("train", "environment", "stage"),
-    [
-        ({}, {}, 1),
-        ({"teachers": "/runs/a/step-00000005"}, {"teachers": "0123456789ab"}, 1),  # it has copies of its teachers
-        ({"teachers": "/runs/a/step-00000005"}, {}, 0),
-        ({"student_minutes": 2.0, "student_teachers": 3}, {}, 0),
-    ],
-)
-@pytest.mark.parametrize("number", [6, 7])
-def test_a_run_that_another_one_was_to_follow_is_known(train, environment, stage, number):
-    older = as_written(number, **train)
-    older["environment"] |= environment
-    state = SavedState.from_json(older, written_as=number)
-    assert (state.stage, state.config.train.teachers, state.config.train.teacher_minutes) == (stage, 0, 0.0)
-
-
-def test_the_shape_of_a_run_that_began_with_a_start_is_that_of_the_start():
-    older = as_written(6, start="english")
-    older["config"]["model"]["dropout"] = 0.25
-    found = SavedState.from_json(older, written_as=6).settings.sources
-    shape = {key for key in KEYS if key.startswith("model.") and key != "model.dropout"}
-    others = ("model.dropout", "train.batch_size", "train.start")
-    assert found == dict.fromkeys(shape, "run") | dict.fromkeys(others, "user")
-
-
-@pytest.mark.parametrize(("chunks", "more"), [(None, {}), (1, {}), (0, {}), (4, {"processes": "with train.chunks=4"})])
-def test_a_run_of_several_chunks_is_of_another_environment(chunks, more):
-    older = as_written(6, **{} if chunks is None else {"chunks": chunks})
-    older["environment"] = {"threads": 2}
-    older["config"]["runtime"]["timeout"] = 300
-    assert SavedState.from_json(older, written_as=6).environment == {"threads": 2, **more}
 
 
 def test_a_new_setting_says_what_older_runs_had_in_its_place():
@@ -119,15 +55,32 @@ def test_a_new_setting_says_what_older_runs_had_in_its_place():
     known = json.loads(here.read_text(encoding="utf-8"))
     assert (known["format"], known["settings"]) == (FORMAT, KEYS), (
         "A run that was saved before a setting existed is resumed with the default of the setting. Do old runs train to the "
-        "same bits with that default? If not, let FORMAT grow by one, and write what they had into _upgraded: what it "
-        f"does for format 4 is the example. Then change {here.name} to format {FORMAT} and these settings:\n{json.dumps(KEYS)}"
+        "same bits with that default? If not, let FORMAT grow by one, and read what they had from the format before. "
+        f"Then change {here.name} to format {FORMAT} and these settings:\n{json.dumps(KEYS)}"
     )
 
 
-@pytest.mark.parametrize("written_as", [0, FORMAT + 1, True, "1", None, 1.0])
-def test_an_unknown_format_is_refused(written_as):
-    with pytest.raises(ValueError, match="format"):
-        SavedState.from_json(plain(), written_as=written_as)
+@pytest.mark.parametrize(
+    ("written_as", "problem"),
+    [
+        *((number, f"format {number}, .*; the last commit that reads it is 44363133$") for number in range(1, FORMAT)),
+        *((wrong, "damaged, it names no format; ") for wrong in (0, -1, True, "1", None, 9.0)),
+        *((later, f"of a later format than {FORMAT}, .*; update the program$") for later in (FORMAT + 1, 10**100)),
+    ],
+)
+def test_another_format_is_one_line(written_as, problem, tmp_path):
+    with pytest.raises(CheckpointError, match=f"^state.json: {problem}"):
+        check_format(written_as, Path("state.json"))
+
+
+def test_a_run_of_an_older_format_is_refused_and_stays(tmp_path):
+    """Also if an earlier checkpoint is of the format of now: what was trained last decides."""
+    run = publish_run(tmp_path / "run", steps=(500, 1000))
+    path = run / "step-00001000" / "state.json"
+    path.write_bytes(seal(unseal(path) | {"format": 8}, path))
+    with pytest.raises(UnreadableError, match="state.json: format 8, .* the last commit that reads it is 44363133$"):
+        newest(run)
+    assert path.is_file()
 
 
 @pytest.mark.parametrize("name", sorted(plain()))
@@ -147,7 +100,7 @@ WRONG = {
     "progress": [None, [], {}],
     "sources": [None, [], {"model.heads": "user"}, {"model.n_layer": 1}, {"model": "user"}],
     "reasons": [None, {"model.heads": "because"}, {"model.n_layer": 1}],
-    "stage": [None, -1, 11, True, 1.0, "1"],
+    "stage": [None, 1, {}],
     "model_source": [None, "abc", "0" * 63, 1],
     "model_loss": [-1.0, "low", True, 10**400],
 }
@@ -170,6 +123,30 @@ WRONG_PROGRESS = {
 }
 
 
+WRONG_STAGE = {
+    "number": [None, -1, 0, 11, True, 1.0, "1"],
+    "start": ["sea", {"name": "sea"}, {"name": "", "is_run": 1}],
+    "models.count": [None, 0, 11, True],
+    "models.is_decided": [None, 0, "no"],
+    "models.seconds": [-1, "1", True],
+    "models.why": [None, 1],
+    "length.steps": [None, 0, -1, 1.5, 10**15],
+    "length.warmup": [None, -1, True],
+    "length.interval": [None, 0, -1],
+    "length.since": [None, -1, 0.5],
+    "length.decayed": [None, -0.1, 1.5, "half"],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_STAGE)
+def test_a_wrong_stage_is_refused(name):
+    for value in WRONG_STAGE[name]:
+        state, (*parts, key) = plain(), name.split(".")
+        (state["stage"][parts[0]] if parts else state["stage"])[key] = value
+        with pytest.raises(ValueError):
+            SavedState.from_json(state)
+
+
 @pytest.mark.parametrize("name", [*WRONG, *WRONG_PROGRESS])
 def test_a_wrong_value_is_refused(name):
     for value in WRONG.get(name, WRONG_PROGRESS.get(name)):
@@ -183,11 +160,6 @@ def test_a_run_that_was_not_evaluated_has_reached_nothing(reached):
     state = through_json(saved_state(0, val_loss=None))
     with pytest.raises(ValueError, match="progress"):
         SavedState.from_json(state | {"progress": state["progress"] | reached})
-
-
-def test_a_source_keeps_up_with_the_name_of_its_setting():
-    state = plain() | {"sources": {"train.second_run_gap": "chosen", "train.chunks": "user"}}
-    assert SavedState.from_json(state).settings.sources == {"train.student_gap": "chosen"}
 
 
 def test_progress_keeps_the_best_evaluation_and_the_mean_loss():

@@ -12,6 +12,7 @@ from chargpt.config import CheckpointConfig, Config, TrainConfig, apply
 from chargpt.runs.checkpoint import best, newest, steps
 from chargpt.runs.checkpoint_schema import CheckpointError, Progress
 from chargpt.runs.run import Run, folder_of, new_folder
+from chargpt.runs.stage import Length, Stage
 from chargpt.terminal import UserError
 from chargpt.yaml_settings import read_yaml
 
@@ -88,7 +89,7 @@ def test_the_config_is_readable_and_replaces_a_link(tmp_path):
     config, run = Config(train=TrainConfig(max_steps=7)), Run(tmp_path / "run")
     (tmp_path / "canary").write_text("mine")
     (run.folder / "config.yaml").symlink_to(tmp_path / "canary")
-    assert run.write_config(config) is None
+    assert run.write_config(config, Stage(length=Length.of(config))) is None
     assert apply(Config(), read_yaml(run.folder / "config.yaml"), where="") == config
     assert (tmp_path / "canary").read_text() == "mine"
 

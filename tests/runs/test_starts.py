@@ -11,11 +11,15 @@ from helpers import logged
 import sample
 import train
 from chargpt.__main__ import main
+from chargpt.config import Config, apply
 from chargpt.planning.cli import parse_options
 from chargpt.runs import starts
+from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import find_checkpoint
+from chargpt.runs.stage import Start
 from chargpt.runs.starts import load_start, read_card, start_names
 from chargpt.terminal import UserError
+from chargpt.yaml_settings import read_yaml
 
 SHIPPED = starts.STARTS  # before a test replaces it
 TINY = ["--config", "tiny", "train.sample_length=20", "runtime.threads=1"]
@@ -77,12 +81,16 @@ def test_a_training_with_a_start_names_it_and_goes_on_after_a_stop(start, text, 
     said = capsys.readouterr().out
     assert re.search(r"^start +training begins with the model sea; .*\ncharacters  .*: \u00f6 \(o\)", said, re.M)
     state = find_checkpoint(str(folder), tmp_path)[0].state
-    assert state.config.train.start == "sea" and "\u00f6" in state.tokenizer.characters
+    assert state.stage.start == Start(name="sea", is_run=False) and "\u00f6" in state.tokenizer.characters
     assert logged(folder)[0]["val/loss"] < 3
     assert train.main(["--resume", "--run", str(folder), f"train.max_steps={state.progress.step + 2}"]) == 0
     assert "start alone" in (folder / "report.html").read_text(encoding="utf-8")
-    with pytest.raises(UserError, match="train.start"):
-        train.main(["--resume", "--run", str(folder), "train.start=other"])
+    again = "# This run began with the weights of another model: give also --start sea\n"
+    written = (folder / "config.yaml").read_text(encoding="utf-8")
+    assert (
+        written.startswith(again)
+        and apply(Config(), read_yaml(folder / "config.yaml"), where="") == newest(folder)[0].state.as_trained
+    )
 
 
 def test_a_start_is_given_once_by_its_name_and_for_a_new_run(start):

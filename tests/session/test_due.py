@@ -7,6 +7,7 @@ from helpers import apply_overrides, saved_state
 
 from chargpt.config import Config, Settings
 from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.stage import Length, Stage
 from chargpt.session.due import Due
 
 CONFIG = apply_overrides(Config(), ["train.max_steps=1000", "train.eval_interval=100", "checkpoint.interval=50"])
@@ -16,8 +17,10 @@ PROGRESS = Progress(step=110, evaluated=100, **EVALUATED)
 SAVED = saved_state(100, config=CONFIG)
 
 
-def due(*, config: Config = CONFIG, saved=SAVED, is_stopping=False, **progress: object) -> Due:
-    return Due(dataclasses.replace(PROGRESS, **progress), config, saved=saved, is_stopping=is_stopping)
+def due(*, config: Config = CONFIG, saved=SAVED, is_stopping=False, interval=0, **progress: object) -> Due:
+    stage = Stage(length=Length.of(config))
+    stage = dataclasses.replace(stage, length=dataclasses.replace(stage.length, interval=interval or stage.length.interval))
+    return Due(dataclasses.replace(PROGRESS, **progress), config, stage, saved=saved, is_stopping=is_stopping)
 
 
 def with_settings(*settings: str) -> Config:
@@ -37,7 +40,7 @@ def test_without_a_reason_nothing_is_due():
     [
         {"evaluated": None, "val_loss": None, "best_loss": None, "best_step": None},
         {"step": 200},
-        {"config": with_settings("train.min_evaluations=100")},  # each 10 steps
+        {"interval": 10},
         {"without_gain": 2, "config": PATIENT},
     ],
     ids=["nothing evaluated yet", "an interval ago", "a planned interval ago", "finished"],
@@ -52,18 +55,28 @@ def test_rows_of_evaluate(row):
     [
         {"evaluated": 110, "best_step": 110},
         {"saved": saved_state(110, config=CONFIG, val_loss=None)},
-        {"evaluated": 110, "config": with_settings("train.min_evaluations=5"), "saved": None},
+        {"evaluated": 110, "interval": 5, "saved": None},
         {"config": with_settings("optim.learning_rate=0.5")},
+        {"interval": 50},
         {"step": 150},
         {"without_gain": 2, "config": PATIENT, "saved": saved_state(100, config=PATIENT)},
         {"is_stopping": True},
     ],
-    ids=["best", "saved before it was evaluated", "a planned evaluation", "settings changed", "interval", "finished", "signal"],
+    ids=[
+        "best",
+        "saved before it was evaluated",
+        "a planned evaluation",
+        "settings changed",
+        "length changed",
+        "interval",
+        "finished",
+        "signal",
+    ],
 )
 def test_rows_of_save(row):
     asked = due(**row)
     assert asked.save
-    same = dataclasses.replace(SAVED, progress=asked.progress, settings=Settings(asked.config))
+    same = dataclasses.replace(SAVED, progress=asked.progress, settings=Settings(asked.config), stage=asked.stage)
     assert not due(**{**row, "saved": same}).save  # the newest checkpoint has all of this
 
 

@@ -67,7 +67,7 @@ def test_a_resumed_run_says_few_lines_and_keeps_the_details_of_its_beginning(tex
 
 def test_losses_and_samples_are_recorded_once(tmp_path):
     journal = Journal()
-    with journal.recording(Run(tmp_path), Settings(), progress=Progress(), is_new=True):
+    with journal.recording(Run(tmp_path), Settings(), progress=Progress(), steps=9, is_new=True):
         journal.record(0, first := {"val/loss": 2.0, "val/bits_per_char": 3.0, "sample": "text"})
         journal.move_bar(1, 30)
         journal.record(20, second := {"train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7})

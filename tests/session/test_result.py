@@ -1,14 +1,15 @@
 """The result of a run names what was measured and what to type, and never what is already set."""
 
+import dataclasses
 import re
 
 import pytest
 
-from chargpt.config import Config, TrainConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.stage import Start
 from chargpt.runs.starts import start_names
 from chargpt.session.result import better_way, what_happened
 
@@ -30,10 +31,10 @@ from chargpt.session.result import better_way, what_happened
 def test_every_end_has_its_own_words_and_the_losses(losses, words, others):
     val, best, step, train, ngram = losses
     progress = Progress(step=1000, val_loss=val, best_loss=best, best_step=step, train_loss=train)
-    line = what_happened(progress, Config(), ngram_loss=ngram)
+    line = what_happened(progress, start=None, ngram_loss=ngram)
     assert all(word in line for word in words) and not any(word in line for word in others)
     if step == 0 and ngram:
-        line = what_happened(progress, Config(train=TrainConfig(start="english")), ngram_loss=ngram)
+        line = what_happened(progress, start=Start(name="english", is_run=False), ngram_loss=ngram)
         assert f"{best:.2f}" in line and "use the weights of the start" in line and "only rose" not in line
 
 
@@ -84,10 +85,11 @@ def test_what_is_named_for_a_better_model_can_be_added_to_the_command(command, t
         tiny = ["--config", "tiny", "train.max_steps=1", "train.sample_length=0", f"data.cache={tmp_path}/cache"]
         assert train.main([known["POEM"], *tiny, "--run", known["RUN"]]) == 0
     options, plan = planned(words, "first")
-    better = str(better_way(options, plan.config, plan.corpus, Progress(val_loss=0.0, best_loss=0.0)) or "")
+    reached = dataclasses.replace(plan.state, progress=Progress(val_loss=0.0, best_loss=0.0))
+    better = str(better_way(options, reached, plan.corpus) or "")
     found = re.search(r"(--(start|minutes) \w+)(?: \(or ([\w, ]+)\))? and --run NAME$", better)
     assert (found[2] if found else "") == named and bool(better) == bool(named)
     if found:
         _, following = planned([*words, *found[1].split()], "second")
-        assert following.config.train.start == (found[1].split()[1] if named == "start" else "")
+        assert str(following.state.stage.start or "") == (found[1].split()[1] if named == "start" else "")
         assert not found[3] or {*found[3].split(", ")} <= {*start_names()}

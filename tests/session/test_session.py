@@ -1,4 +1,4 @@
-"""How a run begins and continues, runs of older versions included."""
+"""How a run begins and continues."""
 
 import dataclasses
 import gc
@@ -11,7 +11,6 @@ import torch
 from helpers import SHAPE, TINY_FILE, Clock, apply_overrides, bits, last_step, logged, publish_run
 from session_helpers import finish, opened, resume, resumed, trained
 
-import sample
 from chargpt.config import Config, DataConfig
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -19,6 +18,7 @@ from chargpt.planning.time_model import longest_run
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
+from chargpt.runs.stage import Length, Stage
 from chargpt.session.live_page import LivePage
 from chargpt.session.opening import joined, open_saved, run_to_resume
 from chargpt.session.session import Session
@@ -27,32 +27,7 @@ from chargpt.text.corpus import load_corpus
 from chargpt.training.initialisation import initial_model
 from chargpt.training.parallel import Group
 
-ROOT = Path(__file__).parents[2]
-FORMATS = ROOT / "tests" / "runs"
-# Runs on the same text with the same settings, stopped at step 20: the first one by commit 07e5f9e, from standard input; the
-# others by dd8d24b, 1cd45ff (before patience was counted), those before 220b771 (steps by torch) 0e62634, dda7510 and 4ad7450.
-OLDER = [FORMATS / f"format_{number}" for number in range(1, 8)]
 TINY = ["--config", TINY_FILE, "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
-
-
-@pytest.fixture(params=OLDER, ids=lambda folder: folder.name)
-def older_run(request, tmp_path) -> Path:
-    """The run of an older version, its text in a cache."""
-    shutil.copytree(request.param, tmp_path / "run", ignore=shutil.ignore_patterns("text.txt"))
-    corpus = load_corpus([str(OLDER[0] / "text.txt")], DataConfig(cache=f"{tmp_path}/cache"), root=tmp_path, block_size=16)
-    corpus.folder.rename(corpus.folder.with_name(newest(tmp_path / "run")[0].state.fingerprint))  # it was another one then
-    return tmp_path / "run"
-
-
-def test_a_run_of_an_older_version_writes_text_and_is_resumed_to_its_end(older_run, tmp_path, capsys):
-    assert newest(older_run)[0].state.progress.step == 20
-    assert sample.main([str(older_run), "--length", "40", "--seed", "1", "--device", "cpu"]) == 0
-    captured = capsys.readouterr()
-    assert len(captured.out) >= 40 and "validation loss" in captured.err
-    for steps in (30, 40):  # the second time by way of the newest format
-        assert resume(older_run, f"train.max_steps={steps}") == 0
-    losses = {line["step"]: line["val/loss"] for line in logged(older_run) if "val/loss" in line}
-    assert [*losses] == [0, 10, 20, 30, 40] and losses[40] < min(losses[0] - 0.3, losses[20] + 0.05)
 
 
 @pytest.mark.parametrize("step", ["native", "torch"])
@@ -110,10 +85,10 @@ def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(te
     session = resumed(run, "--minutes", "1")
     trainer = session.trainer
     assert session.is_extended
-    trainer.set_length(200, min_evaluations=0, may_rise=True)
+    trainer.set_length(200, interval=1, may_rise=True)
     assert trainer.rate_of(20) == trainer.config.optim.learning_rate
     trainer.progress.step = 150
-    trainer.set_length(400, min_evaluations=0)
+    trainer.set_length(400, interval=1)
     assert trainer.rate_of(150) == pytest.approx(trainer.config.optim.learning_rate / 2)
     del session, trainer  # and the lock of the run
     assert not resumed(run).is_extended
@@ -126,10 +101,20 @@ def test_epochs_end_a_run_after_as_many_steps_rounded_up():
 
 
 def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):
-    run = trained(text, tmp_path / "run", *TINY, "optim.replanned=5,0.1", "train.max_epochs=3")
-    for more, kept in (([], True), (["train.max_steps=30"], False), (["--minutes", "1"], False)):
-        config = resumed(run, *more).trainer.config
-        assert (config.optim.replanned == (5.0, 0.1)) == (config.train.max_epochs == 3) == kept
+    run = trained(text, tmp_path / "run", *TINY, "train.max_epochs=3", "train.max_steps=9")
+    checkpoint, _ = newest(run)
+    fitted = Length(steps=12, warmup=3, interval=2, since=5, decayed=0.1)
+    state = dataclasses.replace(checkpoint.state, stage=Stage(length=fitted))
+    publish(run, weights=checkpoint.weights, training=checkpoint.training, state=state)
+    for more, length, epochs in (
+        ([], fitted, 3),
+        (["optim.warmup_steps=2", "train.eval_interval=7"], dataclasses.replace(fitted, warmup=2, interval=7), 3),
+        (["train.max_steps=30"], Length(steps=30, warmup=10, interval=100), 0),
+        (["--minutes", "1"], Length(steps=25, warmup=6, interval=100), 0),  # enough to measure the speed
+    ):
+        trainer = resumed(run, *more).trainer
+        assert (trainer.length, trainer.config.train.max_epochs) == (length, epochs)
+        gc.collect()
 
 
 def test_a_length_in_epochs_is_a_number_of_steps(text, tmp_path):
@@ -186,7 +171,7 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
     run = publish_run(tmp_path / "run", corpus.tokenizer, **changes)
     found = open_saved(parse_options(["--resume", "--run", str(run), settings]), root=project_root(), group=Group())
     steps = 503 if is_in_steps else max(500, longest_run(found.config, characters=len(corpus.train)))
-    assert (found.config.train.max_steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
+    assert (found.state.stage.length.steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
     assert found.is_extended == (found.seconds is not None), "its rate may rise when its length is fitted"
 
 

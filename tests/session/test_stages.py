@@ -4,7 +4,6 @@ import dataclasses
 import gc
 import math
 import os
-import shlex
 import shutil
 import signal
 import threading
@@ -21,21 +20,23 @@ import train
 from chargpt.commands import runs
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
+from chargpt.planning.plan import Opening, make_plan
 from chargpt.runs import run as run_module
 from chargpt.runs.checkpoint import best, newest, publish, stage_folder, steps
 from chargpt.runs.load import find_checkpoint, find_run
 from chargpt.runs.models import restore_model
 from chargpt.runs.run import Run
+from chargpt.runs.stage import Length, Models
 from chargpt.session.session import Session
-from chargpt.session.stages import STRETCHES, decided, decision_step, is_undecided, measure
+from chargpt.session.stages import STRETCHES, decide, decision_step, measure
 from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.training.distillation import digest
 from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
+from chargpt.yaml_settings import read_yaml
 
-UNDECIDED = ["train.teachers=1", "train.student_gap=0.1"]
 LENGTH = "train.max_steps=12 train.eval_interval=6 checkpoint.interval=3 train.sample_length=0 runtime.threads=1"
 TINY = ["--config", TINY_FILE, *LENGTH.split()]
 REGULARIZED = ["model.dropout=0.1", "optim.weight_decay=0.9", "train.patience=1000", "checkpoint.keep=9"]
@@ -49,7 +50,7 @@ def corpus(text, tmp_path_factory) -> Corpus:
 
 def new_trainer(corpus: Corpus, *settings: str) -> Trainer:
     shape = ["model.n_layer=1", "model.n_embd=32", "model.n_head=1", "model.block_size=16", "train.batch_size=8"]
-    config = apply_overrides(Config(), [*shape, "train.max_steps=100", "runtime.precision=float32", *UNDECIDED, *settings])
+    config = apply_overrides(Config(), [*shape, "train.max_steps=100", "runtime.precision=float32", *settings])
     torch.manual_seed(0)
     model = initial_model(config.model, corpus.tokenizer.vocab_size)
     return Trainer(model, corpus.train, config, runtime=choose_runtime(config))
@@ -96,16 +97,13 @@ def test_the_losses_of_a_list_are_those_of_whole_items(tmp_path):
 
 
 def test_the_decision_keeps_the_plan_or_makes_one_long_run():
-    config = apply_overrides(Config(), [*UNDECIDED, "train.max_epochs=30"])
-    (taught, said), (alone, says) = decided(1.0, 1.1001, config), decided(1.0, 1.0999, config)
-    assert taught == apply_overrides(config, ["train.student_gap=0"])
-    assert alone == apply_overrides(config, ["train.student_gap=0", "train.teachers=0", "train.max_epochs=60"])
-    assert not is_undecided(taught) and not is_undecided(alone) and is_undecided(config)
-    assert decided(float("nan"), 1.0, config)[0] == taught
-    assert [said.label, says.label] == ["2 models", "one model"]
-    assert "1.00 there, 1.10 on validation text" in said.text and "more models would not help" in says.text
-    for given in (0, 20):
-        assert decided(1.0, 1.0, apply_overrides(config, [f"train.max_epochs={given}"]))[0].train.max_epochs == given
+    planned = Models(count=3, is_decided=False, why="it may", seconds=5.0, epochs=30)
+    (several, said), (alone, says) = decide(1.0, 1.0201, planned), decide(1.0, 1.0199, planned)
+    assert several == dataclasses.replace(planned, is_decided=True, why=said.text)
+    assert alone == Models(why=says.text), "as many passes over the text as the settings say"
+    assert decide(float("nan"), 1.0, planned)[0].count == 3
+    assert [said.label, says.label] == ["3 models", "one model"]
+    assert "1.00 there, 1.02 on validation text" in said.text and "more models would not help" in says.text
 
 
 def test_the_decision_comes_before_the_rate_falls():
@@ -115,11 +113,24 @@ def test_the_decision_comes_before_the_rate_falls():
         ("optim.decay_fraction=1 optim.warmup_steps=10", 20),
         ("optim.schedule=cosine optim.warmup_steps=30", 30),
     ):
-        assert math.ceil(decision_step(apply_overrides(Config(), ["train.max_steps=100", *settings.split()]))) == step
+        config = apply_overrides(Config(), ["train.max_steps=100", *settings.split()])
+        assert math.ceil(decision_step(config, Length.of(config))) == step
 
 
 def run(text: Path, folder: Path, name: str, *words: str) -> int:
     return train.main([str(text), *TINY, "--run", f"{folder}/{name}", f"data.cache={folder}/cache", *words])
+
+
+def leave_undecided(monkeypatch: pytest.MonkeyPatch, *, gap: float) -> None:
+    """Several models of a run are planned, and others follow if the first one has this gap between its losses."""
+
+    def planned(*given: object, **named: object) -> Opening:
+        plan = make_plan(*given, **named)
+        stage = dataclasses.replace(plan.state.stage, models=dataclasses.replace(plan.state.stage.models, is_decided=False))
+        return dataclasses.replace(plan, state=dataclasses.replace(plan.state, stage=stage))
+
+    monkeypatch.setattr(train, "make_plan", planned)
+    monkeypatch.setattr("chargpt.session.stages.STUDENT_GAP", gap)
 
 
 @pytest.fixture
@@ -127,15 +138,17 @@ def clock(monkeypatch) -> Clock:
     return clock_of_steps(monkeypatch, seconds=0.05)
 
 
-def test_a_model_that_does_not_memorise_goes_on_for_the_whole_time(text, tmp_path, capsys, clock):
-    words = "--minutes 0.1 train.teachers=1 train.teacher_minutes=0.1 train.student_gap=50 train.log_interval=1".split()
+def test_a_model_that_does_not_memorise_goes_on_for_the_whole_time(text, tmp_path, capsys, clock, monkeypatch):
+    leave_undecided(monkeypatch, gap=50)
+    words = "--minutes 0.3 train.teachers=1 train.log_interval=1".split()
     words += ["train.eval_interval=100", "checkpoint.interval=100"]
     started = clock.now
     assert run(text, tmp_path, "whole", *words) == 0
     took, out = clock.now - started, " ".join(capsys.readouterr().out.split())
     assert "one model this model does not memorise" in out and not (tmp_path / "whole" / "stage-2").exists()
-    config = newest(tmp_path / "whole")[0].state.config
-    assert config.train.teachers == config.train.teacher_minutes == config.train.student_gap == 0
+    models = newest(tmp_path / "whole")[0].state.stage.models
+    assert models == Models(why=models.why) and "does not memorise" in models.why
+    assert read_yaml(tmp_path / "whole" / "config.yaml")["train"]["teachers"] == "0", "another run trains one model at once"
     rates = [line["lr"] for line in logged(tmp_path / "whole") if "lr" in line]
     peak = rates.index(max(rates))
     assert all(later <= rate for rate, later in zip(rates[peak:], rates[peak + 1 :]))
@@ -146,7 +159,7 @@ def test_a_model_that_does_not_memorise_goes_on_for_the_whole_time(text, tmp_pat
 def test_the_time_that_a_model_does_not_use_is_for_the_next_one(text, tmp_path, monkeypatch):
     """The first one learns nothing, so patience ends it; what is left of its minute goes to the last one, which has two."""
     clock = clock_of_steps(monkeypatch, seconds=1.0)
-    words = ["--minutes", "1", "train.teachers=1", "train.teacher_minutes=1"]
+    words = ["--minutes", "3", "train.teachers=1"]
     words += [
         "train.patience=1",
         "train.eval_interval=5",
@@ -160,10 +173,11 @@ def test_the_time_that_a_model_does_not_use_is_for_the_next_one(text, tmp_path, 
     assert last.first_step < 20 and 150 < clock.now - started <= 180
 
 
-def test_a_model_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_path, capsys):
+def test_a_model_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_path, capsys, monkeypatch):
     """The validation text has other words."""
+    leave_undecided(monkeypatch, gap=0.1)
     (tmp_path / "other.txt").write_text("".join(reversed(text.read_text(encoding="utf-8")[:3000])), encoding="utf-8")
-    words = [*UNDECIDED, f"data.val_text={tmp_path}/other.txt", "train.max_steps=40", "train.eval_interval=20"]
+    words = ["train.teachers=1", f"data.val_text={tmp_path}/other.txt", "train.max_steps=40", "train.eval_interval=20"]
     lines = tmp_path / "lines.txt"
     lines.write_bytes(text.read_bytes().replace(b"\n", b"\r\n"))
     assert run(lines, tmp_path, "both", *words) == 0
@@ -185,7 +199,7 @@ def test_the_last_model_learns_from_the_best_checkpoints_of_those_before_it(whol
     places = [stage_folder(whole / "whole", stage) for stage in (1, 2, 3)]
     states = [newest(place, training=False)[0].state for place in places]
     assert [state.config.train.seed for state in states] == [1337, 1338, 1339]
-    assert [state.stage for state in states] == [1, 2, 3] and states[-1].progress.first_step == 24
+    assert [state.stage.number for state in states] == [1, 2, 3] and states[-1].progress.first_step == 24
     student = states[-1].config
     assert (student.model.dropout, student.optim.weight_decay, student.train.patience) == (0, 0.5, 0)
     for place, state in zip(places[:-1], states):
@@ -239,10 +253,10 @@ class Killed(BaseException):
 
 BOUNDARIES = {
     "before the first save of a model": (Run, "begin_stage", lambda run, stage: stage == 2),
-    "in the folder of a model": (Session, "save", lambda session: session.stage == 2),
+    "in the folder of a model": (Session, "save", lambda session: session.stage.number == 2),
     "before the teacher is cleared": (run_module, "keep_best_weights", lambda folder: folder.name == "killed"),
     "in the first step of a model": (Trainer, "advance", lambda trainer: trainer.progress.first_step == 12),
-    "before the last one learns": (Session, "next_stage", lambda session: session.stage == 2),
+    "before the last one learns": (Session, "next_stage", lambda session: session.stage.number == 2),
 }
 
 
@@ -273,12 +287,12 @@ def test_a_run_always_has_a_model_that_has_learned(whole, tmp_path, capsys):
         killed = copy_of(whole, folder, stage=3, step=None)
         shutil.rmtree(killed / "stage-2")
         (killed / "stage-2").mkdir()
-        state = dataclasses.replace(saved_state(step), stage=2)
+        state = saved_state(step, number=2)
         publish(killed / "stage-2", weights=random_weights(step), training={}, state=state)
         found, warnings = find_checkpoint(str(killed), folder)
-        assert found.state.stage == stage and ("stopped at model 1" in " ".join(map(str, warnings))) == (stage == 1)
+        assert found.state.stage.number == stage and ("stopped at model 1" in " ".join(map(str, warnings))) == (stage == 1)
     assert find_run(str(whole / "whole" / "stage-3"), tmp_path) == whole / "whole"
-    assert find_checkpoint(str(whole / "whole" / "stage-2"), tmp_path)[0].state.stage == 2
+    assert find_checkpoint(str(whole / "whole" / "stage-2"), tmp_path)[0].state.stage.number == 2
     runs.main([str(whole / "whole")])
     assert "12 of 12, model 3 of 3" in capsys.readouterr().out
 
@@ -292,30 +306,17 @@ def test_the_last_model_is_trained_longer_and_what_the_models_are_stays(whole, t
     assert steps(killed / "stage-3")[-1].name == "step-00000015" and not (killed / "stage-4").exists()
 
 
-def test_a_run_of_an_older_version_that_another_one_was_to_follow_is_one_line_and_stays(text, tmp_path):
-    assert run(text, tmp_path, "old") == 0
-    checkpoint, _ = newest(tmp_path / "old")
-    state = dataclasses.replace(checkpoint.state, stage=0)
-    publish(tmp_path / "old", weights=checkpoint.weights, training=checkpoint.training, state=state)
-    with pytest.raises(UserError, match="old: was made by an earlier version, and can only write text; start") as error:
-        resume(tmp_path / "old")
-    assert find_checkpoint(str(tmp_path / "old"), tmp_path)[0].step == 12
-    begun = shlex.split(str(error.value).partition("train.py ")[2])
-    assert begun == ["TEXT", "--init-from", str(tmp_path / "old"), "--run", "NAME"], "what works"
-    assert run(text, tmp_path, "new", "--init-from", begun[2]) == 0
-    assert newest(tmp_path / "new")[0].state.config.train.start
-
-
 @pytest.mark.parametrize("killed_at", [3, 6])
-def test_a_run_that_was_killed_before_or_after_its_decision_decides_the_same(killed_at, text, tmp_path, capsys):
+def test_a_run_that_was_killed_before_or_after_its_decision_decides_the_same(killed_at, text, tmp_path, capsys, monkeypatch):
     """The decision comes at step 6, and is saved at once."""
-    words = ["train.teachers=1", "train.student_gap=50", "checkpoint.keep=9"]
+    leave_undecided(monkeypatch, gap=50)
+    words = ["train.teachers=1", "checkpoint.keep=9"]
     assert run(text, tmp_path, "whole", *words) == 0
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     for path in (tmp_path / "killed").glob("step-*"):
         if path.name > f"step-{killed_at:08d}":
             shutil.rmtree(path)
-    assert is_undecided(newest(tmp_path / "killed")[0].state.config) == (killed_at == 3)
+    assert newest(tmp_path / "killed")[0].state.stage.models.is_decided == (killed_at == 6)
     said = [" ".join(capsys.readouterr().out.split())]
     assert resume(tmp_path / "killed") == 0
     said.append(" ".join(capsys.readouterr().out.split()))
@@ -334,9 +335,11 @@ def test_a_signal_stops_any_model_after_saving_and_the_rest_of_the_time_is_kept(
 
     watcher = threading.Thread(target=stop, daemon=True)
     watcher.start()
-    length = ["--minutes", "10", "train.max_steps=100000", "train.student_gap=50"] if stage == 1 else ["train.max_steps=300"]
+    ends = ["--minutes", "15", "train.max_epochs=7"]  # which end the first model
+    length = ["--minutes", "30", "train.max_steps=100000"] if stage == 1 else ends
     rare = ["train.eval_interval=100", "checkpoint.interval=10"]
-    assert run(text, tmp_path, "stopped", *length, *rare, "train.teachers=1", "train.teacher_minutes=5") == 130
+    assert run(text, tmp_path, "stopped", *length, *rare, "train.teachers=1") == 130
     watcher.join()
     state = newest(stage_folder(folder, stage))[0].state
-    assert state.stage == stage and 400 < state.seconds_left < 600
+    least, most = (400, 600) if stage == 1 else (700, 900)  # the second one has what the first has not used
+    assert state.stage.number == stage and least < state.seconds_left < most

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from helpers import batch_of
+from helpers import batch_of, length_of
 from optimizer_reference import ReferenceOptimizer, clipped
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import StepKernel
 from chargpt.model import GPT, GPTConfig
+from chargpt.runs.stage import Length
 from chargpt.training.batches import Batches
 from chargpt.training.learning_rate import learning_rate
 from chargpt.training.parallel import Group
@@ -81,7 +82,7 @@ def test_steps_are_those_of_plain_training_in_float64(name, clip):
         norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
         assert (found.loss, found.grad_norm) == pytest.approx((loss.item(), norm), rel=1e-4)
         assert norm > 0.1  # so that 0.1 clips
-        reference.step(clipped(gradients, clip or math.inf), learning_rate(step, optim, max_steps=20))
+        reference.step(clipped(gradients, clip or math.inf), learning_rate(step, optim, length_of(optim, 20)))
         for key, parameter in parameters.items():
             parameter.data = torch.from_numpy(reference.values[key])
             np.testing.assert_allclose(trainer.model.get_parameter(key).detach(), reference.values[key], atol=2e-5, err_msg=key)
@@ -176,7 +177,7 @@ def test_a_skipped_step_changes_nothing_and_halves_the_rate_of_all():
     before = trainer.weights.vector.clone()
     trainer.step()
     assert torch.equal(before, trainer.weights.vector) and trainer.progress.step == 1 and trainer.progress.loss_count == 0
-    assert trainer.step().rate == learning_rate(1, CONFIG.optim, max_steps=20) / 2
+    assert trainer.step().rate == learning_rate(1, CONFIG.optim, length_of(CONFIG.optim, 20)) / 2
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -197,23 +198,44 @@ def test_a_run_ends_with_the_mean_of_its_last_weights(name, precision, fraction,
         vectors.append(plain.weights.vector.clone())
     if stop < 20:
         assert torch.equal(averaged.weights.vector, vectors[-1])
-        averaged.set_length(stop, min_evaluations=0)
+        averaged.set_length(stop, interval=1)
     mean = torch.stack(vectors[-counted:]).mean(0)
     torch.testing.assert_close(averaged.weights.vector, mean, rtol=1e-5, atol=1e-6)
     weights = averaged.weights
     assert averaged.is_finished and torch.equal(weights.computing, weights.vector.to(weights.precision))
 
 
-def test_the_length_is_the_only_setting_that_changes():
-    trainer = make_trainer(dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, warmup_steps=8)))
-    trainer.set_length(10, min_evaluations=5)
-    assert trainer.config.train.max_steps == 10 and trainer.config.optim.warmup_steps == 5
-    assert trainer.config.steps_between_evaluations == 2
-    trainer.set_length(100, min_evaluations=0)
-    assert trainer.config.optim.warmup_steps == 5  # a warm-up that is over does not begin again
-    assert trainer.config.steps_between_evaluations == CONFIG.train.eval_interval
-    parts = {name: getattr(CONFIG, name) for name in ("train", "optim", "checkpoint")}
-    assert dataclasses.replace(trainer.config, **parts) == CONFIG
+def test_a_run_that_patience_ends_can_end_with_the_mean_of_its_last_weights():
+    train = dataclasses.replace(CONFIG.train, patience=1)
+    optim = dataclasses.replace(CONFIG.optim, schedule="cosine", warmup_steps=0, average_fraction=0.75)
+    trainer, vectors = make_trainer(dataclasses.replace(CONFIG, train=train, optim=optim)), []
+    trainer.record_evaluation(1.0)
+    for _ in range(1, 13):
+        assert not trainer.ends_early_with_mean
+        trainer.step()
+        vectors.append(trainer.weights.vector.clone())
+    before = trainer.progress.copy()
+    trainer.record_evaluation(2.0)
+    assert trainer.ends_early_with_mean
+    last = trainer.take_mean()
+    assert torch.equal(last, vectors[-1])
+    torch.testing.assert_close(trainer.weights.vector, torch.stack(vectors[5:]).mean(0), rtol=1e-5, atol=1e-6)
+    trainer.record_evaluation(0.5)
+    assert trainer.is_finished and (trainer.progress.best_step, trainer.progress.best_loss) == (12, 0.5)
+    trainer.restore(last, before)
+    assert torch.equal(trainer.weights.vector, last) and not trainer.is_finished
+
+
+def test_the_length_changes_and_no_setting():
+    config = dataclasses.replace(CONFIG, optim=dataclasses.replace(CONFIG.optim, warmup_steps=8))
+    trainer = make_trainer(config)
+    trainer.set_length(10, interval=2)
+    assert trainer.length == Length(steps=10, warmup=5, interval=2)
+    trainer.progress.step = 5
+    trainer.set_length(100, interval=7)
+    assert trainer.length == Length(steps=100, warmup=5, interval=7), "a warm-up that is over does not begin again"
+    trainer.set_length(200, interval=7, may_rise=True)
+    assert trainer.length == Length(steps=200, warmup=8, interval=7) and trainer.config == config
 
 
 @pytest.mark.parametrize(
