@@ -7,6 +7,7 @@ steps in the run. A run that begins with a start (--start, --init-from) has sett
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -107,6 +108,10 @@ class Job:
     def seen_by_each(self, settings: Settings) -> int:
         """The characters that each of several models sees at most."""
         return min(law.ENOUGH_EPOCHS * self.text.characters, self.useful(settings))
+
+    def parameters(self, shape: Settings) -> int:
+        """Those of a model of this shape."""
+        return parameter_count(shape.values.model, self.corpus.tokenizer.vocab_size)
 
     def check_memory(self, config: Config) -> None:
         """As `check_memory` of memory.py, if all processes are on this machine."""
@@ -269,42 +274,52 @@ def _candidates(shapes: Iterator[Settings], job: Job, *, timing: float) -> Itera
 
     They are timed for so many seconds of `timing`; the speed of further ones follows from theirs.
     """
-    text, done = job.text, list[Candidate]()
+    before, deadline = list[Candidate](), math.inf
     for shape in shapes:
-        parameters = parameter_count(shape.values.model, job.corpus.tokenizer.vocab_size)
-        if done:  # what was measured for a smaller model tells how long a larger one takes
-            speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
-        else:  # with a short context and a small batch; the first time of all includes what torch does once
-            first = with_context_and_batch(shape, job, seen=0)
-            job.check_memory(first.values)
-            speed = job.speed(first.values)
-            deadline = time.perf_counter() + timing
-        least = law.most_in_step(in_blocks(shape.values))
-        most = max(done[-1].most_in_step // 4, least) if done and job.is_gpu else 0  # a larger model needs fewer
-        shaped = with_context_and_batch(shape, job, seen=job.seen(shape, speed), most=most)
-        takes = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
         try:
-            job.check_memory(shaped.values)
-            if shaped.values != first.values and takes < deadline - time.perf_counter():
-                speed = job.speed(shaped.values)
+            if not before:  # with a short context and a small batch; the first time of all includes what torch does once
+                smallest = with_context_and_batch(shape, job, seen=0)
+                job.check_memory(smallest.values)
+                speed, deadline = job.speed(smallest.values), time.perf_counter() + timing
+                candidate = _candidate(shape, job, speed=speed, timed=smallest, deadline=deadline)
+            else:  # what was measured for a smaller model tells how long a larger one takes
+                smaller = before[-1]
+                speed = smaller.speed * (smaller.parameters / job.parameters(shape)) ** STEP_TIME_EXPONENT
+                most = max(smaller.most_in_step // 4, law.most_in_step(in_blocks(shape.values))) if job.is_gpu else 0
+                candidate = _candidate(shape, job, speed=speed, most=most, deadline=deadline)
         except (NotEnoughMemory, torch.OutOfMemoryError):  # the latter of a GPU
-            if done:
+            if before:
                 return
             raise
-        if job.is_gpu and not shape.is_given("train.batch_size"):
-            timed = _times_of_steps(shaped, job, speed=speed, deadline=deadline)
-            most = max(timed)
-            shaped = with_batch(shaped, job, seen=job.seen(shaped, most / timed[most]), most=most)
-            in_step = shaped.values.chars_per_step
-            speed = in_step / next(took for characters, took in timed.items() if characters >= min(in_step, most))
-        known, seen = time_model_of(shaped.values, job.corpus, speed=speed), job.seen(shaped, speed)
-        complete = completed(shaped, text, seen=seen, evaluations=known.evaluations_in(job.seconds))
-        optimizer = complete.values.optim.name
-        loss = law.expected_loss(text, parameters=in_blocks(complete.values), seen=seen, optimizer=optimizer)
-        if len(done) > 1 and loss > done[-1].loss + CLEARLY_WORSE:
+        if len(before) > 1 and candidate.loss > before[-1].loss + CLEARLY_WORSE:
             return
-        done.append(Candidate(complete, parameters, speed, known, seen, loss, most_in_step=most))
-        yield done[-1]
+        before.append(candidate)
+        yield candidate
+
+
+def _candidate(
+    shape: Settings, job: Job, *, speed: float, deadline: float, timed: Settings | None = None, most: int = 0
+) -> Candidate:
+    """The model of a `shape`, which has about this `speed`; it is measured before the `deadline`, unless these were `timed`.
+
+    A step on a GPU has about `most` characters. Raises NotEnoughMemory.
+    """
+    shaped = with_context_and_batch(shape, job, seen=job.seen(shape, speed), most=most)
+    takes = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
+    job.check_memory(shaped.values)
+    if (timed is None or shaped.values != timed.values) and takes < deadline - time.perf_counter():
+        speed = job.speed(shaped.values)
+    if job.is_gpu and not shape.is_given("train.batch_size"):
+        took = _times_of_steps(shaped, job, speed=speed, deadline=deadline)
+        most = max(took)
+        shaped = with_batch(shaped, job, seen=job.seen(shaped, most / took[most]), most=most)
+        in_step = shaped.values.chars_per_step
+        speed = in_step / next(seconds for characters, seconds in took.items() if characters >= min(in_step, most))
+    known, seen = time_model_of(shaped.values, job.corpus, speed=speed), job.seen(shaped, speed)
+    complete = completed(shaped, job.text, seen=seen, evaluations=known.evaluations_in(job.seconds))
+    parameters, optimizer = in_blocks(complete.values), complete.values.optim.name
+    loss = law.expected_loss(job.text, parameters=parameters, seen=seen, optimizer=optimizer)
+    return Candidate(complete, job.parameters(shape), speed, known, seen, loss, most_in_step=most)
 
 
 def _times_of_steps(shaped: Settings, job: Job, *, speed: float, deadline: float) -> dict[int, float]:
