@@ -52,24 +52,34 @@ from chargpt.training.runtime import Runtime, choose_runtime, is_worth_compiling
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opening:
-    """One model of a run, before its first step in this process: made by a plan, by a saved run, or by the model before."""
+class Decision:
+    """What the first of several processes has decided about a model, and tells the others: no text, no weights of its own."""
 
     state: SavedState  # its settings, vocabulary, progress and stage, as they are now
+    teachers: Sequence[GPT] = ()
+    saved: SavedState | None = None  # what the newest checkpoint holds; None for a new model
+    seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
+    is_extended: bool = False  # by --minutes, with --resume
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening(Decision):
+    """One model of a run, before its first step in this process: made by a plan, by a saved run, or by the model before."""
+
     corpus: Corpus
     model: GPT  # its weights, on the CPU; those of `checkpoint` replace them
-    teachers: Sequence[GPT] = ()
     named: tuple[Checkpoint, ...] = ()  # the teachers of a new run, which are copied into its folder
-    saved: SavedState | None = None  # what the newest checkpoint holds; None for a new model
-    checkpoint: Checkpoint | None = None  # that one; None in a process that is not the first one
+    checkpoint: Checkpoint | None = None  # that of `saved`; None in a process that is not the first one
     folder: Path | None = None  # of a new run
     run: Run | None = None  # where the first process writes
     runtime: Runtime
-    seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
-    is_extended: bool = False  # by --minutes, with --resume
-    time_model: TimeModel | None  # by some steps that were timed; None if no step is left
+    time_model: TimeModel | None = None  # by some steps that were timed; None if no step is left
     notices: tuple[Notice, ...] = ()  # on text and settings: for the user before those of `about_training`
     choices: tuple[Notice, ...] = ()  # what was chosen, and the loss to expect: for the user after those
+
+    @property
+    def decision(self) -> Decision:
+        return Decision(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Decision)})
 
     @property
     def config(self) -> Config:

@@ -18,7 +18,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import REPORT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, SLOW, Clock
-from chargpt.planning.plan import Opening
+from chargpt.planning.plan import Decision, Opening
 from chargpt.planning.time_model import longest_run
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.models import loss_of
@@ -29,7 +29,7 @@ from chargpt.session.due import Due
 from chargpt.session.journal import Journal
 from chargpt.session.live_page import LivePage
 from chargpt.session.metrics import BEST
-from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage, trainer_state
+from chargpt.session.opening import join_opening, make_trainer, open_next_stage, trainer_state
 from chargpt.session.stages import decide, describe_stage, measure
 from chargpt.standard import model_source
 from chargpt.terminal import clock, plural, screen, shown
@@ -61,13 +61,13 @@ class Session:
         `started` is when its time began, on time.perf_counter; `before` is that of the model before it. Raises UserError, and
         SystemExit if the first process trains nothing.
         """
-        shared: Opening | int = group.share(for_others(opening) if opening is not None else 0)
+        shared: Decision | int = group.share(opening.decision if opening is not None else 0)
         if isinstance(shared, int):
             raise SystemExit(shared)
         with group.together():
             if opening is None:
                 corpus, runtime = (before.corpus, before.trainer.runtime) if before else (None, None)
-                opening = joined(shared, root=root, group=group, corpus=corpus, runtime=runtime)
+                opening = join_opening(shared, root=root, group=group, corpus=corpus, runtime=runtime)
             self.trainer: Trainer = make_trainer(opening, group)
         self.trainer.share()
         self.opening, self.options, self.root = opening, options, root

@@ -47,9 +47,8 @@ for optimizer, positions in itertools.product(("adamw", "muon"), POSITIONS):
 
 def config_of(*settings: str) -> Config:
     words = ["model.n_layer=2", "model.n_embd=64", "model.n_head=2", "model.block_size=32", "train.batch_size=4", *settings]
-    return load_settings(
-        TrainOptions(config="gpu", settings=settings_in(["runtime.device=cuda", *words])), presets=ROOT / "configs"
-    )[0].values
+    options = TrainOptions(config="gpu", settings=settings_in(["runtime.device=cuda", *words]))
+    return load_settings(options, presets=ROOT / "configs")[0].values
 
 
 def counts(

@@ -20,7 +20,7 @@ from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
 from chargpt.runs.stage import Length, Stage
 from chargpt.session.live_page import LivePage
-from chargpt.session.opening import joined, open_saved, run_to_resume
+from chargpt.session.opening import join_opening, open_saved, run_to_resume
 from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
@@ -185,7 +185,7 @@ def test_a_process_that_reads_another_text_than_the_first_one_is_refused(text, t
     first = open_saved(parse_options([*words, "train.max_steps=50"]), root=project_root(), group=Group())
     given = dataclasses.replace(first, state=dataclasses.replace(first.state, fingerprint="1" * 64))
     with pytest.raises(UserError, match="^TEXT: differs from that of the first process; give every machine"):
-        joined(given, root=project_root(), group=Group(), corpus=first.corpus, runtime=None)
+        join_opening(given.decision, root=project_root(), group=Group(), corpus=first.corpus, runtime=None)
 
 
 def test_a_text_names_its_run(tmp_path):
