@@ -210,7 +210,7 @@ def test_a_run_that_patience_ends_can_end_with_the_mean_of_its_last_weights():
     optim = dataclasses.replace(CONFIG.optim, schedule="cosine", warmup_steps=0, average_fraction=0.75)
     trainer, vectors = make_trainer(dataclasses.replace(CONFIG, train=train, optim=optim)), []
     trainer.record_evaluation(1.0)
-    for step in range(1, 13):
+    for _ in range(1, 13):
         assert not trainer.ends_early_with_mean
         trainer.step()
         vectors.append(trainer.weights.vector.clone())
