@@ -204,21 +204,27 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, b
     The first one's time begins so many seconds `before` that of the job. Whether others follow depends on what the first one
     measures, unless it memorises in any case.
     """
-    teachers, share = best.teachers, job.seconds / (best.teachers + 2)  # the last one gets two shares
+    share = job.seconds / (best.teachers + 2)  # the last one gets two of them
     one = _first_of_several(best, job, seconds=share)
-    why, is_sure = GIVEN if one.settings.is_given("train.teachers") else "", True
-    if not why:
-        is_sure = _memorises(best, job.text, one.seen)
+    models = _models_with(one, job, seconds=share)
+    steps, known = job.seen_by_each(one.settings) / one.config.chars_per_step, one.time_model
+    slower = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * best.teachers))
+    first, last = min(share, known.at_most(steps)), min(2 * share, slower.at_most(steps))
+    notices = [
+        _about_models(models, first=before + first, last=last, is_detail=not one.settings.is_any_given(*DECIDES_LOSS)),
+        *_described(one, candidates, job, takes=before + best.teachers * first + last, models=models),
+    ]
+    return Choice(one.settings, before + share, notices, known, models)
+
+
+def _models_with(one: Candidate, job: Job, *, seconds: float) -> Models:
+    """Several models of a run whose first one is this candidate, with so many seconds for it. Is it sure that others follow?"""
+    why, is_sure = GIVEN, True
+    if not one.settings.is_given("train.teachers"):
+        is_sure = _memorises(one, job.text, one.seen)
         why = "a model of this size memorises this text" if is_sure else "the first one may have something to teach"
     epochs = None if one.settings.is_given("train.max_epochs") else float(law.ENOUGH_EPOCHS)
-    models = Models(count=teachers + 1, is_decided=is_sure, why=why, seconds=share, epochs=epochs)
-    steps, known = job.seen_by_each(one.settings) / one.config.chars_per_step, one.time_model
-    slower = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * teachers))
-    first, last = before + min(share, known.at_most(steps)), min(2 * share, slower.at_most(steps))
-    notices = [_about_models(models, first=first, last=last, is_detail=not one.settings.is_any_given(*DECIDES_LOSS))]
-    takes = before + teachers * (first - before) + last
-    notices += _described(one, candidates, job, takes=takes, models=models)
-    return Choice(one.settings, before + share, notices, known, models)
+    return Models(count=one.teachers + 1, is_decided=is_sure, why=why, seconds=seconds, epochs=epochs)
 
 
 def _first_of_several(best: Candidate, job: Job, *, seconds: float) -> Candidate:

@@ -101,8 +101,9 @@ def _together(layers: Sequence[Layer]) -> Config:
             raise UserError([layer.where for layer in layers if layer.tree.get(section)][-1], f": {section}.{error}") from None
     try:
         return Config(**sections)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise UserError(COMMAND_LINE, f": {error}") from None
+    except ValueError as error:  # about the batch and the context
+        where = [layer.where for layer in layers if layer.tree.get("train") or layer.tree.get("model")]
+        raise UserError(where[-1], f": {error}") from None
 
 
 def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | None:
