@@ -95,9 +95,8 @@ class Opening(Decision):
 
         If the epochs end it before its time limit, they are told in place of it.
         """
-        config, runtime, known, vocabulary = self.config, self.runtime, self.time_model, self.corpus.tokenizer.vocab_size
-        model, optim, planned, step = config.model, config.optim, self.state.stage.length, self.state.progress.step
-        parameters, characters = parameter_count(model, vocabulary), len(self.corpus.train)
+        config, runtime, vocabulary = self.config, self.runtime, self.corpus.tokenizer.vocab_size
+        model, optim, parameters = config.model, config.optim, parameter_count(config.model, vocabulary)
         layers = plural(model.n_layer, "layer")
         shape = f"{layers}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
         how = f"learning rate {optim.learning_rate:g} (optim.schedule={optim.schedule}), dropout {model.dropout:g}"
@@ -105,25 +104,31 @@ class Opening(Decision):
             Notice("model", f"{parameters:,} parameters: {shape}; optimizer {OPTIMIZERS[optim.name].label}"),
             Notice("steps", f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
         ]
-        if known is not None:
-            left, takes = planned.steps - step, 0.0
-            if self.seconds is not None:
-                fits = known.steps_in(self.seconds - known.reserve(self.seconds), interval=config.train.eval_interval)
-                if self.folder is not None and self.state.settings.sources.get("train.max_steps") is Source.CHOSEN:
-                    fits = planned.steps  # chosen for this time, like all that is said of the run
-                longest = longest_run(config, epochs=self.state.stage.models.epochs, characters=characters) - step
-                left = max(1, min(fits, longest))
-                takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
-            count, epochs = plural(left, "step"), left * config.chars_per_step / characters
-            duration = clock(known.duration(left, interval=planned.interval))
-            length = f"for {clock(takes)} (about {count})" if takes else f"for about {duration} ({count}, {epochs:.1f} epochs)"
+        if self.time_model is not None:
             memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
             size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
             notices += [
-                Notice("estimate", f"about {1000 * known.step:.1f} ms a step and {size}", "detail"),
-                Notice("training", f"{length} on {runtime.describe()}"),
+                Notice("estimate", f"about {1000 * self.time_model.step:.1f} ms a step and {size}", "detail"),
+                Notice("training", f"{self._length_by(self.time_model)} on {runtime.describe()}"),
             ]
         return [*notices, *[Notice("slower", runtime.slower)] * bool(runtime.slower)]
+
+    def _length_by(self, known: TimeModel) -> str:
+        """How long the training takes, by these times: its limit, unless the epochs end it sooner."""
+        stage, step, characters = self.state.stage, self.state.progress.step, len(self.corpus.train)
+        left, takes = stage.length.steps - step, 0.0
+        if self.seconds is not None:
+            seconds = self.seconds - known.reserve(self.seconds)
+            fits = known.steps_in(seconds, interval=self.config.train.eval_interval)
+            if self.folder is not None and self.state.settings.sources.get("train.max_steps") is Source.CHOSEN:
+                fits = stage.length.steps  # chosen for this time, like all that is said of the run
+            longest = longest_run(self.config, epochs=stage.models.epochs, characters=characters) - step
+            left = max(1, min(fits, longest))
+            takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
+        count, epochs = plural(left, "step"), left * self.config.chars_per_step / characters
+        if takes:
+            return f"for {clock(takes)} (about {count})"
+        return f"for about {clock(known.duration(left, interval=stage.length.interval))} ({count}, {epochs:.1f} epochs)"
 
 
 class Named(NamedTuple):
