@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from chargpt.aliases import alias
 from chargpt.errors import Message, Option, UserError, Words, short
@@ -59,7 +59,7 @@ def _works(make: Callable[[], object]) -> bool:
 class Section:
     """Settings whose numbers have ranges. Raises ValueError, beginning with the field's name, for one beyond its range."""
 
-    ranges: ClassVar[dict[str, Allowed]] = {}
+    ranges = dict[str, Allowed]()  # by field; without an annotation, it is none
 
     def __init_subclass__(cls) -> None:
         hints = typing.get_type_hints(cls, include_extras=True)
