@@ -248,7 +248,7 @@ def _about_models(models: Models, *, first: float, last: float, is_detail: bool)
     at_most = f"for at most {clock(first)}"
     earlier = f"{models.count - 1} models {at_most} each" if models.count > 2 else f"one model {at_most}"
     about = f"first {earlier}; then a last one, for at most {clock(last)}, "
-    about += "which learns from the text and from what those before it predict"
+    about += f"which learns from the text and from what those before it predict ({models.why})"
     about += "" if models.is_decided else "; if the first does not begin to memorise the text, no other follows"
     return Notice(f"{models.count} models", about, "detail" if is_detail else "line")
 
