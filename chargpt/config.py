@@ -61,14 +61,14 @@ def _works(make: Callable[[], object]) -> bool:
 class Section:
     """Settings whose numbers have ranges. Raises ValueError, beginning with the field's name, for one beyond its range."""
 
-    _ranges = dict[str, Allowed]()
+    ranges = dict[str, Allowed]()  # by field; without an annotation, it is none
 
     def __init_subclass__(cls) -> None:
         hints = typing.get_type_hints(cls, include_extras=True)
-        cls._ranges = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
+        cls.ranges = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
     def __post_init__(self) -> None:
-        for name, allowed in self._ranges.items():
+        for name, allowed in self.ranges.items():
             self._require(allowed.least <= getattr(self, name) <= allowed.most, name, allowed.words)
 
     def _require(self, ok: bool, name: str, allowed: str) -> None:
@@ -329,13 +329,16 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
                 hint = elsewhere(key.rpartition(".")[2]) or _nearest(key, hints, prefix=f"{section}.")
                 raise UserError(where, f": {section}.{key}: no such key; ", hint)
             try:
-                typed[section][key] = _coerce(value, hints[key])
+                typed[section][key] = found = _coerce(value, hints[key])
             except ValueError as error:
                 raise UserError(where, f": {section}.{key}: {short(value)} given; use {error}") from None
+            allowed = SECTIONS[section].ranges.get(key)
+            if allowed is not None and not allowed.least <= found <= allowed.most:
+                raise UserError(where, f": {section}.{key}: {found!r} given; use {allowed.words}")
     return typed
 
 
-SECTIONS: dict[str, type] = typing.get_type_hints(Config)
+SECTIONS: dict[str, type[Section]] = typing.get_type_hints(Config)
 
 
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ import pytest
 from chargpt.__main__ import main
 from chargpt.aliases import ALIASES, alias
 from chargpt.config import Config, apply, to_dict
-from chargpt.planning.cli import check_command_line, settings_in
+from chargpt.planning.cli import TrainOptions, check_command_line, settings_in
 from chargpt.planning.settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.sampling.options import parse_options as parse_sample
@@ -91,5 +91,5 @@ def test_a_configuration_of_nanogpt_is_one_line_and_is_not_run(tmp_path):
     path.write_text(f"import os\nos.mkdir({str(tmp_path / 'trace')!r})\nn_layer = 2\n")
     for given in (str(path), "config/train_shakespeare_char.py"):
         with pytest.raises(UserError, match="is Python code, which is not run; give its settings, such as train.max_st"):
-            load_settings(given, {}, presets=presets_folder())
+            load_settings(TrainOptions(config=given), presets=presets_folder())
     assert not (tmp_path / "trace").exists()

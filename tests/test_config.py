@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from helpers import apply_overrides, given
 
-from chargpt.config import Config, ModelConfig, apply
+from chargpt.config import KEYS, SECTIONS, Config, ModelConfig, apply
 from chargpt.terminal import UserError
 from chargpt.yaml_settings import read_yaml, to_yaml
 
@@ -35,6 +35,14 @@ def test_command_line_wins_over_yaml_over_defaults(tmp_path):
     config = load(tmp_path, "train: {batch_size: 7, max_steps: 9}")
     config = apply_overrides(config, ["train.max_steps=11", "train.max_steps=13"])
     assert (config.train.batch_size, config.train.max_steps, config.train.accumulate) == (7, 13, 1)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_keys_that_are_accepted_and_listed_are_the_settings(section):
+    with pytest.raises(UserError, match=f"{section}.zzzzz: no such key; use one of ") as error:
+        given(f"{section}.zzzzz=1")
+    listed = str(error.value).partition("use one of ")[2].split(", ")
+    assert listed == [key for key in KEYS if key.startswith(f"{section}.")]
 
 
 @pytest.mark.parametrize("text", ["", "# nothing but a comment\n", "train:\n", "{}"])

@@ -14,7 +14,7 @@ from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
 from chargpt.exchange.tensor_file import AGAIN
 from chargpt.model import POSITIONS
-from chargpt.planning.cli import settings_in
+from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.planning.settings import by_fields, load_settings
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import blank_model, gpt_config
@@ -138,7 +138,8 @@ def save_run(
 
 def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[str], *, presets: Path) -> Config:
     """The settings of a preset, with those of the imported training, with those of the command line."""
-    config = load_settings(preset, {}, presets=presets, model=imported.shape, model_from=imported.program)[0].values
+    options = TrainOptions(config=preset)
+    config = load_settings(options, presets=presets, model=imported.shape, model_from=imported.program)[0].values
     data = dataclasses.asdict(imported.tokenizer.normalizer)
     if data["newlines"] == "keep":  # which no file of another program says: line ends are decided as for any text
         data["newlines"] = DataConfig().newlines

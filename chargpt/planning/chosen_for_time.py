@@ -7,6 +7,7 @@ steps in the run. A run that begins with a start (--start, --init-from) has sett
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -108,6 +109,10 @@ class Job:
         """The characters that each of several models sees at most."""
         return min(law.ENOUGH_EPOCHS * self.text.characters, self.useful(settings))
 
+    def parameters(self, shape: Settings) -> int:
+        """Those of a model of this shape."""
+        return parameter_count(shape.values.model, self.corpus.tokenizer.vocab_size)
+
     def check_memory(self, config: Config) -> None:
         """As `check_memory` of memory.py, if all processes are on this machine."""
         vocab_size = self.corpus.tokenizer.vocab_size
@@ -199,21 +204,27 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, b
     The first one's time begins so many seconds `before` that of the job. Whether others follow depends on what the first one
     measures, unless it memorises in any case.
     """
-    teachers, share = best.teachers, job.seconds / (best.teachers + 2)  # the last one gets two shares
+    share = job.seconds / (best.teachers + 2)  # the last one gets two of them
     one = _first_of_several(best, job, seconds=share)
-    why, is_sure = GIVEN if one.settings.is_given("train.teachers") else "", True
-    if not why:
-        is_sure = _memorises(best, job.text, one.seen)
+    models = _models_with(one, job, seconds=share)
+    steps, known = job.seen_by_each(one.settings) / one.config.chars_per_step, one.time_model
+    slower = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * best.teachers))
+    first, last = min(share, known.at_most(steps)), min(2 * share, slower.at_most(steps))
+    notices = [
+        _about_models(models, first=before + first, last=last, is_detail=not one.settings.is_any_given(*DECIDES_LOSS)),
+        *_described(one, candidates, job, takes=before + best.teachers * first + last, models=models),
+    ]
+    return Choice(one.settings, before + share, notices, known, models)
+
+
+def _models_with(one: Candidate, job: Job, *, seconds: float) -> Models:
+    """Several models of a run whose first one is this candidate, with so many seconds for it. Is it sure that others follow?"""
+    why, is_sure = GIVEN, True
+    if not one.settings.is_given("train.teachers"):
+        is_sure = _memorises(one, job.text, one.seen)
         why = "a model of this size memorises this text" if is_sure else "the first one may have something to teach"
     epochs = None if one.settings.is_given("train.max_epochs") else float(law.ENOUGH_EPOCHS)
-    models = Models(count=teachers + 1, is_decided=is_sure, why=why, seconds=share, epochs=epochs)
-    steps, known = job.seen_by_each(one.settings) / one.config.chars_per_step, one.time_model
-    slower = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * teachers))
-    first, last = before + min(share, known.at_most(steps)), min(2 * share, slower.at_most(steps))
-    notices = [_about_models(models, first=first, last=last, is_detail=not one.settings.is_any_given(*DECIDES_LOSS))]
-    takes = before + teachers * (first - before) + last
-    notices += _described(one, candidates, job, takes=takes, models=models)
-    return Choice(one.settings, before + share, notices, known, models)
+    return Models(count=one.teachers + 1, is_decided=is_sure, why=why, seconds=seconds, epochs=epochs)
 
 
 def _first_of_several(best: Candidate, job: Job, *, seconds: float) -> Candidate:
@@ -237,7 +248,7 @@ def _about_models(models: Models, *, first: float, last: float, is_detail: bool)
     at_most = f"for at most {clock(first)}"
     earlier = f"{models.count - 1} models {at_most} each" if models.count > 2 else f"one model {at_most}"
     about = f"first {earlier}; then a last one, for at most {clock(last)}, "
-    about += "which learns from the text and from what those before it predict"
+    about += f"which learns from the text and from what those before it predict ({models.why})"
     about += "" if models.is_decided else "; if the first does not begin to memorise the text, no other follows"
     return Notice(f"{models.count} models", about, "detail" if is_detail else "line")
 
@@ -269,42 +280,52 @@ def _candidates(shapes: Iterator[Settings], job: Job, *, timing: float) -> Itera
 
     They are timed for so many seconds of `timing`; the speed of further ones follows from theirs.
     """
-    text, done = job.text, list[Candidate]()
+    before, deadline = list[Candidate](), math.inf
     for shape in shapes:
-        parameters = parameter_count(shape.values.model, job.corpus.tokenizer.vocab_size)
-        if done:  # what was measured for a smaller model tells how long a larger one takes
-            speed = done[-1].speed * (done[-1].parameters / parameters) ** STEP_TIME_EXPONENT
-        else:  # with a short context and a small batch; the first time of all includes what torch does once
-            first = with_context_and_batch(shape, job, seen=0)
-            job.check_memory(first.values)
-            speed = job.speed(first.values)
-            deadline = time.perf_counter() + timing
-        least = law.most_in_step(in_blocks(shape.values))
-        most = max(done[-1].most_in_step // 4, least) if done and job.is_gpu else 0  # a larger model needs fewer
-        shaped = with_context_and_batch(shape, job, seen=job.seen(shape, speed), most=most)
-        takes = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
         try:
-            job.check_memory(shaped.values)
-            if shaped.values != first.values and takes < deadline - time.perf_counter():
-                speed = job.speed(shaped.values)
+            if not before:  # with a short context and a small batch; the first time of all includes what torch does once
+                smallest = with_context_and_batch(shape, job, seen=0)
+                job.check_memory(smallest.values)
+                speed, deadline = job.speed(smallest.values), time.perf_counter() + timing
+                candidate = _candidate(shape, job, speed=speed, timed=smallest, deadline=deadline)
+            else:  # what was measured for a smaller model tells how long a larger one takes
+                smaller = before[-1]
+                speed = smaller.speed * (smaller.parameters / job.parameters(shape)) ** STEP_TIME_EXPONENT
+                most = max(smaller.most_in_step // 4, law.most_in_step(in_blocks(shape.values))) if job.is_gpu else 0
+                candidate = _candidate(shape, job, speed=speed, most=most, deadline=deadline)
         except (NotEnoughMemory, torch.OutOfMemoryError):  # the latter of a GPU
-            if done:
+            if before:
                 return
             raise
-        if job.is_gpu and not shape.is_given("train.batch_size"):
-            timed = _times_of_steps(shaped, job, speed=speed, deadline=deadline)
-            most = max(timed)
-            shaped = with_batch(shaped, job, seen=job.seen(shaped, most / timed[most]), most=most)
-            in_step = shaped.values.chars_per_step
-            speed = in_step / next(took for characters, took in timed.items() if characters >= min(in_step, most))
-        known, seen = time_model_of(shaped.values, job.corpus, speed=speed), job.seen(shaped, speed)
-        complete = completed(shaped, text, seen=seen, evaluations=known.evaluations_in(job.seconds))
-        optimizer = complete.values.optim.name
-        loss = law.expected_loss(text, parameters=in_blocks(complete.values), seen=seen, optimizer=optimizer)
-        if len(done) > 1 and loss > done[-1].loss + CLEARLY_WORSE:
+        if len(before) > 1 and candidate.loss > before[-1].loss + CLEARLY_WORSE:
             return
-        done.append(Candidate(complete, parameters, speed, known, seen, loss, most_in_step=most))
-        yield done[-1]
+        before.append(candidate)
+        yield candidate
+
+
+def _candidate(
+    shape: Settings, job: Job, *, speed: float, deadline: float, timed: Settings | None = None, most: int = 0
+) -> Candidate:
+    """The model of a `shape`, which has about this `speed`; it is measured before the `deadline`, unless these were `timed`.
+
+    A step on a GPU has about `most` characters. Raises NotEnoughMemory.
+    """
+    shaped = with_context_and_batch(shape, job, seen=job.seen(shape, speed), most=most)
+    takes = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
+    job.check_memory(shaped.values)
+    if (timed is None or shaped.values != timed.values) and takes < deadline - time.perf_counter():
+        speed = job.speed(shaped.values)
+    if job.is_gpu and not shape.is_given("train.batch_size"):
+        took = _times_of_steps(shaped, job, speed=speed, deadline=deadline)
+        most = max(took)
+        shaped = with_batch(shaped, job, seen=job.seen(shaped, most / took[most]), most=most)
+        in_step = shaped.values.chars_per_step
+        speed = in_step / next(seconds for characters, seconds in took.items() if characters >= min(in_step, most))
+    known, seen = time_model_of(shaped.values, job.corpus, speed=speed), job.seen(shaped, speed)
+    complete = completed(shaped, job.text, seen=seen, evaluations=known.evaluations_in(job.seconds))
+    parameters, optimizer = in_blocks(complete.values), complete.values.optim.name
+    loss = law.expected_loss(job.text, parameters=parameters, seen=seen, optimizer=optimizer)
+    return Candidate(complete, job.parameters(shape), speed, known, seen, loss, most_in_step=most)
 
 
 def _times_of_steps(shaped: Settings, job: Job, *, speed: float, deadline: float) -> dict[int, float]:

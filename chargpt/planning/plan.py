@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -51,24 +52,34 @@ from chargpt.training.runtime import Runtime, choose_runtime, is_worth_compiling
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opening:
-    """One model of a run, before its first step in this process: made by a plan, by a saved run, or by the model before."""
+class Decision:
+    """What the first of several processes has decided about a model, and tells the others: no text, no weights of its own."""
 
     state: SavedState  # its settings, vocabulary, progress and stage, as they are now
+    teachers: Sequence[GPT] = ()
+    saved: SavedState | None = None  # what the newest checkpoint holds; None for a new model
+    seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
+    is_extended: bool = False  # by --minutes, with --resume
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening(Decision):
+    """One model of a run, before its first step in this process: made by a plan, by a saved run, or by the model before."""
+
     corpus: Corpus
     model: GPT  # its weights, on the CPU; those of `checkpoint` replace them
-    teachers: Sequence[GPT] = ()
     named: tuple[Checkpoint, ...] = ()  # the teachers of a new run, which are copied into its folder
-    saved: SavedState | None = None  # what the newest checkpoint holds; None for a new model
-    checkpoint: Checkpoint | None = None  # that one; None in a process that is not the first one
+    checkpoint: Checkpoint | None = None  # that of `saved`; None in a process that is not the first one
     folder: Path | None = None  # of a new run
     run: Run | None = None  # where the first process writes
     runtime: Runtime
-    seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
-    is_extended: bool = False  # by --minutes, with --resume
-    time_model: TimeModel | None  # by some steps that were timed; None if no step is left
+    time_model: TimeModel | None = None  # by some steps that were timed; None if no step is left
     notices: tuple[Notice, ...] = ()  # on text and settings: for the user before those of `about_training`
     choices: tuple[Notice, ...] = ()  # what was chosen, and the loss to expect: for the user after those
+
+    @property
+    def decision(self) -> Decision:
+        return Decision(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Decision)})
 
     @property
     def config(self) -> Config:
@@ -84,9 +95,8 @@ class Opening:
 
         If the epochs end it before its time limit, they are told in place of it.
         """
-        config, runtime, known, vocabulary = self.config, self.runtime, self.time_model, self.corpus.tokenizer.vocab_size
-        model, optim, planned, step = config.model, config.optim, self.state.stage.length, self.state.progress.step
-        parameters, characters = parameter_count(model, vocabulary), len(self.corpus.train)
+        config, runtime, vocabulary = self.config, self.runtime, self.corpus.tokenizer.vocab_size
+        model, optim, parameters = config.model, config.optim, parameter_count(config.model, vocabulary)
         layers = plural(model.n_layer, "layer")
         shape = f"{layers}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
         how = f"learning rate {optim.learning_rate:g} (optim.schedule={optim.schedule}), dropout {model.dropout:g}"
@@ -94,82 +104,108 @@ class Opening:
             Notice("model", f"{parameters:,} parameters: {shape}; optimizer {OPTIMIZERS[optim.name].label}"),
             Notice("steps", f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
         ]
-        if known is not None:
-            left, takes = planned.steps - step, 0.0
-            if self.seconds is not None:
-                fits = known.steps_in(self.seconds - known.reserve(self.seconds), interval=config.train.eval_interval)
-                if self.folder is not None and self.state.settings.sources.get("train.max_steps") is Source.CHOSEN:
-                    fits = planned.steps  # chosen for this time, like all that is said of the run
-                longest = longest_run(config, epochs=self.state.stage.models.epochs, characters=characters) - step
-                left = max(1, min(fits, longest))
-                takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
-            count, epochs = plural(left, "step"), left * config.chars_per_step / characters
-            duration = clock(known.duration(left, interval=planned.interval))
-            length = f"for {clock(takes)} (about {count})" if takes else f"for about {duration} ({count}, {epochs:.1f} epochs)"
+        if self.time_model is not None:
             memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
             size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
             notices += [
-                Notice("estimate", f"about {1000 * known.step:.1f} ms a step and {size}", "detail"),
-                Notice("training", f"{length} on {runtime.describe()}"),
+                Notice("estimate", f"about {1000 * self.time_model.step:.1f} ms a step and {size}", "detail"),
+                Notice("training", f"{self._length_by(self.time_model)} on {runtime.describe()}"),
             ]
         return [*notices, *[Notice("slower", runtime.slower)] * bool(runtime.slower)]
+
+    def _length_by(self, known: TimeModel) -> str:
+        """How long the training takes, by these times: its limit, unless the epochs end it sooner."""
+        stage, step, characters = self.state.stage, self.state.progress.step, len(self.corpus.train)
+        left, takes = stage.length.steps - step, 0.0
+        if self.seconds is not None:
+            seconds = self.seconds - known.reserve(self.seconds)
+            fits = known.steps_in(seconds, interval=self.config.train.eval_interval)
+            if self.folder is not None and self.state.settings.sources.get("train.max_steps") is Source.CHOSEN:
+                fits = stage.length.steps  # chosen for this time, like all that is said of the run
+            longest = longest_run(self.config, epochs=stage.models.epochs, characters=characters) - step
+            left = max(1, min(fits, longest))
+            takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
+        count, epochs = plural(left, "step"), left * self.config.chars_per_step / characters
+        if takes:
+            return f"for {clock(takes)} (about {count})"
+        return f"for about {clock(known.duration(left, interval=stage.length.interval))} ({count}, {epochs:.1f} epochs)"
+
+
+class Named(NamedTuple):
+    """The other runs that the user names, and warnings about them."""
+
+    start: Checkpoint | None
+    vocabulary: Checkpoint | None
+    teachers: tuple[Checkpoint, ...]
+    notices: list[Notice]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the user asked for: options, and settings before anything is chosen."""
+
+    options: TrainOptions
+    loaded: Settings  # those of a preset or a file, of the run to begin with, and of the command line
+    file: Path | None  # that one
+
+    @property
+    def settings(self) -> Settings:
+        """What holds of them: with --minutes, a preset is a default, and the time decides the length."""
+        if self.options.minutes is None:
+            return self.loaded
+        return self.loaded.without(Source.PRESET).leaving_open("train.max_steps")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the text and the time choose settings."""
+        return chooses(self.settings, minutes=self.options.minutes)
+
+    @property
+    def context(self) -> int:
+        """The shortest context that the model may have."""
+        is_chosen = self.is_open and not self.settings.is_given("model.block_size")
+        return SHORTEST_CONTEXT if is_chosen else self.settings.values.model.block_size
 
 
 def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> Opening:
     """Decide everything about a new run before its first step. Raises UserError.
 
-    `root` is the folder of the project, or where an installed library keeps runs. The order is that of the mistakes a user can
-    make: settings and names first, then the text, then what does not fit it. A missing text comes before a run that exists.
+    What was asked becomes settings, in layers: a preset, a file and the command line; what the text needs; what the time
+    allows; what the device allows. `root` is the folder of the project, or where an installed library keeps runs. The order is
+    that of the mistakes a user can make: settings and names first, then the text, then what does not fit it. A missing text
+    comes before a run that exists.
     """
-    checkpoints, notices, processes = root / "checkpoints", list[Notice](), group.size
-
-    # What the user names: settings, and other runs.
-    start = None if options.start is None else load_start(options.start)
-    start = start if options.init_from is None else _checkpoint_of(options.init_from, checkpoints, notices)
-    vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, checkpoints, notices)
-    loaded, file = _load_settings(options, start)  # with minutes, a preset is a default, and they decide the length
-    settings = loaded if options.minutes is None else loaded.without(Source.PRESET).leaving_open("train.max_steps")
-    teachers = tuple(_checkpoint_of(name, checkpoints, notices) for name in options.teacher)
+    named = _find_named(options, root / "checkpoints")
+    asked = _ask(options, named.start)
     check_found(options.texts)
-    name = run_name(options.texts) if options.run is None else options.run
-    is_made = not (options.dry_run or options.find_lr)
-    folder = new_folder(name, checkpoints, overwrite=options.overwrite) if is_made else folder_of(name, checkpoints)
+    folder = _folder(options, root / "checkpoints")
+    corpus = _load_corpus(options, asked.settings.values, named.start, named.vocabulary, root=root, context=asked.context)
+    if not asked.is_open or asked.settings.is_given("train.batch_size"):
+        check_batch(asked.settings.values.train.batch_size, group.size)
+    notices = [*named.notices, *corpus.describe(), *check_teachers(named.teachers, corpus, context=asked.context)]
+    notices += [] if options.find_lr else examine(corpus)
+    seconds = DEFAULT_SECONDS if options.minutes is None else 60 * options.minutes
+    job = Job(corpus, text_of(corpus), seconds, group.size, models_of(named.teachers))
+    choice = _choose(asked, job, named.start)
+    opening = _open(choice, job, named, options, folder=folder, group=group)
+    notices, choices = _with_one_note(notices, _about_choice(choice, asked, opening, named, group=group))
+    return dataclasses.replace(opening, notices=tuple(notices), choices=tuple(choices))
 
-    # The text, and what follows from its length.
-    is_open, config = chooses(settings, minutes=options.minutes), settings.values
-    context = SHORTEST_CONTEXT if is_open and not settings.is_given("model.block_size") else config.model.block_size
-    corpus = _load_corpus(options, config, start, vocabulary, root=root, context=context)
-    if not is_open or settings.is_given("train.batch_size"):
-        check_batch(config.train.batch_size, processes)
-    notices += corpus.describe()
-    notices += [*check_teachers(teachers, corpus, context=context), *([] if options.find_lr else examine(corpus))]
 
-    # The model and its training: chosen for the text and the time, where the user leaves it open.
-    models, seconds = models_of(teachers), DEFAULT_SECONDS if options.minutes is None else 60 * options.minutes
-    choice = _choose(settings, Job(corpus, text_of(corpus), seconds, processes, models), options, start)
-    config, limit = dataclasses.replace(choice.config, data=absolute_paths(choice.config.data)), choice.seconds
-    settings = dataclasses.replace(choice.settings, values=config)
-    begun = None if start is None else Start(name=options.start or name_of_start(start), is_run=options.start is None)
-    stage = Stage(models=choice.models, start=begun, length=_length(choice, characters=len(corpus.train)))
+def _open(choice: Choice, job: Job, named: Named, options: TrainOptions, *, folder: Path, group: Group) -> Opening:
+    """The opening of a chosen model, as far as the device allows it. Raises UserError."""
+    config, corpus, start = choice.config, job.corpus, named.start
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_model(config.model, corpus.tokenizer.vocab_size)
-    check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=processes, on_machine=group.local_size)
-    known = choice.time_model or measured(config, corpus, models, processes=processes)
-    seconds = limit or known.step * stage.length.steps
-    environment: dict[str, str | int | bool] = {"compile": is_made and is_worth_compiling(seconds)}
-
-    # What to say of it.
-    origin = shown(file or ("chosen for the text and the time" if is_open else "the defaults"))
-    choices = [*choice.notices, *_about_choices(settings, loaded, options, origin=origin)]
-    choices += [
-        *_about_teachers(settings, choice.models, teachers),
-        *_about_splits(corpus, config),
-        *_about_processes(config, group),
-    ]
-    notices, choices = _with_one_note(notices, choices)
+    check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=group.size, on_machine=group.local_size)
+    known = choice.time_model or measured(config, corpus, job.teachers, processes=group.size)
+    begun = None if start is None else Start(name=options.start or name_of_start(start), is_run=options.start is None)
+    stage = Stage(models=choice.models, start=begun, length=_length(choice, characters=len(corpus.train)))
+    is_long = is_worth_compiling(choice.seconds or known.step * stage.length.steps)
+    environment: dict[str, str | int | bool] = {"compile": is_long and not (options.dry_run or options.find_lr)}
     return Opening(
         state=SavedState(
-            settings=settings,
+            settings=choice.settings,
             progress=Progress(),
             stage=stage,
             environment=environment,
@@ -179,15 +215,30 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
         ),
         corpus=corpus,
         model=_first_model(config, corpus, start),
-        teachers=models,
-        named=teachers,
+        teachers=job.teachers,
+        named=named.teachers,
         folder=folder.absolute(),
         runtime=choose_runtime(config, environment, group=group),
-        seconds=limit,
+        seconds=choice.seconds,
         time_model=known,
-        notices=tuple(notices),
-        choices=tuple(choices),
     )
+
+
+def _find_named(options: TrainOptions, checkpoints: Path) -> Named:
+    """The runs that the options name. Raises UserError."""
+    notices = list[Notice]()
+    start = None if options.start is None else load_start(options.start)
+    start = start if options.init_from is None else _checkpoint_of(options.init_from, checkpoints, notices)
+    vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, checkpoints, notices)
+    return Named(start, vocabulary, tuple(_checkpoint_of(name, checkpoints, notices) for name in options.teacher), notices)
+
+
+def _folder(options: TrainOptions, checkpoints: Path) -> Path:
+    """The folder of the run, which is free if one is made. Raises UserError."""
+    name = run_name(options.texts) if options.run is None else options.run
+    if options.dry_run or options.find_lr:
+        return folder_of(name, checkpoints)
+    return new_folder(name, checkpoints, overwrite=options.overwrite)
 
 
 def _with_one_note(notices: list[Notice], choices: list[Notice]) -> tuple[list[Notice], list[Notice]]:
@@ -205,25 +256,16 @@ def _checkpoint_of(name: str, checkpoints: Path, notices: list[Notice]) -> Check
     return checkpoint
 
 
-def _load_settings(options: TrainOptions, start: Checkpoint | None) -> tuple[Settings, Path | None]:
-    """The settings before what follows from the text and the time, and their file. A start gives the shape of the model."""
-    typed = options.settings
-    if options.epochs is not None:  # a length, which is known when the text is read
-        typed = {**typed, "train": {**typed.get("train", {}), "max_steps": 1}}
-    settings, file = load_settings(
-        options.config,
-        typed,
-        presets=presets_folder(),
-        minutes=options.minutes,
-        model=None if start is None else start.state.config.model,
-        model_from=options.start or options.init_from or "",
-    )
-    train = settings.values.train
-    if train.teachers and (start is not None or options.teacher):
-        what = f"train.teachers: {train.teachers} given, but it cannot be used with "
+def _ask(options: TrainOptions, start: Checkpoint | None) -> Asked:
+    """The settings before what follows from the text and the time. A start gives the shape of the model. Raises UserError."""
+    model, origin = None if start is None else start.state.config.model, options.start or options.init_from or ""
+    settings, file = load_settings(options, presets=presets_folder(), model=model, model_from=origin)
+    teachers = settings.values.train.teachers
+    if teachers and (start is not None or options.teacher):
+        what = f"train.teachers: {teachers} given, but it cannot be used with "
         names = join(", ", map(Option, ("start", "init_from", "teacher")))
         raise UserError(what, names, "; leave out train.teachers")
-    return settings, file
+    return Asked(options=options, loaded=settings, file=file)
 
 
 def _load_corpus(
@@ -245,27 +287,29 @@ def _load_corpus(
     )
 
 
-def _choose(settings: Settings, job: Job, options: TrainOptions, start: Checkpoint | None) -> Choice:
-    """The settings for this text and this much time, and what to say of them.
+def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
+    """The settings for this text and this much time, and what to say of them. A run finds its text from any folder then.
 
     One of three: gentle ones from the weights of a `start`; those with the lowest expected loss of all models that the
     machine can train in the time; or, if the user has decided everything else, only the regularization.
     """
-    minutes, limit = options.minutes, None if options.minutes is None else job.seconds
-    if options.epochs is not None:
-        steps = steps_in(options.epochs, settings.values, characters=job.text.characters)
+    settings, minutes, epochs = asked.settings, asked.options.minutes, asked.options.epochs
+    limit = None if minutes is None else job.seconds
+    if epochs is not None:
+        steps = steps_in(epochs, settings.values, characters=job.text.characters)
         settings = settings.give({"train": {"max_steps": steps}}, source=Source.USER, where="--epochs")
     if start is not None:
         distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss)
-        if options.epochs is not None:  # it decides how often the text is seen, and that decides the steps
+        if epochs is not None:  # it decides how often the text is seen, and that decides the steps
             settings = settings.leaving_open("train.max_steps")
-        adapted = adapt(settings, job, distance=distance, minutes=minutes, epochs=options.epochs)
-        return Choice(adapted, limit, notices)
-    if chooses(settings, minutes=minutes):
+        choice = Choice(adapt(settings, job, distance=distance, minutes=minutes, epochs=epochs), limit, notices)
+    elif asked.is_open:
         choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)
     else:
         choice = shared(regularized(settings, job.text), limit)
-    return choice._replace(settings=taught(choice.settings)) if job.teachers else choice
+    settings = taught(choice.settings) if job.teachers and start is None else choice.settings
+    values = dataclasses.replace(settings.values, data=absolute_paths(settings.values.data))
+    return choice._replace(settings=dataclasses.replace(settings, values=values))
 
 
 def _length(choice: Choice, *, characters: int) -> Length:
@@ -285,8 +329,17 @@ def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GP
     return model
 
 
-def _about_choices(settings: Settings, loaded: Settings, options: TrainOptions, *, origin: str) -> list[Notice]:
+def _about_choice(choice: Choice, asked: Asked, opening: Opening, named: Named, *, group: Group) -> list[Notice]:
+    """What to say of what was chosen, after the model and its training."""
+    settings, corpus = choice.settings, opening.corpus
+    notices = [*choice.notices, *_about_settings(settings, asked), *_about_teachers(settings, choice.models, named.teachers)]
+    return [*notices, *_about_splits(corpus, opening.config), *_about_processes(opening.config, group)]
+
+
+def _about_settings(settings: Settings, asked: Asked) -> list[Notice]:
     """Where settings come from, what was chosen and why; with --minutes, one line on what of a preset was replaced."""
+    options, loaded = asked.options, asked.loaded
+    origin = shown(asked.file or ("chosen for the text and the time" if asked.is_open else "the defaults"))
     typed = [f"{section}.{key} {value}" for section, values in options.settings.items() for key, value in values.items()]
     notices = [Notice("settings", ", ".join([origin, *typed]), "detail")]
     values, chosen = flat(settings.values), dict[str, list[str]]()

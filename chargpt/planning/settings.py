@@ -1,53 +1,69 @@
-"""Which settings a run begins with: a preset or a YAML file, the run that it begins with, and the command line."""
+"""Which settings a run begins with: a preset or a YAML file, the run that it begins with, and the command line.
+
+Each is a layer; a later one has precedence. All of them together make the settings, at once.
+"""
 
 import dataclasses
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply, names_in, typed_values
+from chargpt.config import (
+    COMMAND_LINE,
+    SECTIONS,
+    Config,
+    DataConfig,
+    ModelConfig,
+    Settings,
+    Source,
+    Tree,
+    apply,
+    names_in,
+    typed_values,
+)
 from chargpt.device import choose_device
-from chargpt.errors import Option, UserError
+from chargpt.errors import Option, UserError, Words
 from chargpt.planning.chosen_for_time import chooses
+from chargpt.planning.cli import TrainOptions
 from chargpt.terminal import shown
 from chargpt.yaml_settings import read_yaml
 
 
-def load_settings(
-    name: str | None,
-    typed: Tree,
-    *,
-    presets: Path,
-    minutes: float | None = None,
-    model: ModelConfig | None = None,
-    model_from: str = "",
-) -> tuple[Settings, Path | None]:
-    """The settings of a preset or YAML file `name` (None: the preset for the device) with those that the user has `typed`.
+class Layer(NamedTuple):
+    """What one source sets."""
 
-    Returns the path of that file as well. `minutes` is the time limit. `model` replaces the file's model section, except a
-    dropout; `model_from` names its origin. Raises UserError.
+    tree: Tree
+    source: Source
+    where: Words  # begins the errors about it
+
+
+def load_settings(
+    options: TrainOptions, *, presets: Path, model: ModelConfig | None = None, model_from: str = ""
+) -> tuple[Settings, Path | None]:
+    """The settings that the user has asked for, before anything is chosen, and the path of the preset or file among them.
+
+    `model` is the shape of the model with which the run begins, and `model_from` names its origin: of a file, only its dropout
+    holds then. What is left to choose has room beside what is given. Raises UserError.
     """
-    device = apply(Config(), {"runtime": typed.get("runtime", {})}, where=COMMAND_LINE).runtime.device
-    path = _find_preset(name, choose_device(device).type, presets)
-    tree: Tree = {} if path is None else typed_values(read_yaml(path), where=shown(path))
-    is_preset = path is not None and path.parent == presets
-    source = Source.DEFAULT if name is None else Source.PRESET if is_preset else Source.USER
-    shape: dict[str, object] = {}
+    device = apply(Config(), {"runtime": options.settings.get("runtime", {})}, where=COMMAND_LINE).runtime.device
+    path = _find_preset(options.config, choose_device(device).type, presets)
+    tree = {} if path is None else typed_values(read_yaml(path), where=shown(path))
+    shape: Tree = {}
     if model is not None:
-        shape = {key: value for key, value in dataclasses.asdict(model).items() if key != "dropout"}
+        shape = {"model": {key: value for key, value in dataclasses.asdict(model).items() if key != "dropout"}}
         tree = {**tree, "model": {key: value for key, value in tree.get("model", {}).items() if key == "dropout"}}
-    sources: dict[str, Source] = {} if source is Source.DEFAULT else dict.fromkeys(names_in(tree), source)
-    sources |= dict.fromkeys(names_in({"model": shape}), Source.RUN) | dict.fromkeys(names_in(typed), Source.USER)
+    source = Source.PRESET if path is not None and path.parent == presets else Source.USER
+    file = Layer(tree, Source.DEFAULT if options.config is None else source, shown(path or "the settings"))
+    layers = [file, Layer(shape, Source.RUN, model_from), Layer(options.settings, Source.USER, COMMAND_LINE)]
+    sources = {name: layer.source for layer in layers for name in names_in(layer.tree) if layer.source is not Source.DEFAULT}
+    if options.epochs is not None:  # a number of steps, which is known when the text is read
+        sources["train.max_steps"] = Source.USER
     settings = Settings(sources=sources)
-    values, where = Config(), shown(path or "the settings")
-    if source is not Source.USER:
-        values = apply(values, tree, where=where)
-    if chooses(settings if minutes is None else settings.without(Source.PRESET), minutes=minutes):
-        is_kept = source is Source.USER or (source is Source.PRESET and minutes is None)
-        values = _with_room(values, tree if is_kept else {}, typed)
-    if source is Source.USER:
-        values = apply(values, tree, where=where)
-    values = apply(values, {"model": shape}, where=model_from)
-    return by_fields(Settings(apply(values, typed, where=COMMAND_LINE), settings.sources), typed), path
+    open_ = settings if options.minutes is None else settings.without(Source.PRESET)
+    if chooses(open_, minutes=options.minutes):
+        layers.append(_room(layers, open_))
+    return by_fields(Settings(_together(layers), sources), options.settings), path
 
 
 def by_fields(settings: Settings, typed: Tree) -> Settings:
@@ -58,15 +74,36 @@ def by_fields(settings: Settings, typed: Tree) -> Settings:
     return settings.choose("a field is given", data={"format": "fields"})
 
 
-def _with_room(values: Config, *trees: Tree) -> Config:
-    """`values` with a width and heads that fit those that are given in `trees`: what is not given is chosen later."""
-    given = {key: value for tree in trees for key, value in tree.get("model", {}).items()}
-    heads, model = given.get("n_head"), values.model
-    if "n_head" not in given and "n_embd" in given:
-        model = dataclasses.replace(model, n_head=1)
-    if isinstance(heads, int) and heads > 0 and "n_embd" not in given:
-        model = dataclasses.replace(model, n_head=1, n_embd=2 * heads)
-    return dataclasses.replace(values, model=model)
+def _room(layers: Sequence[Layer], settings: Settings) -> Layer:
+    """A width, or a number of heads, that fits the other one, where only that is given: it is chosen later."""
+    heads = _merged(layers, "model").get("n_head", ModelConfig.n_head)
+    has_width, has_heads = settings.is_given("model.n_embd"), settings.is_given("model.n_head")
+    room: dict[str, object] = {}
+    if has_width and not has_heads:
+        room = {"n_head": 1}
+    elif has_heads and not has_width and isinstance(heads, int):
+        room = {"n_embd": 2 * heads}
+    return Layer({"model": room}, Source.CHOSEN, COMMAND_LINE)
+
+
+def _merged(layers: Sequence[Layer], section: str) -> dict[str, object]:
+    """The values of a section; those of a later layer hold."""
+    return {key: value for layer in layers for key, value in layer.tree.get(section, {}).items()}
+
+
+def _together(layers: Sequence[Layer]) -> Config:
+    """All layers, each value checked beside the others. A UserError names the last layer that sets something there."""
+    sections = {}
+    for section, kind in SECTIONS.items():
+        try:
+            sections[section] = kind(**_merged(layers, section))
+        except ValueError as error:
+            raise UserError([layer.where for layer in layers if layer.tree.get(section)][-1], f": {section}.{error}") from None
+    try:
+        return Config(**sections)  # type: ignore[arg-type]
+    except ValueError as error:  # about the batch and the context
+        where = [layer.where for layer in layers if layer.tree.get("train") or layer.tree.get("model")]
+        raise UserError(where[-1], f": {error}") from None
 
 
 def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 
 from chargpt.config import MAX_TEACHERS, Config
 
@@ -81,7 +82,8 @@ class Stage:
         """Whether a run can have such a model."""
         length, models = self.length, self.models
         is_one = 1 <= self.number <= models.count <= MAX_TEACHERS + 1
-        return is_one and min(length.steps, length.interval) >= 1 and length.decayed <= 1
+        is_named = self.start is None or Path(self.start.name).name == self.start.name != ""  # a name, not a path
+        return is_one and is_named and min(length.steps, length.interval) >= 1 and length.decayed <= 1
 
 
 def as_trained(config: Config, stage: Stage) -> Config:

@@ -13,7 +13,7 @@ from chargpt.model import GPT
 from chargpt.planning.chosen_for_time import GIVEN
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
-from chargpt.planning.plan import Opening
+from chargpt.planning.plan import Decision, Opening
 from chargpt.planning.teachers import keep_teachers, student_settings, teachers_of_stage
 from chargpt.planning.time_model import at_least_measurable, longest_run, measured, steps_in
 from chargpt.runs.blank_model import blank_model
@@ -241,24 +241,20 @@ def _places(options: TrainOptions) -> Tree:
     return {"data": {key: value for key, value in options.settings.get("data", {}).items() if key in PLACES}}
 
 
-def for_others(opening: Opening) -> Opening:
-    """What the other processes get of the first one's `opening`: what it decided, without the text and the weights."""
-    own = dict.fromkeys(("corpus", "model", "runtime", "checkpoint", "folder", "run"))  # `joined` fills them
-    return dataclasses.replace(opening, **own, named=(), notices=(), choices=())  # type: ignore[arg-type]
-
-
-def joined(given: Opening, *, root: Path, group: Group, corpus: Corpus | None, runtime: Runtime | None) -> Opening:
+def join_opening(decision: Decision, *, root: Path, group: Group, corpus: Corpus | None, runtime: Runtime | None) -> Opening:
     """The opening of a process that is not the first one, with text and machine of the model before. Raises UserError."""
-    state, config = given.state, given.config
-    runtime = runtime or choose_runtime(config, state.environment, group=group)
+    state, config = decision.state, decision.state.config
     corpus = corpus or cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
     if corpus is None:  # on another machine
         block_size = config.model.block_size
         corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
     if corpus.fingerprint != state.fingerprint:
         raise UserError("TEXT: differs from that of the first process; give every machine the same TEXT")
-    return dataclasses.replace(
-        given, corpus=corpus, runtime=runtime, model=blank_model(config.model, state.tokenizer.vocab_size)
+    return Opening(
+        **vars(decision),
+        corpus=corpus,
+        model=blank_model(config.model, state.tokenizer.vocab_size),
+        runtime=runtime or choose_runtime(config, state.environment, group=group),
     )
 
 

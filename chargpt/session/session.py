@@ -12,13 +12,13 @@ import torch
 
 from chargpt.analysis.copies import longest_copy
 from chargpt.analysis.heads import draw_attention
-from chargpt.config import Settings, TrainConfig
+from chargpt.config import TrainConfig
 from chargpt.errors import Message, Option, Words, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import REPORT
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, SLOW, Clock
-from chargpt.planning.plan import Opening
+from chargpt.planning.plan import Decision, Opening
 from chargpt.planning.time_model import longest_run
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.models import loss_of
@@ -29,7 +29,7 @@ from chargpt.session.due import Due
 from chargpt.session.journal import Journal
 from chargpt.session.live_page import LivePage
 from chargpt.session.metrics import BEST
-from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage, trainer_state
+from chargpt.session.opening import join_opening, make_trainer, open_next_stage, trainer_state
 from chargpt.session.stages import decide, describe_stage, measure
 from chargpt.standard import model_source
 from chargpt.terminal import clock, plural, screen, shown
@@ -61,13 +61,13 @@ class Session:
         `started` is when its time began, on time.perf_counter; `before` is that of the model before it. Raises UserError, and
         SystemExit if the first process trains nothing.
         """
-        shared: Opening | int = group.share(for_others(opening) if opening is not None else 0)
+        shared: Decision | int = group.share(opening.decision if opening is not None else 0)
         if isinstance(shared, int):
             raise SystemExit(shared)
         with group.together():
             if opening is None:
                 corpus, runtime = (before.corpus, before.trainer.runtime) if before else (None, None)
-                opening = joined(shared, root=root, group=group, corpus=corpus, runtime=runtime)
+                opening = join_opening(shared, root=root, group=group, corpus=corpus, runtime=runtime)
             self.trainer: Trainer = make_trainer(opening, group)
         self.trainer.share()
         self.opening, self.options, self.root = opening, options, root
@@ -144,10 +144,10 @@ class Session:
     @contextlib.contextmanager
     def recording(self) -> Iterator[Clock]:
         """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
-        trainer, train, is_new = self.trainer, self.trainer.config.train, self.saved is None
-        every, steps = train.log_interval if trainer.runtime.runs_ahead else 1, trainer.length.steps
-        name, progress = self.stage.name, trainer.progress
-        with self.journal.recording(self.run, self.settings, progress=progress, steps=steps, is_new=is_new, name=name):
+        trainer, settings, is_new = self.trainer, self.opening.state.settings, self.saved is None
+        progress, steps, name = trainer.progress, trainer.length.steps, self.stage.name
+        every = settings.values.train.log_interval if trainer.runtime.runs_ahead else 1
+        with self.journal.recording(self.run, settings, progress=progress, steps=steps, is_new=is_new, name=name):
             self.clock = Clock(steps_left=steps - progress.step, deadline=self.deadline, waits_every=every)
             yield self.clock
 
@@ -277,18 +277,16 @@ class Session:
         """Write the settings with which another run trains as this one does. Returns a line for a problem."""
         return None if self.run is None else self.run.write_config(self.trainer.config, self.stage)
 
-    @property
-    def settings(self) -> Settings:
-        """As they are now, and who set them."""
-        return dataclasses.replace(self.opening.state.settings, values=self.trainer.config)
-
     def state(self) -> SavedState:
         """What a checkpoint of now holds besides weights and optimizer."""
-        trainer = self.trainer
-        left = self.clock.seconds_left(is_undecided=not self.models.is_decided)
-        changes = {"progress": trainer.progress.copy(), "environment": trainer.environment, "seconds_left": left}
-        changes |= {"stage": self.stage, "model_source": model_source()}
-        return dataclasses.replace(self.opening.state, settings=self.settings, **changes)  # type: ignore[arg-type]
+        return dataclasses.replace(
+            self.opening.state,
+            progress=self.trainer.progress.copy(),
+            stage=self.stage,
+            environment=self.trainer.environment,
+            seconds_left=self.clock.seconds_left(is_undecided=not self.models.is_decided),
+            model_source=model_source(),
+        )
 
     def save(self) -> None:
         """Publish a checkpoint of finite weights, after everything recorded so far is on disk. Raises NotFinite, UserError."""

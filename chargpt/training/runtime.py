@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chargpt.config import Config
+from chargpt.config import Config, RuntimeConfig
 from chargpt.device import choose_device, choose_precision, memory_free, why_not_cuda
 from chargpt.errors import Option, UserError
 from chargpt.kernels.attention import PANEL, FusedAttention, supports
@@ -137,43 +137,19 @@ def choose_runtime(
     `environment` is that of a saved run, or of a new one whether it is worth compiling: a run that was compiled stays so where
     that is possible, and if torch made its steps, torch makes the next ones.
     """
-    known = environment or {}
-    asked = config.runtime
+    known, asked, slower = environment or {}, config.runtime, list[str]()
     device = group.device(choose_device(asked.device))
     precision = choose_precision(asked.precision, device)
     if precision == torch.float16 and device.type != "cuda":
         what = f"runtime.precision: float16 given, which needs a CUDA GPU, but the device is {device.type}; use "
         raise UserError(what, Option("runtime.precision", "auto"))
-    compiled = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and known.get("compile") is True
-    trouble = _why_not_compile(device) if compiled else ""
-    if trouble and asked.compile == "on":
-        what = f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or leave it out"
-        raise UserError(what)
-    compiled = compiled and not trouble
+    compiled = _choose_compiled(asked, device, known, slower)
     # The kernels in C are for the CPU; model.py's own attention does everything else.
-    attention, slower = None, f"torch cannot compile here, so steps take longer: {trouble}" if trouble else ""
-    if asked.attention == "auto" and device.type == "cpu" and supports(config.model) and not compiled:
-        try:
-            attention = FusedAttention(precision)
-        except Unavailable as reason:
-            slower = f"attention is not compiled, so steps take longer: {reason}"
+    attention = _choose_attention(config, precision, slower) if device.type == "cpu" and not compiled else None
     if asked.device == "auto" and device.type == "cpu" and torch.cuda.is_available():
-        slower = f"{why_not_cuda(0)}; until then the CPU is used"
-    is_native, step, why, on_cpu = asked.step == "native", None, "", device.type == "cpu" and not compiled
-    if on_cpu and _is_small_enough(config) and not supports_step(config.model):
-        slower = f"{CHANGED}, so PyTorch takes the steps (2 to 7 times slower)"
-    if is_native and not (on_cpu and supports_step(config.model)):
-        needs = "runtime.compile=off" if compiled else f"a model.n_embd that is a multiple of {PANEL}"
-        needs = f"it needs {'a CPU' if device.type != 'cpu' else needs}"
-        why = CHANGED if on_cpu and fits_step(config.model) else needs
-    elif is_native or attention is not None and may_be_in_c(config) and known.get("step") != "torch":
-        try:
-            step = StepKernel(precision)
-        except Unavailable as reason:
-            why = f"it cannot be compiled here ({reason})" * is_native
-            slower = f"steps are not compiled from C, so they take longer: {reason}"
-    if why:
-        raise UserError(f"runtime.step: native given, but {why}; use ", Option("runtime.step", "auto"))
+        slower.append(f"{why_not_cuda(0)}; until then the CPU is used")
+    may_follow = attention is not None and known.get("step") != "torch"
+    step = _choose_step(config, device, precision, slower, compiled=compiled, may_follow=may_follow)
     return Runtime(
         device=device,
         precision=precision,
@@ -182,10 +158,63 @@ def choose_runtime(
         step=step,
         compile=compiled,
         processes=group.size,
-        slower=slower,
+        slower=slower[-1] if slower else "",
         tf32=asked.precision == "tf32",
         deterministic=asked.deterministic,
     )
+
+
+def _choose_compiled(
+    asked: RuntimeConfig, device: torch.device, known: Mapping[str, str | int | bool], slower: list[str]
+) -> bool:
+    """Whether torch compiles the model. If it cannot, `slower` gets the reason, or a UserError is raised."""
+    compiled = asked.compile == "on" or asked.compile == "auto" and device.type == "cuda" and known.get("compile") is True
+    trouble = _why_not_compile(device) if compiled else ""
+    if trouble and asked.compile == "on":
+        what = f"runtime.compile: on given, but torch cannot compile here ({trouble}); install what is missing, or leave it out"
+        raise UserError(what)
+    slower += [f"torch cannot compile here, so steps take longer: {trouble}"] * bool(trouble)
+    return compiled and not trouble
+
+
+def _choose_attention(config: Config, precision: torch.dtype, slower: list[str]) -> FusedAttention | None:
+    """The attention in C, if there is one on this CPU; `slower` gets the reason if there is none."""
+    if config.runtime.attention != "auto" or not supports(config.model):
+        return None
+    try:
+        return FusedAttention(precision)
+    except Unavailable as reason:
+        slower.append(f"attention is not compiled, so steps take longer: {reason}")
+        return None
+
+
+def _choose_step(
+    config: Config, device: torch.device, precision: torch.dtype, slower: list[str], *, compiled: bool, may_follow: bool
+) -> StepKernel | None:
+    """The steps in C, if they are asked for, or are faster and `may_follow` the attention. `slower` gets the reason if not.
+
+    Raises UserError if they are asked for and impossible.
+    """
+    is_native, on_cpu = config.runtime.step == "native", device.type == "cpu" and not compiled
+    if on_cpu and _is_small_enough(config) and not supports_step(config.model):
+        slower.append(f"{CHANGED}, so PyTorch takes the steps (2 to 7 times slower)")
+    if is_native and not (on_cpu and supports_step(config.model)):
+        needs = "runtime.compile=off" if compiled else f"a model.n_embd that is a multiple of {PANEL}"
+        needs = f"it needs {'a CPU' if device.type != 'cpu' else needs}"
+        raise _not_native(CHANGED if on_cpu and fits_step(config.model) else needs)
+    if not (is_native or may_follow and may_be_in_c(config)):
+        return None
+    try:
+        return StepKernel(precision)
+    except Unavailable as reason:
+        if is_native:
+            raise _not_native(f"it cannot be compiled here ({reason})") from None
+        slower.append(f"steps are not compiled from C, so they take longer: {reason}")
+        return None
+
+
+def _not_native(why: str) -> UserError:
+    return UserError(f"runtime.step: native given, but {why}; use ", Option("runtime.step", "auto"))
 
 
 def _why_not_compile(device: torch.device) -> str:

@@ -19,7 +19,7 @@ from gpu import null_gpu  # noqa: E402
 
 from chargpt.config import Config  # noqa: E402
 from chargpt.model import GPT, POSITIONS, GPTConfig  # noqa: E402
-from chargpt.planning.cli import settings_in  # noqa: E402
+from chargpt.planning.cli import TrainOptions, settings_in  # noqa: E402
 from chargpt.planning.settings import load_settings  # noqa: E402
 from chargpt.sampling.options import SamplingOptions  # noqa: E402
 from chargpt.sampling.torch_texts import AT_ONCE, torch_writer  # noqa: E402
@@ -47,7 +47,8 @@ for optimizer, positions in itertools.product(("adamw", "muon"), POSITIONS):
 
 def config_of(*settings: str) -> Config:
     words = ["model.n_layer=2", "model.n_embd=64", "model.n_head=2", "model.block_size=32", "train.batch_size=4", *settings]
-    return load_settings("gpu", settings_in(["runtime.device=cuda", *words]), presets=ROOT / "configs")[0].values
+    options = TrainOptions(config="gpu", settings=settings_in(["runtime.device=cuda", *words]))
+    return load_settings(options, presets=ROOT / "configs")[0].values
 
 
 def counts(

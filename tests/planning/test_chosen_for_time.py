@@ -3,13 +3,14 @@
 import dataclasses
 import itertools
 from types import SimpleNamespace
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 import torch
 from helpers import SHAPE, apply_overrides, given, publish_run
 
-from chargpt.config import Config, DataConfig, Settings, Source, difference
+from chargpt.config import KEYS, SECTIONS, Config, DataConfig, Settings, Source, Tree, difference, flat, typed_values
 from chargpt.planning import chosen_for_time, law
 from chargpt.planning.chosen_for_time import (
     CHOSEN,
@@ -22,9 +23,12 @@ from chargpt.planning.chosen_for_time import (
     regularized,
     text_of,
 )
+from chargpt.planning.cli import TrainOptions
 from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
+from chargpt.planning.settings import load_settings
 from chargpt.planning.teachers import models_of, taught
 from chargpt.planning.time_model import TimeModel, training_speed
+from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.stage import Models
@@ -200,6 +204,50 @@ def test_what_was_given_stays_and_all_else_is_chosen_as_without_it(words, follow
     assert {change.key for change in changed} == own | follows
     chosen = [{key for key, by in one.settings.sources.items() if by is Source.CHOSEN} for one in (free, choice)]
     assert chosen[1] == chosen[0] - own == choice.settings.reasons.keys()
+
+
+# What else is chosen in another way if one setting is given alone; nothing follows from the others.
+LENGTH = {"train.max_steps", "train.eval_interval", "checkpoint.interval", "optim.warmup_steps"}
+FOLLOWS = {
+    "model.n_layer": {"model.dropout"},
+    "model.n_head": {"model.n_embd"},
+    "model.n_embd": {"model.n_head", "model.dropout"},
+    "model.block_size": {"train.max_steps"},
+    "optim.name": GIVEN["optim.name=adamw"],
+    "train.batch_size": LENGTH,
+    "train.accumulate": {"train.batch_size"},
+    "train.teachers": {*LENGTH, "model.dropout", "optim.average_fraction"},
+}
+OTHER = {"model.n_embd": 20, "data.max_vocab": 50, "data.encoding": "latin-1", "data.items": "line", "data.where": "a=b"}
+
+
+def another(key: str, value: object) -> object:
+    """A value that the setting may have, and that is not this one."""
+    section, name = key.split(".")
+    hint = get_type_hints(SECTIONS[section])[name]
+    if key in OTHER or isinstance(value, str):
+        options = [option for option in get_args(hint) if option != value]
+        return OTHER.get(key, options[0] if options else value)
+    if isinstance(value, list):
+        return [0.8, 0.95]
+    return not value if hint is bool else value + 1 if hint is int else value / 2 or 0.25
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_of_every_setting_that_is_given_alone_only_what_depends_on_it_is_chosen_in_another_way(section, corpora):
+    def planned(tree: Tree) -> Config:
+        machine = {"device": "cpu", "threads": 1, **tree.get("runtime", {})}
+        options = TrainOptions(settings=typed_values({**tree, "runtime": machine}, where=""), minutes=2 / 60)
+        settings = load_settings(options, presets=presets_folder())[0]
+        return choose(settings, Job(corpora[3000], text_of(corpora[3000]), 2.0), optimizer="muon").config
+
+    free = planned({})
+    for key in (key for key in KEYS if key.startswith(f"{section}.") and key not in ("runtime.device", "data.format")):
+        name = key.removeprefix(f"{section}.")
+        given_ = another(key, flat(free)[key])
+        config = planned({section: {name: given_}})
+        assert flat(config)[key] == given_
+        assert {change.key for change in difference(free, config)} - {key, "data.format"} <= FOLLOWS.get(key, set()), key
 
 
 @pytest.mark.parametrize("preferred", OPTIMIZERS)

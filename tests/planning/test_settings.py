@@ -7,7 +7,7 @@ import torch
 
 from chargpt.config import ModelConfig, Settings
 from chargpt.planning import settings
-from chargpt.planning.cli import settings_in
+from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.terminal import UserError
 
 PRESETS = Path(__file__).parents[2] / "configs"
@@ -15,7 +15,7 @@ PRESETS = Path(__file__).parents[2] / "configs"
 
 def load_settings(name: str | None, words: list[str], **more) -> Settings:
     """The settings of a file and of section.key=value words."""
-    return settings.load_settings(name, settings_in(words), **more)[0]
+    return settings.load_settings(TrainOptions(config=name, settings=settings_in(words)), **more)[0]
 
 
 def given_in(loaded: Settings) -> set[str]:

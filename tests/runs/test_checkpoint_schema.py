@@ -125,7 +125,7 @@ WRONG_PROGRESS = {
 
 WRONG_STAGE = {
     "number": [None, -1, 0, 11, True, 1.0, "1"],
-    "start": ["sea", {"name": "sea"}, {"name": "", "is_run": 1}],
+    "start": ["sea", {"name": "sea"}, {"name": "sea", "is_run": 1}, *({"name": name, "is_run": True} for name in ("", "../a"))],
     "models.count": [None, 0, 11, True],
     "models.is_decided": [None, 0, "no"],
     "models.seconds": [-1, "1", True],

@@ -27,14 +27,14 @@ class Trainer:
     def __init__(self, programs: Programs, text: Path, folder: Path) -> None:
         self.programs, self.text, self.folder = programs, text, folder
 
-    def run(self, name: str, optimizer: str, *, kill_when: Callable[[float], bool] | None = None) -> int:
+    def run(self, name: str, *settings: str, kill_when: Callable[[float], bool] | None = None) -> int:
         """Begin or continue the run; the exit code. `kill_when` is asked with the seconds so far."""
         run = self.folder / name
         if run.is_dir() and steps(run):
             arguments = ["--resume", "--run", str(run)]
         else:
             place = [f"data.cache={self.folder}/cache", "--run", str(run)]
-            arguments = [str(self.text), *SETTINGS, f"optim.name={optimizer}", *place]
+            arguments = [str(self.text), *SETTINGS, *settings, *place]
         started = time.monotonic()
         with self.programs.start("train", *arguments, stdout=DEVNULL, stderr=DEVNULL) as training:
             if kill_when is not None:
@@ -71,7 +71,7 @@ def kill_runs(trainer: Trainer, *, count: int) -> int:
     """
     draw, died = random.Random(count), 0
     for number in range(count):
-        optimizer, name = OPTIMIZERS[-1 - number % 2], f"killed-{count}-{number}"
+        optimizer, name = f"optim.name={OPTIMIZERS[-1 - number % 2]}", f"killed-{count}-{number}"
         run, whole = trainer.folder / name, trainer.folder / f"whole-{optimizer}"  # that one is never disturbed
         assert whole.exists() or trainer.run(whole.name, optimizer) == 0
         for step in (-1, *sorted(draw.sample(range(100), 2))):
@@ -102,3 +102,29 @@ def test_killed_at_random_moments_210_times(trainer):
     died = kill_runs(trainer, count=70)
     print(f"{died} processes killed in 70 runs")
     assert died >= 180
+
+
+def kill_staged_runs(trainer: Trainer, *, count: int) -> int:
+    """`count` runs of three models, each killed at a random moment of all that it takes. How many died by it."""
+    draw, died, staged = random.Random(count), 0, ("train.teachers=2", "train.max_steps=40", "checkpoint.interval=4")
+    started = time.monotonic()
+    assert trainer.run("whole", *staged) == 0
+    takes, whole = time.monotonic() - started, trainer.folder / "whole"
+    for number in range(count):
+        run, moment = trainer.folder / f"killed-{number}", draw.uniform(0, takes)
+        code = trainer.run(run.name, *staged, kill_when=lambda passed, moment=moment: passed >= moment)
+        assert code in (0, -signal.SIGKILL)  # 0: it was done before the signal came
+        died += code != 0
+        assert trainer.run(run.name, *staged) == 0
+        assert bits(run / "stage-3") == bits(whole / "stage-3"), f"run {number}, killed after {moment:.2f} s"
+        assert logged_without_speed(run) == logged_without_speed(whole), f"run {number}"
+    return died
+
+
+def test_killed_over_stages(trainer):
+    kill_staged_runs(trainer, count=1)
+
+
+@pytest.mark.nightly
+def test_killed_over_stages_40_times(trainer):
+    assert kill_staged_runs(trainer, count=40) >= 30

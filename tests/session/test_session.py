@@ -18,9 +18,9 @@ from chargpt.planning.time_model import longest_run
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
-from chargpt.runs.stage import Length, Stage
+from chargpt.runs.stage import Length, Models, Stage
 from chargpt.session.live_page import LivePage
-from chargpt.session.opening import joined, open_saved, run_to_resume
+from chargpt.session.opening import join_opening, open_saved, run_to_resume
 from chargpt.session.session import Session
 from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
@@ -104,7 +104,7 @@ def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):
     run = trained(text, tmp_path / "run", *TINY, "train.max_epochs=3", "train.max_steps=9")
     checkpoint, _ = newest(run)
     fitted = Length(steps=12, warmup=3, interval=2, since=5, decayed=0.1)
-    state = dataclasses.replace(checkpoint.state, stage=Stage(length=fitted))
+    state = dataclasses.replace(checkpoint.state, stage=Stage(models=Models(epochs=2.0), length=fitted))
     publish(run, weights=checkpoint.weights, training=checkpoint.training, state=state)
     for more, length, epochs in (
         ([], fitted, 3),
@@ -112,8 +112,10 @@ def test_another_length_by_the_user_begins_a_new_plan(text, tmp_path):
         (["train.max_steps=30"], Length(steps=30, warmup=10, interval=100), 0),
         (["--minutes", "1"], Length(steps=25, warmup=6, interval=100), 0),  # enough to measure the speed
     ):
-        trainer = resumed(run, *more).trainer
-        assert (trainer.length, trainer.config.train.max_epochs) == (length, epochs)
+        session = resumed(run, *more)
+        assert (session.trainer.length, session.trainer.config.train.max_epochs) == (length, epochs)
+        assert session.stage.models.epochs == (2.0 if epochs else None)
+        del session
         gc.collect()
 
 
@@ -185,7 +187,7 @@ def test_a_process_that_reads_another_text_than_the_first_one_is_refused(text, t
     first = open_saved(parse_options([*words, "train.max_steps=50"]), root=project_root(), group=Group())
     given = dataclasses.replace(first, state=dataclasses.replace(first.state, fingerprint="1" * 64))
     with pytest.raises(UserError, match="^TEXT: differs from that of the first process; give every machine"):
-        joined(given, root=project_root(), group=Group(), corpus=first.corpus, runtime=None)
+        join_opening(given.decision, root=project_root(), group=Group(), corpus=first.corpus, runtime=None)
 
 
 def test_a_text_names_its_run(tmp_path):

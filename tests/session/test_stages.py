@@ -156,6 +156,18 @@ def test_a_model_that_does_not_memorise_goes_on_for_the_whole_time(text, tmp_pat
     assert rates[-1] < 0.05 * max(rates)
 
 
+def test_config_yaml_repeats_a_run_whose_length_was_fitted_at_the_peak_of_its_rate(text, tmp_path, clock):
+    """Its epochs end it before its time, so that only the first measurement changes its length."""
+    words = ["--minutes", "0.5", "train.max_epochs=3", "train.max_steps=200", "optim.average_fraction=0.3"]
+    assert run(text, tmp_path, "fitted", *words) == 0
+    state = newest(tmp_path / "fitted")[0].state
+    assert state.stage.length.since == 0 and state.stage.length.steps == state.progress.step > 100
+    again = ["--config", f"{tmp_path}/fitted/config.yaml", "--run", f"{tmp_path}/again"]
+    assert train.main([str(text), *again]) == 0
+    repeated = newest(tmp_path / "again")[0].state
+    assert bits(tmp_path / "again") == bits(tmp_path / "fitted") and repeated.as_trained == state.as_trained
+
+
 def test_the_time_that_a_model_does_not_use_is_for_the_next_one(text, tmp_path, monkeypatch):
     """The first one learns nothing, so patience ends it; what is left of its minute goes to the last one, which has two."""
     clock = clock_of_steps(monkeypatch, seconds=1.0)

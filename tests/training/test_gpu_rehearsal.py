@@ -24,7 +24,7 @@ from chargpt import device
 from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.device import sent
 from chargpt.model import GPT, POSITIONS, GPTConfig
-from chargpt.planning.cli import settings_in
+from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.planning.settings import load_settings
 from chargpt.sampling.surprisal import losses_of
 from chargpt.sampling.torch_texts import TorchTexts
@@ -157,7 +157,7 @@ def test_training_keeps_every_tensor_on_its_device(positions, name, bias, is_res
         kept = (*state.weights.values(), *state.optimizer.values(), weights.computing, weights.gradient)
         assert all(tensor.is_meta for tensor in kept)
         saved = ({key: torch.zeros(tensor.shape) for key, tensor in part.items()} for part in state[:2])  # on the CPU
-        trainer.load(type(state)(*saved, state.progress))
+        trainer.load(type(state)(*saved, state.progress, state.length))
         trainer.step()
         assert weights.vector.is_meta and trainer.progress.step == 2
 
@@ -165,8 +165,8 @@ def test_training_keeps_every_tensor_on_its_device(positions, name, bias, is_res
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_every_preset_trains_on_one_device(preset):
     """At its full width, since the meta device computes nothing; with one layer, since torch takes long for each call."""
-    overrides = ["model.n_layer=1", "runtime.device=cpu"]
-    trainer = make_trainer(load_settings(preset, settings_in(overrides), presets=PRESETS)[0].values)
+    options = TrainOptions(config=preset, settings=settings_in(["model.n_layer=1", "runtime.device=cpu"]))
+    trainer = make_trainer(load_settings(options, presets=PRESETS)[0].values)
     with rehearsal():
         trainer.step()
     size = trainer.weights.computing.element_size()
