@@ -26,6 +26,7 @@ EMBEDDING_STD = 2 * INITIAL_STD
 # 0.08, is what learned position embeddings reach in training. Token embeddings reach about 0.14, so 0.02 would be too small.
 SINUSOID_SCALE = 2 * EMBEDDING_STD * math.sqrt(2)
 
+ATTENTION_BOUND = 0.05  # between two ways to compute attention, relative; in bfloat16, they differ by some 0.01
 TABLE_NUMBERS = 2**22  # a position table of this size is computed in advance, of a larger one, the positions that are used
 
 
@@ -328,14 +329,22 @@ class GPT(nn.Module):
         """The attention weights (n_layer, B, h, T, T) on ids `idx` (B, T), by the readable reference. Use evaluation mode.
 
         Entry [layer, b, head, t, s] is how much character t attends to character s. Each row sums to 1, and s > t gives 0.
+        Raises ValueError if `reference` computes something else than `forward`: who changes one changes the other.
         """
-        x, rotary = self._embed(idx)
         weights = []  # of each layer, (B, h, T, T)
-        for block in self.blocks:
-            y, layer_weights = block.attn.reference(block.norm_1(x), rotary)
-            weights.append(layer_weights)
-            x = x + y
-            x = x + block.mlp(block.norm_2(x))
+
+        def record(layer: CausalSelfAttention, given: tuple[Tensor, Tensor | None], y: Tensor) -> None:
+            again, of_layer = layer.reference(*given[:2])
+            if not (again - y).norm() <= ATTENTION_BOUND * y.norm():
+                raise ValueError("CausalSelfAttention.reference computes something else than forward; change it in the same way")
+            weights.append(of_layer)
+
+        hooks = [block.attn.register_forward_hook(record) for block in self.blocks]
+        try:
+            self(idx)
+        finally:
+            for hook in hooks:
+                hook.remove()
         return torch.stack(weights)
 
     @torch.no_grad()

@@ -3,26 +3,26 @@
 model.py is the model, and anybody may change it. The C code, the exports and the exported page compute one fixed model, GPT-2's
 with exact GELU, which is written here once more: the names and shapes of its weights, its positions, its logits. Whoever wants
 to compute in place of model.py asks `is_standard` first. It compares the two by their numbers, so it needs no list of what may
-have been changed. What was found of a file of model.py is kept in the user's folder for caches: sampling then needs no torch.
+have been changed. Only of the very file that comes with chargpt is the answer known: sampling then needs no torch.
 """
 
 import copy
 import functools
 import hashlib
-import importlib.util
 import math
+import random
 import re
+import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from chargpt.config import ModelConfig
-from chargpt.project import model_file, user_cache_folder
+from chargpt.project import model_file
 
 if TYPE_CHECKING:  # writing needs no torch
     from torch import Tensor
@@ -31,18 +31,18 @@ if TYPE_CHECKING:  # writing needs no torch
 
 SINUSOID_SCALE = 0.08 * math.sqrt(2)  # as in model.py
 TOKENS = "token_embedding.weight"
-# The model in which they are compared: narrow, since a width changes no arithmetic, but with as many layers and places as this
-# one up to the last number, since a layer may differ from the one before it, and a window of attention shows behind its end.
-LAYERS, PLACES, MOST_HEADS, VOCABULARY, HEAD = (1, 2, 4, 8, 12), (1, 64, 256, 512), 2, 33, 8
+# `model_source` of the model.py that comes with chargpt. A test compares it, and says what to write here after a change.
+UNCHANGED = "f08bd5b2e1c32d92fc3cbb4a7ddc9970038f6629674c0559310e27081951067a"
+# The numbers of layers and places in which the two are compared, each up to the last one; the vocabulary; the width of a narrow
+# head; and the width of a model with heads as wide as this one's, at most.
+LAYERS, PLACES, VOCABULARY, HEAD, WIDEST = (1, 2, 4, 8, 12), (1, 64, 256, 512, 1024, 2048), 33, 8, 256
 BACKWARD = 32  # characters of the backward pass
-DROPOUT = 0.5
 # The largest difference, relative to the size of the numbers. Both compute in float64, but for tables of positions and the sum
 # of the gradient of the embedding, which are float32.
 BOUND = 1e-6
 ROUGH_BOUND = 0.1  # the same in bfloat16, of the whole; measured: 0.007 to 0.02
 IMPORT = re.compile(rb"^[ \t]*(?:import|from)\b(.*)", re.MULTILINE)
 CHANGED = "model.py computes something else than the C code"
-ANSWERS = {b"standard": True, b"changed": False}  # as they are kept
 
 
 class Positions(NamedTuple):
@@ -145,44 +145,57 @@ def standard_logits(
 
 
 def is_standard(config: "ModelConfig | GPTConfig", *, dropout: float = 0.0) -> bool:
-    """Whether model.py, as it is now, computes the standard model in a shape like this one: weights, logits, loss, gradient.
+    """Whether model.py, as it is now, computes the standard model in shapes like this one: weights, logits, loss, gradient.
 
-    The gradient is that of a training with so much `dropout`. It takes some 20 ms, once for each kind of shape. Where model.py
-    is not loaded, what was found of its file before is enough, and torch is not needed.
+    The gradient is that of a training with so much `dropout`. Of the model.py that comes with chargpt it is known, and torch is
+    not needed; of another one, the comparison takes some 50 ms, once for each kind of shape.
     """
-    if not has_positions(config):
-        return False
-    with_dropout = _is_standard(_shape_like(config, DROPOUT))  # which says the same of a model without
-    return with_dropout or not dropout and _is_standard(_shape_like(config, 0.0))
-
-
-def _is_standard(shape: ModelConfig) -> bool:
-    loaded = sys.modules.get("chargpt.model")
-    if loaded is None or _is_of_file(parts := _parts_of(loaded)):
-        return _file_is_standard(shape, model_source())
-    return _same_model(shape, parts)  # a notebook has replaced something, or the file has changed since it was loaded
+    return has_positions(config) and _holds(_differences, config, dropout=dropout)
 
 
 def has_standard_attention(config: "ModelConfig | GPTConfig") -> bool:
     """Whether other code may compute the attention of model.py, its `fused`. All else of it may be changed."""
-    from chargpt import model
-
-    shape = _shape_like(config, config.dropout)
-    return has_positions(config) and (is_standard(config) or _same_attention(shape, _parts_of(model)))
+    return has_positions(config) and _holds(_differences_of_attention, config, dropout=config.dropout)
 
 
-def _shape_like(config: "ModelConfig | GPTConfig", dropout: float) -> ModelConfig:
-    """The shape in which a model like this one is compared: one width for all, one dropout, and a few numbers of layers."""
-    heads = min(config.n_head, MOST_HEADS)
-    return ModelConfig(
-        n_layer=next((layers for layers in LAYERS if layers >= config.n_layer), LAYERS[-1]),
-        n_head=heads,
-        n_embd=heads * HEAD,
-        block_size=next((places for places in PLACES if places >= config.block_size), PLACES[-1]),
-        dropout=DROPOUT if dropout else 0.0,
-        bias=config.bias,
-        positions=config.positions,  # type: ignore[arg-type]
+def has_exact_cache(config: "ModelConfig | GPTConfig") -> bool:
+    """Whether model.py reads a text with a cache as it does without. If not, or if it has none, texts are written without."""
+    return _holds(_differences_of_cache, config, dropout=0.0)
+
+
+Differences = Callable[["GPT", ModelConfig], Iterator[float]]  # how far two results of a GPT of this shape are from each other
+
+
+def _holds(differences: Differences, config: "ModelConfig | GPTConfig", *, dropout: float) -> bool:
+    """Whether all `differences` of model.py are small. The tests have found it of the one that comes with chargpt."""
+    if "chargpt.model" not in sys.modules and model_source() == UNCHANGED:
+        return True
+    from chargpt.model import GPT
+
+    parts = _parts_of(vars(sys.modules[GPT.__module__]))  # in a checkout, chargpt.model has copies of their names alone
+    return _is_unchanged(parts) or all(_are_small(differences, shape, parts) for shape in _shapes_like(config, dropout))
+
+
+def _shapes_like(config: "ModelConfig | GPTConfig", dropout: float) -> Iterator[ModelConfig]:
+    """The shapes in which a model like this one is compared: one as deep, one with heads as wide, one with as long a context.
+
+    A layer may differ from the one before it, a part of a head may be treated apart, and a window of attention shows behind its
+    end. All of it at once would take too long.
+    """
+    layers, places = (
+        next((size for size in sizes if size >= given), sizes[-1])
+        for sizes, given in ((LAYERS, config.n_layer), (PLACES, config.block_size))
     )
+    width = config.n_embd // config.n_head
+    wide = min(width, WIDEST)
+    for n_layer, n_head, head, block_size in (
+        (layers, min(config.n_head, 2), HEAD, min(places, BACKWARD)),
+        (1, min(config.n_head, WIDEST // wide), wide, min(places, HEAD)),
+        (min(layers, 4), 1, HEAD, places),
+    ):
+        sizes = {"n_layer": n_layer, "n_head": n_head, "n_embd": n_head * head, "block_size": block_size}
+        kind = {"dropout": dropout, "bias": config.bias, "positions": config.positions}
+        yield ModelConfig(**sizes, **kind)  # type: ignore[arg-type]
 
 
 class _Parts(dict[str, Any]):
@@ -192,130 +205,112 @@ class _Parts(dict[str, Any]):
         return hash(tuple(self))
 
 
-def _parts_of(module: ModuleType) -> _Parts:
-    parts = {name: value for name, value in vars(module).items() if not name.startswith("__")}
+def _parts_of(module: Mapping[str, Any]) -> _Parts:
+    parts = {name: value for name, value in module.items() if not name.startswith("__")}
     for name, kind in [(name, value) for name, value in parts.items() if isinstance(value, type)]:
         parts |= {f"{name}.{key}": part for key, part in vars(kind).items() if callable(part) or not key.startswith("__")}
     return _Parts({name: dict(part) if isinstance(part, dict) else part for name, part in parts.items()})  # tables may change
 
 
-@functools.lru_cache(maxsize=64)
-def _file_is_standard(shape: ModelConfig, source: str) -> bool:
-    """`is_standard` of the file model.py, whose SHA-256 is `source`. The answer is kept in the user's folder for caches."""
-    own = Path(__file__).read_bytes()
-    key = hashlib.sha256(b"\0".join((own, source.encode(), str(shape).encode()))).hexdigest()
-    kept: Path | None = None
-    with suppress(RuntimeError, OSError, KeyError):  # a user without a home; a file that cannot be read, or of another program
-        kept = user_cache_folder() / "chargpt" / f"model-{key[:32]}"
-        return ANSWERS[kept.read_bytes()]
-    if (parts := _parts_of_file()) is None:
-        return False
-    answer = _same_model(shape, parts)
-    if kept is not None:
-        from chargpt.files import publish_file  # needs filelock, which writing does without
-
-        with suppress(OSError):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            publish_file(kept, next(written for written, found in ANSWERS.items() if found == answer))
-    return answer
-
-
-@functools.cache
-def _parts_of_file() -> _Parts | None:
-    """What the file model.py has, which is executed once more; None if it is not that of `model_source` any more, or fails."""
-    try:
-        spec = importlib.util.spec_from_file_location("_model_of_file", model_file())
-        assert spec is not None and spec.loader is not None
-        sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)  # which dataclasses ask for
-        spec.loader.exec_module(module)
-        return _parts_of(module) if model_source.__wrapped__() == model_source() else None
-    except Exception:  # the file is anybody's; whoever uses it will say what is wrong
-        return None
-    finally:
-        sys.modules.pop("_model_of_file", None)
-
-
 @functools.lru_cache(maxsize=8)
-def _is_of_file(parts: _Parts) -> bool:
-    """Whether a loaded module is as the file model.py has it."""
-    of_file = _parts_of_file() or _Parts()
-    return parts.keys() == of_file.keys() and all(_plain(parts[name]) == _plain(of_file[name]) for name in parts)
+def _is_unchanged(parts: _Parts) -> bool:
+    """Whether a loaded module is the model.py that comes with chargpt: the file is, and what it has is what it had at first."""
+    if model_source() != UNCHANGED or _source_now() != UNCHANGED:
+        return False
+    first = _parts_of(runpy.run_path(str(model_file()), run_name="unchanged_model"))  # whatever Python had compiled before
+    return parts.keys() == first.keys() and all(_plain(parts[name]) == _plain(first[name]) for name in parts)
 
 
 def _plain(part: Any) -> object:
     """A part of a module, so that it is equal to the same part of another module."""
     if isinstance(part, dict):
         return {name: _plain(value) for name, value in part.items()}
-    if isinstance(part, (int, float, str, tuple)):
-        return part
-    return getattr(part, "__code__", type(part))
+    return getattr(part, "__code__", part.__qualname__ if isinstance(part, type) else part)
 
 
-@functools.lru_cache(maxsize=64)
-def _same_model(shape: ModelConfig, parts: _Parts) -> bool:
-    """Whether the GPT of a module with these `parts` computes what `standard_logits` does."""
-    return _within_bound(lambda: _differences(_random_model(shape, parts), shape))
-
-
-@functools.lru_cache(maxsize=64)
-def _same_attention(shape: ModelConfig, parts: _Parts) -> bool:
-    """Whether the GPT of a module with these `parts` gives the same with `attention` in place of its own."""
-
-    def differences() -> "Iterator[float]":
-        gpt, idx = _random_model(shape, parts), _random_ids(shape)
-        own = _loss_and_gradient(gpt, gpt(idx[:, :-1], idx[:, 1:]))
-        for block in gpt.blocks:
-            block.attn.fused = attention
-        yield from map(_distance, _loss_and_gradient(gpt, gpt(idx[:, :-1], idx[:, 1:])), own)
-
-    return _within_bound(differences)
-
-
-def _within_bound(differences: "Callable[[], Iterator[float]]") -> bool:
+@functools.lru_cache(maxsize=256)
+def _are_small(differences: Differences, shape: ModelConfig, parts: _Parts) -> bool:
     """Whether all differences are small. The code is anybody's: what raises an error is not the same, and is told elsewhere."""
     import torch
 
     from chargpt.device import one_thread
 
-    random, dtype = torch.get_rng_state(), torch.get_default_dtype()
+    states, dtype = (torch.get_rng_state(), random.getstate()), torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
         with one_thread(), torch.inference_mode(False), torch.enable_grad():
-            return all(found <= BOUND for found in differences())
+            return all(found <= BOUND for found in differences(_random_model(shape, parts), shape))
     except Exception:
         return False
     finally:
         torch.set_default_dtype(dtype)
-        torch.set_rng_state(random)
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
 
 
-def _differences(gpt: "GPT", shape: ModelConfig) -> "Iterator[float]":
-    """How far a GPT of this shape is from the standard model in each of its results."""
+def _differences(gpt: "GPT", shape: ModelConfig) -> Iterator[float]:
+    """How far a GPT is from the standard model in each of its results."""
     import torch
+    from torch.nn.functional import cross_entropy
 
-    weights, idx = dict(gpt.named_parameters()), _random_ids(shape)
+    weights = dict(gpt.named_parameters())
     state = {name: tuple(tensor.shape) for name, tensor in gpt.state_dict().items()}
     yield 0.0 if state == standard_shapes(shape, VOCABULARY) and weights.keys() == state.keys() else math.inf
-    inputs, targets, cross_entropy = idx[:, :-1], idx[:, 1:], torch.nn.functional.cross_entropy
+    inputs, targets = _random_ids(shape, texts=1)
     with torch.no_grad():
         right = standard_logits(weights, shape, inputs)
         yield _distance(gpt(inputs), right)
         yield _distance(gpt(inputs, targets), cross_entropy(right[0], targets[0]))
-        yield from _differences_of_cache(gpt, idx, right)
-        for block in gpt.blocks:
-            block.attn.fused = attention
-        yield _distance(gpt(inputs), right)
-        for block in gpt.blocks:
-            block.attn.fused = None
-        rough = copy.deepcopy(gpt).to(torch.bfloat16)(inputs).double()  # which may take another path
+    inputs, targets = _random_ids(shape, texts=2, most=BACKWARD)
+    with torch.no_grad():  # in bfloat16, which may take another path
+        right = standard_logits(weights, shape, inputs)
+        rough = copy.deepcopy(gpt).to(torch.bfloat16)(inputs).double()
         yield 0.0 if torch.linalg.vector_norm(rough - right) < ROUGH_BOUND * torch.linalg.vector_norm(right) else math.inf
-    inputs, targets = inputs[:, :BACKWARD], targets[:, :BACKWARD]
-    with _numbered_dropout():
-        found = gpt.train()(inputs, targets)
-    with _numbered_dropout():
-        right = standard_logits(weights, shape, inputs, dropout=shape.dropout)
-    losses = found, cross_entropy(right[0], targets[0])
-    yield from map(_distance, *(_loss_and_gradient(gpt, loss) for loss in losses))
+
+    def standard_loss() -> "Tensor":
+        logits = standard_logits(weights, shape, inputs, dropout=shape.dropout)
+        return cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    gpt.train()
+    yield from _differences_in_training(gpt, lambda: gpt(inputs, targets), standard_loss)
+
+
+def _differences_of_attention(gpt: "GPT", shape: ModelConfig) -> Iterator[float]:
+    """How far a GPT is from itself with `attention` in place of its own."""
+    inputs, targets = _random_ids(shape, texts=1)
+
+    def loss(fused: Callable[..., "Tensor"] | None) -> "Tensor":
+        for block in gpt.blocks:
+            block.attn.fused = fused
+        return gpt(inputs, targets)
+
+    yield _distance(loss(attention).detach(), loss(None).detach())
+    inputs, targets = _random_ids(shape, texts=2, most=BACKWARD)
+    gpt.train()
+    yield from _differences_in_training(gpt, lambda: loss(None), lambda: loss(attention))
+
+
+def _differences_in_training(gpt: "GPT", own: Callable[[], "Tensor"], other: Callable[[], "Tensor"]) -> Iterator[float]:
+    """How far two losses and their gradients are from each other. A loss that draws more than dropout does is like no other."""
+    import torch
+
+    states, results = (torch.get_rng_state(), random.getstate()), []
+    for loss_of in (own, other):
+        with _numbered_dropout():
+            loss = loss_of()
+        gradient = torch.autograd.grad(loss, [*gpt.parameters()], allow_unused=True, materialize_grads=True)
+        results.append([loss.detach(), *gradient])
+    yield 0.0 if torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[1] else math.inf
+    yield from map(_distance, *results)
+
+
+def _differences_of_cache(gpt: "GPT", shape: ModelConfig) -> Iterator[float]:
+    """How far the logits that a GPT gives with a cache are from those without, for a text that is read in three parts."""
+    (idx, _), read, size = _random_ids(shape, texts=1), 0, shape.block_size
+    right, cache = gpt(idx).detach(), gpt.new_cache(1)
+    for end in sorted({-(-size // 2), size - 1, size} - {0}):  # several characters, more of them, and one
+        yield _distance(gpt(idx[:, read:end], cache=cache).detach(), right[:, read:end])
+        read = end
 
 
 def _random_model(shape: ModelConfig, parts: _Parts) -> "GPT":
@@ -333,18 +328,13 @@ def _random_model(shape: ModelConfig, parts: _Parts) -> "GPT":
     return gpt.double()  # a later cast to float32 loses nothing
 
 
-def _random_ids(shape: ModelConfig) -> "Tensor":
-    """A text of one character more than the context, (1, T + 1)."""
+def _random_ids(shape: ModelConfig, *, texts: int, most: int = PLACES[-1]) -> "tuple[Tensor, Tensor]":
+    """Ids as long as the context, `most` at most, and those that follow each of them, (texts, T)."""
     import torch
 
-    return torch.randint(VOCABULARY, (1, shape.block_size + 1), generator=torch.Generator().manual_seed(1), device="cpu")
-
-
-def _loss_and_gradient(gpt: "GPT", loss: "Tensor") -> "list[Tensor]":
-    import torch
-
-    gradient = torch.autograd.grad(loss, [*gpt.parameters()], allow_unused=True, materialize_grads=True)
-    return [loss.detach(), *gradient]
+    size = texts, min(shape.block_size, most) + 1
+    idx = torch.randint(VOCABULARY, size, generator=torch.Generator().manual_seed(1), device="cpu")
+    return idx[:, :-1], idx[:, 1:]
 
 
 def _numbered_dropout() -> AbstractContextManager[object]:
@@ -377,32 +367,6 @@ def _distance(found: "Tensor", right: "Tensor") -> float:
     return largest if math.isfinite(largest) else math.inf
 
 
-def has_exact_cache(config: "ModelConfig | GPTConfig") -> bool:
-    """Whether model.py reads a text with a cache as it does without. If not, or if it has none, texts are written without."""
-    from chargpt import model
-
-    return is_standard(config) or _same_cache(_shape_like(config, 0.0), _parts_of(model))
-
-
-@functools.lru_cache(maxsize=64)
-def _same_cache(shape: ModelConfig, parts: _Parts) -> bool:
-    """Whether the GPT of a module with these `parts` gives the same logits with a cache as without."""
-
-    def differences() -> "Iterator[float]":
-        gpt, idx = _random_model(shape, parts), _random_ids(shape)
-        yield from _differences_of_cache(gpt, idx, gpt(idx[:, :-1]).detach())
-
-    return _within_bound(differences)
-
-
-def _differences_of_cache(gpt: "GPT", idx: "Tensor", right: "Tensor") -> "Iterator[float]":
-    """How far the logits of the ids (1, T + 1) are from the `right` ones (1, T, V), read with a cache in three parts."""
-    cache, read, size = gpt.new_cache(1), 0, right.size(1)
-    for end in sorted({-(-size // 2), size - 1, size} - {0}):  # several characters, more of them, and one
-        yield _distance(gpt(idx[:, read:end], cache=cache).detach(), right[:, read:end])
-        read = end
-
-
 def model_loss(
     logits_of: Callable[[list[int]], np.ndarray], config: "ModelConfig | GPTConfig", vocab_size: int
 ) -> float | None:
@@ -418,13 +382,25 @@ def model_loss(
     return float(losses.mean()) if math.isfinite(losses.sum()) else None
 
 
-@functools.cache
 def model_source() -> str:
-    """The SHA-256 of the file model.py, and of those in its folder that it imports, when this process began to use it."""
+    """The SHA-256 of model.py, and of those files beside it that it imports: as they were when this process loaded it."""
+    return _source_in_use() if "chargpt.model" in sys.modules else _source_now()
+
+
+def _source_now() -> str:
     files, found = [model_file()], list[bytes]()
     for file in files:  # it grows meanwhile
         if file.is_file():
-            found.append(file.read_bytes())
+            found.append(file.read_bytes().replace(b"\r\n", b"\n"))
             names = {name.decode() for line in IMPORT.findall(found[-1]) for name in re.findall(rb"\w+", line)}
-            files += [path for name in sorted(names) if (path := file.with_name(f"{name}.py")) not in files]
+            beside = [path for name in sorted(names) for path in _modules(file.with_name(name))]
+            files += [path for path in dict.fromkeys(beside) if path not in files]
     return hashlib.sha256(b"\0".join(found)).hexdigest()
+
+
+_source_in_use = functools.cache(_source_now)
+
+
+def _modules(path: Path) -> list[Path]:
+    """The files of a module or a package of this path without its suffix."""
+    return [path.with_suffix(".py"), *sorted(path.rglob("*.py"))]

@@ -192,6 +192,23 @@ def test_attention_weights_are_those_that_the_model_uses(positions):
     assert torch.equal(model(idx), logits) and not weights.requires_grad
 
 
+def test_attention_weights_follow_a_changed_block_and_a_changed_attention_is_no_other_one(monkeypatch):
+    model, idx = make_model(), random_ids(2, 9)
+    other = [model.blocks[0].attn.register_forward_pre_hook(lambda _, given: (given[0] + 1, *given[1:]))]
+    streams = []
+    other.append(model.blocks[1].attn.register_forward_pre_hook(lambda _, given: streams.append(given[0])))
+    weights = model.attention(idx)
+    expected = model.blocks[1].attn.reference(streams[0])[1]
+    for hook in other:
+        hook.remove()
+    torch.testing.assert_close(weights[1], expected)
+    assert not torch.allclose(weights, model.attention(idx))
+    monkeypatch.setattr("model.causal_attention", lambda q, k, v: v)
+    with pytest.raises(ValueError, match="reference computes something else than forward"):
+        model.attention(idx)
+    assert not any(block.attn._forward_hooks for block in model.blocks)
+
+
 def test_positions_beyond_the_prepared_table_are_computed_when_they_are_used(monkeypatch):
     idx = random_ids(1, 16)
     for positions in filter(POSITIONS.get, POSITIONS):

@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ from chargpt.project import model_file
 from chargpt.standard import is_standard, standard_logits, standard_shapes
 
 SOURCE = model_file().read_text(encoding="utf-8")
-# What no other code computes in place of model.py: a reference, a picture, the first weights, a slow loop.
-APART = {"reference_attention", "reference", "attention", "generate", "_initialise", "parameter_count"}
+# What no other code computes in place of model.py: a reference, a picture, the first weights, a slow loop, a cache.
+APART = {"reference_attention", "reference", "attention", "generate", "_initialise", "parameter_count", "KVCache", "new_cache"}
 SHAPE = ModelConfig(n_layer=2, n_head=2, n_embd=16, block_size=12, bias=True, dropout=0.5)
 SWAPPED = {ast.Add: ast.Sub(), ast.Sub: ast.Add(), ast.Mult: ast.Add(), ast.Div: ast.Mult(), ast.Pow: ast.Mult()}
 
@@ -76,20 +76,18 @@ def changed(tree: ast.Module, node: ast.AST, name: str, **fields: object) -> Ite
         setattr(node, key, value)
 
 
-BFLOAT16 = 4  # among the results
+BFLOAT16 = 1  # among the results
 
 
 def results(module: ModuleType, config: ModelConfig) -> list[np.ndarray]:
-    """Logits, loss and gradient of a model by other weights than those of `is_standard`, with and without a cache."""
+    """Logits, loss and gradient of a model by other weights than those of `is_standard`."""
     gpt = module.GPT(module.GPTConfig(**vars(config)), 21)
     torch.manual_seed(5)
     gpt.load_state_dict({name: 0.4 * torch.randn(tensor.shape) for name, tensor in gpt.state_dict().items()})
     idx = torch.randint(21, (3, config.block_size + 1))
     inputs, targets = idx[:, :-1].contiguous(), idx[:, 1:].contiguous()
     gpt.eval()
-    cache = gpt.new_cache(3)
-    read = [gpt(inputs), gpt(inputs[:, :5], cache=cache), gpt(inputs[:, 5:6], cache=cache), gpt(inputs[:, 6:], cache=cache)]
-    read.append(copy.deepcopy(gpt).bfloat16()(inputs).float())
+    read = [gpt(inputs), copy.deepcopy(gpt).bfloat16()(inputs).float()]
     torch.manual_seed(9)
     loss = gpt.train()(inputs, targets)
     return [one.detach().numpy() for one in (*read, loss, *torch.autograd.grad(loss, [*gpt.parameters()]))]
@@ -100,14 +98,13 @@ def results(module: ModuleType, config: ModelConfig) -> list[np.ndarray]:
 def test_no_other_model_is_taken_for_the_standard_one(positions, every):
     """Each changed model.py is another one for `is_standard`, unless it gives the same numbers as the unchanged one."""
     config = replace(SHAPE, positions=positions)
-    shape = standard._shape_like(config, config.dropout)
     right, found = results(module_of(SOURCE), config), 0
     for name, source in itertools.islice(mutants(), tuple(model.POSITIONS).index(positions), None, every):
         try:
             module = module_of(source)
         except Exception:  # it would not even be imported
             continue
-        if not standard._same_model(shape, standard._parts_of(module)):
+        if not is_like(module, config, dropout=config.dropout):
             found += 1
             continue
         for i, (one, other) in enumerate(zip(results(module, config), right)):
@@ -116,8 +113,21 @@ def test_no_other_model_is_taken_for_the_standard_one(positions, every):
     assert found > 10 / every * 6  # the others change what this kind of model does not use, or nothing
 
 
+def is_like(
+    module: ModuleType, config: ModelConfig, *, dropout: float = 0.0, differences: standard.Differences = standard._differences
+) -> bool:
+    """Whether these `differences` of a module in place of model.py are small."""
+    parts = standard._parts_of(vars(module))
+    return all(standard._are_small(differences, shape, parts) for shape in standard._shapes_like(config, dropout))
+
+
 FORWARD_OF_MLP = "        return F.dropout(self.down(F.gelu(self.up(x))), self.dropout, self.training)"
 LOGITS = "logits = F.linear(self.norm(x), self.token_embedding.weight)"
+LOSS = "F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())"
+EACH = "F.cross_entropy(logits.transpose(1, 2).float(), targets, reduction='none').mean(1)"
+ROTATED = "            q, k = rotate(q, rotary), rotate(k, rotary)\n"
+PART = "torch.cat((rotate(x[..., :16], rotary[..., :8]), x[..., 16:]), dim=-1)"
+BLOCK = "        x = x + self.attn(self.norm_1(x), rotary, cache)\n"
 LOOP = "for block, layer_cache in zip(self.blocks, caches):\n            x = block(x, rotary, layer_cache)"
 SDPA = "F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=T == S and T > 1"
 HEADS, INITIAL = "        self.n_head = config.n_head\n", "        self._initialise()\n"
@@ -125,18 +135,24 @@ WINDOW = "F.scaled_dot_product_attention(q, k, v, attn_mask=(m := causal_mask(T,
 # name -> the passages of model.py that an experiment changes, with what takes their places
 EXPERIMENTS: dict[str, dict[str, str]] = {
     "a window of attention": {SDPA: WINDOW},
+    "a long window of attention": {SDPA: WINDOW.replace("200", "600")},
+    "a rotation of some channels": {ROTATED: f"            q, k = ({PART} for x in (q, k))\n"},
+    "a layer that is left out at random": {
+        BLOCK: f"        if self.training and torch.rand(()) < 1e-4:\n            return x\n{BLOCK}"
+    },
+    "noise of Python": {LOSS: f"{LOSS} * (__import__('random').random() < 2 or 1)"},
+    "the harder half of a batch": {LOSS: f"{EACH}.topk(len(idx) + 1 >> 1).values.mean()"},
     "a cap of the logits": {LOGITS: f"{LOGITS}\n        logits = 30 * (logits / 30).tanh()"},
     "GPT-2's GELU": {"F.gelu(self.up(x))": 'F.gelu(self.up(x), approximate="tanh")'},
     "another epsilon": {"LayerNorm(config.n_embd, bias": "LayerNorm(config.n_embd, eps=1e-6, bias"},
     "dropout of attention": {SDPA: f"{SDPA}, dropout_p=0.1"},
     "one dropout less": {"        x = F.dropout(x, self.config.dropout, self.training)\n": ""},
+    "a dropout of its own": {"self.down(F.gelu(self.up(x))), self.dropout,": "self.down(F.gelu(self.up(x))), 0.5,"},
     "a dropout that nobody asked for": {"F.gelu(self.up(x))": "F.dropout(F.gelu(self.up(x)), 0.1, self.training)"},
     "smoothed labels": {"targets.flatten())": "targets.flatten(), label_smoothing=0.01)"},
     "a gradient that stops": {"return x + self.mlp": "return x.detach() + self.mlp"},
     "a gradient without the norm": {"self.mlp(self.norm_2(x))\n\n\nclass": "self.mlp(self.norm_2(x).detach())\n\n\nclass"},
     "the second layer alone": {LOOP: f"{LOOP} * (1.01 if block is self.blocks[1] else 1)"},
-    "a cache that forgets": {"self.values[:, :, :end])": "self.values[:, :, :end] * (1 if k.size(2) > 1 else 0.99))"},
-    "a fused attention that is too small": {"self.n_head, rotary)  #": "self.n_head, rotary) * 0.99  #"},
     "a further parameter": {HEADS: f"{HEADS}        self.gain = nn.Parameter(torch.ones(1))\n"},
     "a head of its own": {INITIAL: f"        self.head = nn.Linear(config.n_embd, vocab_size, bias=False)\n{INITIAL}"},
     "a mistake": {FORWARD_OF_MLP: "        return y"},
@@ -144,9 +160,13 @@ EXPERIMENTS: dict[str, dict[str, str]] = {
 
 
 def experiment(name: str) -> ModuleType:
+    return changed_module(EXPERIMENTS[name])
+
+
+def changed_module(changes: dict[str, str]) -> ModuleType:
     """model.py with these changes."""
     source = SOURCE
-    for passage, new in EXPERIMENTS[name].items():
+    for passage, new in changes.items():
         assert source.count(passage) >= 1, f"model.py has no {passage!r} any more"
         source = source.replace(passage, new)
     return module_of(source)
@@ -154,26 +174,51 @@ def experiment(name: str) -> ModuleType:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_is_another_model(name):
-    config = ModelConfig(n_layer=3, n_head=2, n_embd=64, block_size=256, bias=True, positions="rotary")
-    parts = standard._parts_of(experiment(name))
+    config = ModelConfig(n_layer=3, n_head=2, n_embd=64, block_size=1024, bias=True, positions="rotary")
     for dropout in (0.0, 0.1) if name != "one dropout less" else (0.1,):
-        assert not standard._same_model(standard._shape_like(config, dropout), parts)
+        assert not is_like(experiment(name), config, dropout=dropout)
 
 
 def test_dropout_counts_in_a_training_with_dropout_alone():
-    parts = standard._parts_of(experiment("one dropout less"))
-    assert standard._same_model(standard._shape_like(SHAPE, 0.0), parts)
-    assert not standard._same_model(standard._shape_like(SHAPE, 0.2), parts)
+    module = experiment("one dropout less")
+    assert is_like(module, SHAPE) and not is_like(module, SHAPE, dropout=0.2)
+
+
+# name -> model.py with another attention, in the cases that training or a longer text shows
+OTHER_ATTENTION = {
+    "fused": {"self.n_head, rotary)  #": "self.n_head, rotary) * 0.99  #"},
+    "norm": {"        return q, k, v\n": "        return F.normalize(q, dim=-1), F.normalize(k, dim=-1), v\n"},
+    "window": {SDPA: WINDOW},
+    "rotation": {ROTATED: f"            q, k = ({PART} for x in (q, k))\n"},
+    "dropout": {
+        "            y = attend(*self.heads(x, rotary))": "            dropped = F.scaled_dot_product_attention\n"
+        "            if self.training:\n                attend = lambda *qkv: dropped(*qkv, is_causal=True, dropout_p=0.1)\n"
+        "            y = attend(*self.heads(x, rotary))"
+    },
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ATTENTION)
+def test_no_other_attention_is_computed_in_c(name):
+    config = ModelConfig(n_layer=1, n_head=2, n_embd=64, block_size=256, positions="rotary")
+    assert not is_like(changed_module(OTHER_ATTENTION[name]), config, differences=standard._differences_of_attention)
 
 
 def test_another_activation_leaves_the_attention_and_the_cache_as_they_are():
-    parts = standard._parts_of(module_of(SOURCE.replace("F.gelu", "F.silu")))
-    shape = standard._shape_like(SHAPE, 0.0)
-    assert standard._same_attention(shape, parts) and standard._same_cache(shape, parts)
-    normed = SOURCE.replace("        return q, k, v\n", "        return F.normalize(q, dim=-1), F.normalize(k, dim=-1), v\n")
-    assert not standard._same_attention(shape, standard._parts_of(module_of(normed)))
-    mixed = SOURCE.replace("x = x + self.attn(", "x = x + x.roll(1, dims=1).tril()\n        x = x + self.attn(")
-    assert mixed != SOURCE and not standard._same_cache(shape, standard._parts_of(module_of(mixed)))
+    module = module_of(SOURCE.replace("F.gelu", "F.silu"))
+    assert is_like(module, SHAPE, differences=standard._differences_of_attention, dropout=0.1)
+    assert is_like(module, SHAPE, differences=standard._differences_of_cache)
+
+
+@pytest.mark.parametrize(
+    ("passage", "new"),
+    [
+        ("x = x + self.attn(", "x = x + x.roll(1, dims=1).tril()\n        x = x + self.attn("),
+        ("self.values[:, :, :end])", "self.values[:, :, :end] * (1 if k.size(2) > 1 else 0.99))"),
+    ],
+)
+def test_a_cache_with_which_a_text_is_read_otherwise_is_not_used(passage, new):
+    assert not is_like(changed_module({passage: new}), SHAPE, differences=standard._differences_of_cache)
 
 
 @pytest.mark.parametrize("positions", standard.KINDS)
@@ -181,9 +226,14 @@ def test_another_activation_leaves_the_attention_and_the_cache_as_they_are():
 def test_the_model_of_the_project_is_the_standard_one(positions, bias):
     for sizes in ({"n_layer": 1, "block_size": 1, "n_head": 1, "n_embd": 32}, {"n_head": 3, "n_embd": 96, "block_size": 700}):
         config = ModelConfig(**sizes, positions=positions, bias=bias)
-        assert is_standard(config) and is_standard(config, dropout=0.3)
+        for differences in (standard._differences, standard._differences_of_attention, standard._differences_of_cache):
+            assert is_like(sys.modules[model.GPT.__module__], config, dropout=0.3, differences=differences)
         gpt = model.GPT(model.GPTConfig(**vars(config)), 7)
         assert {name: tuple(t.shape) for name, t in gpt.state_dict().items()} == standard_shapes(config, 7)
+
+
+def test_what_is_known_of_the_model_of_the_project_is_of_its_present_text():
+    assert standard.UNCHANGED == standard._source_now(), "model.py has changed: write this into standard.py"
 
 
 def test_the_standard_model_is_gpt_2():
@@ -211,18 +261,34 @@ def test_the_standard_model_is_gpt_2():
     assert np.abs(found - logits).max() < 1e-12
 
 
-def test_what_a_notebook_replaces_is_seen(monkeypatch):
+def other_forward(self: object, x: torch.Tensor) -> torch.Tensor:
+    return self.down(F.silu(self.up(x)))  # type: ignore[attr-defined]
+
+
+# what a notebook replaces in model.py -> by what
+REPLACED = {
+    "MLP.forward": other_forward,
+    "MLP": type("MLP", (model.MLP,), {"forward": other_forward}),
+    "causal_attention": lambda q, k, v: v,
+    "F": SimpleNamespace(**{**vars(F), "gelu": F.silu}),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+@pytest.mark.parametrize("module", dict.fromkeys([model.GPT.__module__, "chargpt.model"]))
+def test_what_a_notebook_replaces_is_seen(name, module, monkeypatch):
     assert is_standard(SHAPE)
-    monkeypatch.setattr(model.MLP, "forward", lambda self, x: self.down(F.silu(self.up(x))))
-    assert not is_standard(SHAPE)
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(f"{module}.{name}", REPLACED[name], raising=False)
+        is_used = model.GPT.__init__.__globals__ is vars(sys.modules[module]) or "." in name
+        assert is_standard(SHAPE) != is_used
     assert is_standard(SHAPE)
 
 
 def test_neither_random_numbers_nor_types_are_disturbed():
-    standard._same_model.cache_clear()
+    standard._are_small.cache_clear()
     torch.manual_seed(3)
     before, dtype = torch.get_rng_state(), torch.get_default_dtype()
     with torch.inference_mode():
-        assert is_standard(SHAPE)
+        assert is_like(sys.modules[model.GPT.__module__], SHAPE)
     assert torch.equal(torch.get_rng_state(), before) and torch.get_default_dtype() == dtype

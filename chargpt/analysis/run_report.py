@@ -11,6 +11,7 @@ from chargpt.analysis.copies import Copies, measure_copies, write_samples
 from chargpt.analysis.heads import Heads, measure_attention
 from chargpt.analysis.losses import LossBreakdown, Predictions, loss_breakdown, predict
 from chargpt.analysis.scored_text import Line, lines_of, score_text, text_of
+from chargpt.errors import UserError
 from chargpt.project import command
 from chargpt.runs.checkpoint import newest_of, read_state, run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
@@ -108,6 +109,11 @@ def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixInde
     missing = []
     if corpus.is_validated:
         facts |= _on_validation(loaded, corpus, effort)
+        block_size = loaded.config.model.block_size
+        try:
+            facts["heads"] = measure_attention(loaded, np.asarray(corpus.val[: min(MAX_MAPPED, block_size)]).astype(np.int64))
+        except UserError as problem:
+            missing.append(f"what its heads attend to: {problem}")
     else:
         missing.append("how it does on new text: all of the text was for training")
     if index is None:
@@ -150,7 +156,6 @@ def _on_validation(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[
         "opening": whole[:OPENING_LINES] or lines,
         "worst": worst,
         "best": best,
-        "heads": measure_attention(loaded, ids[: min(block_size, MAX_MAPPED)]) if hasattr(loaded.model, "attention") else None,
     }
 
 

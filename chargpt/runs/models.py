@@ -43,7 +43,10 @@ def attention_of(model: GPT, idx: torch.Tensor) -> torch.Tensor:
     """The attention weights (n_layer, B, h, T, T) on ids `idx` (B, T). Raises UserError if a changed model.py gives none."""
     if not hasattr(model, "attention"):
         raise UserError("model.py: its GPT has no method attention(idx), which gives the weights to show; write one")
-    return model.attention(idx)
+    try:
+        return model.attention(idx)
+    except ValueError as problem:
+        raise UserError(f"model.py: {problem}") from None
 
 
 def check_model(config: ModelConfig, vocab_size: int) -> None:

@@ -77,7 +77,7 @@ class TorchTexts(Texts):
         self._cache = model.new_cache(texts) if has_exact_cache(model.config) else None
         self._read = torch.zeros(texts, model.config.block_size, dtype=torch.long, device=self._device)  # without a cache
         on_gpu = self._device.type == "cuda" if chooses is None else chooses
-        self._chooses = on_gpu and is_standard(model.config)
+        self._chooses = on_gpu and self._cache is not None and is_standard(model.config)
         if self._chooses:  # in memory that stays where it is
             zeros = partial(torch.zeros, device=self._device)
             self._graphs, self._table, self._places = Graphs(self._device), Tensor(), Tensor()
@@ -108,7 +108,7 @@ class TorchTexts(Texts):
         if count > 1:
             self.logits(start, ids[:, :-1])
         first, steps = start + count - 1, min(limit, AT_ONCE)
-        assert self._cache is not None, "a standard model has one"
+        assert self._cache is not None
         if first + limit > len(self._places):
             for cache in self._cache:
                 cache.reserve(first + limit)

@@ -13,7 +13,7 @@ import torch
 from chargpt.analysis.copies import longest_copy
 from chargpt.analysis.heads import draw_attention
 from chargpt.config import TrainConfig
-from chargpt.errors import Message, Option, Words, resuming
+from chargpt.errors import Message, Option, UserError, Words, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import REPORT
 from chargpt.planning.cli import TrainOptions
@@ -254,8 +254,9 @@ class Session:
             values[BEST] = best
         if (longest := longest_copy(corpus, sample)) is not None:
             values["novelty/longest_copy"] = float(longest)
-        if train.log_attention and hasattr(self.trainer.model, "attention"):
-            values["attention"] = draw_attention(self.trainer.weights.working, corpus.judged)
+        if train.log_attention:
+            with contextlib.suppress(UserError):  # a changed model.py may give none
+                values["attention"] = draw_attention(self.trainer.weights.working, corpus.judged)
         return values | ({"sample": sample} if sample else {})
 
     def write_page(self, run: Run, *, is_training: bool = True) -> None:

@@ -44,6 +44,12 @@ def test_without_its_text_a_run_has_its_log_and_settings_and_no_path_is_told(run
     assert report.state.text_names == ["poems.txt"]
 
 
+def test_an_attention_that_cannot_be_shown_is_missing(run, corpus, monkeypatch):
+    monkeypatch.setattr("chargpt.model.CausalSelfAttention.reference", lambda self, x, rotary: (x, x))
+    report = measure_run(load_run(str(run), device="cpu"), corpus, index=None, effort=EFFORT)
+    assert report.heads is None and report.losses and "its heads attend to: model.py: CausalSelf" in report.missing[0]
+
+
 def test_the_last_model_of_a_run_has_the_log_of_the_run(tmp_path):
     publish_run(publish_run(tmp_path / "run") / "stage-2", number=2)
     (tmp_path / "run" / "metrics.jsonl").write_text('{"stage": 2, "step": 7, "val/loss": 2}\n')
