@@ -336,7 +336,7 @@ class GPT(nn.Module):
         def record(layer: CausalSelfAttention, given: tuple[Tensor, Tensor | None], y: Tensor) -> None:
             again, of_layer = layer.reference(*given[:2])
             if not (again - y).norm() <= ATTENTION_BOUND * y.norm():
-                raise ValueError("CausalSelfAttention.reference computes something else than forward; change it in the same way")
+                raise ValueError("CausalSelfAttention.reference computes something else than forward; change it alike")
             weights.append(of_layer)
 
         hooks = [block.attn.register_forward_hook(record) for block in self.blocks]
