@@ -36,7 +36,6 @@ from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.models import RUN, check_model, loss_of, name_of_start, restore_model, start_from
 from chargpt.runs.run import Run, folder_of, new_folder
-from chargpt.runs.starts import load_start
 from chargpt.terminal import Notice, clock, notice_line, plural, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.report import examine
@@ -121,7 +120,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     checkpoints, notices, processes = root / "checkpoints", list[Notice](), group.size
 
     # What the user names: settings, and other runs.
-    start = None if options.start is None else load_start(options.start)
+    start = None if options.start is None else _checkpoint_of(None, checkpoints, notices, start=options.start)
     start = start if options.init_from is None else _checkpoint_of(options.init_from, checkpoints, notices)
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, checkpoints, notices)
     loaded, file = _load_settings(options, start)  # with minutes, a preset is a default, and they decide the length
@@ -187,9 +186,9 @@ def _with_one_note(notices: list[Notice], choices: list[Notice]) -> tuple[list[N
     return notices, choices + [Notice("note", join("; ", (note.text for note in notes)))] * bool(notes)
 
 
-def _checkpoint_of(name: str, checkpoints: Path, notices: list[Notice]) -> Checkpoint:
-    """The checkpoint of --init-from, --vocab-from or --teacher; its warnings are added to `notices`."""
-    checkpoint, warnings = find_checkpoint(name, checkpoints)
+def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice], *, start: str | None = None) -> Checkpoint:
+    """The checkpoint of --init-from, --vocab-from, --teacher or --start; its warnings are added to `notices`."""
+    checkpoint, warnings = find_checkpoint(name, checkpoints, start=start)
     warnings += filter(None, [what_changed(checkpoint.state, lambda: loss_of(restore_model(checkpoint)[0]))])
     notices += [Notice("warning", warning) for warning in warnings]
     return checkpoint

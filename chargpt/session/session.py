@@ -21,6 +21,7 @@ from chargpt.planning.clock import CHANGED, SLOW, Clock
 from chargpt.planning.plan import Opening
 from chargpt.planning.teachers import seconds_of_stage
 from chargpt.planning.time_model import longest_run
+from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.models import loss_of
 from chargpt.runs.run import DETAILS, Run
@@ -31,7 +32,6 @@ from chargpt.session.live_page import LivePage
 from chargpt.session.metrics import BEST
 from chargpt.session.opening import for_others, joined, make_trainer, open_next_stage
 from chargpt.session.stages import decided, describe_stage, is_undecided, measure, name_of_stage
-from chargpt.standard import model_source
 from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -264,7 +264,7 @@ class Session:
         trainer = self.trainer
         left = self.clock.seconds_left(is_undecided=is_undecided(trainer.config))
         changes = {"progress": trainer.progress.copy(), "environment": trainer.environment, "seconds_left": left}
-        changes["model_source"] = model_source()
+        changes["model_source"] = LOADED_SOURCE
         return dataclasses.replace(self.opening.state, settings=self.settings, **changes)  # type: ignore[arg-type]
 
     def save(self) -> None:
