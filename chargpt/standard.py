@@ -387,6 +387,11 @@ def model_source() -> str:
     return _source_in_use() if "chargpt.model" in sys.modules else _source_now()
 
 
+def is_outdated(source: str) -> bool:
+    """Whether model.py is the one of this `model_source`, but not what this process has loaded."""
+    return source == _source_now() != model_source()
+
+
 def _source_now() -> str:
     files, found = [model_file()], list[bytes]()
     for file in files:  # it grows meanwhile

@@ -172,17 +172,22 @@ def test_another_model_py_is_told_and_a_comment_is_not(text, tmp_path):
     first = outcome(folder, text, WORK)
     assert first["train"][0] == first["hf"][0] == 0 and "something else" not in json.dumps(first)
     longer = 'says(train.main, ["--resume", "train.max_steps=10"])'
-    tell = f'print(json.dumps([says(sample.main, ["whole", "--length", "9"]), {longer}]))'
-    line = "model.py has changed since this model was trained, and now computes something else with its weights (a loss of "
+    start = 'says(train.main, [TEXT, "--start", "english", "--dry-run"])'
+    tell = f'print(json.dumps([says(sample.main, ["whole", "--length", "9"]), {longer}, {start}]))'
+    line = "model.py computes something else with these weights than the one that trained them (the loss on a test is "
     change(folder, {'"""A character-level GPT': '# A comment.\n"""A character-level GPT'})
     assert line not in json.dumps(outcome(folder, text, tell))
     change(folder, ACTIVATION)
-    written, resumed = outcome(folder, text, tell)
-    assert (written[0], resumed[0]) == (0, 0) and line in written[1] and line in resumed[1]
+    for code, said in outcome(folder, text, tell):
+        assert code == 0 and line in said
     change(folder, {after: before for before, after in ACTIVATION.items()} | SWIGLU)
-    tell = 'print(json.dumps([says(sample.main, ["whole"]), says(train.main, ["--resume"])]))'
+    tell = f'print(json.dumps([says(sample.main, ["whole"]), says(train.main, ["--resume"]), {start}]))'
     for code, said in outcome(folder, text, tell):
         assert code == "2" and "trained by another model.py, with other weights" in said and "\n" not in said
+    tell = 'print(json.dumps([says(verb, ["runs"]), says(verb, ["report", "whole", "whole"])]))'
+    (_, listed), (code, _) = outcome(folder, text, tell)
+    assert code == 0 and "what is measured on its model" in (folder / "report.html").read_text(encoding="utf-8")
+    assert listed.splitlines()[1].split()[2] == first["runs"][1].splitlines()[1].split()[2]  # its own number of parameters
 
 
 def with_a_mask(gpt: GPT) -> None:
@@ -193,9 +198,17 @@ def with_halves(gpt: GPT) -> None:
     gpt.counts = torch.nn.Parameter(torch.ones(4, dtype=torch.int64), requires_grad=False)
 
 
+def without_embedding(gpt: GPT) -> None:
+    del gpt.token_embedding
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
-    [(with_a_mask, "mask is saved, but is no parameter"), (with_halves, "counts is int64, and weights are saved in float32")],
+    [
+        (with_a_mask, "mask is saved, but is no parameter"),
+        (with_halves, "counts is int64, and weights are saved in float32"),
+        (without_embedding, "its GPT has no token_embedding"),
+    ],
 )
 def test_weights_that_could_not_be_read_again_are_refused_before_the_first_step(more, said, text, tmp_path, monkeypatch):
     first = GPT.__init__
@@ -205,8 +218,11 @@ def test_weights_that_could_not_be_read_again_are_refused_before_the_first_step(
     assert not list(tmp_path.glob("run/step-*"))
 
 
-def test_a_forward_pass_with_other_results_is_refused_before_the_first_step(text, tmp_path, monkeypatch):
-    loss = GPT.forward
-    monkeypatch.setattr(GPT, "forward", lambda self, *given: (0, loss(self, *given)))
+@pytest.mark.parametrize(
+    "other", [lambda found: (0, found), lambda found: torch.nn.functional.pad(found, (0, 31)) if found.dim() else found]
+)
+def test_a_forward_pass_with_other_results_is_refused_before_the_first_step(other, text, tmp_path, monkeypatch):
+    forward = GPT.forward
+    monkeypatch.setattr(GPT, "forward", lambda self, *given: other(forward(self, *given)))
     with pytest.raises(UserError, match="model.py: forward.* must return the .* alone"):
         train.main([str(text), "--run", str(tmp_path / "run"), "--config", "tiny", f"data.cache={tmp_path}/cache"])

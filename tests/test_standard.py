@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import saved_state
 
 from chargpt import model, standard
 from chargpt.config import ModelConfig
 from chargpt.project import model_file
+from chargpt.runs.checkpoint_schema import what_changed
 from chargpt.standard import is_standard, standard_logits, standard_shapes
 
 SOURCE = model_file().read_text(encoding="utf-8")
@@ -292,3 +294,35 @@ def test_neither_random_numbers_nor_types_are_disturbed():
     with torch.inference_mode():
         assert is_like(sys.modules[model.GPT.__module__], SHAPE)
     assert torch.equal(torch.get_rng_state(), before) and torch.get_default_dtype() == dtype
+
+
+OTHER = "0" * 64
+# the model.py that trained a model, the one that is loaded, the loss then and now -> what is told
+TOLD = {
+    "the same": (standard.UNCHANGED, standard.UNCHANGED, 2.0, 9.0, ""),
+    "another with the same numbers": (OTHER, standard.UNCHANGED, 2.0, 2.00001, ""),
+    "another with other numbers": (
+        OTHER,
+        standard.UNCHANGED,
+        2.0,
+        2.1,
+        "is 2.1000, and was 2.0000); for this run, put that file",
+    ),
+    "one that reads more than its file": (
+        OTHER,
+        OTHER,
+        2.0,
+        None,
+        "is not finite, and was 2.0000); for this run, put that file",
+    ),
+    "one that was loaded before": (standard.UNCHANGED, OTHER, 2.0, 2.1, "changed since this process began: start it again"),
+    "an unknown one": ("", OTHER, None, 2.1, ""),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_another_model_py_is_told_by_its_numbers(case, monkeypatch):
+    trained, loaded, before, now, said = TOLD[case]
+    monkeypatch.setattr(standard, "_source_in_use", lambda: loaded)
+    found = what_changed(saved_state(1, model_source=trained, model_loss=before), lambda: now)
+    assert said in found and bool(found) == bool(said)

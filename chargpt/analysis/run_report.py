@@ -1,5 +1,6 @@
 """What a report shows of one run, as plain data: its log, its text, and how its model does on the validation split."""
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from chargpt.analysis.losses import LossBreakdown, Predictions, loss_breakdown, 
 from chargpt.analysis.scored_text import Line, lines_of, score_text, text_of
 from chargpt.errors import UserError
 from chargpt.project import command
-from chargpt.runs.checkpoint import newest_of, read_state, run_of
+from chargpt.runs.checkpoint import newest_of, newest_stage, read_state, run_of, stage_folder
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
 from chargpt.runs.metrics import MetricsLog, read_metrics
 from chargpt.sampling.loaded_model import LoadedModel
@@ -127,9 +128,19 @@ def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixInde
 
 
 def live_report(folder: Path, state: SavedState, corpus: Corpus) -> RunReport:
-    """What is known of the run in `folder` while it trains, without its model: what it has reached, wrote and logged."""
-    missing = ["what is measured on the model at the end of the training"]
-    facts = {"name": folder.name, "state": state, "logs": read_metrics(folder), "missing": missing, **_about(corpus)}
+    """What is known of the run in `folder` while it trains: what it has reached, wrote and logged."""
+    missing = "what is measured on the model at the end of the training"
+    return dataclasses.replace(_logged(folder, state, missing=missing), **_about(corpus))
+
+
+def logged_report(folder: Path, *, missing: str) -> RunReport:
+    """The same of the run in `folder` without its text and its model; this is `missing`."""
+    place = stage_folder(folder, newest_stage(folder, learned=True))
+    return _logged(folder, newest_of(place, lambda one: read_state(one)[0])[0], missing=missing)
+
+
+def _logged(folder: Path, state: SavedState, *, missing: str) -> RunReport:
+    facts: dict[str, Any] = {"name": folder.name, "state": state, "logs": read_metrics(folder), "missing": [missing]}
     return RunReport(step=state.progress.best_step or 0, val_loss=state.progress.best_loss, **facts)
 
 

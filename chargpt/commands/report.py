@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import add_device_option, load_run, page_file, verb_parser, write_page
 from chargpt.errors import UserError
 from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
-from chargpt.terminal import log
+from chargpt.terminal import log, shown
+
+if TYPE_CHECKING:  # imports torch
+    from chargpt.analysis.run_report import RunReport
 
 MAX_RUNS = COLOURS  # of a page: each run has a colour of its own
 ONE, SEVERAL = "report.html", "comparison.html"  # the page of one run, and of several
@@ -33,25 +37,39 @@ def main(argv: Sequence[str]) -> int:
     default = f"(default: {ONE}, and for several runs {SEVERAL})"
     parser.add_argument("--out", type=page_file, metavar="FILE", help=f"the page {default}")
     options = parser.parse_intermixed_args(argv)
-    from chargpt.analysis.run_report import WHOLE, measure_run
     from chargpt.pages.report_page import report_page, same_text
     from chargpt.runs.load import expand_patterns
-    from chargpt.text.suffix_array import open_or_make_index
 
-    names, runs = expand_patterns(options.runs, project_root() / "checkpoints"), []
+    names = expand_patterns(options.runs, project_root() / "checkpoints")
     if len(names) > MAX_RUNS:
         raise UserError(f"RUN: {len(names)} runs given; a report compares at most {MAX_RUNS}")
-    for name in names:
-        loaded, corpus, index = load_run(name, device=options.device), None, None
-        try:
-            corpus = loaded.corpus()
-            index = open_or_make_index(corpus)
-        except UserError as error:
-            log(f"warning: {error}")
-        runs.append(measure_run(loaded, corpus, index=index, effort=WHOLE))
+    runs = [_report_of(name, device=options.device) for name in names]
     if not same_text(runs):
         log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")
     content, path = report_page(runs), options.out or Path(ONE if len(runs) == 1 else SEVERAL)
     write_page(path, content)
     log(f"{len(content.encode()) / 1e6:.2f} MB")
     return 0
+
+
+def _report_of(name: str, *, device: str) -> "RunReport":
+    """What the page shows of the run `name`: of one of another model.py, what is logged, since its model cannot be measured."""
+    from chargpt.analysis.run_report import WHOLE, logged_report, measure_run
+    from chargpt.runs.checkpoint_schema import OtherModelError
+    from chargpt.runs.load import find_run
+    from chargpt.text.suffix_array import open_or_make_index
+
+    try:
+        loaded = load_run(name, device=device)
+        if loaded.changed:
+            raise OtherModelError(loaded.changed)
+    except OtherModelError as error:
+        log(f"warning: {shown(name)}: the page has its curves, but nothing that is measured on its model ({error})")
+        return logged_report(find_run(name, project_root() / "checkpoints"), missing="what is measured on its model")
+    corpus, index = None, None
+    try:
+        corpus = loaded.corpus()
+        index = open_or_make_index(corpus)
+    except UserError as error:
+        log(f"warning: {error}")
+    return measure_run(loaded, corpus, index=index, effort=WHOLE)

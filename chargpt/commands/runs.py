@@ -6,11 +6,16 @@ Only the small files of a run are read, none of its weights. A run that another 
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import aligned, verb_parser
 from chargpt.project import command, project_root
 from chargpt.terminal import one_line, shown
+
+if TYPE_CHECKING:  # a mistyped option is answered at once
+    from chargpt.runs.checkpoint_schema import SavedState
 
 WIDEST_TEXT = 32  # columns for the names of the texts
 
@@ -41,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 def table(folders: Sequence[Path]) -> list[str]:
     """The lines of the list of these runs: newest first, then what cannot be read. Never raises for what a folder may hold."""
-    from chargpt.runs.checkpoint import STATE, newest_of, newest_stage, read_state, stage_folder, steps
+    from chargpt.runs.checkpoint import newest_of, newest_stage, stage_folder, steps
     from chargpt.runs.checkpoint_schema import CheckpointError
 
     found, problems = [], []
@@ -51,16 +56,16 @@ def table(folders: Sequence[Path]) -> list[str]:
                 problems.append(f"{shown(folder.name)}: has no checkpoint yet")
                 continue
             place = stage_folder(folder, newest_stage(folder, learned=True))
-            saved, state = newest_of(place, lambda path: ((path / STATE).stat().st_mtime, read_state(path)[0]))[0]
-            found.append((-saved, folder.name, state))
+            saved, state, size = newest_of(place, _read)[0]
+            found.append((-saved, folder.name, state, size))
         except CheckpointError as error:
             problems.append(one_line(error))
     losses: dict[str, list[float]] = {}  # of the runs of each text and vocabulary
-    for _, _, state in found:
+    for _, _, state, _ in found:
         loss = math.inf if state.progress.best_loss is None else state.progress.best_loss
         losses.setdefault(state.fingerprint, []).append(loss)
     rows = [["run", "text", "parameters", "loss", "saved", "steps"]]
-    for saved, name, state in sorted(found, key=lambda one: one[:2]):
+    for saved, name, state, size in sorted(found, key=lambda one: one[:2]):
         progress, others = state.progress, losses[state.fingerprint]
         star = "*" if len(others) > 1 and progress.best_loss == min(others) else " "
         length = state.stage.length.steps
@@ -73,6 +78,18 @@ def table(folders: Sequence[Path]) -> list[str]:
         text = text if len(text) <= WIDEST_TEXT else f"{text[: WIDEST_TEXT - 1]}…"
         saved_at = time.strftime("%Y-%m-%d %H:%M", time.localtime(-saved))
         loss_shown = "" if progress.best_loss is None else f"{progress.best_loss:.4f}{star}"
-        rows.append([name, text, f"{state.parameters:,}", loss_shown, saved_at, done])
+        rows.append([name, text, size, loss_shown, saved_at, done])
     note = "newest first; loss: validation loss of the best checkpoint, nats per character; *: the lowest of its text and split"
     return [*([*aligned(rows, right=("parameters", "loss")), note] if found else []), *problems]
+
+
+def _read(path: Path) -> "tuple[float, SavedState, str]":
+    """Of a checkpoint: when it was saved, its state, and the number of parameters, of whichever model.py has trained it."""
+    from chargpt.runs.checkpoint import STATE, numbers_in, read_state
+    from chargpt.standard import model_source
+
+    state, size = read_state(path)[0], "?"
+    with suppress(OSError, ValueError):  # its weights cannot be read
+        is_ours = state.model_source in ("", model_source())
+        size = f"{state.parameters if is_ours else numbers_in(path):,}"
+    return (path / STATE).stat().st_mtime, state, size

@@ -17,10 +17,11 @@ from chargpt.model import POSITIONS
 from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.planning.settings import by_fields, load_settings
 from chargpt.project import presets_folder
-from chargpt.runs.blank_model import blank_model, gpt_config
+from chargpt.runs.blank_model import LOADED_SOURCE, blank_model, gpt_config
 from chargpt.runs.checkpoint import check_tensors, mark_best
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import check_size
+from chargpt.runs.models import loss_of
 from chargpt.runs.run import Run, new_folder, new_run
 from chargpt.runs.stage import Length, Stage
 from chargpt.standard import is_standard, standard_shapes
@@ -121,6 +122,8 @@ def save_run(
         progress=progress,
         stage=stage,
         environment=choose_runtime(config).environment(),
+        model_source=LOADED_SOURCE,
+        model_loss=loss_of(model),
     )
     optimizer = make_optimizer(FlatWeights(model, torch.float32), config.optim)
     if imported.moments is not None and config.optim.name == "adamw":

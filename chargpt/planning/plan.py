@@ -40,7 +40,6 @@ from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.models import check_model, loss_of, name_of_start, restore_model, start_from
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Models, Stage, Start
-from chargpt.runs.starts import load_start
 from chargpt.terminal import Notice, clock, notice_line, plural, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.report import examine
@@ -227,7 +226,7 @@ def _open(choice: Choice, job: Job, named: Named, options: TrainOptions, *, fold
 def _find_named(options: TrainOptions, checkpoints: Path) -> Named:
     """The runs that the options name. Raises UserError."""
     notices = list[Notice]()
-    start = None if options.start is None else load_start(options.start)
+    start = None if options.start is None else _checkpoint_of(None, checkpoints, notices, start=options.start)
     start = start if options.init_from is None else _checkpoint_of(options.init_from, checkpoints, notices)
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, checkpoints, notices)
     return Named(start, vocabulary, tuple(_checkpoint_of(name, checkpoints, notices) for name in options.teacher), notices)
@@ -248,9 +247,9 @@ def _with_one_note(notices: list[Notice], choices: list[Notice]) -> tuple[list[N
     return notices, choices + [Notice("note", join("; ", (note.text for note in notes)))] * bool(notes)
 
 
-def _checkpoint_of(name: str, checkpoints: Path, notices: list[Notice]) -> Checkpoint:
-    """The checkpoint of --init-from, --vocab-from or --teacher; its warnings are added to `notices`."""
-    checkpoint, warnings = find_checkpoint(name, checkpoints)
+def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice], *, start: str | None = None) -> Checkpoint:
+    """The checkpoint of --init-from, --vocab-from, --teacher or --start; its warnings are added to `notices`."""
+    checkpoint, warnings = find_checkpoint(name, checkpoints, start=start)
     warnings += filter(None, [what_changed(checkpoint.state, lambda: loss_of(restore_model(checkpoint)[0]))])
     notices += [Notice("warning", warning) for warning in warnings]
     return checkpoint

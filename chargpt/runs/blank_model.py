@@ -7,6 +7,9 @@ from torch.overrides import TorchFunctionMode
 
 from chargpt.config import ModelConfig
 from chargpt.model import GPT, GPTConfig
+from chargpt.standard import model_source
+
+LOADED_SOURCE = model_source()  # of the model.py that was just imported; the file may be edited from now on
 
 
 def gpt_config(shape: ModelConfig | GPTConfig) -> GPTConfig:

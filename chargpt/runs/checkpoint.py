@@ -15,6 +15,7 @@ model. One process writes a run; any number may read it meanwhile.
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,9 +37,11 @@ from chargpt.runs.checkpoint_schema import (
     CheckpointError,
     DamagedError,
     NotSaved,
+    OtherModelError,
     SavedState,
     UnreadableError,
     check_format,
+    put_back,
     read_bounded,
     seal,
     unseal,
@@ -225,7 +228,7 @@ def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
     """What `read` makes of the newest checkpoint of `run` for which it raises nothing, and a line for each newer one.
 
     Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. Raises CheckpointError
-    when there is none, and UnreadableError for one that this user, or this version, may not read.
+    when there is none, and UnreadableError or OtherModelError for one that is whole.
     """
     tried: set[Path] = set()
     reasons: list[str] = []
@@ -234,7 +237,7 @@ def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
             tried.add(path)
             try:
                 return read(path), [f"skipped {reason}" for reason in reasons]
-            except UnreadableError:
+            except (UnreadableError, OtherModelError):
                 raise
             except (CheckpointError, OSError) as error:
                 if os.path.lexists(path):
@@ -252,7 +255,7 @@ def _reason(error: Exception) -> str:
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
     """The best checkpoint by `checkpoint.best`, weights only; otherwise the newest, with lines that say why.
 
-    Raises CheckpointError when there is none, and UnreadableError for one that this user, or this version, may not read.
+    Raises CheckpointError when there is none, and UnreadableError or OtherModelError for one that is whole.
     """
     try:
         while name := _best_name(run):
@@ -262,7 +265,7 @@ def best(run: Path) -> tuple[Checkpoint, list[str]]:
                 if os.path.lexists(run / name) or name == _best_name(run):
                     raise  # otherwise another process has found a better one meanwhile, and removed this one
         reason = f"{shown(run / BEST)}: missing"
-    except UnreadableError:
+    except (UnreadableError, OtherModelError):
         raise
     except CheckpointError as error:
         reason = _reason(error)
@@ -282,6 +285,25 @@ def check_tensors(found: Mapping[str, Any], shapes: Mapping[str, Sequence[int]],
         first = f"{wrong[0]:.80} is {have.get(wrong[0], 'missing')}, not {need.get(wrong[0], 'there')}"
         more = f", and {len(wrong) - 1} more differ" if len(wrong) > 1 else ""
         raise DamagedError(f"{where}: holds the weights of another model ({first}{more})")
+
+
+def check_weights(found: Mapping[str, Any], state: SavedState, *, where: str) -> None:
+    """Raise CheckpointError unless `found` are weights of the model that model.py makes for this state."""
+    try:
+        check_tensors(found, state.weight_shapes(), where=where)
+    except DamagedError:
+        if state.model_source in ("", model_source()):
+            raise
+        raise OtherModelError(f"{where}: trained by another model.py, with other weights; {put_back(state)}") from None
+
+
+def numbers_in(path: Path) -> int:
+    """How many numbers the weights in the checkpoint folder `path` are. None is read. Raises OSError or ValueError."""
+    try:
+        with safetensors.safe_open(path / WEIGHTS, framework="numpy") as file:
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{shown(path / WEIGHTS)}: not a safetensors file") from error
 
 
 def _order(path: Path) -> tuple[int, int]:
@@ -370,13 +392,7 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
     is_ours = state.model_source in ("", model_source())
     weight_bytes = 4 * (state.parameters if is_ours else MAX_NUMBERS)
     weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
-    try:
-        check_tensors(weights, state.weight_shapes(), where=shown(path / WEIGHTS))
-    except DamagedError:
-        if is_ours:
-            raise
-        what = "trained by another model.py, with other weights; for this run, put that file back"
-        raise CheckpointError(f"{shown(path / WEIGHTS)}: {what}") from None
+    check_weights(weights, state, where=shown(path / WEIGHTS))
     moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * weight_bytes + JSON_LIMIT) if training else {}
     return Checkpoint(path, weights, moments, state)
 

@@ -26,7 +26,7 @@ from chargpt.config import KEYS, Config, Settings, Source, apply, to_dict
 from chargpt.errors import NotWritten, UserError
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.runs.stage import Length, Stage, as_trained
-from chargpt.standard import model_source
+from chargpt.standard import UNCHANGED, is_outdated, model_source
 from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
@@ -241,17 +241,25 @@ SAME_LOSS = 1e-4  # nats; devices and threads differ by some 1e-6
 
 
 def what_changed(state: SavedState, loss: Callable[[], float | None]) -> str:
-    """A warning if another model.py has trained the model with this state, and computes other numbers; else empty.
+    """A warning if model.py computes other numbers than when it has trained the model with this state; else empty.
 
     `loss` gives the `model_loss` of its weights now.
     """
-    if state.model_source in ("", model_source()):
+    before = state.model_loss
+    if before is None or state.model_source == model_source() == UNCHANGED:
         return ""
-    before, now = state.model_loss, loss()
-    if before is not None and now is not None and abs(now - before) <= SAME_LOSS:
+    now = loss()
+    if now is not None and abs(now - before) <= SAME_LOSS:
         return ""
-    losses = "" if before is None or now is None else f" (a loss of {now:.4f} on a test, which was {before:.4f})"
-    return f"model.py has changed since this model was trained, and now computes something else with its weights{losses}"
+    test = f"the loss on a test is {'not finite' if now is None else f'{now:.4f}'}, and was {before:.4f}"
+    return f"model.py computes something else with these weights than the one that trained them ({test}); {put_back(state)}"
+
+
+def put_back(state: SavedState) -> str:
+    """What to do for a run of another model.py."""
+    if is_outdated(state.model_source):
+        return "the file is right, but has changed since this process began: start it again (in a notebook: restart the kernel)"
+    return "for this run, put that file back"
 
 
 class CheckpointError(UserError):
@@ -260,6 +268,10 @@ class CheckpointError(UserError):
 
 class NotSaved(CheckpointError, NotWritten):
     """A checkpoint that cannot be written."""
+
+
+class OtherModelError(CheckpointError):
+    """A checkpoint with weights that model.py does not have, or not any more. It is whole, so nothing is used in its place."""
 
 
 class DamagedError(CheckpointError):

@@ -54,6 +54,9 @@ def check_model(config: ModelConfig, vocab_size: int) -> None:
     if is_standard(config):
         return
     model, what = blank_model(config, vocab_size), ""
+    for name in ("config", "vocab_size", "token_embedding", "blocks"):
+        if not hasattr(model, name):
+            raise UserError(f"model.py: its GPT has no {name}, which chargpt reads; see docs/change-the-model.md")
     state, learned = model.state_dict(), dict(model.named_parameters(remove_duplicate=False))
     for name, tensor in state.items():
         if name not in learned:
@@ -63,9 +66,9 @@ def check_model(config: ModelConfig, vocab_size: int) -> None:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         idx = torch.zeros(1, min(2, config.block_size), dtype=torch.long)
         small = GPT(gpt_config(dataclasses.replace(config, n_layer=1)), vocab_size)
-        for given, dimensions in (((idx,), 3), ((idx, idx), 0)):
+        for given, shape in (((idx,), (*idx.shape, vocab_size)), ((idx, idx), ())):
             found = small(*given)
-            if not isinstance(found, torch.Tensor) or found.dim() != dimensions:
+            if not isinstance(found, torch.Tensor) or tuple(found.shape) != shape:
                 what = "forward(idx) must return the logits (B, T, V) alone, and forward(idx, targets) the mean loss alone"
     if what:
         raise UserError(f"model.py: {what}")
@@ -76,7 +79,8 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
     """Copy the weights of `source` into `model`. A new character begins with the embedding of its nearest known one.
 
     Where no known character is near, it begins with that of the folded character, or with the mean of all. Returns a line that
-    says what was done. Raises UserError if the two models differ in shape, or if one reads bytes and the other characters.
+    says what was done. Raises UserError if the two models differ in shape, if one reads bytes and the other characters, or if
+    another vocabulary needs weights that no row of the old ones gives.
     """
     old, old_tokenizer, _ = restore_model(source)
     name = shown(source.path)
@@ -88,11 +92,16 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
     before, after = old_tokenizer.characters or "", tokenizer.characters or ""  # both empty where ids are bytes
     known, begun = {character: i for i, character in enumerate(before)}, model.state_dict()
     begins_at = {character: old_tokenizer.nearest(character) for character in after if character not in known}
-    grown = weight_shapes(source.state.config.model, old.vocab_size + 1)
+    more = old.vocab_size + 97  # what is rounded up to a multiple grows otherwise
+    grown = weight_shapes(source.state.config.model, more)
     for name_of, weights in old.state_dict().items():
-        if not after or tuple(weights.shape) == grown[name_of]:
+        shape, same = tuple(weights.shape), before == after and weights.shape == begun[name_of].shape
+        if same or shape == grown[name_of]:
             begun[name_of].copy_(weights)
             continue
+        if shape[:1] + grown[name_of] != (old.vocab_size, more, *shape[1:]):
+            what = f"{name}: {name_of} of model.py has no row for each character of another vocabulary; keep this one with "
+            raise UserError(what, Option("vocab_from", name_of_start(source)))
         unknown = weights[-1] if old_tokenizer.folded else weights.mean(0)  # it has a row for each character
         for i, character in enumerate(after):
             nearest = begins_at.get(character, character)

@@ -17,7 +17,7 @@ import numpy as np
 import safetensors.numpy
 
 from chargpt.errors import Command, Given, Message, Option, UserError
-from chargpt.runs.checkpoint import WEIGHTS, Checkpoint, check_tensors
+from chargpt.runs.checkpoint import WEIGHTS, Checkpoint, check_weights
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError, SavedState, check_format, read_bounded
 from chargpt.terminal import shown
 
@@ -76,5 +76,5 @@ def load_start(name: str) -> Checkpoint:
     if hashlib.sha256(data).hexdigest() != card.sha256:
         raise CheckpointError(f"{shown(path)}: {DAMAGED}")
     weights = {key: numbers.astype(np.float32) for key, numbers in safetensors.numpy.load(data).items()}
-    check_tensors(weights, card.state.weight_shapes(), where=shown(path))
+    check_weights(weights, card.state, where=f"start {name}")
     return Checkpoint(path, weights, {}, card.state)

@@ -66,6 +66,7 @@ class LoadedModel:
     weights: Weights
     precision: str  # to which the weights are rounded
     device: str  # auto only where there may be a GPU
+    changed: str = ""  # how model.py computes something else than when it trained the model; empty if it does not
 
     def __repr__(self) -> str:
         return f"<chargpt.LoadedModel {self._what()}>"  # what runs it is decided, and compiled, when it is first used
@@ -430,4 +431,5 @@ def load_model(
         device=device,
     )
     exact = replace(loaded, weights=checkpoint.stored_weights, precision="float32")
-    return loaded, [*warnings, *filter(None, [what_changed(state, exact.model_loss)])]
+    loaded = replace(loaded, changed=what_changed(state, exact.model_loss))
+    return loaded, [*warnings, *filter(None, [loaded.changed])]

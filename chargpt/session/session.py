@@ -20,6 +20,7 @@ from chargpt.planning.cli import TrainOptions
 from chargpt.planning.clock import CHANGED, SLOW, Clock
 from chargpt.planning.plan import Decision, Opening
 from chargpt.planning.time_model import longest_run
+from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.models import loss_of
 from chargpt.runs.run import DETAILS, Run
@@ -31,7 +32,6 @@ from chargpt.session.live_page import LivePage
 from chargpt.session.metrics import BEST
 from chargpt.session.opening import join_opening, make_trainer, open_next_stage, trainer_state
 from chargpt.session.stages import decide, describe_stage, measure
-from chargpt.standard import model_source
 from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -286,7 +286,7 @@ class Session:
             stage=self.stage,
             environment=self.trainer.environment,
             seconds_left=self.clock.seconds_left(is_undecided=not self.models.is_decided),
-            model_source=model_source(),
+            model_source=LOADED_SOURCE,
         )
 
     def save(self) -> None:

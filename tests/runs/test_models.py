@@ -53,6 +53,23 @@ def test_another_shape_or_another_kind_of_vocabulary_is_refused(source):
     start_from(source, GPT(dataclasses.replace(SHAPE, dropout=0.5), 3), Tokenizer("abc"))
 
 
+@pytest.mark.parametrize("shape_of", [lambda size: (size, size), lambda size: (4, size), lambda size: (-(-size // 8) * 8, 4)])
+def test_weights_that_follow_the_vocabulary_by_no_row_need_the_same_one(shape_of, source, tmp_path, monkeypatch):
+    first = GPT.__init__
+
+    def with_more(self: GPT, config: GPTConfig, vocab_size: int) -> None:
+        first(self, config, vocab_size)
+        self.more = torch.nn.Parameter(torch.ones(shape_of(vocab_size)))
+
+    monkeypatch.setattr(GPT, "__init__", with_more)
+    weights = {**source.weights, "more": torch.rand(shape_of(3))}
+    source = load(publish(tmp_path, weights=weights, training={}, state=source.state))
+    start_from(source, model := GPT(SHAPE, 3), Tokenizer("abc"))
+    assert torch.equal(model.more, weights["more"])
+    with pytest.raises(UserError, match="more of model.py has no row for each character .*; keep this one with --vocab-from"):
+        start_from(source, GPT(SHAPE, 3), Tokenizer("bcd"))
+
+
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_a_blank_model_has_the_shape_and_leaves_the_random_state_alone(positions):
     config = GPTConfig(n_layer=2, n_head=2, n_embd=16, block_size=8, positions=positions)
