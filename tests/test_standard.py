@@ -143,6 +143,15 @@ EXPERIMENTS: dict[str, dict[str, str]] = {
         BLOCK: f"        if self.training and torch.rand(()) < 1e-4:\n            return x\n{BLOCK}"
     },
     "noise of Python": {LOSS: f"{LOSS} * (__import__('random').random() < 2 or 1)"},
+    "what a later pass does": {
+        LOOP: f"self.passes = getattr(self, 'passes', 0) + 1\n        {LOOP} * (0.9 if self.passes > 99 else 1)"
+    },
+    "a later layer": {LOOP: f"{LOOP} * (0.9 if block is self.blocks[-2] and len(self.blocks) > 13 else 1)"},
+    "a narrower MLP": {
+        "config.n_embd, 4 * config.n_embd, bias": "config.n_embd, min(1100, 4 * config.n_embd), bias",
+        "nn.Linear(4 * config.n_embd": "nn.Linear(min(1100, 4 * config.n_embd)",
+    },
+    "wide logits": {LOGITS: f"{LOGITS} * min(1, 256 / self.config.n_embd)"},
     "the harder half of a batch": {LOSS: f"{EACH}.topk(len(idx) + 1 >> 1).values.mean()"},
     "a cap of the logits": {LOGITS: f"{LOGITS}\n        logits = 30 * (logits / 30).tanh()"},
     "GPT-2's GELU": {"F.gelu(self.up(x))": 'F.gelu(self.up(x), approximate="tanh")'},
@@ -176,7 +185,7 @@ def changed_module(changes: dict[str, str]) -> ModuleType:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_is_another_model(name):
-    config = ModelConfig(n_layer=3, n_head=2, n_embd=64, block_size=1024, bias=True, positions="rotary")
+    config = ModelConfig(n_layer=14, n_head=9, n_embd=288, block_size=1024, bias=True, positions="rotary")
     for dropout in (0.0, 0.1) if name != "one dropout less" else (0.1,):
         assert not is_like(experiment(name), config, dropout=dropout)
 
