@@ -180,13 +180,16 @@ def test_another_model_py_is_told_and_a_comment_is_not(text, tmp_path):
     change(folder, ACTIVATION)
     for code, said in outcome(folder, text, tell):
         assert code == 0 and line in said
+    report = 'print(json.dumps(says(verb, ["report", "whole"])))'
+    missing = "what is measured on its model"
+    assert outcome(folder, text, report)[0] == 0 and missing in (folder / "report.html").read_text(encoding="utf-8")
     change(folder, {after: before for before, after in ACTIVATION.items()} | SWIGLU)
     tell = f'print(json.dumps([says(sample.main, ["whole"]), says(train.main, ["--resume"]), {start}]))'
     for code, said in outcome(folder, text, tell):
         assert code == "2" and "trained by another model.py, with other weights" in said and "\n" not in said
-    tell = 'print(json.dumps([says(verb, ["runs"]), says(verb, ["report", "whole", "whole"])]))'
+    tell = 'print(json.dumps([says(verb, ["runs"]), says(verb, ["report", "whole"])]))'
     (_, listed), (code, _) = outcome(folder, text, tell)
-    assert code == 0 and "what is measured on its model" in (folder / "report.html").read_text(encoding="utf-8")
+    assert code == 0 and missing in (folder / "report.html").read_text(encoding="utf-8")
     assert listed.splitlines()[1].split()[2] == first["runs"][1].splitlines()[1].split()[2]  # its own number of parameters
 
 

@@ -202,8 +202,9 @@ OTHER_ATTENTION = {
     "window": {SDPA: WINDOW},
     "rotation": {ROTATED: f"            q, k = ({PART} for x in (q, k))\n"},
     "dropout": {
-        "            y = attend(*self.heads(x, rotary))": "            dropped = F.scaled_dot_product_attention\n"
-        "            if self.training:\n                attend = lambda *qkv: dropped(*qkv, is_causal=True, dropout_p=0.1)\n"
+        "            y = attend(*self.heads(x, rotary))": "            sdpa = F.scaled_dot_product_attention\n"
+        "            if self.training:\n                attend = lambda *qkv: "
+        "sdpa(*qkv, is_causal=True, dropout_p=self.dropout)\n"
         "            y = attend(*self.heads(x, rotary))"
     },
 }
@@ -212,7 +213,19 @@ OTHER_ATTENTION = {
 @pytest.mark.parametrize("name", OTHER_ATTENTION)
 def test_no_other_attention_is_computed_in_c(name):
     config = ModelConfig(n_layer=1, n_head=2, n_embd=64, block_size=256, positions="rotary")
-    assert not is_like(changed_module(OTHER_ATTENTION[name]), config, differences=standard._differences_of_attention)
+    differences = standard._differences_of_attention
+    assert not is_like(changed_module(OTHER_ATTENTION[name]), config, dropout=0.1, differences=differences)
+
+
+def test_dropout_of_the_attention_alone_keeps_it_and_the_steps_from_c(monkeypatch):
+    config = replace(SHAPE, dropout=0.1)
+    changed = changed_module(OTHER_ATTENTION["dropout"])
+    with monkeypatch.context() as patched:
+        patched.setattr(model.CausalSelfAttention, "forward", changed.CausalSelfAttention.forward)
+        assert not standard.has_standard_attention(config) and not is_standard(config, dropout=0.1)
+        assert standard.has_standard_attention(replace(config, dropout=0.0)) and standard.has_exact_cache(config)
+    monkeypatch.setattr(model.MLP, "forward", lambda self, x: self.down(F.silu(self.up(x))))
+    assert standard.has_standard_attention(config) and not is_standard(config)
 
 
 def test_another_activation_leaves_the_attention_and_the_cache_as_they_are():
