@@ -27,7 +27,7 @@ from chargpt.runs.checkpoint import run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, what_changed
 from chargpt.runs.load import corpus_in_cache, find_checkpoint
 from chargpt.runs.stage import Stage
-from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded
+from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded, supports
 from chargpt.sampling.items import ItemWriter, drawn, known_items
 from chargpt.sampling.options import UNKNOWN, ItemKeywords, SamplingOptions, TextKeywords, Unknown, check, listed, whole
 from chargpt.sampling.prompt import first_id
@@ -73,7 +73,7 @@ class LoadedModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """For a pickle or a copy: without decode.c, which belongs to this process."""
-        return {name: value for name, value in vars(self).items() if name not in ("_engine", "writer")}
+        return {name: value for name, value in vars(self).items() if name not in ("_engine", "_c_writer", "_torch_writer")}
 
     @property
     def run(self) -> str:
@@ -122,15 +122,22 @@ class LoadedModel:
             model.load_state_dict({name: torch.from_numpy(numbers) for name, numbers in self.weights.items()}, assign=True)
         return model.to(self._torch_device).eval()
 
-    @cached_property
+    @property
     def writer(self) -> Writer:
-        """What continues texts."""
-        kernel, _ = self._engine
-        if kernel is None:
-            from chargpt.sampling.torch_texts import torch_writer
+        """What continues texts: decode.c, as long as model.py computes what it does. A notebook may replace a part of that."""
+        return self._c_writer if self._engine[0] is not None and supports(self.config.model) else self._torch_writer
 
-            return torch_writer(self.model)
+    @cached_property
+    def _c_writer(self) -> Writer:
+        kernel, _ = self._engine
+        assert kernel is not None, "asked before"
         return c_writer(self.weights, self.config.model, kernel=kernel, precision=self.precision)
+
+    @cached_property
+    def _torch_writer(self) -> Writer:
+        from chargpt.sampling.torch_texts import torch_writer
+
+        return torch_writer(self.model)
 
     def text_generator(self, options: SamplingOptions, *, excluded: Container[str] | None = None) -> TextGenerator:
         """The TextGenerator of this model. Raises ValueError as it does."""

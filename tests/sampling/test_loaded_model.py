@@ -18,7 +18,7 @@ from helpers import publish_run
 
 import chargpt
 import sample
-from chargpt.model import GPT
+from chargpt.model import GPT, MLP
 from chargpt.sampling import loaded_model, surprisal
 from chargpt.sampling.options import ItemKeywords, SamplingOptions, TextKeywords
 from chargpt.terminal import UserError
@@ -269,3 +269,15 @@ def test_an_editor_and_a_type_checker_see_every_option():
         hints = typing.get_type_hints(function, names)
         assert hints["return"] is chargpt.LoadedModel
         assert hints.keys() - {"return"} == inspect.signature(function).parameters.keys()
+
+
+def test_what_a_notebook_replaces_in_the_model_is_written(run, monkeypatch):
+    """Also after decode.c has written: then torch writes, until the part is back."""
+    loaded = chargpt.load(run)
+    before = loaded.generate("a", length=30, temperature=0)
+    monkeypatch.setattr(MLP, "forward", lambda self, x: self.down(torch.sin(3 * self.up(x))))
+    ids = torch.tensor([loaded.tokenizer.encode("a").tolist()])
+    changed = loaded.tokenizer.decode(loaded.model.generate(ids, 15, temperature=0)[0].tolist())
+    assert loaded.generate("a", length=15, temperature=0) == changed != before[:16]
+    monkeypatch.undo()
+    assert loaded.generate("a", length=30, temperature=0) == before
