@@ -197,7 +197,7 @@ def _choose_step(
     """
     is_native, on_cpu = config.runtime.step == "native", device.type == "cpu" and not compiled
     if on_cpu and _is_small_enough(config) and not supports_step(config.model):
-        slower.append(f"{CHANGED}, so PyTorch takes the steps (2 to 7 times slower)")
+        slower.append(f"{CHANGED}, so PyTorch takes the steps, which is slower")
     if is_native and not (on_cpu and supports_step(config.model)):
         needs = "runtime.compile=off" if compiled else f"a model.n_embd that is a multiple of {PANEL}"
         needs = f"it needs {'a CPU' if device.type != 'cpu' else needs}"
