@@ -19,6 +19,7 @@ from chargpt.runs.stage import Length, Models, Stage
 from chargpt.sampling.c_texts import CTexts
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.writer import NewIds, Texts, Writer
+from chargpt.standard import model_source
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.batches import Batches
 from chargpt.training.item_batches import ItemBatches
@@ -115,6 +116,7 @@ def saved_state(
         "fingerprint": "0" * 64,
         "progress": progress,
         "environment": {"device": "cpu"},
+        "model_source": model_source(),
     }
     return SavedState(**{**state, **changes})
 

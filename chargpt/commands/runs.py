@@ -90,6 +90,6 @@ def _read(path: Path) -> "tuple[float, SavedState, str]":
 
     state, size = read_state(path)[0], "?"
     with suppress(OSError, ValueError):  # its weights cannot be read
-        is_ours = state.model_source in ("", model_source())
+        is_ours = state.model_source == model_source()
         size = f"{state.parameters if is_ours else numbers_in(path):,}"
     return (path / STATE).stat().st_mtime, state, size

@@ -33,6 +33,7 @@ from chargpt.planning.settings import load_settings
 from chargpt.planning.teachers import check_teachers, models_of, student_settings, taught
 from chargpt.planning.time_model import TimeModel, at_least_measurable, longest_run, measured, steps_in
 from chargpt.project import presets_folder
+from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import Progress, SavedState, what_changed
 from chargpt.runs.load import find_checkpoint
@@ -211,6 +212,7 @@ def _open(choice: Choice, job: Job, named: Named, options: TrainOptions, *, fold
             texts=corpus.texts,
             fingerprint=corpus.fingerprint,
             tokenizer=corpus.tokenizer,
+            model_source=LOADED_SOURCE,
         ),
         corpus=corpus,
         model=_first_model(config, corpus, start),

@@ -292,7 +292,7 @@ def check_weights(found: Mapping[str, Any], state: SavedState, *, where: str) ->
     try:
         check_tensors(found, state.weight_shapes(), where=where)
     except DamagedError:
-        if state.model_source in ("", model_source()):
+        if state.model_source == model_source():
             raise
         raise OtherModelError(f"{where}: trained by another model.py, with other weights; {put_back(state)}") from None
 
@@ -389,7 +389,7 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise DamagedError(f"{shown(path / STATE)}: has step {state.progress.step:,}, but its folder is named {path.name:.40}")
-    is_ours = state.model_source in ("", model_source())
+    is_ours = state.model_source == model_source()
     weight_bytes = 4 * (state.parameters if is_ours else MAX_NUMBERS)
     weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
     check_weights(weights, state, where=shown(path / WEIGHTS))

@@ -123,8 +123,8 @@ class SavedState:
     progress: Progress
     environment: dict[str, str | int | bool]  # what must be equal for a resumed run to be equal to the bit
     stage: Stage
+    model_source: str  # the SHA-256 of the model.py that has trained it
     seconds_left: float | None = None  # of this model; None where its length is known
-    model_source: str = ""  # the SHA-256 of the model.py that has trained it; empty for an imported model
     model_loss: float | None = None  # what that one makes of these weights: see `model_loss` of standard.py
 
     @property
@@ -171,7 +171,7 @@ class SavedState:
             "texts": not any("\0" in text for text in state.texts),
             "fingerprint": re.fullmatch("[0-9a-f]{64}", state.fingerprint),
             "progress": state.progress.is_possible(),
-            "model_source": re.fullmatch("([0-9a-f]{64})?", state.model_source),
+            "model_source": re.fullmatch("[0-9a-f]{64}", state.model_source),
             "stage": state.stage.is_possible,
         }
         if wrong := [name for name, is_possible in possible.items() if not is_possible]:

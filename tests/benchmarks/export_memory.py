@@ -44,6 +44,7 @@ def make_runs(folder: Path) -> int:
     from chargpt.model import GPT, GPTConfig
     from chargpt.runs.checkpoint import mark_best, publish
     from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
+    from chargpt.standard import model_source
     from chargpt.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer("\n" + "".join(map(chr, range(32, 127))))
@@ -58,6 +59,7 @@ def make_runs(folder: Path) -> int:
                 fingerprint=NO_TEXT,
                 progress=Progress(step=1),
                 environment={},
+                model_source=model_source(),
             )
             run = folder / f"{name}-{positions}"
             run.mkdir()

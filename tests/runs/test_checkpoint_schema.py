@@ -101,7 +101,7 @@ WRONG = {
     "sources": [None, [], {"model.heads": "user"}, {"model.n_layer": 1}, {"model": "user"}],
     "reasons": [None, {"model.heads": "because"}, {"model.n_layer": 1}],
     "stage": [None, 1, {}],
-    "model_source": [None, "abc", "0" * 63, 1],
+    "model_source": [None, "", "abc", "0" * 63, 1],
     "model_loss": [-1.0, "low", True, 10**400],
 }
 WRONG_PROGRESS = {
