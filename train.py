@@ -56,11 +56,11 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
     """A new run, or one that continues. The first of several processes decides. Raises UserError."""
     opening = None
     if group.is_first and (options.resume or group.restarted_after_save):  # in the latter case by torchrun
-        opening = open_saved(options, root=root, group=group)
+        opening = open_saved(options, root=root, group=group, started=started)
     elif group.is_first:
-        plan = make_plan(options, root=root, group=group)  # encodes the text; times some steps to choose settings
+        plan = make_plan(options, root=root, group=group, started=started)  # encodes the text; chooses settings
         opening = open_plan(plan, options, checkpoints=root / "checkpoints")
-    return Session(opening, options, root=root, group=group, started=started)
+    return Session(opening, options, root=root, group=group)
 
 
 def train(session: Session, interrupt: Interrupt) -> int:
@@ -86,13 +86,13 @@ def train(session: Session, interrupt: Interrupt) -> int:
 
 def take_steps(session: Session, interrupt: Interrupt) -> None:
     """The loop, until the run is finished or a signal came. A step, an evaluation and a save may raise NotFinite."""
-    with session.recording() as clock:
+    with session.recording() as watch:
         while True:
             if session.due(interrupt).decide_on_teachers:  # once, before the rate falls
-                with clock.paused():
+                with watch.paused():
                     session.decide_on_teachers(interrupt)  # a run of one model gets the time of all
             due = session.due(interrupt)
-            with clock.paused(evaluates=due.evaluate):
+            with watch.paused(evaluates=due.evaluate):
                 if due.evaluate:
                     session.evaluate(interrupt)
                 due = session.due(interrupt)  # a lower loss, or a signal, makes a save due
@@ -104,8 +104,8 @@ def take_steps(session: Session, interrupt: Interrupt) -> None:
             if session.due(interrupt).record:
                 session.record(session.trainer.report())
             if session.due(interrupt).sample:
-                with clock.paused():
+                with watch.paused():
                     session.write_sample()  # early ones, so that one sees letters become words
             if session.is_speed_due:
-                with clock.paused():
+                with watch.paused():
                     session.measure_speed(interrupt)  # with a time limit, it fits the length to it, and saves

@@ -4,6 +4,7 @@ import ctypes
 import functools
 import importlib.util
 import os
+import platform
 import re
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 DRIVERS = ("nvcuda.dll", "amdhip64.dll") if os.name == "nt" else ("libcuda.so.1",)
 AMD = Path("/dev/kfd")  # the driver of AMD's GPUs on Linux
 OMP_PAUSE_SOFT = 1  # of OpenMP 5.0: settings, such as the number of threads, stay
+CPU_INFO = Path("/proc/cpuinfo")  # on Linux
 TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
@@ -44,6 +46,16 @@ def core_count() -> int:
         return len({Path(TOPOLOGY.format(thread)).read_text() for thread in threads})
     except OSError:
         return len(threads)
+
+
+@functools.cache
+def processor_name() -> str:
+    """That of the processor, by which two machines that share a folder are told apart; empty if the system does not tell."""
+    try:
+        lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 class _Fork:

@@ -25,12 +25,14 @@ def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
     import torch  # not in the process that shares out the tests
 
     from chargpt import device
+    from chargpt.planning import speeds
     from chargpt.sampling import surprisal
     from chargpt.training import distillation, runtime
 
     os.fsync = lambda file: None
     torch.backends.mps.is_available = lambda: False  # a GPU of Apple cannot be hidden by a variable, as in conftest.py
     project.SOURCE = root
+    speeds.speeds_file = lambda: Path(os.devnull, "speeds.json")  # no test writes or uses what this machine can do
     if precision is not None:
         device.cpu_precision = lambda: getattr(torch, precision)
     if step is not None:

@@ -9,10 +9,9 @@ from helpers import Clock
 
 import train
 from chargpt.interrupt import Interrupt
-from chargpt.planning import clock as clock_module
+from chargpt.planning import budget, speeds
 from chargpt.planning.cli import parse_options
 from chargpt.project import project_root
-from chargpt.session import session as session_module
 from chargpt.session.session import Session
 from chargpt.training.parallel import Group
 from chargpt.training.trainer import Trainer
@@ -27,7 +26,7 @@ def clock_of_steps(monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> Clock:
         advance(trainer)
 
     monkeypatch.setattr(Trainer, "advance", advance_in_time)
-    for module in (train, session_module, clock_module):
+    for module in (train, budget, speeds):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

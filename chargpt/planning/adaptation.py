@@ -7,7 +7,6 @@ import math
 
 from chargpt.config import Settings, Source
 from chargpt.planning.chosen_for_time import Job, chooses, multiple
-from chargpt.planning.time_model import time_model_of
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.model_shape import parameter_count
@@ -81,8 +80,8 @@ def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | Non
         config = settings.values
         seen = (config.train.max_epochs or math.inf) * characters
         if minutes is not None or epochs is None:
-            speed = job.speed(config)
-            seen = min(seen, speed * time_model_of(config, corpus, speed=speed).in_steps(job.seconds))
+            speed = job.speeds.measured(config)
+            seen = min(seen, speed * job.speeds.time_model(config, speed=speed).in_steps(job.seconds))
         steps = max(1, math.ceil(seen / config.chars_per_step))
         settings = settings.leaving_open("train.max_steps").choose("the epochs and the time", train={"max_steps": steps})
     config = settings.values

@@ -1,15 +1,14 @@
 """The settings that are chosen for the time of a run: for --minutes, or without it for three minutes.
 
-Models of several sizes, the candidates, are timed on this machine. law.py has the sizes, and for each its expected loss, batch,
-context and regularization; training/optimizers.py has the optimizers and their rates. clock.py corrects the number of
-steps in the run. A run that begins with a start (--start, --init-from) has settings of its own: adaptation.py.
+speeds.py knows how fast this machine trains models of several sizes, the candidates. law.py has the sizes, and for each its
+expected loss, batch, context and regularization; training/optimizers.py has the optimizers and their rates. budget.py corrects
+the number of steps in the run. A run that begins with a start (--start, --init-from) has settings of its own: adaptation.py.
 """
 
 import dataclasses
 import functools
-import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +19,10 @@ from chargpt.device import choose_device
 from chargpt.errors import UserError
 from chargpt.model import GPT
 from chargpt.planning import law
+from chargpt.planning.budget import TimeModel
 from chargpt.planning.law import Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
-from chargpt.planning.time_model import STEADY_SECONDS, TimeModel, time_model_of, training_speed
+from chargpt.planning.speeds import Speeds
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.stage import Models
 from chargpt.terminal import Notice, clock
@@ -33,11 +33,10 @@ from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 PATIENT_EPOCHS = 4  # epochs from which a run ends early if the model begins to memorise its text
 SHORTEST_CONTEXT = 16  # characters of context, at least
 DEFAULT_SECONDS = 180.0  # seconds of a run for which the user has chosen no length
-# Seconds, and share of the run's time, for timing candidates, at most. On a GPU, steps of several sizes are timed, each for 0.4
-# seconds, since graphs are recorded.
-TIMING_SECONDS, TIMING_SHARE = 4.0, 0.015
+SIZES_TIMED = 2  # sizes that are timed besides the smallest one, at most: the second one where its steps have other kernels
+# Seconds, and share of the run's time, for timing steps of several sizes on a GPU whose speeds are not known, at most: each
+# takes 0.4 seconds, since graphs are recorded.
 TIMING_SECONDS_GPU, TIMING_SHARE_GPU = 10.0, 0.1
-STEP_TIME_EXPONENT = 0.8  # step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates
 # Seconds of a run in which two models can be better than one; with less, two beginnings take too large a share of it, unless
 # the text is so short that both see it as often as helps.
 SHORTEST_FOR_TWO = 60.0
@@ -89,15 +88,19 @@ class Job:
     seconds: float
     processes: int = 1
     teachers: Sequence[GPT] = ()
-    is_gpu: bool = False  # whether it is planned for a CUDA GPU
+    timing: float = 0.0  # seconds for timing steps of several sizes, of a job that is planned for a CUDA GPU
 
-    def speed(self, config: Config, *, is_taught: bool = True) -> float:
-        """Characters a second of all processes that train `config`, with or without the teachers."""
-        return self.processes * training_speed(config, self.corpus, self.teachers if is_taught else ())
+    @property
+    def is_gpu(self) -> bool:
+        return self.timing > 0
+
+    @functools.cached_property
+    def speeds(self) -> Speeds:
+        return Speeds(self.corpus, self.teachers, processes=self.processes)
 
     def seen(self, settings: Settings, speed: float) -> int:
         """The characters that one model sees in the time, at so many a second, or after which it ends."""
-        in_time = speed * time_model_of(settings.values, self.corpus, speed=speed).in_steps(self.seconds)
+        in_time = speed * self.speeds.time_model(settings.values, speed=speed).in_steps(self.seconds)
         return min(int(in_time), self.useful(settings))
 
     def useful(self, settings: Settings) -> int:
@@ -134,13 +137,11 @@ class Job:
 
 
 class Choice(NamedTuple):
-    """The settings of a run, how long it takes, and what to say of it."""
+    """The settings of a run, and what to say of it."""
 
     settings: Settings
-    # Of the first model, at most: epochs may end it earlier, and others may take the rest of the time. None: no limit.
-    seconds: float | None
     notices: list[Notice]
-    time_model: TimeModel | None = None  # None if nothing was timed
+    time_model: TimeModel | None = None  # None if it plays no part in the choice
     models: Models = Models()
 
     @property
@@ -157,27 +158,48 @@ def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
     """Complete `settings` for a job. What is given stays.
 
     `optimizer` is chosen unless one is given, with its settings in OPTIMIZERS: WITH_MINUTES if the user has limited the time.
-    To time models takes a few seconds. Raises UserError if no model fits what was given.
+    The best model is timed, if its speed is not known. Raises UserError if no model fits what was given.
     """
-    text, seconds, timing = job.text, job.seconds, min(TIMING_SECONDS, TIMING_SHARE * job.seconds)
     if choose_device(settings.values.runtime.device).type == "cuda":
-        timing = min(TIMING_SECONDS_GPU, TIMING_SHARE_GPU * seconds)
-        job = dataclasses.replace(job, seconds=seconds - timing, is_gpu=True)
-    candidates = list(_candidates(shapes_of(settings, job, optimizer), job, timing=timing))
-    is_given, wanted = settings.is_given("train.teachers"), settings.values.train.teachers
-    if optimizer == WITH_MINUTES and not job.teachers and (wanted or (not is_given and job.corpus.is_validated)):
+        timing = min(TIMING_SECONDS_GPU, TIMING_SHARE_GPU * job.seconds)
+        job = dataclasses.replace(job, seconds=job.seconds - timing, timing=timing)
+    shapes = list(shapes_of(settings, job, optimizer))
+    for _ in range(SIZES_TIMED):
+        choice = _choose(shapes, settings, job, optimizer=optimizer)
+        if job.speeds.is_known(choice.config):
+            break
+        job.speeds.measured(choice.config)  # which may make another one the best
+    else:
+        choice = _choose(shapes, settings, job, optimizer=optimizer)
+    return choice
+
+
+def _choose(shapes: list[Settings], settings: Settings, job: Job, *, optimizer: str) -> Choice:
+    """`choose` among these shapes, by the speeds that are known now."""
+    best, compared = _best_of_all(_candidates(shapes, job), settings, job, optimizer=optimizer)
+    if best.teachers:
+        return _several_models(best, compared, job)
+    used, wanted = job.timing + job.seconds, settings.values.train.teachers
+    if best.seen >= job.useful(settings):  # the text has no more to give
+        used = best.time_model.at_most(best.seen / best.config.chars_per_step)
+    models = Models(count=1 + wanted, why=GIVEN) if wanted and not job.teachers else Models()
+    return Choice(best.settings, _described(best, compared, job, takes=used, models=models), best.time_model, models)
+
+
+def _best_of_all(
+    candidates: list[Candidate], settings: Settings, job: Job, *, optimizer: str
+) -> tuple[Candidate, list[Candidate]]:
+    """The best model, alone or as the last of several, and those that it was compared with."""
+    is_given, wanted, text = settings.is_given("train.teachers"), settings.values.train.teachers, job.text
+    may_learn = wanted or (not is_given and job.corpus.is_validated)
+    if optimizer == WITH_MINUTES and not job.teachers and may_learn:
         students = [_student(candidate, job) for candidate in candidates]
         best = _best(students)
         epochs = law.TWO_MODELS_FROM_HARDER if text.is_split_harder else law.TWO_MODELS_FROM
         sees_often, most = best.seen >= law.STUDENT_SEES * epochs * text.characters, law.ENOUGH_EPOCHS * text.characters
-        if is_given or (sees_often and (seconds >= SHORTEST_FOR_TWO or _have_time(best, most, job.seconds, teachers=1))):
-            smaller = _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best
-            return _several_models(smaller, students, job, before=seconds - job.seconds)
-    best, used = _best(candidates), seconds
-    if best.seen >= job.useful(settings):  # the text has no more to give
-        used = best.time_model.at_most(best.seen / best.config.chars_per_step)
-    models = Models(count=1 + wanted, why=GIVEN) if wanted and not job.teachers else Models()
-    return Choice(best.settings, seconds, _described(best, candidates, job, takes=used, models=models), best.time_model, models)
+        if is_given or (sees_often and (job.seconds >= SHORTEST_FOR_TWO or _have_time(best, most, job.seconds, teachers=1))):
+            return _best(students, within=NEGLIGIBLE_FOR_STUDENT) if best.teachers == 1 else best, students
+    return _best(candidates), candidates
 
 
 def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candidate:
@@ -198,11 +220,10 @@ def _student(candidate: Candidate, job: Job) -> Candidate:
     return candidate._replace(seen=seen, loss=loss, teachers=teachers)
 
 
-def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, before: float) -> Choice:
+def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> Choice:
     """The settings of the first of several models as large as that of `best`. The last one learns from the others as well.
 
-    The first one's time begins so many seconds `before` that of the job. Whether others follow depends on what the first one
-    measures, unless it memorises in any case.
+    Whether others follow depends on what the first one measures, unless it memorises in any case.
     """
     share = job.seconds / (best.teachers + 2)  # the last one gets two of them
     one = _first_of_several(best, job, seconds=share)
@@ -211,10 +232,10 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job, *, b
     slower = dataclasses.replace(known, step=known.step * (1 + TEACHER_TIME * best.teachers))
     first, last = min(share, known.at_most(steps)), min(2 * share, slower.at_most(steps))
     notices = [
-        _about_models(models, first=before + first, last=last, is_detail=not one.settings.is_any_given(*DECIDES_LOSS)),
-        *_described(one, candidates, job, takes=before + best.teachers * first + last, models=models),
+        _about_models(models, first=job.timing + first, last=last, is_detail=not one.settings.is_any_given(*DECIDES_LOSS)),
+        *_described(one, candidates, job, takes=job.timing + best.teachers * first + last, models=models),
     ]
-    return Choice(one.settings, before + share, notices, known, models)
+    return Choice(one.settings, notices, known, models)
 
 
 def _models_with(one: Candidate, job: Job, *, seconds: float) -> Models:
@@ -228,19 +249,14 @@ def _models_with(one: Candidate, job: Job, *, seconds: float) -> Models:
 
 
 def _first_of_several(best: Candidate, job: Job, *, seconds: float) -> Candidate:
-    """`best` as the first of several models, which has so many seconds: with its batch, whose speed is measured in time."""
-    most, timing = job.seen_by_each(best.settings), min(TIMING_SECONDS, TIMING_SHARE * job.seconds) / 2
-    seen = min(most, int(best.speed * best.time_model.in_steps(seconds)))
+    """`best` as the first of several models, which has so many seconds, with the batch for them."""
+    most, known = job.seen_by_each(best.settings), best.time_model
+    seen = min(most, int(best.speed * known.in_steps(seconds)))
     shaped = with_batch(best.settings, job, seen=seen, most=best.most_in_step)
-    shaped, speed = completed(shaped, job.text, seen=seen, evaluations=1), best.speed
-    in_step = shaped.values.chars_per_step
-    if in_step != best.config.chars_per_step and 4 * in_step < timing * speed:  # there is time for 4 steps
-        speed = job.speed(shaped.values, is_taught=False)
-    known = dataclasses.replace(best.time_model, step=in_step / speed)
-    seen = min(most, int(speed * known.in_steps(seconds)))
-    evaluations = known.evaluations_in(min(seconds, known.at_most(most / in_step)))
+    known = dataclasses.replace(known, step=shaped.values.chars_per_step / best.speed)
+    evaluations = known.evaluations_in(min(seconds, known.at_most(most / shaped.values.chars_per_step)))
     settings = completed(shaped, job.text, seen=seen, evaluations=evaluations)
-    return best._replace(settings=settings, speed=speed, time_model=known, seen=seen)
+    return best._replace(settings=settings, time_model=known, seen=seen)
 
 
 def _about_models(models: Models, *, first: float, last: float, is_detail: bool) -> Notice:
@@ -257,9 +273,9 @@ def shared(settings: Settings, seconds: float | None) -> Choice:
     """`settings` that leave nothing to choose, with the time limit shared by the models that they ask for."""
     teachers = settings.values.train.teachers
     if not teachers:
-        return Choice(settings, seconds, [])
+        return Choice(settings, [])
     seconds = None if seconds is None else seconds / (teachers + 2)
-    return Choice(settings, seconds, [], models=Models(count=teachers + 1, why=GIVEN, seconds=seconds))
+    return Choice(settings, [], models=Models(count=teachers + 1, why=GIVEN, seconds=seconds))
 
 
 def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:
@@ -275,70 +291,69 @@ def _have_time(candidate: Candidate, seen: float, seconds: float, *, teachers: i
     return min(first, last) >= seen
 
 
-def _candidates(shapes: Iterator[Settings], job: Job, *, timing: float) -> Iterator[Candidate]:
-    """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none.
-
-    They are timed for so many seconds of `timing`; the speed of further ones follows from theirs.
-    """
-    before, deadline = list[Candidate](), math.inf
+def _candidates(shapes: Iterable[Settings], job: Job) -> list[Candidate]:
+    """Models of growing size, as in `shapes`, until a larger one is expected to be worse. Raises UserError if there is none."""
+    found, until = list[Candidate](), time.perf_counter() + job.timing
     for shape in shapes:
         try:
-            if not before:  # with a short context and a small batch; the first time of all includes what torch does once
-                smallest = with_context_and_batch(shape, job, seen=0)
-                job.check_memory(smallest.values)
-                speed, deadline = job.speed(smallest.values), time.perf_counter() + timing
-                candidate = _candidate(shape, job, speed=speed, timed=smallest, deadline=deadline)
-            else:  # what was measured for a smaller model tells how long a larger one takes
-                smaller = before[-1]
-                speed = smaller.speed * (smaller.parameters / job.parameters(shape)) ** STEP_TIME_EXPONENT
-                most = max(smaller.most_in_step // 4, law.most_in_step(in_blocks(shape.values))) if job.is_gpu else 0
-                candidate = _candidate(shape, job, speed=speed, most=most, deadline=deadline)
+            if job.is_gpu:
+                candidate = _candidate_for_gpu(shape, job, until=until, smaller=found[-1] if found else None)
+            else:
+                rough = with_context_and_batch(shape, job, seen=0)  # with a short context and a small batch
+                job.check_memory(rough.values)
+                shaped = with_context_and_batch(shape, job, seen=job.seen(shape, job.speeds.expected(rough.values)))
+                job.check_memory(shaped.values)
+                candidate = _candidate(shaped, job, speed=job.speeds.expected(shaped.values))
         except (NotEnoughMemory, torch.OutOfMemoryError):  # the latter of a GPU
-            if before:
-                return
+            if found:
+                break
             raise
-        if len(before) > 1 and candidate.loss > before[-1].loss + CLEARLY_WORSE:
-            return
-        before.append(candidate)
-        yield candidate
+        if len(found) > 1 and candidate.loss > found[-1].loss + CLEARLY_WORSE:
+            break
+        found.append(candidate)
+    return found
 
 
-def _candidate(
-    shape: Settings, job: Job, *, speed: float, deadline: float, timed: Settings | None = None, most: int = 0
-) -> Candidate:
-    """The model of a `shape`, which has about this `speed`; it is measured before the `deadline`, unless these were `timed`.
-
-    A step on a GPU has about `most` characters. Raises NotEnoughMemory.
-    """
-    shaped = with_context_and_batch(shape, job, seen=job.seen(shape, speed), most=most)
-    takes = max(STEADY_SECONDS, 3 * shaped.values.chars_per_step / speed)
-    job.check_memory(shaped.values)
-    if (timed is None or shaped.values != timed.values) and takes < deadline - time.perf_counter():
-        speed = job.speed(shaped.values)
-    if job.is_gpu and not shape.is_given("train.batch_size"):
-        took = _times_of_steps(shaped, job, speed=speed, deadline=deadline)
-        most = max(took)
-        shaped = with_batch(shaped, job, seen=job.seen(shaped, most / took[most]), most=most)
-        in_step = shaped.values.chars_per_step
-        speed = in_step / next(seconds for characters, seconds in took.items() if characters >= min(in_step, most))
-    known, seen = time_model_of(shaped.values, job.corpus, speed=speed), job.seen(shaped, speed)
+def _candidate(shaped: Settings, job: Job, *, speed: float, most: int = 0) -> Candidate:
+    """The model with these settings, which have its batch, at this speed; a step on a GPU has at most `most` characters."""
+    known, seen = job.speeds.time_model(shaped.values, speed=speed), job.seen(shaped, speed)
     complete = completed(shaped, job.text, seen=seen, evaluations=known.evaluations_in(job.seconds))
     parameters, optimizer = in_blocks(complete.values), complete.values.optim.name
     loss = law.expected_loss(job.text, parameters=parameters, seen=seen, optimizer=optimizer)
-    return Candidate(complete, job.parameters(shape), speed, known, seen, loss, most_in_step=most)
+    return Candidate(complete, job.parameters(shaped), speed, known, seen, loss, most_in_step=most)
 
 
-def _times_of_steps(shaped: Settings, job: Job, *, speed: float, deadline: float) -> dict[int, float]:
+def _candidate_for_gpu(shape: Settings, job: Job, *, until: float, smaller: Candidate | None) -> Candidate:
+    """The model of a `shape` with the batch that fills a GPU. It is timed, if that is not known, `until` then at most."""
+    most = 0
+    if smaller is not None:  # whose steps tell about how many characters there are in this one's
+        most = max(smaller.most_in_step // 4, law.most_in_step(in_blocks(shape.values)))
+    rough = with_context_and_batch(shape, job, seen=0, most=most)
+    job.check_memory(rough.values)
+    shaped = with_context_and_batch(shape, job, seen=job.seen(shape, job.speeds.expected(rough.values)), most=most)
+    is_timed = time.perf_counter() < until
+    speed = job.speeds.measured(shaped.values) if is_timed else job.speeds.expected(shaped.values)
+    if shape.is_given("train.batch_size"):
+        return _candidate(shaped, job, speed=speed, most=most)
+    took = _times_of_steps(shaped, job, speed=speed, until=until)
+    most = max(took)
+    shaped = with_batch(shaped, job, seen=job.seen(shaped, most / took[most]), most=most)
+    in_step = shaped.values.chars_per_step
+    speed = in_step / next(seconds for characters, seconds in took.items() if characters >= min(in_step, most))
+    return _candidate(shaped, job, speed=speed, most=most)
+
+
+def _times_of_steps(shaped: Settings, job: Job, *, speed: float, until: float) -> dict[int, float]:
     """The seconds of a step on a GPU, by its characters: those of `shaped`, which has this `speed`, twice as many, and so on.
 
     The last ones take less than GROWS times as long as half of them, and leave STEPS steps or more, EPOCH_STEPS in each epoch.
     """
     now, useful = shaped.values.chars_per_step, min(job.useful(shaped), job.text.characters * law.STEPS // law.EPOCH_STEPS)
     times = {now: now / speed}
-    while law.STEPS * 2 * now <= min(useful, 2 * now / times[now] * job.seconds) and time.perf_counter() < deadline:
+    while law.STEPS * 2 * now <= min(useful, 2 * now / times[now] * job.seconds) and time.perf_counter() < until:
         larger = with_batch(shaped, job, seen=law.STEPS * 2 * now, most=2 * now)
         try:
-            took = 2 * now / job.speed(larger.values)
+            took = 2 * now / job.speeds.measured(larger.values)
         except torch.OutOfMemoryError:
             break
         if took >= law.GROWS * times[now]:

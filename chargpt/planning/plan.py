@@ -15,6 +15,7 @@ from chargpt.config import Config, Settings, Source, difference, flat
 from chargpt.errors import Message, Option, UserError, join
 from chargpt.model import GPT
 from chargpt.planning.adaptation import adapt, measure_start
+from chargpt.planning.budget import Budget, TimeModel, longest_run, steps_in
 from chargpt.planning.chosen_for_time import (
     DEFAULT_SECONDS,
     GIVEN,
@@ -31,7 +32,6 @@ from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory, memory_needed
 from chargpt.planning.settings import load_settings
 from chargpt.planning.teachers import check_teachers, models_of, student_settings, taught
-from chargpt.planning.time_model import TimeModel, at_least_measurable, longest_run, measured, steps_in
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
@@ -58,8 +58,7 @@ class Decision:
     state: SavedState  # its settings, vocabulary, progress and stage, as they are now
     teachers: Sequence[GPT] = ()
     saved: SavedState | None = None  # what the newest checkpoint holds; None for a new model
-    seconds: float | None  # the time limit of this model, from `Session.started` on; None: no limit
-    is_extended: bool = False  # by --minutes, with --resume
+    budget: Budget  # its time; it knows the speed, unless no step is left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +72,6 @@ class Opening(Decision):
     folder: Path | None = None  # of a new run
     run: Run | None = None  # where the first process writes
     runtime: Runtime
-    time_model: TimeModel | None = None  # by some steps that were timed; None if no step is left
     notices: tuple[Notice, ...] = ()  # on text and settings: for the user before those of `about_training`
     choices: tuple[Notice, ...] = ()  # what was chosen, and the loss to expect: for the user after those
 
@@ -104,12 +102,12 @@ class Opening(Decision):
             Notice("model", f"{parameters:,} parameters: {shape}; optimizer {OPTIMIZERS[optim.name].label}"),
             Notice("steps", f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
         ]
-        if self.time_model is not None:
+        if (known := self.budget.known) is not None:
             memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
             size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
             notices += [
-                Notice("estimate", f"about {1000 * self.time_model.step:.1f} ms a step and {size}", "detail"),
-                Notice("training", f"{self._length_by(self.time_model)} on {runtime.describe()}"),
+                Notice("estimate", f"about {1000 * known.step:.1f} ms a step and {size}", "detail"),
+                Notice("training", f"{self._length_by(known)} on {runtime.describe()}"),
             ]
         return [*notices, *[Notice("slower", runtime.slower)] * bool(runtime.slower)]
 
@@ -117,14 +115,14 @@ class Opening(Decision):
         """How long the training takes, by these times: its limit, unless the epochs end it sooner."""
         stage, step, characters = self.state.stage, self.state.progress.step, len(self.corpus.train)
         left, takes = stage.length.steps - step, 0.0
-        if self.seconds is not None:
-            seconds = self.seconds - known.reserve(self.seconds)
+        if (limit := self.budget.share) is not None:
+            seconds = limit - known.reserve(limit)
             fits = known.steps_in(seconds, interval=self.config.train.eval_interval)
             if self.folder is not None and self.state.settings.sources.get("train.max_steps") is Source.CHOSEN:
                 fits = stage.length.steps  # chosen for this time, like all that is said of the run
             longest = longest_run(self.config, epochs=stage.models.epochs, characters=characters) - step
             left = max(1, min(fits, longest))
-            takes = self.seconds * (fits < longest - 1)  # the last one may be a part of a step
+            takes = limit * (fits < longest - 1)  # the last one may be a part of a step
         count, epochs = plural(left, "step"), left * self.config.chars_per_step / characters
         if takes:
             return f"for {clock(takes)} (about {count})"
@@ -167,8 +165,10 @@ class Asked:
         return SHORTEST_CONTEXT if is_chosen else self.settings.values.model.block_size
 
 
-def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> Opening:
+def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), started: float | None = None) -> Opening:
     """Decide everything about a new run before its first step. Raises UserError.
+
+    The time of the run began when it `started`, on time.perf_counter; None: now.
 
     What was asked becomes settings, in layers: a preset, a file and the command line; what the text needs; what the time
     allows; what the device allows. `root` is the folder of the project, or where an installed library keeps runs. The order is
@@ -187,21 +187,27 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group()) -> O
     seconds = DEFAULT_SECONDS if options.minutes is None else 60 * options.minutes
     job = Job(corpus, text_of(corpus), seconds, group.size, models_of(named.teachers))
     choice = _choose(asked, job, named.start)
-    opening = _open(choice, job, named, options, folder=folder, group=group)
+    has_limit = options.minutes is not None or (asked.is_open and named.start is None)
+    known = choice.time_model or job.speeds.time_model(choice.config)
+    later = choice.models.seconds_after(1)
+    budget = Budget(seconds if has_limit else None, started=started, later=later, known=known)
+    opening = _open(choice, job, named, options, folder=folder, group=group, budget=budget)
     notices, choices = _with_one_note(notices, _about_choice(choice, asked, opening, named, group=group))
     return dataclasses.replace(opening, notices=tuple(notices), choices=tuple(choices))
 
 
-def _open(choice: Choice, job: Job, named: Named, options: TrainOptions, *, folder: Path, group: Group) -> Opening:
+def _open(
+    choice: Choice, job: Job, named: Named, options: TrainOptions, *, folder: Path, group: Group, budget: Budget
+) -> Opening:
     """The opening of a chosen model, as far as the device allows it. Raises UserError."""
     config, corpus, start = choice.config, job.corpus, named.start
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_model(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=group.size, on_machine=group.local_size)
-    known = choice.time_model or measured(config, corpus, job.teachers, processes=group.size)
     begun = None if start is None else Start(name=options.start or name_of_start(start), is_run=options.start is None)
-    stage = Stage(models=choice.models, start=begun, length=_length(choice, characters=len(corpus.train)))
-    is_long = is_worth_compiling(choice.seconds or known.step * stage.length.steps)
+    stage = Stage(models=choice.models, start=begun, length=_length(choice, budget, characters=len(corpus.train)))
+    assert budget.known is not None
+    is_long = is_worth_compiling(budget.share or budget.known.step * stage.length.steps)
     environment: dict[str, str | int | bool] = {"compile": is_long and not (options.dry_run or options.find_lr)}
     return Opening(
         state=SavedState(
@@ -220,8 +226,7 @@ def _open(choice: Choice, job: Job, named: Named, options: TrainOptions, *, fold
         named=named.teachers,
         folder=folder.absolute(),
         runtime=choose_runtime(config, environment, group=group),
-        seconds=choice.seconds,
-        time_model=known,
+        budget=budget,
     )
 
 
@@ -303,7 +308,7 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
         distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss)
         if epochs is not None:  # it decides how often the text is seen, and that decides the steps
             settings = settings.leaving_open("train.max_steps")
-        choice = Choice(adapt(settings, job, distance=distance, minutes=minutes, epochs=epochs), limit, notices)
+        choice = Choice(adapt(settings, job, distance=distance, minutes=minutes, epochs=epochs), notices)
     elif asked.is_open:
         choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)
     else:
@@ -313,11 +318,11 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
     return choice._replace(settings=dataclasses.replace(settings, values=values))
 
 
-def _length(choice: Choice, *, characters: int) -> Length:
+def _length(choice: Choice, budget: Budget, *, characters: int) -> Length:
     """The length of a new model: no longer than its epochs allow, and with a time limit, long enough to measure its speed."""
     config, steps = choice.config, choice.config.train.max_steps
-    if choice.seconds is not None:
-        return Length.of(config, steps=at_least_measurable(steps, step=0, seconds=choice.seconds))
+    if budget.limit is not None:
+        return Length.of(config, steps=budget.least(steps))
     return Length.of(config, steps=min(steps, longest_run(config, epochs=choice.models.epochs, characters=characters)))
 
 

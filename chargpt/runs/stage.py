@@ -41,6 +41,10 @@ class Models:
         """The seconds of a model after the first one, at most; None: no limit."""
         return None if self.seconds is None else self.seconds * (1 if number < self.count else 2)
 
+    def seconds_after(self, number: int) -> float:
+        """The seconds of all models after this one, at most; 0 without a limit."""
+        return sum(self.seconds_of(later) or 0.0 for later in range(number + 1, self.count + 1))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Start:

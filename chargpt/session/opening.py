@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import torch
 from chargpt.config import COMMAND_LINE, DataConfig, Settings, Source, Tree, apply, difference
 from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.model import GPT
+from chargpt.planning.budget import Budget, longest_run, steps_in
 from chargpt.planning.chosen_for_time import GIVEN
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Decision, Opening
+from chargpt.planning.speeds import Speeds
 from chargpt.planning.teachers import keep_teachers, student_settings, teachers_of_stage
-from chargpt.planning.time_model import at_least_measurable, longest_run, measured, steps_in
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState, what_changed
@@ -49,19 +51,19 @@ def open_plan(plan: Opening, options: TrainOptions, *, checkpoints: Path) -> Ope
     return dataclasses.replace(plan, run=run)
 
 
-def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Runtime) -> Opening:
-    """The model that follows the one whose training ended in the state `before`. Raises UserError."""
+def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Runtime, budget: Budget) -> Opening:
+    """The model that follows the one whose training ended in the state `before`, with that `budget`. Raises UserError."""
     stage, models, train = dataclasses.replace(before.stage, number=before.stage.number + 1), list[GPT](), before.config.train
     config = dataclasses.replace(before.config, train=dataclasses.replace(train, seed=(train.seed + 1) % 2**63))
-    settings, seconds = dataclasses.replace(before.settings, values=config), stage.models.seconds_of(stage.number)
+    settings = dataclasses.replace(before.settings, values=config)
     if stage.is_last:
         settings, models = student_settings(settings), teachers_of_stage(run.folder, stage)
     config = settings.values
-    time_model = measured(config, corpus, models, processes=runtime.processes)
+    known = Speeds(corpus, models, processes=runtime.processes).time_model(config)
+    budget = budget.next(later=stage.models.seconds_after(stage.number), known=known)
     run.begin_stage(stage.number)
     torch.manual_seed(config.train.seed)
-    steps = at_least_measurable(before.stage.length.steps, step=0, seconds=seconds)
-    stage = dataclasses.replace(stage, length=Length.of(config, steps=steps))
+    stage = dataclasses.replace(stage, length=Length.of(config, steps=budget.least(before.stage.length.steps)))
     progress = Progress(first_step=before.progress.first_step + before.progress.step)
     return Opening(
         state=dataclasses.replace(before, settings=settings, progress=progress, seconds_left=None, stage=stage),
@@ -70,13 +72,15 @@ def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Ru
         teachers=models,
         run=run,
         runtime=runtime,
-        seconds=seconds,
-        time_model=time_model,
+        budget=budget,
     )
 
 
-def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
-    """The run that `options` continue, from its newest valid checkpoint, with the settings that they change. UserError."""
+def open_saved(options: TrainOptions, *, root: Path, group: Group, started: float | None = None) -> Opening:
+    """The run that `options` continue, from its newest valid checkpoint, with the settings that they change. UserError.
+
+    Its time goes on from when the process `started`, as in `make_plan`.
+    """
     if group.restarted_after_save:
         options = options_of_restart(options, root=root)
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
@@ -94,7 +98,9 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     config, length = settings.values, stage.length
     seconds = None if options.gives("train.max_steps") else saved.seconds_left
     seconds = seconds if options.minutes is None else 60 * options.minutes
-    steps = at_least_measurable(length.steps, step=checkpoint.step, seconds=seconds)
+    later = stage.models.seconds_after(stage.number)
+    budget = Budget(None if seconds is None else seconds + later, started=started, later=later, extends=seconds is not None)
+    steps = budget.least(length.steps, step=checkpoint.step)
     if options.gives("train.max_epochs"):
         steps = min(steps, max(checkpoint.step, longest_run(config, characters=characters)))
     stage = dataclasses.replace(stage, length=dataclasses.replace(length, steps=steps))
@@ -106,6 +112,8 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
     if options.minutes is not None or steps != saved.stage.length.steps:
         progress.without_gain = 0
     state = dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress, stage=stage)
+    if not state.is_finished:
+        budget.known = Speeds(corpus, models, processes=group.size).time_model(config)
     return Opening(
         state=state,
         corpus=corpus,
@@ -115,9 +123,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group) -> Opening:
         checkpoint=checkpoint,
         run=run,
         runtime=choose_runtime(config, saved.environment, group=group),
-        seconds=seconds,
-        is_extended=seconds is not None,
-        time_model=None if state.is_finished else measured(config, corpus, models, processes=group.size),
+        budget=budget,
         notices=(*notices, *said, *changes),
     )
 
@@ -250,6 +256,7 @@ def join_opening(decision: Decision, *, root: Path, group: Group, corpus: Corpus
         corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
     if corpus.fingerprint != state.fingerprint:
         raise UserError("TEXT: differs from that of the first process; give every machine the same TEXT")
+    decision.budget.started = time.perf_counter()  # that of another machine says nothing here, and only the first one decides
     return Opening(
         **vars(decision),
         corpus=corpus,

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from chargpt.config import TrainConfig
 from chargpt.errors import Message, Option, UserError, Words, resuming
 from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import REPORT
+from chargpt.planning.budget import Budget, Stopwatch, longest_run
 from chargpt.planning.cli import TrainOptions
-from chargpt.planning.clock import CHANGED, SLOW, Clock
 from chargpt.planning.plan import Decision, Opening
-from chargpt.planning.time_model import longest_run
+from chargpt.planning.speeds import Speeds
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.models import loss_of
@@ -53,13 +52,11 @@ class Session:
         *,
         root: Path,
         group: Group,
-        started: float,
         before: "Session | None" = None,
     ) -> None:
         """The session of a new model or of one that continues; in a process that is not the first one, without `opening`.
 
-        `started` is when its time began, on time.perf_counter; `before` is that of the model before it. Raises UserError, and
-        SystemExit if the first process trains nothing.
+        `before` is that of the model before it. Raises UserError, and SystemExit if the first process trains nothing.
         """
         shared: Decision | int = group.share(opening.decision if opening is not None else 0)
         if isinstance(shared, int):
@@ -77,10 +74,7 @@ class Session:
         self.journal = Journal(verbose=options.verbose)
         self.page: LivePage = before.page if before else LivePage(opens=options.open)
         self.saved = opening.saved  # what the newest checkpoint holds; None while there is none
-        self.is_extended = opening.is_extended  # by --minutes: then the rate follows the new length, and may rise again
-        self.deadline = None if opening.seconds is None else started + opening.seconds  # of this model; None: no limit
-        self.told_speed = 0.0  # seconds per step, as the user was last told; 0: not yet
-        self.clock: Clock  # while the run is recorded
+        self.budget: Budget = opening.budget
         train, items = self.trainer.config.train, self.corpus.items
         self.writer = SampleWriter(
             self.corpus.tokenizer,
@@ -97,7 +91,7 @@ class Session:
         trainer, journal, corpus, checkpoint = self.trainer, self.journal, self.corpus, self.opening.checkpoint
         journal.add(self.opening.notices)
         if checkpoint is not None and self.run is not None:
-            seconds, length = self.opening.seconds, trainer.length.steps
+            seconds, length = self.budget.share, trainer.length.steps
             journal.warn(what_differs(checkpoint.state.environment, trainer.environment))
             steps = "no steps" if trainer.is_finished else plural(length - checkpoint.step, "step")
             left: list[Words] = [f"from {shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
@@ -118,9 +112,9 @@ class Session:
             return None
         with group.together():
             if self.run is not None:
-                opening = open_next_stage(self.run, self.state(), self.corpus, runtime=self.trainer.runtime)
-        started = self.deadline or time.perf_counter()  # what this model has not used of its time is for the next one
-        return Session(opening, self.options, root=self.root, group=group, started=started, before=self)
+                runtime = self.trainer.runtime
+                opening = open_next_stage(self.run, self.state(), self.corpus, runtime=runtime, budget=self.budget)
+        return Session(opening, self.options, root=self.root, group=group, before=self)
 
     def describe_run(self) -> None:
         """Print what will be trained and how long it takes; write config.yaml, and details.txt of a new run."""
@@ -142,14 +136,14 @@ class Session:
         journal.warn(self.write_config(), None if self.saved else run.write(DETAILS, details))
 
     @contextlib.contextmanager
-    def recording(self) -> Iterator[Clock]:
-        """Record the run from its present step on, and measure its speed by the clock that this gives, in this block."""
+    def recording(self) -> Iterator[Stopwatch]:
+        """Record the run from its present step on in this block, and time its steps by the watch that this gives."""
         trainer, settings, is_new = self.trainer, self.opening.state.settings, self.saved is None
         progress, steps, name = trainer.progress, trainer.length.steps, self.stage.name
         every = settings.values.train.log_interval if trainer.runtime.runs_ahead else 1
         with self.journal.recording(self.run, settings, progress=progress, steps=steps, is_new=is_new, name=name):
-            self.clock = Clock(steps_left=steps - progress.step, deadline=self.deadline, waits_every=every)
-            yield self.clock
+            self.budget.begin(steps - progress.step, waits_every=every)
+            yield self.budget.watch
 
     def record(self, report: Step) -> None:
         """Record the mean training loss since the last record, what the last step reported, and the speed."""
@@ -157,13 +151,10 @@ class Session:
         journal.add(trainer.notices)
         trainer.notices.clear()
         values = {"train/loss": trainer.progress.take_mean_loss(), "lr": report.rate, "grad_norm": report.grad_norm}
-        if speed := self.clock.steps_per_second() * trainer.config.chars_per_step:
+        if speed := self.budget.watch.steps_per_second() * trainer.config.chars_per_step:
             values["chars_per_second"] = speed
         journal.record(trainer.progress.step, values)
-        if 0 < SLOW * self.told_speed < self.clock.lately:
-            now, before, self.told_speed = 1000 * self.clock.lately, 1000 * self.told_speed, self.clock.lately
-            why = "the machine is busy with other work, or too hot"
-            journal.notice("slow", f"{now:.1f} ms a step instead of {before:.1f}, since {why}")
+        journal.add(self.budget.slower())
 
     def due(self, interrupt: Interrupt) -> Due:
         """What is due now. All processes know of the same signal: they agree on it in each step and each evaluation.
@@ -175,8 +166,8 @@ class Session:
     @property
     def is_speed_due(self) -> bool:
         """Whether to measure the speed now. With a time limit, the clock of the first process decides for all."""
-        due, group = self.clock.is_due(self.trainer.progress.step) and not self.trainer.is_finished, self.trainer.group
-        if self.deadline is None or group.size == 1:
+        due, group = self.budget.is_due(self.trainer.progress.step) and not self.trainer.is_finished, self.trainer.group
+        if self.budget.limit is None or group.size == 1:
             return due
         number = torch.tensor(float(due))  # faster than `share`, and this is asked in every step
         group.broadcast(number)
@@ -186,7 +177,7 @@ class Session:
         """Take a step, and show it. On a CPU, raises NotFinite."""
         trainer = self.trainer
         trainer.advance()
-        trainer.progress.seconds += self.clock.step_done()
+        trainer.progress.seconds += self.budget.step_done()
         self.journal.move_bar(trainer.progress.step, trainer.length.steps)
 
     def decide_on_teachers(self, interrupt: Interrupt) -> None:
@@ -197,11 +188,9 @@ class Session:
         self.models, notice = decide(*losses, planned)
         self.journal.add([notice])
         self.journal.warn(self.write_config())
-        if self.deadline is not None and self.models.count == 1:
-            others = sum(planned.seconds_of(number) or 0.0 for number in range(2, planned.count + 1))
-            self.deadline = self.clock.deadline = self.deadline + others
-            if not self.clock.is_unmeasured:
-                self.measure_speed(interrupt)
+        self.budget.later = self.models.seconds_after(1)
+        if self.budget.limit is not None and self.models.count == 1 and not self.budget.is_unmeasured:
+            self.measure_speed(interrupt)
 
     def evaluate(self, interrupt: Interrupt) -> None:
         """Compute the validation loss, write a sample, and record both. A signal meanwhile discards both. Raises NotFinite.
@@ -285,7 +274,7 @@ class Session:
             progress=self.trainer.progress.copy(),
             stage=self.stage,
             environment=self.trainer.environment,
-            seconds_left=self.clock.seconds_left(is_undecided=not self.models.is_decided),
+            seconds_left=self.budget.unused(is_undecided=not self.models.is_decided),
             model_source=LOADED_SOURCE,
         )
 
@@ -314,24 +303,21 @@ class Session:
 
         Raises NotFinite, UserError.
         """
-        trainer, clock_, journal = self.trainer, self.clock, self.journal
-        step, before = trainer.progress.step, trainer.config
-        clock_.measure()
-        if self.deadline is not None:
-            longest = longest_run(before, epochs=self.models.epochs, characters=len(self.corpus.train))
-            fits = clock_.length_that_fits(step, eval_interval=before.train.eval_interval, longest=max(step, longest))
+        trainer, budget, journal = self.trainer, self.budget, self.journal
+        step, config = trainer.progress.step, trainer.config
+        budget.measure()
+        if budget.limit is not None:
+            longest = longest_run(config, epochs=self.models.epochs, characters=len(self.corpus.train))
+            fits = budget.length_that_fits(step, eval_interval=config.train.eval_interval, longest=max(step, longest))
             steps, interval = trainer.group.share(fits)
-            trainer.set_length(steps, interval=interval, may_rise=self.is_extended)
-            self.is_extended = False
+            trainer.set_length(steps, interval=interval, may_rise=budget.extends)
+            budget.extends = False
             journal.move_bar(step, steps)
-        length = trainer.length
-        clock_.set_length(step, length.steps)
-        if not 1 / CHANGED < clock_.seconds_per_step / (self.told_speed or math.inf) < CHANGED:  # the first one, and news
-            self.told_speed = clock_.seconds_per_step
-            left = clock(clock_.time_model.duration(length.steps - step, interval=length.interval))
-            ends = f"training ends at step {length.steps:,}, in {left}"
-            journal.notice("speed", f"{1000 * self.told_speed:.1f} ms a step; {ends}")
-        if self.deadline is not None:
+        journal.add(budget.set_length(step, trainer.length))
+        if self.run is not None and budget.known is not None and budget.known.step > 0:
+            speeds = Speeds(self.corpus, self.opening.teachers, processes=trainer.group.size)
+            speeds.keep(config, config.chars_per_step / budget.known.step)
+        if budget.limit is not None:
             if not self.due(interrupt).evaluate:  # otherwise it is saved after the evaluation
                 self.save()
             journal.warn(self.write_config())

@@ -50,14 +50,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import train  # noqa: E402
 from chargpt.config import Config, difference  # noqa: E402
-from chargpt.planning import chosen_for_time, clock, time_model  # noqa: E402
+from chargpt.planning import budget, chosen_for_time, speeds  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
 from chargpt.planning.plan import Opening, make_plan  # noqa: E402
 from chargpt.runs.blank_model import blank_model  # noqa: E402
 from chargpt.runs.load import find_checkpoint  # noqa: E402
 from chargpt.runs.models import restore_model  # noqa: E402
-from chargpt.session import session  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 
@@ -275,18 +274,17 @@ def simulated() -> Iterator[None]:
 
     def timed_evaluate(trainer, ids, **more):  # type: ignore[no-untyped-def]
         parameters = trainer.model.parameter_count()
-        machine.now += len(ids) / time_model.EVALUATES_FASTER / (SPEED * (1e6 / parameters) ** SPEED_POWER)
+        machine.now += len(ids) / speeds.EVALUATES_FASTER / (SPEED * (1e6 / parameters) ** SPEED_POWER)
         return evaluate(trainer, ids, **more)
 
     with contextlib.ExitStack() as stack:
-        for module in (train, session, clock):
+        for module in (train, budget):
             stack.enter_context(mock.patch.object(module, "time", machine))
         stack.enter_context(mock.patch.object(Trainer, "advance", timed_step))
         stack.enter_context(mock.patch.object(Trainer, "evaluate", timed_evaluate))
-        measured = mock.patch.object(
-            chosen_for_time, "training_speed", lambda config, _, teachers=(): speed(config, len(teachers))
-        )
-        stack.enter_context(measured)
+        timed = mock.patch.object(speeds, "training_speed", lambda config, _, teachers=(): speed(config, len(teachers)))
+        stack.enter_context(timed)
+        stack.enter_context(mock.patch.object(speeds, "speeds_file", lambda: Path(os.devnull, "none")))
         yield
 
 

@@ -13,10 +13,9 @@ from chargpt.config import Config, Source
 from chargpt.device import memory_free
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS
 from chargpt.planning.cli import parse_options
-from chargpt.planning.clock import Clock
 from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_needed
 from chargpt.planning.plan import Opening, make_plan
-from chargpt.planning.time_model import SETTLING_STEPS, TimeModel, at_least_measurable
+from chargpt.planning.speeds import training_speed
 from chargpt.project import project_root
 from chargpt.runs.model_shape import parameter_count
 from chargpt.terminal import UserError
@@ -31,7 +30,7 @@ VARY = ("estimate", "training")  # labels of lines that depend on the machine's 
 @pytest.fixture(autouse=True)
 def steady(monkeypatch) -> None:
     """A machine with the same speed for every model, also while other programs use it."""
-    monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
+    monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 1e5)
 
 
 def planned(text: Path, folder: Path, *words: str) -> Opening:
@@ -54,7 +53,7 @@ def test_a_plan_prints_and_writes_nothing(text, tmp_path, capfd):
     [([], DEFAULT_SECONDS), (["--minutes", "1"], 60), (["train.max_steps=9"], None), (["--epochs", "2"], None)],
 )
 def test_a_run_without_a_length_has_a_time_limit_that_a_busy_machine_cannot_stretch(words, seconds, text, tmp_path):
-    assert planned(text, tmp_path, *words, "train.teachers=0").seconds == seconds
+    assert planned(text, tmp_path, *words, "train.teachers=0").budget.limit == seconds
 
 
 @pytest.mark.parametrize("setting", ["model.n_head=3", "train.batch_size=0", "train.teachers=10", "optim.lr=1"])
@@ -125,7 +124,8 @@ def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch)
         return windows(batches, fetched)
 
     monkeypatch.setattr(Batches, "windows", counted)
-    monkeypatch.setattr("chargpt.planning.time_model.MOST_TIMED", most)
+    monkeypatch.setattr("chargpt.planning.speeds.MOST_TIMED", most)
+    monkeypatch.setattr("chargpt.planning.speeds.training_speed", training_speed)
     shape = ["model.n_layer=1", "model.n_embd=16", "model.n_head=1", "runtime.device=cpu", "train.max_steps=9"]
     plan = planned(text, tmp_path, *settings, *shape)
     assert " ms a step" in plan.describe() and plan.config.chars_per_step > 10 * most >= max(computed)
@@ -225,20 +225,3 @@ def test_with_minutes_what_is_said_is_about_the_steps_that_fit(text, tmp_path, c
     assert re.search(fits, capsys.readouterr().out)
     assert main([*arguments, "train.max_epochs=3"]) == 0
     assert re.search(r"\ntraining +for about [\d:]+ \(127 steps, 3.0 epochs\) on cpu", capsys.readouterr().out)
-
-
-def test_what_comes_before_and_after_the_steps_takes_at_most_a_third_of_a_short_time():
-    model = TimeModel(0.1, 1.0, overhead=5.0)
-    assert [model.reserve(seconds) for seconds in (0.3, 6.0, 15.0, 600.0)] == pytest.approx([0.1, 2.0, 5.0, 5.0])
-
-
-@pytest.mark.parametrize("step", [0, 1000])
-def test_a_run_with_a_time_limit_is_long_enough_to_measure_its_speed_whatever_its_preset_says(step):
-    steps = at_least_measurable(1, step=step, seconds=1.0) - step
-    clock = Clock(steps_left=steps, deadline=1e9)
-    due = []
-    for done in range(1, steps + 1):
-        clock.step_done()
-        due += [done] if clock.is_due(step + done) else []
-    assert due and SETTLING_STEPS < due[0] <= steps // 2  # the rate falls in the second half
-    assert at_least_measurable(1, step=step, seconds=None) == 1

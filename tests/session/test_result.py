@@ -64,7 +64,7 @@ COMMANDS = {  # words, and what is named for a better model
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_named_for_a_better_model_can_be_added_to_the_command(command, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("chargpt.planning.chosen_for_time.training_speed", lambda config, corpus, teachers: 1e5)
+    monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 1e5)
     written = text.read_text(encoding="utf-8")
     files = {"POEM": written[:6000], "NOVEL": written * (1 + 300_000 // len(written)), "LINES": written[:250]}
     files["NAMES"] = "".join(f"{word}{n}\n" for n, word in enumerate(written.split()[:200]))

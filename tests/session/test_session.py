@@ -12,9 +12,9 @@ from helpers import SHAPE, TINY_FILE, Clock, apply_overrides, bits, last_step, l
 from session_helpers import finish, opened, resume, resumed, trained
 
 from chargpt.config import Config, DataConfig
+from chargpt.planning.budget import longest_run
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
-from chargpt.planning.time_model import longest_run
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
@@ -84,14 +84,14 @@ def test_a_run_that_is_extended_by_minutes_has_the_schedule_of_its_new_length(te
     run = trained(text, tmp_path / "run", *TINY)
     session = resumed(run, "--minutes", "1")
     trainer = session.trainer
-    assert session.is_extended
+    assert session.budget.extends
     trainer.set_length(200, interval=1, may_rise=True)
     assert trainer.rate_of(20) == trainer.config.optim.learning_rate
     trainer.progress.step = 150
     trainer.set_length(400, interval=1)
     assert trainer.rate_of(150) == pytest.approx(trainer.config.optim.learning_rate / 2)
     del session, trainer  # and the lock of the run
-    assert not resumed(run).is_extended
+    assert not resumed(run).budget.extends
 
 
 def test_epochs_end_a_run_after_as_many_steps_rounded_up():
@@ -148,8 +148,8 @@ def test_a_run_killed_before_its_length_is_fixed_keeps_the_rest_of_its_time(text
         patch.setattr(Session, "advance", lambda session: 1 / 0)
         finish(begin(text, tmp_path / "run", "--minutes", "10"))
     gc.collect()  # the lock of the run
-    assert 500 < resumed(tmp_path / "run").opening.seconds < 600
-    assert resumed(tmp_path / "run", "--minutes", "1").opening.seconds == 60
+    assert 500 < resumed(tmp_path / "run").budget.limit < 600
+    assert resumed(tmp_path / "run", "--minutes", "1").budget.limit == 60
 
 
 def moved(text: Path, tmp_path: Path) -> Path:
@@ -173,8 +173,8 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
     run = publish_run(tmp_path / "run", corpus.tokenizer, **changes)
     found = open_saved(parse_options(["--resume", "--run", str(run), settings]), root=project_root(), group=Group())
     steps = 503 if is_in_steps else max(500, longest_run(found.config, characters=len(corpus.train)))
-    assert (found.state.stage.length.steps, found.seconds) == (steps, None if is_in_steps else seconds_left)
-    assert found.is_extended == (found.seconds is not None), "its rate may rise when its length is fitted"
+    assert (found.state.stage.length.steps, found.budget.limit) == (steps, None if is_in_steps else seconds_left)
+    assert found.budget.extends == (found.budget.limit is not None), "its rate may rise when its length is fitted"
 
 
 def test_a_process_that_reads_another_text_than_the_first_one_is_refused(text, tmp_path):

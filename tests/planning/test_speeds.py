@@ -1,0 +1,125 @@
+"""What is known of this machine's speed: by earlier runs, by a few steps, and for other sizes; a wrong entry does no harm."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from helpers import apply_overrides, given
+
+from chargpt.config import Config, DataConfig
+from chargpt.planning import speeds as module
+from chargpt.planning.chosen_for_time import Job, choose, text_of
+from chargpt.planning.law import SHAPES
+from chargpt.planning.speeds import OTHER_MACHINE, STEP_TIME_EXPONENT, Speeds
+from chargpt.runs.model_shape import parameter_count
+from chargpt.text.corpus import Corpus, load_corpus
+
+SHAPE = ["runtime.threads=1", "runtime.device=cpu", "model.n_head=1", "model.block_size=16"]
+
+
+@pytest.fixture
+def corpus(text, tmp_path) -> Corpus:
+    return load_corpus([str(text)], DataConfig(cache=str(tmp_path / "cache")), root=tmp_path, block_size=16)
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path) -> list[Config]:
+    """What was timed on a machine whose speed falls as the parameters grow, and whose speeds nobody knows yet."""
+    timed: list[Config] = []
+
+    def training_speed(config: Config, corpus: Corpus, teachers: object) -> float:
+        timed.append(config)
+        return real(config, corpus)
+
+    monkeypatch.setattr(module, "training_speed", training_speed)
+    monkeypatch.setattr(module, "speeds_file", lambda: tmp_path / "cache" / "speeds.json")
+    return timed
+
+
+def real(config: Config, corpus: Corpus) -> float:
+    return 1e5 * (1e5 / parameter_count(config.model, corpus.tokenizer.vocab_size)) ** 0.7
+
+
+def of_width(width: int, *settings: str) -> Config:
+    return apply_overrides(Config(), [*SHAPE, f"model.n_embd={width}", *settings])
+
+
+def chosen(corpus: Corpus) -> Config:
+    return choose(given("runtime.threads=1", "runtime.device=cpu"), Job(corpus, text_of(corpus), 60.0), optimizer="muon").config
+
+
+def test_a_new_machine_times_two_or_three_sizes_and_one_that_has_trained_times_nothing(corpus, machine):
+    first = chosen(corpus)
+    assert 1 <= len(machine) <= 3
+    Speeds(corpus).keep(machine[-1], real(machine[-1], corpus))
+    machine.clear()
+    again = chosen(corpus)
+    assert not machine and again.model == dataclasses.replace(first.model, dropout=again.model.dropout)
+
+
+def test_the_speed_of_another_size_follows_from_those_next_to_it(corpus, machine):
+    speeds = Speeds(corpus)
+    for width in (32, 128):
+        speeds.measured(of_width(width))
+    between = of_width(64)
+    assert speeds.expected(between) == pytest.approx(real(between, corpus), rel=0.01)
+    larger = of_width(512)
+    sizes = parameter_count(larger.model, 31) / parameter_count(of_width(128).model, 31)
+    assert speeds.expected(larger) == pytest.approx(real(of_width(128), corpus) / sizes**STEP_TIME_EXPONENT, rel=0.01)
+    assert len(machine) == 2 and speeds.is_known(of_width(128)) and not speeds.is_known(larger)
+
+
+OTHERS = {
+    "threads": ["runtime.threads=2"],
+    "optimizer": ["optim.name=muon"],
+    "precision": ["runtime.precision=bfloat16"],
+    "steps by torch": ["runtime.step=torch"],
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_is_known_of_one_kind_of_training_is_no_speed_of_another(other, corpus, machine):
+    speeds = Speeds(corpus)
+    speeds.keep(of_width(64, "runtime.precision=float32"), 12345.0)
+    assert Speeds(corpus).measured(of_width(64, "runtime.precision=float32")) == 12345.0 and not machine
+    Speeds(corpus).measured(of_width(64, "runtime.precision=float32", *OTHERS[other]))
+    assert len(machine) == 1
+
+
+@pytest.mark.parametrize("factor", [1 / 3, 3.0])
+def test_speeds_that_are_wrong_are_all_corrected_by_the_next_run(factor, corpus, machine):
+    """By one that was timed beside other programs, or on a battery: the others were, too."""
+    speeds = Speeds(corpus)
+    for width in (32, 64, 128):
+        speeds.keep(of_width(width), factor * real(of_width(width), corpus))
+    Speeds(corpus).keep(of_width(64), real(of_width(64), corpus))
+    for width in (32, 64, 128):
+        assert Speeds(corpus).measured(of_width(width)) == pytest.approx(real(of_width(width), corpus))
+    Speeds(corpus).keep(of_width(64), 0.99 * OTHER_MACHINE * real(of_width(64), corpus))
+    assert Speeds(corpus).measured(of_width(32)) == pytest.approx(real(of_width(32), corpus)), "noise changes no other one"
+
+
+DAMAGED = ["", "{", "null", "[1]", '[["a", "b", "c", -1, 1.0]]', '[["a", "b", "c", 1, 1e999]]', '{"a": 1}', "[" * 5000, "\0"]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_file_is_as_none_and_is_replaced(content, corpus, machine, tmp_path):
+    path = module.speeds_file()
+    path.write_text(content)
+    Speeds(corpus).keep(of_width(32), 5.0)
+    assert [entry[-1] for entry in json.loads(path.read_text())] == [5.0]
+
+
+def test_where_nothing_can_be_kept_a_run_is_timed_again(corpus, machine, monkeypatch):
+    monkeypatch.setattr(module, "speeds_file", lambda: Path(__file__) / "speeds.json")
+    Speeds(corpus).keep(of_width(32), 5.0)
+    assert Speeds(corpus).measured(of_width(32)) == pytest.approx(real(of_width(32), corpus))
+
+
+def test_the_file_stays_small(corpus, machine):
+    module.speeds_file().write_text(json.dumps([["a", "b", str(n), 1, 1.0] for n in range(2 * module.MOST_KEPT)]))
+    Speeds(corpus).keep(of_width(32), 5.0)
+    kept = json.loads(module.speeds_file().read_text())
+    assert len(kept) == module.MOST_KEPT and kept[-1][-1] == 5.0
+    assert len(SHAPES) < module.MOST_KEPT
