@@ -13,7 +13,9 @@ bounds on everything that is read, formats that cannot hold code, a strict schem
 model. One process writes a run; any number may read it meanwhile.
 """
 
+import functools
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -93,28 +95,21 @@ def _as_tensors(arrays: Mapping[str, np.ndarray]) -> "dict[str, Tensor]":
 
 
 def publish(
-    run: Path,
-    *,
-    weights: "Mapping[str, Tensor]",
-    training: "Mapping[str, Tensor]",
-    state: SavedState,
-    name: str | None = None,
+    run: Path, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]", state: SavedState, name: str = ""
 ) -> Path:
     """Write a checkpoint of `run` and return its folder, which appears complete or not at all. All tensors are float32.
 
-    `name` is that of the folder; None: a new one for this step. Existing checkpoints are not touched. Raises CheckpointError if
-    a tensor is not finite, or if the disk is full, read-only or gone.
+    `name` is that of the folder; empty: a new one for this step. Existing checkpoints are not touched. Raises CheckpointError
+    if a tensor is not finite, or if the disk is full, read-only or gone.
     """
-    path = _free_name(run, state.progress.step) if name is None else run / name
-    tensors = {WEIGHTS: weights, TRAINING: training}
-    for file, content in tensors.items():
-        for key, tensor in content.items():
-            if not tensor.isfinite().all():
-                what = f"not saved, since training failed ({key:.80} is not finite)"
-                raise CheckpointError(f"{shown(path / file)}: {what}; add a lower optim.learning_rate=NUMBER to the command")
+    path = run / (name or _free_name(run, state.progress.step))
+    for key, tensor in itertools.chain(weights.items(), training.items()):
+        if not tensor.isfinite().all():
+            what = f"not saved, since training failed ({key:.80} is not finite)"
+            raise CheckpointError(f"{shown(path)}: {what}; add a lower optim.learning_rate=NUMBER to the command")
     with _publishing(path) as folder:
         os.mkdir(folder)
-        files = {file: _write_tensors(folder / file, content) for file, content in tensors.items()}
+        files = {file: _write_tensors(folder / file, found) for file, found in ((WEIGHTS, weights), (TRAINING, training))}
         write_synced(folder / STATE, seal({"format": FORMAT, "files": files, "state": state.to_json()}, path / STATE))
         sync_folder(folder)
     return path
@@ -138,8 +133,8 @@ def newest_stage(run: Path, *, learned: bool = False) -> int:
 
 
 def run_of(path: Path) -> Path:
-    """The folder of the run to which a checkpoint belongs."""
-    return run_of_stage(path.parent)
+    """The folder of the run to which a checkpoint belongs. A start is both."""
+    return run_of_stage(path.parent) if STEP_NAME.fullmatch(path.name) else path
 
 
 def run_of_stage(folder: Path) -> Path:
@@ -224,27 +219,33 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
     return newest_of(run, lambda path: load(path, training=training))
 
 
-def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
+def newest_of(run: Path, read: Callable[[Path], T], *, tried: dict[Path, str] | None = None) -> tuple[T, list[str]]:
     """What `read` makes of the newest checkpoint of `run` for which it raises nothing, and a line for each newer one.
 
-    Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. Raises CheckpointError
-    when there is none, and UnreadableError or OtherModelError for one that is whole.
+    Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. `tried` has those that
+    are no use, each with the reason, or an empty one if it was removed. Raises CheckpointError when there is none, and
+    UnreadableError for one that is whole.
     """
-    tried: set[Path] = set()
-    reasons: list[str] = []
+    known, tried = len(tried or {}), {} if tried is None else tried
     while untried := [path for path in reversed(steps(run)) if path not in tried]:
         for path in untried:
-            tried.add(path)
-            try:
-                return read(path), [f"skipped {reason}" for reason in reasons]
-            except (UnreadableError, OtherModelError):
-                raise
-            except (CheckpointError, OSError) as error:
-                if os.path.lexists(path):
-                    reasons.append(_reason(error))
-    if not reasons:
+            found = _tried(path, read, tried)
+            if found is not None:
+                return found, [f"skipped {reason}" for reason in [*tried.values()][known:] if reason]
+    if not (reasons := list(filter(None, tried.values()))):
         raise CheckpointError(f"{shown(run)}: holds no checkpoint; train it first, or name another run")
     raise CheckpointError(f"{shown(run)}: no checkpoint can be used ({'; '.join(reasons[:3])}); copy or train the run again")
+
+
+def _tried(path: Path, read: Callable[[Path], T], tried: dict[Path, str]) -> T | None:
+    """What `read` makes of a checkpoint; if it is no use, why is in `tried`. Raises UnreadableError."""
+    try:
+        return read(path)
+    except UnreadableError:
+        raise
+    except (CheckpointError, OSError) as error:
+        tried[path] = _reason(error) if os.path.lexists(path) else ""
+    return None
 
 
 def _reason(error: Exception) -> str:
@@ -255,25 +256,18 @@ def _reason(error: Exception) -> str:
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
     """The best checkpoint by `checkpoint.best`, weights only; otherwise the newest, with lines that say why.
 
-    Raises CheckpointError when there is none, and UnreadableError or OtherModelError for one that is whole.
+    Raises CheckpointError when there is none, and UnreadableError for one that is whole.
     """
+    read, tried, reason = functools.partial(load, training=False), dict[Path, str](), f"{shown(run / BEST)}: missing"
     try:
-        while name := _best_name(run):
-            try:
-                return load(run / name, training=False), []
-            except CheckpointError:
-                if os.path.lexists(run / name) or name == _best_name(run):
-                    raise  # otherwise another process has found a better one meanwhile, and removed this one
-        reason = f"{shown(run / BEST)}: missing"
-    except (UnreadableError, OtherModelError):
-        raise
-    except CheckpointError as error:
-        reason = _reason(error)
-    checkpoint, skipped = newest(run, training=False)
-    return checkpoint, [
-        f"{reason}; using the newest checkpoint instead",
-        *(line for line in skipped if line != f"skipped {reason}"),
-    ]
+        while (name := _best_name(run)) and run / name not in tried:  # another process may have found a better one meanwhile
+            if (found := _tried(run / name, read, tried)) is not None:
+                return found, []
+            reason = tried[run / name] or f"{shown(run / name)}: missing"
+    except DamagedError as error:
+        reason = error.reason
+    newest_one, skipped = newest_of(run, read, tried=tried)
+    return newest_one, [f"{reason}; using the newest checkpoint instead", *skipped]
 
 
 def check_tensors(found: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], *, where: str) -> None:
@@ -314,13 +308,10 @@ def _order(path: Path) -> tuple[int, int]:
     return int(step), int(attempt or 1)
 
 
-def _free_name(run: Path, step: int) -> Path:
-    """The folder for a new checkpoint. A step that exists gets a new name, since a folder cannot be replaced atomically."""
-    path, attempt = run / f"step-{step:08d}", 1
-    while os.path.lexists(path):
-        attempt += 1
-        path = run / f"step-{step:08d}.{attempt}"
-    return path
+def _free_name(run: Path, step: int) -> str:
+    """That of a new checkpoint. A step that exists gets a new name, since a folder cannot be replaced atomically."""
+    names = (f"step-{step:08d}" + (f".{attempt}" if attempt > 1 else "") for attempt in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(run / name))
 
 
 def _best_name(run: Path) -> str | None:
@@ -383,23 +374,28 @@ def _write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> dict[str, Any
 def load(path: Path, *, training: bool = True) -> Checkpoint:
     """Read the checkpoint in the folder `path`; without `training`, only its weights and state.
 
-    Raises CheckpointError unless the checksums are right, the state is valid, the weights fit it, and all numbers are finite.
+    Weights in float16, as a start has them, become float32. Raises CheckpointError unless the checksums are right, the state is
+    valid, the weights fit it, and all numbers are finite.
     """
-    state, files = read_state(path)
+    state, files = _read_document(path / STATE)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise DamagedError(f"{shown(path / STATE)}: has step {state.progress.step:,}, but its folder is named {path.name:.40}")
-    is_ours = state.model_source == model_source()
-    weight_bytes = 4 * (state.parameters if is_ours else MAX_NUMBERS)
-    weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
+    size = 4 * (state.parameters if state.model_source == model_source() else MAX_NUMBERS)  # bytes of the weights, at most
+    weights = _unpack(path / WEIGHTS, files, limit=size + JSON_LIMIT)
+    weights = {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in weights.items()}
     check_weights(weights, state, where=shown(path / WEIGHTS))
-    moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * weight_bytes + JSON_LIMIT) if training else {}
+    moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * size + JSON_LIMIT) if training else {}
     return Checkpoint(path, weights, moments, state)
 
 
-def read_state(path: Path) -> tuple[SavedState, dict[str, Any]]:
-    """The state in the checkpoint folder `path`, and the fingerprints of its tensor files. Raises CheckpointError."""
-    path = path / STATE
+def read_state(path: Path) -> SavedState:
+    """The state in the checkpoint folder `path`. Raises CheckpointError."""
+    return _read_document(path / STATE)[0]
+
+
+def _read_document(path: Path) -> tuple[SavedState, dict[str, Any]]:
+    """The state in a state.json, and the fingerprints of its tensor files. Raises CheckpointError."""
     document = unseal(path)
     check_format(document.get("format"), path)
     try:

@@ -265,7 +265,7 @@ def beginning_of(folder: Path) -> Path:
 def _learned_nothing(folder: Path) -> bool:
     """Whether the run in `folder` was neither imported nor evaluated after step 0; False if there is none that can be read."""
     with suppress(CheckpointError):
-        state = newest_of(folder, lambda path: read_state(path)[0])[0]
+        state = newest_of(folder, read_state)[0]
         return not state.progress.evaluated and state.fingerprint != NO_TEXT
     return False
 
