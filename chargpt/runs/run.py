@@ -196,7 +196,12 @@ class Run:
 
     def name(self, checkpoints: Path) -> str:
         """What to call the run in a command."""
-        return self.folder.name if self.folder.parent == checkpoints else shown(self.folder)
+        return typed_name(self.folder, checkpoints)
+
+
+def typed_name(folder: Path, checkpoints: Path) -> str:
+    """What a person types for the run in `folder`: of one in `checkpoints`, only its name."""
+    return folder.name if folder.parent == checkpoints else shown(folder)
 
 
 def lock_run(folder: Path) -> FolderLock:
@@ -301,30 +306,33 @@ def check_own(folder: Path) -> None:
 
 def is_left_behind(folder: Path) -> bool:
     """Whether `folder` holds what a run leaves that died before its first checkpoint, and nothing else."""
-    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return bool(found) and all(LEFT_BEHIND.fullmatch(name) for name in found)
+    found = os.listdir(folder) if folder.is_dir() else []
+    return bool(found) and all(map(LEFT_BEHIND.fullmatch, found))
 
 
 def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ()) -> Path:
     """`folder`, in which a new run may be made. Raises UserError if it already holds a run or anything else.
 
-    A run in `checkpoints` is named without its path. `otherwise` is what else a person may do.
+    `otherwise` is what else a person may do about a run.
     """
     taken = {name.casefold(): name for name in _names_beside(folder)}
-    base = folder.stem if folder.suffix == ".new" else folder.name
-    others = (folder.with_name(f"{base}-{number}") for number in itertools.count(2))
-    other = next(path for path in others if path.name.casefold() not in taken)
-    own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, other))
-    where, instead = shown(folder), ("choose another ", Option("run", "NAME"), f", such as {free}")
-    if (name := taken.get(folder.name.casefold(), folder.name)) != folder.name:
-        raise UserError(f"{where}: {name} exists there, which is the same name on some systems; ", *instead)
-    if os.path.lexists(folder) and not folder.is_dir():
-        raise UserError(f"{where}: this is a file; ", *instead)
-    if has_steps(folder):
-        what = f"{where}: a run of this name exists; continue it with "
-        raise UserError(what, resuming(own, verb="train"), ", or ", *instead, *otherwise)
-    if folder.is_dir() and not is_left_behind(folder) and any(folder.iterdir()):
-        raise UserError(f"{where}: this folder exists and holds no checkpoint; ", *instead)
+    name, base, what = taken.get(folder.name.casefold(), folder.name), folder.name.removesuffix(".new"), list[Words]()
+    free = next(f"{base}-{number}" for number in itertools.count(2) if f"{base}-{number}".casefold() not in taken)
+    if name != folder.name:
+        what = [f"{name} exists there, which is the same name on some systems; "]
+    elif os.path.lexists(folder) and not folder.is_dir():
+        what = ["this is a file; "]
+    elif has_steps(folder):
+        what = [
+            "a run of this name exists; continue it with ",
+            resuming(typed_name(folder, checkpoints), verb="train"),
+            ", or ",
+        ]
+    elif folder.is_dir() and any(folder.iterdir()) and not is_left_behind(folder):
+        what = ["this folder exists and holds no checkpoint; "]
+    if what:
+        what += ["choose another ", Option("run", "NAME"), f", such as {typed_name(folder.with_name(free), checkpoints)}"]
+        raise UserError(f"{shown(folder)}: ", *what, *(otherwise if has_steps(folder) else ()))
     return folder
 
 
