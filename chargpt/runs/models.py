@@ -112,7 +112,7 @@ def _check_form(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> None:
 
 
 def _copy_rows(source: Checkpoint, weights: Mapping[str, torch.Tensor], model: GPT, *, rows: list[int] | None) -> None:
-    """Copy the `weights` of `source` into `model`; where they have a row for each character, these `rows`, unless it is None."""
+    """Copy the `weights` of `source` into `model`; of those with a row for each character these `rows`, unless it is None."""
     size = source.state.tokenizer.vocab_size
     more, begun = size + 97, model.state_dict()  # what is rounded up to a multiple grows otherwise
     for name, shape in weight_shapes(source.state.config.model, more).items():
