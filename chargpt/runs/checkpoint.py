@@ -4,7 +4,6 @@
         model.safetensors      the weights alone, readable by anyone
         training.safetensors   the optimizer's state
         state.json             the saved state (checkpoint_schema.py), and the size and SHA-256 of the two files above
-    RUN/best.json              the name of the best checkpoint, and its validation loss
     RUN/stage-2/               the same of a second model of the run, which learns from the first one or is another teacher
     RUN/teacher-1/             the weights of another run, from which this one learns: a checkpoint without an optimizer's state
 
@@ -21,7 +20,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,7 +54,7 @@ from chargpt.terminal import shown
 if TYPE_CHECKING:  # reading a checkpoint needs no torch
     from torch import Tensor
 
-WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
+WEIGHTS, TRAINING, STATE = "model.safetensors", "training.safetensors", "state.json"
 # text/sources.py recognises a run by such a folder with a STATE.
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
 STAGE = re.compile(r"stage-([2-9]|10)")
@@ -142,15 +141,7 @@ def run_of_stage(folder: Path) -> Path:
     return folder.parent if STAGE.fullmatch(folder.name) and has_steps(folder.parent) else folder
 
 
-def mark_best(path: Path, loss: float | None) -> None:
-    """Record that the published checkpoint `path` is the best one of its run; `loss` is None if it was not evaluated."""
-    target, stage = path.parent / BEST, STAGE.fullmatch(path.parent.name)
-    data = seal({"stage": int(stage[1]) if stage else 1, "checkpoint": path.name, "val/loss": loss}, target)
-    with _publishing(target) as file:
-        write_synced(file, data)
-
-
-def prune(path: Path, keep: int) -> list[str]:
+def prune(path: Path, keep: int, *, best_step: int | None) -> list[str]:
     """Remove older checkpoints of the run once `path` is published. The newest `keep` up to `path` and the best one stay.
 
     Checkpoints after `path` (damaged ones that were skipped on resuming) are neither counted nor removed. Never raises;
@@ -158,11 +149,10 @@ def prune(path: Path, keep: int) -> list[str]:
     """
     assert keep >= 1
     try:
-        best_name = _best_name(path.parent)
-        older = [old for old in steps(path.parent) if _order(old) < _order(path)]
+        older, best_one = _until(path)[:-1], _best_path(path, best_step)
     except CheckpointError as error:
-        return [f"no old checkpoint removed: {_reason(error)}"]  # nothing is removed while the best one is unknown
-    return _remove([old for old in older[: max(0, len(older) - (keep - 1))] if old.name != best_name], path.parent)
+        return [f"no old checkpoint removed: {_reason(error)}"]
+    return _remove([old for old in older[: max(0, len(older) - (keep - 1))] if old != best_one], path.parent)
 
 
 def keep_best_weights(folder: Path) -> list[str]:
@@ -173,13 +163,11 @@ def keep_best_weights(folder: Path) -> list[str]:
     try:
         if len(found := steps(folder)) == 1 and not (found[0] / TRAINING).exists():
             return []
-        kept, problems = best(folder)
-        if problems:
-            mark_best(kept.path, kept.state.progress.val_loss)
-        (kept.path / TRAINING).unlink(missing_ok=True)
+        kept = best(folder)[0].path
+        (kept / TRAINING).unlink(missing_ok=True)
     except (CheckpointError, OSError) as error:
         return [f"{shown(folder)}: older checkpoints not removed ({_reason(error)})"]
-    return _remove([path for path in found if path != kept.path], folder)
+    return _remove([path for path in found if path != kept], folder)
 
 
 def _remove(paths: Sequence[Path], folder: Path) -> list[str]:
@@ -256,18 +244,31 @@ def _reason(error: Exception) -> str:
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
     """The best checkpoint by `checkpoint.best`, weights only; otherwise the newest, with lines that say why.
 
-    Raises CheckpointError when there is none, and UnreadableError for one that is whole.
+    The newest state names the step of the best one. Raises CheckpointError when there is none, and UnreadableError for one that
+    is whole.
     """
-    read, tried, reason = functools.partial(load, training=False), dict[Path, str](), f"{shown(run / BEST)}: missing"
-    try:
-        while (name := _best_name(run)) and run / name not in tried:  # another process may have found a better one meanwhile
-            if (found := _tried(run / name, read, tried)) is not None:
-                return found, []
-            reason = tried[run / name] or f"{shown(run / name)}: missing"
-    except DamagedError as error:
-        reason = error.reason
+    read, tried, reason = functools.partial(load, training=False), dict[Path, str](), ""
+    while not reason:  # if another process has removed the best one, it has found a better one
+        (last, state), lines = newest_of(run, lambda path: (path, read_state(path)))
+        step = state.progress.best_step
+        if (path := _best_path(last, step)) is None:
+            reason = f"{shown(run)}: the best checkpoint, of step {step:,}, is missing" if step is not None else ""
+            break
+        if (found := _tried(path, read, tried)) is not None:
+            return found, lines
+        reason = tried[path]
     newest_one, skipped = newest_of(run, read, tried=tried)
-    return newest_one, [f"{reason}; using the newest checkpoint instead", *skipped]
+    return newest_one, [*[f"{reason}; using the newest checkpoint instead"] * bool(reason), *skipped]
+
+
+def _until(path: Path) -> list[Path]:
+    """The checkpoints in the folder of the checkpoint `path`, oldest first, up to that one. Raises CheckpointError."""
+    return [one for one in steps(path.parent) if _order(one) <= _order(path)]
+
+
+def _best_path(last: Path, step: int | None) -> Path | None:
+    """The checkpoint of this step, saved up to the checkpoint `last`; None if there is none. Raises CheckpointError."""
+    return next((path for path in reversed(_until(last)) if _order(path)[0] == step), None)
 
 
 def check_tensors(found: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], *, where: str) -> None:
@@ -309,20 +310,11 @@ def _order(path: Path) -> tuple[int, int]:
 
 
 def _free_name(run: Path, step: int) -> str:
-    """That of a new checkpoint. A step that exists gets a new name, since a folder cannot be replaced atomically."""
-    names = (f"step-{step:08d}" + (f".{attempt}" if attempt > 1 else "") for attempt in itertools.count(1))
-    return next(name for name in names if not os.path.lexists(run / name))
-
-
-def _best_name(run: Path) -> str | None:
-    """The folder name in best.json, None if there is no such file. Raises CheckpointError if it cannot be trusted."""
-    path = run / BEST
-    if not os.path.lexists(path):
-        return None
-    name = unseal(path).get("checkpoint")
-    if not isinstance(name, str) or not STEP_NAME.fullmatch(name):
-        raise DamagedError(f"{shown(path)}: damaged, since it names no checkpoint")
-    return name
+    """That of a new checkpoint, which comes after all others of this step: a folder cannot be replaced atomically."""
+    attempts = [0]
+    with suppress(CheckpointError):  # the save will say what is wrong with the folder
+        attempts += [attempt for at, attempt in map(_order, steps(run)) if at == step]
+    return f"step-{step:08d}" + (f".{max(attempts) + 1}" if max(attempts) else "")
 
 
 @contextmanager
