@@ -71,7 +71,7 @@ class Section:
         for name, allowed in self.ranges.items():
             self._require(allowed.least <= getattr(self, name) <= allowed.most, name, allowed.words)
 
-    def _require(self, ok: bool, name: str, allowed: str) -> None:
+    def _require(self, ok: object, name: str, allowed: str) -> None:
         if not ok:
             raise ValueError(f"{name}: {getattr(self, name)!r} given; use {allowed}")
 
@@ -316,25 +316,27 @@ def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
 
     What also depends on other settings is left to `apply`.
     """
-    typed: Tree = {}
-    for section, values in tree.items():
-        if section not in SECTIONS:
-            raise UserError(where, f": {section}: no such section; ", _nearest_section(str(section)))
-        values = {} if values is None else values
-        if not isinstance(values, Mapping):
-            raise UserError(where, f": {section}: holds {values!r}; write its settings below it, indented, one in each line")
-        hints, typed[section] = typing.get_type_hints(SECTIONS[section]), {}
-        for key, value in values.items():
-            if key not in hints:
-                hint = elsewhere(key.rpartition(".")[2]) or _nearest(key, hints, prefix=f"{section}.")
-                raise UserError(where, f": {section}.{key}: no such key; ", hint)
-            try:
-                typed[section][key] = found = _coerce(value, hints[key])
-            except ValueError as error:
-                raise UserError(where, f": {section}.{key}: {short(value)} given; use {error}") from None
-            allowed = SECTIONS[section].ranges.get(key)
-            if allowed is not None and not allowed.least <= found <= allowed.most:
-                raise UserError(where, f": {section}.{key}: {found!r} given; use {allowed.words}")
+    try:
+        return {section: _typed(section, values) for section, values in tree.items()}
+    except UserError as error:
+        raise UserError(where, ": ", error) from None
+
+
+def _typed(section: str, values: object) -> dict[str, object]:
+    """The settings of a section, each as the type of its key. Raises UserError."""
+    if section not in SECTIONS:
+        raise UserError(f"{section}: no such section; ", _nearest_section(str(section)))
+    if values is not None and not isinstance(values, Mapping):
+        raise UserError(f"{section}: holds {values!r}; write its settings below it, indented, one in each line")
+    hints, typed = typing.get_type_hints(SECTIONS[section], include_extras=True), dict[str, object]()
+    for key, value in (values or {}).items():
+        if key not in hints:
+            nearest = elsewhere(key.rpartition(".")[2]) or _nearest(key, hints, prefix=f"{section}.")
+            raise UserError(f"{section}.{key}: no such key; ", nearest)
+        try:
+            typed[key] = _coerce(value, hints[key])
+        except ValueError as error:
+            raise UserError(f"{section}.{key}: {short(value)} given; use {error}") from None
     return typed
 
 
@@ -460,6 +462,11 @@ def _coerce(value: Any, hint: Any) -> Any:
     Raises ValueError, which says what is allowed.
     """
     is_text = isinstance(value, str)
+    if typing.get_origin(hint) is Annotated:
+        found, allowed = _coerce(value, hint.__origin__), hint.__metadata__[0]
+        if not allowed.least <= found <= allowed.most:
+            raise ValueError(allowed.words)
+        return found
     if typing.get_origin(hint) is Literal:
         for one in (value, SWITCHES.get(str(value).lower())):
             if one in typing.get_args(hint):

@@ -19,7 +19,7 @@ class _Default:
 
 def named(function: "F") -> "F":
     """`function`, which takes only the keywords that it names, and those of the record of its `**options` if it has one."""
-    code, record = function.__code__, function.__annotations__.get("options")
+    code, record = function.__code__, function.__annotations__.get("options")  # Unpack of a TypedDict
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     known = [*own, *(record.__args__[0].__annotations__ if record else ())]
 
@@ -34,16 +34,22 @@ def named(function: "F") -> "F":
         with python_errors():
             return function(*given, **keywords)
 
-    if record:  # what a notebook shows in place of **options
-        import inspect
-        from typing import get_type_hints
-
-        signature = inspect.signature(function)
-        shown = [each for each in signature.parameters.values() if each.name != "options"]
-        for name, hint in get_type_hints(record.__args__[0]).items():
-            shown.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_Default(), annotation=hint))
-        call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    if record:
+        _show_options(call, record.__args__[0])
     return call  # type: ignore[return-value]
+
+
+def _show_options(function: "Any", record: type) -> None:
+    """A notebook shows the entries of `record` in place of the **options of `function`."""
+    import inspect
+    from typing import get_type_hints
+
+    signature, kind = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
+    own = [each for each in signature.parameters.values() if each.name != "options"]
+    options = [
+        inspect.Parameter(name, kind, default=_Default(), annotation=hint) for name, hint in get_type_hints(record).items()
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *options])
 
 
 def right_name(name: str, arguments: "Collection[str]") -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from chargpt.config import COMMAND_LINE, Config, ModelConfig, OptimConfig, Settings, Source, TrainConfig, apply
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import settings_in
-from chargpt.runs.checkpoint import mark_best, publish
+from chargpt.runs.checkpoint import publish
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.runs.stage import Length, Models, Stage
 from chargpt.sampling.c_texts import CTexts
@@ -99,13 +99,21 @@ def written(writer: Writer, prompts: list[list[int]], length: int, options: Samp
 
 
 def saved_state(
-    step: int, *, shape: GPTConfig = SHAPE, tokenizer: Tokenizer = TOKENIZER, val_loss: float | None = 1.5, **changes: object
+    step: int,
+    *,
+    shape: GPTConfig = SHAPE,
+    tokenizer: Tokenizer = TOKENIZER,
+    val_loss: float | None = 1.5,
+    best_step: int | None = None,
+    **changes: object,
 ) -> SavedState:
-    """The state of a run that was evaluated at `step`, unless `val_loss` is None; `changes` may have its `number`."""
-    evaluated = None if val_loss is None else step
-    progress = Progress(
-        step=step, evaluated=evaluated, val_loss=val_loss, best_loss=val_loss, lowest_loss=val_loss, best_step=evaluated
-    )
+    """The state of a run that was evaluated at `step`, the best one if no `best_step` is given, unless `val_loss` is None.
+
+    `changes` may have its `number`.
+    """
+    evaluated, best = (None, None) if val_loss is None else (step, step if best_step is None else best_step)
+    losses = {"val_loss": val_loss, "best_loss": val_loss, "lowest_loss": val_loss}
+    progress = Progress(step=step, evaluated=evaluated, best_step=best, **losses)
     one = Config(model=ModelConfig(**vars(shape)), train=TrainConfig(batch_size=1))  # so that any block_size is allowed
     config, number = changes.pop("config", one), changes.pop("number", 1)
     state = {
@@ -139,11 +147,8 @@ def publish_run(
     """A run of random models, a different one for each step; its best checkpoint is the first. `changes` are of its state."""
     folder.mkdir(parents=True)
     for step in steps:
-        state = saved_state(step, shape=shape, tokenizer=tokenizer, val_loss=val_loss, **changes)
-        weights = random_weights(step, shape=shape, tokenizer=tokenizer)
-        path = publish(folder, weights=weights, training={}, state=state)
-        if step == steps[0]:
-            mark_best(path, 1.5)
+        state = saved_state(step, shape=shape, tokenizer=tokenizer, val_loss=val_loss, best_step=steps[0], **changes)
+        publish(folder, weights=random_weights(step, shape=shape, tokenizer=tokenizer), training={}, state=state)
     return folder
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import json
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import up_to_a_word
 from chargpt.planning import budget as time_budget
 from chargpt.planning.budget import NEWS, Budget
+from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import find_checkpoint
 from chargpt.session.due import Due
 from chargpt.terminal import run_program
@@ -88,10 +88,10 @@ def test_a_run_is_what_the_design_says(finished):
     assert sorted(path.name for path in last_step(run).iterdir()) == ["model.safetensors", "state.json", "training.safetensors"]
     assert list(run.glob("events.out.tfevents.*"))
     assert [path.name for path in run.glob(".*")] == [".lock"]
-    best = json.loads((run / "best.json").read_text())
+    reached = newest(run)[0].state.progress
     losses = {line["step"]: line["val/loss"] for line in logged(run) if "val/loss" in line}
-    assert best["val/loss"] == min(losses.values()) < losses[0] - 0.5
-    assert best["checkpoint"] == f"step-{min(losses, key=losses.get):08d}"
+    assert reached.best_loss == min(losses.values()) < losses[0] - 0.5
+    assert reached.best_step == min(losses, key=losses.get)
     weights = load_file(last_step(run) / "model.safetensors")
     assert all(torch.isfinite(w).all() for w in weights.values())
     out, details = ((finished / name).read_text(encoding="utf-8") for name in ("out.txt", "run/details.txt"))
@@ -285,7 +285,7 @@ def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_l
     evaluated = {line["step"]: line["val/loss"] for line in logged(run) if "val/loss" in line}
     assert list(evaluated) == [0, 10, 20, 30, 40, 50] and evaluated[20] == evaluated[50] < evaluated[10]
     assert "ended early, at step 50, since the loss was no lower in 3 evaluations" in capsys.readouterr().out
-    assert "step-00000020" in (run / "best.json").read_text()
+    assert newest(run)[0].state.progress.best_step == 20
     assert resume(run) == 0 and last_step(run).name == "step-00000050"
     for _ in range(2):  # with a new length, patience begins again; to say the same length again changes nothing
         assert resume(run, "train.max_steps=400") == 0
@@ -548,10 +548,10 @@ def test_weights_that_are_not_finite_are_not_saved_and_the_advice_is_not_what_th
 
 def test_the_sample_at_the_end_is_that_of_the_best_checkpoint(trainer, tmp_path, capsys):
     assert trainer("optim.learning_rate=3", "optim.warmup_steps=0") == 0
-    best = json.loads((tmp_path / "run" / "best.json").read_text())["checkpoint"]
+    best = newest(tmp_path / "run")[0].state.progress.best_step
     samples = {line["step"]: line["sample"] for line in logged(tmp_path / "run") if "sample" in line}
-    expected = up_to_a_word(samples[int(best[5:13])]).strip()
-    assert int(best[5:13]) < 40 and expected != samples[40].strip()
+    expected = up_to_a_word(samples[best]).strip()
+    assert best < 40 and expected != samples[40].strip()
     assert f"\n{expected}\n" in capsys.readouterr().out
     (tmp_path / "run" / "metrics.jsonl").unlink()  # the run has kept it
     assert resume(tmp_path / "run") == 0

@@ -95,7 +95,7 @@ class RunReport:
 def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixIndex | None, effort: Effort) -> RunReport:
     """Everything about a run and its model. What needs its `corpus` or its `index` is left out without it."""
     path = loaded.path.resolve()
-    state = newest_of(path.parent, lambda one: read_state(one)[0])[0]
+    state = newest_of(path.parent, read_state)[0]
     facts: dict[str, Any] = {"name": loaded.run, "state": state, "step": loaded.step, "val_loss": loaded.val_loss}
     facts |= {"engine": loaded.engine, "logs": read_metrics(run_of(path))}
     if corpus is None:
@@ -136,7 +136,7 @@ def live_report(folder: Path, state: SavedState, corpus: Corpus) -> RunReport:
 def logged_report(folder: Path, *, missing: str) -> RunReport:
     """The same of the run in `folder` without its text and its model; this is `missing`."""
     place = stage_folder(folder, newest_stage(folder, learned=True))
-    return _logged(folder, newest_of(place, lambda one: read_state(one)[0])[0], missing=missing)
+    return _logged(folder, newest_of(place, read_state)[0], missing=missing)
 
 
 def _logged(folder: Path, state: SavedState, *, missing: str) -> RunReport:

@@ -88,7 +88,7 @@ def _read(path: Path) -> "tuple[float, SavedState, str]":
     from chargpt.runs.checkpoint import STATE, numbers_in, read_state
     from chargpt.standard import model_source
 
-    state, size = read_state(path)[0], "?"
+    state, size = read_state(path), "?"
     with suppress(OSError, ValueError):  # its weights cannot be read
         is_ours = state.model_source == model_source()
         size = f"{state.parameters if is_ours else numbers_in(path):,}"

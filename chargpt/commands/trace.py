@@ -103,7 +103,8 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
     from chargpt.analysis.copies import measure_copies
     from chargpt.project import project_root
     from chargpt.runs.checkpoint import run_of
-    from chargpt.runs.load import corpus_in_cache, find_checkpoint
+    from chargpt.runs.load import find_checkpoint
+    from chargpt.text.corpus import corpus_in_cache
     from chargpt.text.suffix_array import open_or_make_index
 
     start, root = loaded.stage.start, project_root()
@@ -112,7 +113,7 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
     try:
         beside = run_of(loaded.path.resolve()).with_name(start.name)
         state = find_checkpoint(str(beside), root)[0].state
-        corpus = corpus_in_cache(state.config, state.tokenizer, state.fingerprint, texts=state.texts, root=root)
+        corpus = corpus_in_cache(state.texts, state.config.data, state.tokenizer, root=root, fingerprint=state.fingerprint)
     except UserError:
         corpus = None
     if corpus is None:

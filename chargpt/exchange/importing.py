@@ -18,7 +18,7 @@ from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.planning.settings import by_fields, load_settings
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE, blank_model, gpt_config
-from chargpt.runs.checkpoint import check_tensors, mark_best
+from chargpt.runs.checkpoint import check_tensors
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
 from chargpt.runs.model_shape import check_size
 from chargpt.runs.models import loss_of
@@ -130,9 +130,6 @@ def save_run(
         optimizer.load({**optimizer.tensors(), **imported.moments})
     run = new_run(new_folder(name, root / "checkpoints"), root / "checkpoints")
     problems = run.save(state, weights=model.state_dict(), training=optimizer.tensors())
-    if corpus is None:
-        assert run.checkpoint is not None, "save has published one"
-        mark_best(run.checkpoint, None)
     for problem in [*problems, *filter(None, [run.write_config(config, stage)])]:
         notice("warning", problem)
     _report(imported, run, corpus, state, root=root)

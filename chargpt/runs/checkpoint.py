@@ -4,7 +4,6 @@
         model.safetensors      the weights alone, readable by anyone
         training.safetensors   the optimizer's state
         state.json             the saved state (checkpoint_schema.py), and the size and SHA-256 of the two files above
-    RUN/best.json              the name of the best checkpoint, and its validation loss
     RUN/stage-2/               the same of a second model of the run, which learns from the first one or is another teacher
     RUN/teacher-1/             the weights of another run, from which this one learns: a checkpoint without an optimizer's state
 
@@ -13,13 +12,15 @@ bounds on everything that is read, formats that cannot hold code, a strict schem
 model. One process writes a run; any number may read it meanwhile.
 """
 
+import functools
 import hashlib
+import itertools
 import json
 import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,7 +54,7 @@ from chargpt.terminal import shown
 if TYPE_CHECKING:  # reading a checkpoint needs no torch
     from torch import Tensor
 
-WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
+WEIGHTS, TRAINING, STATE = "model.safetensors", "training.safetensors", "state.json"
 # text/sources.py recognises a run by such a folder with a STATE.
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
 STAGE = re.compile(r"stage-([2-9]|10)")
@@ -93,28 +94,21 @@ def _as_tensors(arrays: Mapping[str, np.ndarray]) -> "dict[str, Tensor]":
 
 
 def publish(
-    run: Path,
-    *,
-    weights: "Mapping[str, Tensor]",
-    training: "Mapping[str, Tensor]",
-    state: SavedState,
-    name: str | None = None,
+    run: Path, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]", state: SavedState, name: str = ""
 ) -> Path:
     """Write a checkpoint of `run` and return its folder, which appears complete or not at all. All tensors are float32.
 
-    `name` is that of the folder; None: a new one for this step. Existing checkpoints are not touched. Raises CheckpointError if
-    a tensor is not finite, or if the disk is full, read-only or gone.
+    `name` is that of the folder; empty: a new one for this step. Existing checkpoints are not touched. Raises CheckpointError
+    if a tensor is not finite, or if the disk is full, read-only or gone.
     """
-    path = _free_name(run, state.progress.step) if name is None else run / name
-    tensors = {WEIGHTS: weights, TRAINING: training}
-    for file, content in tensors.items():
-        for key, tensor in content.items():
-            if not tensor.isfinite().all():
-                what = f"not saved, since training failed ({key:.80} is not finite)"
-                raise CheckpointError(f"{shown(path / file)}: {what}; add a lower optim.learning_rate=NUMBER to the command")
+    path = run / (name or _free_name(run, state.progress.step))
+    for key, tensor in itertools.chain(weights.items(), training.items()):
+        if not tensor.isfinite().all():
+            what = f"not saved, since training failed ({key:.80} is not finite)"
+            raise CheckpointError(f"{shown(path)}: {what}; add a lower optim.learning_rate=NUMBER to the command")
     with _publishing(path) as folder:
         os.mkdir(folder)
-        files = {file: _write_tensors(folder / file, content) for file, content in tensors.items()}
+        files = {file: _write_tensors(folder / file, found) for file, found in ((WEIGHTS, weights), (TRAINING, training))}
         write_synced(folder / STATE, seal({"format": FORMAT, "files": files, "state": state.to_json()}, path / STATE))
         sync_folder(folder)
     return path
@@ -138,8 +132,8 @@ def newest_stage(run: Path, *, learned: bool = False) -> int:
 
 
 def run_of(path: Path) -> Path:
-    """The folder of the run to which a checkpoint belongs."""
-    return run_of_stage(path.parent)
+    """The folder of the run to which a checkpoint belongs. A start is both."""
+    return run_of_stage(path.parent) if STEP_NAME.fullmatch(path.name) else path
 
 
 def run_of_stage(folder: Path) -> Path:
@@ -147,15 +141,7 @@ def run_of_stage(folder: Path) -> Path:
     return folder.parent if STAGE.fullmatch(folder.name) and has_steps(folder.parent) else folder
 
 
-def mark_best(path: Path, loss: float | None) -> None:
-    """Record that the published checkpoint `path` is the best one of its run; `loss` is None if it was not evaluated."""
-    target, stage = path.parent / BEST, STAGE.fullmatch(path.parent.name)
-    data = seal({"stage": int(stage[1]) if stage else 1, "checkpoint": path.name, "val/loss": loss}, target)
-    with _publishing(target) as file:
-        write_synced(file, data)
-
-
-def prune(path: Path, keep: int) -> list[str]:
+def prune(path: Path, keep: int, *, best_step: int | None) -> list[str]:
     """Remove older checkpoints of the run once `path` is published. The newest `keep` up to `path` and the best one stay.
 
     Checkpoints after `path` (damaged ones that were skipped on resuming) are neither counted nor removed. Never raises;
@@ -163,11 +149,10 @@ def prune(path: Path, keep: int) -> list[str]:
     """
     assert keep >= 1
     try:
-        best_name = _best_name(path.parent)
-        older = [old for old in steps(path.parent) if _order(old) < _order(path)]
+        older, best_one = _until(path)[:-1], _best_path(path, best_step)
     except CheckpointError as error:
-        return [f"no old checkpoint removed: {_reason(error)}"]  # nothing is removed while the best one is unknown
-    return _remove([old for old in older[: max(0, len(older) - (keep - 1))] if old.name != best_name], path.parent)
+        return [f"no old checkpoint removed: {_reason(error)}"]
+    return _remove([old for old in older[: max(0, len(older) - (keep - 1))] if old != best_one], path.parent)
 
 
 def keep_best_weights(folder: Path) -> list[str]:
@@ -178,13 +163,11 @@ def keep_best_weights(folder: Path) -> list[str]:
     try:
         if len(found := steps(folder)) == 1 and not (found[0] / TRAINING).exists():
             return []
-        kept, problems = best(folder)
-        if problems:
-            mark_best(kept.path, kept.state.progress.val_loss)
-        (kept.path / TRAINING).unlink(missing_ok=True)
+        kept = best(folder)[0].path
+        (kept / TRAINING).unlink(missing_ok=True)
     except (CheckpointError, OSError) as error:
         return [f"{shown(folder)}: older checkpoints not removed ({_reason(error)})"]
-    return _remove([path for path in found if path != kept.path], folder)
+    return _remove([path for path in found if path != kept], folder)
 
 
 def _remove(paths: Sequence[Path], folder: Path) -> list[str]:
@@ -224,27 +207,33 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
     return newest_of(run, lambda path: load(path, training=training))
 
 
-def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
+def newest_of(run: Path, read: Callable[[Path], T], *, tried: dict[Path, str] | None = None) -> tuple[T, list[str]]:
     """What `read` makes of the newest checkpoint of `run` for which it raises nothing, and a line for each newer one.
 
-    Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. Raises CheckpointError
-    when there is none, and UnreadableError or OtherModelError for one that is whole.
+    Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. `tried` has those that
+    are no use, each with the reason, or an empty one if it was removed. Raises CheckpointError when there is none, and
+    UnreadableError for one that is whole.
     """
-    tried: set[Path] = set()
-    reasons: list[str] = []
+    known, tried = len(tried or {}), {} if tried is None else tried
     while untried := [path for path in reversed(steps(run)) if path not in tried]:
         for path in untried:
-            tried.add(path)
-            try:
-                return read(path), [f"skipped {reason}" for reason in reasons]
-            except (UnreadableError, OtherModelError):
-                raise
-            except (CheckpointError, OSError) as error:
-                if os.path.lexists(path):
-                    reasons.append(_reason(error))
-    if not reasons:
+            found = _tried(path, read, tried)
+            if found is not None:
+                return found, [f"skipped {reason}" for reason in [*tried.values()][known:] if reason]
+    if not (reasons := list(filter(None, tried.values()))):
         raise CheckpointError(f"{shown(run)}: holds no checkpoint; train it first, or name another run")
     raise CheckpointError(f"{shown(run)}: no checkpoint can be used ({'; '.join(reasons[:3])}); copy or train the run again")
+
+
+def _tried(path: Path, read: Callable[[Path], T], tried: dict[Path, str]) -> T | None:
+    """What `read` makes of a checkpoint; if it is no use, why is in `tried`. Raises UnreadableError."""
+    try:
+        return read(path)
+    except UnreadableError:
+        raise
+    except (CheckpointError, OSError) as error:
+        tried[path] = _reason(error) if os.path.lexists(path) else ""
+    return None
 
 
 def _reason(error: Exception) -> str:
@@ -255,25 +244,31 @@ def _reason(error: Exception) -> str:
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
     """The best checkpoint by `checkpoint.best`, weights only; otherwise the newest, with lines that say why.
 
-    Raises CheckpointError when there is none, and UnreadableError or OtherModelError for one that is whole.
+    The newest state names the step of the best one. Raises CheckpointError when there is none, and UnreadableError for one that
+    is whole.
     """
-    try:
-        while name := _best_name(run):
-            try:
-                return load(run / name, training=False), []
-            except CheckpointError:
-                if os.path.lexists(run / name) or name == _best_name(run):
-                    raise  # otherwise another process has found a better one meanwhile, and removed this one
-        reason = f"{shown(run / BEST)}: missing"
-    except (UnreadableError, OtherModelError):
-        raise
-    except CheckpointError as error:
-        reason = _reason(error)
-    checkpoint, skipped = newest(run, training=False)
-    return checkpoint, [
-        f"{reason}; using the newest checkpoint instead",
-        *(line for line in skipped if line != f"skipped {reason}"),
-    ]
+    read, tried, reason = functools.partial(load, training=False), dict[Path, str](), ""
+    while not reason:  # if another process has removed the best one, it has found a better one
+        (last, state), lines = newest_of(run, lambda path: (path, read_state(path)))
+        step = state.progress.best_step
+        if (path := _best_path(last, step)) is None:
+            reason = f"{shown(run)}: the best checkpoint, of step {step:,}, is missing" if step is not None else ""
+            break
+        if (found := _tried(path, read, tried)) is not None:
+            return found, lines
+        reason = tried[path]
+    newest_one, skipped = newest_of(run, read, tried=tried)
+    return newest_one, [*[f"{reason}; using the newest checkpoint instead"] * bool(reason), *skipped]
+
+
+def _until(path: Path) -> list[Path]:
+    """The checkpoints in the folder of the checkpoint `path`, oldest first, up to that one. Raises CheckpointError."""
+    return [one for one in steps(path.parent) if _order(one) <= _order(path)]
+
+
+def _best_path(last: Path, step: int | None) -> Path | None:
+    """The checkpoint of this step, saved up to the checkpoint `last`; None if there is none. Raises CheckpointError."""
+    return next((path for path in reversed(_until(last)) if _order(path)[0] == step), None)
 
 
 def check_tensors(found: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], *, where: str) -> None:
@@ -314,24 +309,12 @@ def _order(path: Path) -> tuple[int, int]:
     return int(step), int(attempt or 1)
 
 
-def _free_name(run: Path, step: int) -> Path:
-    """The folder for a new checkpoint. A step that exists gets a new name, since a folder cannot be replaced atomically."""
-    path, attempt = run / f"step-{step:08d}", 1
-    while os.path.lexists(path):
-        attempt += 1
-        path = run / f"step-{step:08d}.{attempt}"
-    return path
-
-
-def _best_name(run: Path) -> str | None:
-    """The folder name in best.json, None if there is no such file. Raises CheckpointError if it cannot be trusted."""
-    path = run / BEST
-    if not os.path.lexists(path):
-        return None
-    name = unseal(path).get("checkpoint")
-    if not isinstance(name, str) or not STEP_NAME.fullmatch(name):
-        raise DamagedError(f"{shown(path)}: damaged, since it names no checkpoint")
-    return name
+def _free_name(run: Path, step: int) -> str:
+    """That of a new checkpoint, which comes after all others of this step: a folder cannot be replaced atomically."""
+    attempts = [0]
+    with suppress(CheckpointError):  # the save will say what is wrong with the folder
+        attempts += [attempt for at, attempt in map(_order, steps(run)) if at == step]
+    return f"step-{step:08d}" + (f".{max(attempts) + 1}" if max(attempts) else "")
 
 
 @contextmanager
@@ -383,23 +366,28 @@ def _write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> dict[str, Any
 def load(path: Path, *, training: bool = True) -> Checkpoint:
     """Read the checkpoint in the folder `path`; without `training`, only its weights and state.
 
-    Raises CheckpointError unless the checksums are right, the state is valid, the weights fit it, and all numbers are finite.
+    Weights in float16, as a start has them, become float32. Raises CheckpointError unless the checksums are right, the state is
+    valid, the weights fit it, and all numbers are finite.
     """
-    state, files = read_state(path)
+    state, files = _read_document(path / STATE)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise DamagedError(f"{shown(path / STATE)}: has step {state.progress.step:,}, but its folder is named {path.name:.40}")
-    is_ours = state.model_source == model_source()
-    weight_bytes = 4 * (state.parameters if is_ours else MAX_NUMBERS)
-    weights = _unpack(path / WEIGHTS, files, limit=weight_bytes + JSON_LIMIT)
+    size = 4 * (state.parameters if state.model_source == model_source() else MAX_NUMBERS)  # bytes of the weights, at most
+    weights = _unpack(path / WEIGHTS, files, limit=size + JSON_LIMIT)
+    weights = {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in weights.items()}
     check_weights(weights, state, where=shown(path / WEIGHTS))
-    moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * weight_bytes + JSON_LIMIT) if training else {}
+    moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * size + JSON_LIMIT) if training else {}
     return Checkpoint(path, weights, moments, state)
 
 
-def read_state(path: Path) -> tuple[SavedState, dict[str, Any]]:
-    """The state in the checkpoint folder `path`, and the fingerprints of its tensor files. Raises CheckpointError."""
-    path = path / STATE
+def read_state(path: Path) -> SavedState:
+    """The state in the checkpoint folder `path`. Raises CheckpointError."""
+    return _read_document(path / STATE)[0]
+
+
+def _read_document(path: Path) -> tuple[SavedState, dict[str, Any]]:
+    """The state in a state.json, and the fingerprints of its tensor files. Raises CheckpointError."""
     document = unseal(path)
     check_format(document.get("format"), path)
     try:

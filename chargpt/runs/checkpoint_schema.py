@@ -17,12 +17,12 @@ import re
 import stat
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chargpt.config import KEYS, Config, Settings, Source, apply, to_dict
+from chargpt.config import KEYS, Config, Settings, Source, apply
 from chargpt.errors import NotWritten, UserError
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.runs.stage import Length, Stage, as_trained
@@ -37,6 +37,13 @@ NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder; larger whole numbers are not read
 LARGEST = 1e45  # the same of other numbers: a sum of many losses, which training computes in float32
 MAX_LENGTH = 100_000  # characters of a text, such as a sample
+# What a value of these types may be, beside its type.
+BOUNDS: dict[type, Callable[[Any], bool]] = {
+    int: lambda number: 0 <= number < MAX_STEPS,
+    float: lambda number: 0 <= number <= LARGEST,
+    str: lambda text: len(text) <= MAX_LENGTH,
+}
+SETTINGS = {"config": "values", "sources": "sources", "reasons": "reasons"}  # entries of a state, and fields of its `settings`
 
 
 @dataclass(kw_only=True)
@@ -70,18 +77,15 @@ class Progress:
         best one before, or less than `tolerance` nats above the lowest one.
         """
         self.evaluated, self.val_loss = self.step, loss
-        if loss is None:
-            self.best_step, self.best_sample = self.step, sample if len(sample) <= MAX_LENGTH else ""
-            return
-        if self.step == 0:
-            self.first_loss = loss
         lowest, best = (math.inf if value is None else value for value in (self.lowest_loss, self.best_loss))
-        if loss < max(best, lowest + tolerance):
+        if loss is None or loss < max(best, lowest + tolerance):
             self.best_step, self.best_loss, self.without_gain = self.step, loss, 0
             self.best_sample = sample if len(sample) <= MAX_LENGTH else ""
         elif is_falling:
             self.without_gain += 1
-        self.lowest_loss = min(lowest, loss)
+        if loss is not None:
+            self.first_loss = loss if self.step == 0 else self.first_loss
+            self.lowest_loss = min(lowest, loss)
 
     def is_finished(self, length: Length, *, patience: int) -> bool:
         """Whether a run has taken all its steps, or `patience` evaluations in a row, if it is not 0, did not improve the loss.
@@ -90,6 +94,7 @@ class Progress:
         """
         return self.step >= length.steps or 0 < patience <= self.without_gain
 
+    @property
     def is_possible(self) -> bool:
         """Whether the numbers agree, as those of every run do."""
         losses = [loss for loss in (self.lowest_loss, self.best_loss, self.val_loss) if loss is not None]
@@ -141,41 +146,26 @@ class SavedState:
         """Whether the training of this model has ended."""
         return self.progress.is_finished(self.stage.length, patience=self.config.train.patience)
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether a run can have such texts, sums and sources."""
+        is_known = {*self.settings.sources, *self.settings.reasons} <= set(KEYS)
+        has_sums = all(re.fullmatch("[0-9a-f]{64}", one) for one in (self.fingerprint, self.model_source))
+        return is_known and has_sums and not any("\0" in text for text in self.texts)
+
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types, in the format of now."""
-        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """What json.dumps takes, in the format of now: the fields, with those of `settings` beside them."""
+        plain = dataclasses.asdict(self) | {"tokenizer": self.tokenizer.to_json()}
         settings = plain.pop("settings")
-        plain |= {"config": to_dict(settings.values), "sources": dict(settings.sources), "reasons": dict(settings.reasons)}
-        parts = {"progress": dataclasses.asdict(self.progress), "stage": dataclasses.asdict(self.stage)}
-        return {**plain, **parts, "tokenizer": self.tokenizer.to_json()}
+        return plain | {key: settings[name] for key, name in SETTINGS.items()}
 
     @classmethod
-    def from_json(cls, data: Any) -> "SavedState":
-        """The state that `to_json` wrote. Raises an error of some kind for everything else."""
-        hints = typing.get_type_hints(cls)
-        plain = hints.keys() - {"settings", "tokenizer"}
-        keys = plain | {"config", "sources", "reasons", "tokenizer"}
-        if not isinstance(data, dict) or data.keys() != keys:
-            raise ValueError(f"state: not an object whose keys are {', '.join(sorted(keys))}")
-        if not isinstance(data["config"], dict):
-            raise ValueError("config: not an object")
-        config = apply(Config(), data["config"], where="settings")
-        sources, reasons = _by_setting(Source, data["sources"]), _by_setting(str, data["reasons"])
-        state = cls(
-            settings=Settings(config, sources, reasons),
-            tokenizer=Tokenizer.from_json(data["tokenizer"]),
-            **{name: _read(hints[name], data[name], name) for name in plain},
-        )
-        check_size(config.model, state.tokenizer.vocab_size)
-        possible = {
-            "texts": not any("\0" in text for text in state.texts),
-            "fingerprint": re.fullmatch("[0-9a-f]{64}", state.fingerprint),
-            "progress": state.progress.is_possible(),
-            "model_source": re.fullmatch("[0-9a-f]{64}", state.model_source),
-            "stage": state.stage.is_possible,
-        }
-        if wrong := [name for name, is_possible in possible.items() if not is_possible]:
-            raise ValueError(f"{wrong[0]}: not what any run has")
+    def from_json(cls, data: object) -> "SavedState":
+        """The state that `to_json` wrote. Raises ValueError for everything else."""
+        found = dict(data) if isinstance(data, dict) else {}
+        settings = {name: found.pop(key) for key, name in SETTINGS.items() if key in found}
+        state: SavedState = _read(cls, found | {"settings": settings}, "state")
+        check_size(state.config.model, state.tokenizer.vocab_size)
         return state
 
     @property
@@ -198,43 +188,33 @@ class SavedState:
 
 
 def _read(hint: Any, value: Any, name: str) -> Any:
-    """`value`, from JSON, as the type `hint` of a field. Raises ValueError for another type, and for what is too large."""
+    """`value`, from JSON, as the type `hint` of a field. Raises ValueError for another type, and for what no run has."""
     kind, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind is Config:
+        return apply(Config(), _read(dict, value, name), where=name)
+    if kind is Tokenizer:
+        return Tokenizer.from_json(value)
+    if kind is Source:
+        return Source(value)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        if isinstance(value, dict) and value.keys() == hints.keys():
-            return hint(**{key: _read(hints[key], entry, f"{name}.{key}") for key, entry in value.items()})
-        raise ValueError(f"{name}: not an object whose keys are {', '.join(sorted(hints))}")
+        if not isinstance(value, dict) or value.keys() != hints.keys():
+            raise ValueError(f"{name}: not an object whose keys are {', '.join(sorted(hints))}")
+        found = hint(**{key: _read(hints[key], entry, f"{name}.{key}") for key, entry in value.items()})
+        if not getattr(found, "is_possible", True):
+            raise ValueError(f"{name}: not what any run has")
+        return found
     if kind is types.UnionType:
         for part in parts:
             with contextlib.suppress(ValueError):
                 return _read(part, value, name)
     elif kind is list and isinstance(value, list):
         return [_read(parts[0], entry, name) for entry in value]
-    elif kind is dict and isinstance(value, dict):
+    elif kind in (dict, Mapping) and parts and isinstance(value, dict):
         return {_read(parts[0], key, name): _read(parts[1], entry, name) for key, entry in value.items()}
-    elif kind is Source:
-        return Source(value)
-    elif kind is float:
-        if type(value) in (int, float) and 0 <= value <= LARGEST:
-            return float(value)
-    elif kind is int:
-        if type(value) is int and 0 <= value < MAX_STEPS:
-            return value
-    elif kind is str:
-        if isinstance(value, str) and len(value) <= MAX_LENGTH:
-            return value
-    elif type(value) is kind:  # a bool, or None
-        return value
+    elif type(value) in ((int, float) if kind is float else (kind,)) and BOUNDS.get(kind, lambda _: True)(value):
+        return float(value) if kind is float else value
     raise ValueError(f"{name}: not of the type {hint}, or too large")
-
-
-def _by_setting(hint: Any, value: Any) -> dict[str, Any]:
-    """Who set each setting that is no default, or why it was chosen."""
-    found = _read(dict[str, hint], value, "sources and reasons")
-    if found.keys() <= set(KEYS):
-        return found
-    raise ValueError("sources and reasons: not of settings")
 
 
 SAME_LOSS = 1e-4  # nats; devices and threads differ by some 1e-6
@@ -270,10 +250,6 @@ class NotSaved(CheckpointError, NotWritten):
     """A checkpoint that cannot be written."""
 
 
-class OtherModelError(CheckpointError):
-    """A checkpoint with weights that model.py does not have, or not any more. It is whole, so nothing is used in its place."""
-
-
 class DamagedError(CheckpointError):
     """A file of a checkpoint that is damaged, or not one. `reason` names it, and is the message without what to do."""
 
@@ -284,6 +260,10 @@ class DamagedError(CheckpointError):
 
 class UnreadableError(CheckpointError):
     """A checkpoint that this user, or this version, may not read. It may be whole, so nothing is used in its place."""
+
+
+class OtherModelError(UnreadableError):
+    """A checkpoint with weights that model.py does not have, or not any more."""
 
 
 def check_format(written_as: object, path: Path) -> None:

@@ -6,7 +6,6 @@ import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, UserError, Words, resuming
@@ -27,10 +26,6 @@ from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.run import settle
 from chargpt.runs.starts import load_start, start_names
 from chargpt.terminal import shown
-from chargpt.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:  # finding and reading a run needs no text
-    from chargpt.text.corpus import Corpus
 
 MAX_LISTED = 10  # checkpoints that an error message names
 MAX_RUNS = 5
@@ -46,13 +41,12 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         if not runs:
             raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
         return max(runs)[1]
-    candidates = places_of(name, checkpoints)
-    for folder in candidates if name else []:
-        settle(folder)
-        inside = (folder, *folder.absolute().parents) if folder.exists() else ()
+    for place in (places := places_of(name, checkpoints)) if name else []:
+        settle(place)
+        inside = (place, *place.absolute().parents) if place.exists() else ()
         if run := next(filter(has_steps, inside), None):  # a path into a run is that run
             return run_of_stage(run)
-    step = next((path for path in (Path(name), *Path(name).parents) if STEP_NAME.fullmatch(path.name)), None)
+    step = _step_in(Path(name))
     if step and step.parent.is_dir() and (found := steps(step.parent)):  # it may have been removed since
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
         raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
@@ -60,10 +54,14 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         from chargpt.text.formats import refuse_checkpoint  # only a mistake needs the decompressors
 
         refuse_checkpoint(Path(name))
-        for folder in candidates:
-            if (folder / "config.yaml").is_file():
-                raise UserError(f"{shown(folder)}: this run has no checkpoint; train it again, under the same name")
+        if died := next((place for place in places if (place / "config.yaml").is_file()), None):
+            raise UserError(f"{shown(died)}: this run has no checkpoint; train it again, under the same name")
     raise UserError(f"{name or repr(name)}: no run of that name or path; ", _other_runs(name, checkpoints))
+
+
+def _step_in(path: Path) -> Path | None:
+    """The folder of the checkpoint that `path` is, or is in, by its name; None for any other path."""
+    return next((one for one in (path, *path.parents) if STEP_NAME.fullmatch(one.name)), None)
 
 
 def places_of(name: str, checkpoints: Path) -> list[Path]:
@@ -132,45 +130,31 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     """
     if start is not None:
         return load_start(start), []
-    if name and Path(name).exists():
-        path = Path(name).absolute()
-        if step := next((one for one in (path, *path.parents) if STEP_NAME.fullmatch(one.name)), None):
-            return load(step, training=False), []
+    path = Path(name or "").absolute()
+    if name and path.exists() and (step := _step_in(path)):
+        return load(step, training=False), []
     run = find_run(name, checkpoints)
-    place = stage_folder(run, newest_stage(run, learned=True))
-    if name and run_of_stage(Path(name).absolute()) == run.absolute() != Path(name).absolute():
-        place = Path(name)  # the path of one of its models
-    checkpoint, problems = best(place)
-    warnings: list[Words] = [*problems]
+    is_a_model = bool(name) and run_of_stage(path) == run.absolute() != path  # the path of one of the models of a run
+    place = path if is_a_model else stage_folder(run, newest_stage(run, learned=True))
+    checkpoint, warnings = _best_learned(place)
     stage = checkpoint.state.stage
     if stage.is_one_of_several and not stage.is_last:
         what = f"this run trains {stage.models.count} models, and has stopped at model {stage.number}; to finish it: "
-        warnings.append(Message(f"{shown(run)}: {what}", resuming(shown(run), verb="train")))
+        warnings = [Message(f"{shown(run)}: {what}", resuming(shown(run), verb="train")), *warnings]
+    return checkpoint, warnings
+
+
+def _best_learned(place: Path) -> tuple[Checkpoint, list[Words]]:
+    """The best checkpoint of a model, and warnings; the newest one if only that of step 0 was evaluated."""
+    checkpoint, problems = best(place)
     if checkpoint.step == 0 and len(steps(place)) > 1:
         later, skipped = newest(place, training=False)
         if later.step > 0 and not later.state.progress.evaluated:
             note = f"{shown(later.path)}: this newest checkpoint is used, though its validation loss was not measured"
-            return later, [*warnings, *skipped, note]
-    return checkpoint, warnings
+            return later, [*problems, *skipped, note]
+    return checkpoint, [*problems]
 
 
 def without_cache(config: Config) -> Config:
     """`config` with the default cache for encoded texts: a run from elsewhere must not choose where this machine writes."""
     return dataclasses.replace(config, data=dataclasses.replace(config.data, cache=""))
-
-
-def corpus_in_cache(
-    config: Config, tokenizer: Tokenizer, fingerprint: str, *, texts: Sequence[str], root: Path
-) -> "Corpus | None":
-    """The encoded text that a run with these settings and `texts` was trained on; None if it is in no cache.
-
-    Only caches are read, the project's and then that of `config`: a checkpoint from elsewhere may name any file as its text,
-    and that file is neither opened nor encoded.
-    """
-    from chargpt.text.corpus import cached_corpus
-
-    for settings in (without_cache(config), config):
-        corpus = cached_corpus(texts, settings.data, root=root, fingerprint=fingerprint)
-        if corpus is not None and corpus.tokenizer == tokenizer:
-            return corpus
-    return None

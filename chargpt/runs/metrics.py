@@ -32,11 +32,10 @@ class MetricsFile:
             _cut(path, (stage, step))
         self._file = open(path, "a", encoding="utf-8", newline="\n")
 
-    def log(self, step: int, values: Mapping[str, float | str]) -> None:
-        """Add a line. A number that is not finite becomes null."""
-        finite = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
-        }
+    def log(self, step: int, values: Mapping[str, object]) -> None:
+        """Add a line with the numbers and texts among `values`. A number that is not finite becomes null."""
+        plain = {name: value for name, value in values.items() if isinstance(value, (int, float, str))}
+        finite = {name: value if isinstance(value, str) or math.isfinite(value) else None for name, value in plain.items()}
         self._file.write(json.dumps({"stage": self._stage, "step": step, **finite}, ensure_ascii=False) + "\n")
 
     def flush(self) -> None:

@@ -1,6 +1,7 @@
 """From a checkpoint to a model: one of its shape, with its weights, or begun with those of another vocabulary."""
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -15,6 +16,7 @@ from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
 LISTED = 20  # characters that a line lists
+UNKNOWN = -1  # in place of the row of a character
 
 
 def restore_model(checkpoint: Checkpoint) -> tuple[GPT, Tokenizer, Config]:
@@ -51,27 +53,28 @@ def attention_of(model: GPT, idx: torch.Tensor) -> torch.Tensor:
 
 def check_model(config: ModelConfig, vocab_size: int) -> None:
     """Raise UserError if model.py makes a model whose weights could not be saved and read again, or that gives no loss."""
-    if is_standard(config):
-        return
-    model, what = blank_model(config, vocab_size), ""
+    if not is_standard(config) and (problem := next(_problems(config, vocab_size), "")):
+        raise UserError(f"model.py: {problem}")
+
+
+def _problems(config: ModelConfig, vocab_size: int) -> Iterator[str]:
+    """What is wrong with the GPT of model.py, and what to do."""
+    model = blank_model(config, vocab_size)
     for name in ("config", "vocab_size", "token_embedding", "blocks"):
         if not hasattr(model, name):
-            raise UserError(f"model.py: its GPT has no {name}, which chargpt reads; see docs/change-the-model.md")
-    state, learned = model.state_dict(), dict(model.named_parameters(remove_duplicate=False))
-    for name, tensor in state.items():
-        if name not in learned:
-            what = f"{name} is saved, but is no parameter; register it with persistent=False, or make it an nn.Parameter"
-        elif tensor.dtype != torch.float32:
-            what = f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and weights are saved in float32; make it float32"
+            yield f"its GPT has no {name}, which chargpt reads; see docs/change-the-model.md"
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         idx = torch.zeros(1, min(2, config.block_size), dtype=torch.long)
         small = GPT(gpt_config(dataclasses.replace(config, n_layer=1)), vocab_size)
-        for given, shape in (((idx,), (*idx.shape, vocab_size)), ((idx, idx), ())):
-            found = small(*given)
-            if not isinstance(found, torch.Tensor) or tuple(found.shape) != shape:
-                what = "forward(idx) must return the logits (B, T, V) alone, and forward(idx, targets) the mean loss alone"
-    if what:
-        raise UserError(f"model.py: {what}")
+        found = small(idx), small(idx, idx)
+    if [getattr(given, "shape", None) for given in found] != [(*idx.shape, vocab_size), ()]:
+        yield "forward(idx) must return the logits (B, T, V) alone, and forward(idx, targets) the mean loss alone"
+    learned = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    for name, tensor in model.state_dict().items():
+        if name not in learned:
+            yield f"{name} is saved, but is no parameter; register it with persistent=False, or make it an nn.Parameter"
+        if tensor.dtype != torch.float32:
+            yield f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and weights are saved in float32; make it float32"
 
 
 @torch.no_grad()
@@ -82,39 +85,46 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
     says what was done. Raises UserError if the two models differ in shape, if one reads bytes and the other characters, or if
     another vocabulary needs weights that no row of the old ones gives.
     """
-    old, old_tokenizer, _ = restore_model(source)
-    name = shown(source.path)
-    if (old_tokenizer.characters is None) != (tokenizer.characters is None):
-        kind = "bytes" if old_tokenizer.characters is None else "characters"
+    old, before, _ = restore_model(source)
+    _check_form(source, model, tokenizer)
+    known = {character: i for i, character in enumerate(before.characters or "")}  # none where ids are bytes
+    nearest = {new: new if new in known else before.nearest(new) for new in tokenizer.characters or ""}
+    rows = [UNKNOWN if one is None else known[one] for one in nearest.values()] + [UNKNOWN] * tokenizer.folded
+    is_same = (before.characters, before.folded) == (tokenizer.characters, tokenizer.folded)
+    _copy_rows(source, old.state_dict(), model, rows=None if is_same else rows)
+    about = {
+        f"unknown to the model {name_of_start(source)}, so each begins as the one in brackets, if there is one": [
+            f"{one} ({by})" if by else one for one, by in nearest.items() if by != one
+        ],
+        "known to it, but not used here": [character for character in known if character not in nearest],
+    }
+    return "; ".join(_listed(what, characters) for what, characters in about.items() if characters)
+
+
+def _check_form(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> None:
+    """Raise UserError if `model` has another form than that of `source`, or reads characters where that reads bytes."""
+    name, before = shown(source.path), source.state.tokenizer
+    if (before.characters is None) != (tokenizer.characters is None):
+        kind = "bytes" if before.characters is None else "characters"
         raise UserError(f"{name}: this model reads {kind}, and the new one would not; add ", Option("data.vocabulary", kind))
-    if dataclasses.replace(old.config, dropout=model.config.dropout) != model.config:
+    if dataclasses.replace(gpt_config(source.state.config.model), dropout=model.config.dropout) != model.config:
         raise UserError(f"{name}: the size and form of this model are fixed; leave out model.*, except for model.dropout")
-    before, after = old_tokenizer.characters or "", tokenizer.characters or ""  # both empty where ids are bytes
-    known, begun = {character: i for i, character in enumerate(before)}, model.state_dict()
-    begins_at = {character: old_tokenizer.nearest(character) for character in after if character not in known}
-    more = old.vocab_size + 97  # what is rounded up to a multiple grows otherwise
-    grown = weight_shapes(source.state.config.model, more)
-    for name_of, weights in old.state_dict().items():
-        shape, same = tuple(weights.shape), before == after and weights.shape == begun[name_of].shape
-        if same or shape == grown[name_of]:
-            begun[name_of].copy_(weights)
-            continue
-        if shape[:1] + grown[name_of] != (old.vocab_size, more, *shape[1:]):
-            what = f"{name}: {name_of} of model.py has no row for each character of another vocabulary; keep this one with "
-            raise UserError(what, Option("vocab_from", name_of_start(source)))
-        unknown = weights[-1] if old_tokenizer.folded else weights.mean(0)  # it has a row for each character
-        for i, character in enumerate(after):
-            nearest = begins_at.get(character, character)
-            begun[name_of][i] = unknown if nearest is None else weights[known[nearest]]
-        if tokenizer.folded:
-            begun[name_of][-1] = unknown
-    new = [f"{character} ({nearest})" if nearest else character for character, nearest in begins_at.items()]
-    dropped = [character for character in before if character not in set(after)]
-    about = (
-        (f"unknown to the model {name_of_start(source)}, so each begins as the one in brackets, if there is one", new),
-        ("known to it, but not used here", dropped),
-    )
-    return "; ".join(_listed(what, characters) for what, characters in about if characters)
+
+
+def _copy_rows(source: Checkpoint, weights: Mapping[str, torch.Tensor], model: GPT, *, rows: list[int] | None) -> None:
+    """Copy the `weights` of `source` into `model`; of those with a row for each character these `rows`, unless it is None."""
+    size = source.state.tokenizer.vocab_size
+    more, begun = size + 97, model.state_dict()  # what is rounded up to a multiple grows otherwise
+    for name, shape in weight_shapes(source.state.config.model, more).items():
+        old = weights[name]
+        if shape == old.shape or (rows is None and begun[name].shape == old.shape):
+            begun[name].copy_(old)
+        elif rows is None or (*old.shape[:1], *shape) != (size, more, *old.shape[1:]):
+            what = f"{shown(source.path)}: {name} of model.py has no row for each character of another vocabulary"
+            raise UserError(f"{what}; keep this one with ", Option("vocab_from", name_of_start(source)))
+        else:
+            rest = old[-1] if source.state.tokenizer.folded else old.mean(0)
+            begun[name].copy_(torch.stack([rest if row == UNKNOWN else old[row] for row in rows]))
 
 
 def _listed(what: str, characters: list[str]) -> str:

@@ -4,10 +4,10 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from chargpt.config import Config
 from chargpt.errors import FULL, Given, NotWritten, Option, UserError, Words, resuming
@@ -28,7 +28,6 @@ from chargpt.runs.checkpoint import (
     Checkpoint,
     has_steps,
     keep_best_weights,
-    mark_best,
     newest,
     newest_of,
     newest_stage,
@@ -56,8 +55,6 @@ DETAILS = "details.txt"  # what was said of a run before it began
 REPLACE = (", or replace it with ", Option("overwrite", True))
 FEWEST = 3  # checkpoints on a disk that is nearly full: the best one, the newest one, and the one that is being written
 
-T = TypeVar("T")
-
 
 class Run:
     """A run on disk that this process alone may write, for as long as the object lives."""
@@ -75,6 +72,7 @@ class Run:
         self._lock = lock_run(folder)
         self.folder = folder
         self.checkpoint: Path | None = None  # the newest one that was saved or loaded
+        self._best_step: int | None = None  # as that one has it
         remove_left_behind(folder, OWN)
         self.begin_stage(newest_stage(folder))
 
@@ -91,18 +89,16 @@ class Run:
             remove_left_behind(self.place, OWN)
 
     def save(self, state: SavedState, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]") -> list[str]:
-        """Publish a checkpoint, mark it if it is the best, remove old ones. Returns a line for each problem with the rest.
+        """Publish a checkpoint, remove old ones. Returns a line for each problem with the rest.
 
         Raises CheckpointError when nothing could be saved; the newest and the best checkpoint are then unchanged.
         """
         problems: list[str] = []
-        path = self._with_space(lambda: publish(self.place, weights=weights, training=training, state=state), problems)
-        if state.progress.best_step == state.progress.step:
-            self._with_space(lambda: mark_best(path, state.progress.best_loss), problems)
-        self.checkpoint = path
+        path = self._publish(problems, weights=weights, training=training, state=state)
+        self.checkpoint, self._best_step = path, state.progress.best_step
         if self.stage > 1:  # the model before it has ended
             problems += keep_best_weights(stage_folder(self.folder, self.stage - 1))
-        problems += prune(path, state.config.checkpoint.keep)
+        problems += prune(path, state.config.checkpoint.keep, best_step=self._best_step)
         if not WINDOWS and state.progress.evaluated:  # on Windows, no folder with open files can be renamed
             problems += self.take_place()
         return problems
@@ -147,12 +143,12 @@ class Run:
             discard(self.folder)
             raise NotWritten(where, Option("run", "PATH"), ", or train a smaller model")
 
-    def _with_space(self, save: Callable[[], T], problems: list[str]) -> T:
-        """What `save` returns. While its disk is full, older checkpoints go, one at a time."""
+    def _publish(self, problems: list[str], **content: Any) -> Path:
+        """A new checkpoint with this content, as for `publish`. While the disk is full, older ones go, one at a time."""
         keep = most = len(steps(self.place))
         while True:
             try:
-                return save()
+                return publish(self.place, **content)
             except NotSaved as error:
                 cause = error.__cause__
                 if self.checkpoint is None or keep < 2 or not isinstance(cause, OSError) or cause.errno not in FULL:
@@ -160,15 +156,12 @@ class Run:
             what = f"{shown(self.place)}: the disk is full, so older checkpoints were removed to save the newest"
             problems += [what] * (keep == most)
             keep -= 1
-            problems += prune(self.checkpoint, keep)
+            problems += prune(self.checkpoint, keep, best_step=self._best_step)
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
         """The newest valid checkpoint, and a line for each newer one that was skipped. Raises CheckpointError."""
         checkpoint, skipped = newest(self.place)
-        progress = checkpoint.state.progress
-        if progress.best_step == progress.step:  # a crash may have come between publishing it and marking it
-            mark_best(checkpoint.path, progress.best_loss)
-        self.checkpoint = checkpoint.path
+        self.checkpoint, self._best_step = checkpoint.path, checkpoint.state.progress.best_step
         return checkpoint, skipped
 
     def write_config(self, config: Config, stage: Stage) -> str | None:
@@ -196,7 +189,12 @@ class Run:
 
     def name(self, checkpoints: Path) -> str:
         """What to call the run in a command."""
-        return self.folder.name if self.folder.parent == checkpoints else shown(self.folder)
+        return typed_name(self.folder, checkpoints)
+
+
+def typed_name(folder: Path, checkpoints: Path) -> str:
+    """What a person types for the run in `folder`: of one in `checkpoints`, only its name."""
+    return folder.name if folder.parent == checkpoints else shown(folder)
 
 
 def lock_run(folder: Path) -> FolderLock:
@@ -265,7 +263,7 @@ def beginning_of(folder: Path) -> Path:
 def _learned_nothing(folder: Path) -> bool:
     """Whether the run in `folder` was neither imported nor evaluated after step 0; False if there is none that can be read."""
     with suppress(CheckpointError):
-        state = newest_of(folder, lambda path: read_state(path)[0])[0]
+        state = newest_of(folder, read_state)[0]
         return not state.progress.evaluated and state.fingerprint != NO_TEXT
     return False
 
@@ -301,30 +299,33 @@ def check_own(folder: Path) -> None:
 
 def is_left_behind(folder: Path) -> bool:
     """Whether `folder` holds what a run leaves that died before its first checkpoint, and nothing else."""
-    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return bool(found) and all(LEFT_BEHIND.fullmatch(name) for name in found)
+    found = os.listdir(folder) if folder.is_dir() else []
+    return bool(found) and all(map(LEFT_BEHIND.fullmatch, found))
 
 
 def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ()) -> Path:
     """`folder`, in which a new run may be made. Raises UserError if it already holds a run or anything else.
 
-    A run in `checkpoints` is named without its path. `otherwise` is what else a person may do.
+    `otherwise` is what else a person may do about a run.
     """
     taken = {name.casefold(): name for name in _names_beside(folder)}
-    base = folder.stem if folder.suffix == ".new" else folder.name
-    others = (folder.with_name(f"{base}-{number}") for number in itertools.count(2))
-    other = next(path for path in others if path.name.casefold() not in taken)
-    own, free = (path.name if path.parent == checkpoints else shown(path) for path in (folder, other))
-    where, instead = shown(folder), ("choose another ", Option("run", "NAME"), f", such as {free}")
-    if (name := taken.get(folder.name.casefold(), folder.name)) != folder.name:
-        raise UserError(f"{where}: {name} exists there, which is the same name on some systems; ", *instead)
-    if os.path.lexists(folder) and not folder.is_dir():
-        raise UserError(f"{where}: this is a file; ", *instead)
-    if has_steps(folder):
-        what = f"{where}: a run of this name exists; continue it with "
-        raise UserError(what, resuming(own, verb="train"), ", or ", *instead, *otherwise)
-    if folder.is_dir() and not is_left_behind(folder) and any(folder.iterdir()):
-        raise UserError(f"{where}: this folder exists and holds no checkpoint; ", *instead)
+    name, base, what = taken.get(folder.name.casefold(), folder.name), folder.name.removesuffix(".new"), list[Words]()
+    free = next(f"{base}-{number}" for number in itertools.count(2) if f"{base}-{number}".casefold() not in taken)
+    if name != folder.name:
+        what = [f"{name} exists there, which is the same name on some systems; "]
+    elif os.path.lexists(folder) and not folder.is_dir():
+        what = ["this is a file; "]
+    elif has_steps(folder):
+        what = [
+            "a run of this name exists; continue it with ",
+            resuming(typed_name(folder, checkpoints), verb="train"),
+            ", or ",
+        ]
+    elif folder.is_dir() and any(folder.iterdir()) and not is_left_behind(folder):
+        what = ["this folder exists and holds no checkpoint; "]
+    if what:
+        what += ["choose another ", Option("run", "NAME"), f", such as {typed_name(folder.with_name(free), checkpoints)}"]
+        raise UserError(f"{shown(folder)}: ", *what, *(otherwise if has_steps(folder) else ()))
     return folder
 
 

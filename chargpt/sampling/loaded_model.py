@@ -25,7 +25,7 @@ from chargpt.processor import may_have_gpu, prepare_forks
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, what_changed
-from chargpt.runs.load import corpus_in_cache, find_checkpoint
+from chargpt.runs.load import find_checkpoint
 from chargpt.runs.stage import Stage
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded, supports
 from chargpt.sampling.items import ItemWriter, drawn, known_items
@@ -151,7 +151,9 @@ class LoadedModel:
 
     def find_corpus(self) -> "Corpus | None":
         """The encoded text that it was trained on; None if it is in no cache, see `corpus_in_cache`."""
-        return corpus_in_cache(self.config, self.tokenizer, self.fingerprint, texts=self.texts, root=project_root())
+        from chargpt.text.corpus import corpus_in_cache  # writing needs no text
+
+        return corpus_in_cache(self.texts, self.config.data, self.tokenizer, root=project_root(), fingerprint=self.fingerprint)
 
     def corpus(self, asks: Words = "") -> "Corpus":
         """The same for the option that `asks` for it, if one does. Raises UserError if it is in no cache."""

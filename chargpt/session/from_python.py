@@ -18,6 +18,7 @@ from chargpt.errors import TrainingFailed, UserError, in_python, resuming
 from chargpt.planning.cli import TrainOptions, check_options, tree_of, with_same_settings
 from chargpt.planning.cli import minutes as as_minutes
 from chargpt.project import SOURCE, project_root
+from chargpt.runs.run import typed_name
 from chargpt.session.child import RECORD
 from chargpt.terminal import Screen, number, one_line, shown
 from chargpt.text.sources import DEFAULT
@@ -79,6 +80,24 @@ class Caller(Screen):
     def saved(self, run: Path) -> None:
         self.run = Path(run)
 
+    def result(self, code: int, *, is_interrupted: bool) -> Path:
+        """The run of a child that ended with this `code`. Raises what `train_run` raises."""
+        problem, run = self.problem, self.run
+        if isinstance(problem, UserError):
+            raise problem
+        if is_stopped := (is_interrupted and problem is None) or code > 128:
+            if run is None:
+                raise KeyboardInterrupt
+            again = resuming(typed_name(run, project_root() / "checkpoints"), verb="train")
+            print(f"what was saved is returned; to continue: {in_python(again)}", flush=True)
+        if code and not is_stopped:
+            saved = "" if run is None else f"; what was saved: chargpt.load({shown(run)!r})"
+            raise TrainingFailed(
+                f"{problem or f'the training process ended with code {code}; its last lines are above'}{saved}"
+            )
+        assert run is not None
+        return run
+
 
 def _bar() -> Any:
     """The class of a bar: in a notebook a widget. One without widgets gets plain lines, and no warning of tqdm about that."""
@@ -93,24 +112,9 @@ def train_run(text: PathLike | Sequence[PathLike] | None, **options: Any) -> Pat
 
     Raises UserError for a mistake, KeyboardInterrupt for one before there was anything to save, TrainingFailed for the rest.
     """
-    for name, (types, what) in TYPES.items():
-        if (value := options[name]) is not None and not isinstance(value, types):
-            raise UserError(f"{name}={value!r}: use {what}")
     asked, screen = options_for(text, **options), Caller()
     code, is_interrupted = train_in_child(asked, screen)
-    if isinstance(screen.problem, UserError):
-        raise screen.problem
-    if (is_interrupted and screen.problem is None) or code > 128:
-        if screen.run is None:
-            raise KeyboardInterrupt
-        name = screen.run.name if screen.run.parent == project_root() / "checkpoints" else shown(screen.run)
-        print(f"what was saved is returned; to continue: {in_python(resuming(name, verb='train'))}", flush=True)
-    elif code:
-        reason = screen.problem or f"the training process ended with code {code}; its last lines are above"
-        saved = "" if screen.run is None else f"; what was saved: chargpt.load({shown(screen.run)!r})"
-        raise TrainingFailed(f"{reason}{saved}")
-    assert screen.run is not None
-    return screen.run
+    return screen.result(code, is_interrupted=is_interrupted)
 
 
 def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
@@ -153,10 +157,13 @@ def options_for(
     **options: Any,
 ) -> TrainOptions:
     """These arguments as train.py has them; what is None is not given. Raises UserError."""
+    for name, (types, what) in TYPES.items():
+        value = {"settings": settings, "device": device, **options}.get(name)
+        if value is not None and not isinstance(value, types):
+            raise UserError(f"{name}={value!r}: use {what}")
     texts = [] if text is None else _paths("text", text)
-    for path in texts:
-        if path == "-":
-            raise UserError("text='-': standard input is for the command line; use the path of a file")
+    if "-" in texts:
+        raise UserError("text='-': standard input is for the command line; use the path of a file")
     if text is not None and not texts:
         raise UserError(f"text={text!r}: the list is empty; give one path or more; without text=, {DEFAULT} is the text")
     tree = tree_of((str(key), _plain(value, key)) for key, value in (settings or {}).items())

@@ -17,7 +17,7 @@ from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import Opening, make_plan
-from chargpt.session.metrics import EventFile
+from chargpt.session.tensorboard import EventFile
 from chargpt.terminal import notice, shown
 from chargpt.training.trainer import NotFinite, Trainer
 

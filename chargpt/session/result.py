@@ -7,6 +7,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.pages.report_page import up_to_a_word, write_final_report
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.runs.run import Run
 from chargpt.runs.stage import Start
 from chargpt.runs.starts import start_names
 from chargpt.session.session import Session, bits_per_item
@@ -30,44 +31,52 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
     Returns the exit code: that of a signal, unless it comes only now, or 0.
     """
     trainer, run = session.trainer, session.run
-    progress, config = trainer.progress, trainer.config
     if run is None:
         return interrupt.exit_code
-    has_learned = progress.evaluated or trainer.is_finished
+    has_learned = trainer.progress.evaluated or trainer.is_finished
     for problem in run.take_place() if has_learned else ():  # done before with an evaluation, but on Windows
         notice("warning", problem)
     screen().saved(run.folder)
-    name, model = run.name(session.checkpoints), session.stage.name
-    if interrupt.agreed:
-        session.write_page(run, is_training=False)
-        which = f"at step {progress.step:,}{' of ' * bool(model)}{model}"
-        notice("stopped", Message(f"{which}, saved; continue with: ", resuming(name, verb="train")))
-        return interrupt.exit_code
-    is_last = session.stage.is_last
-    shows = is_last and bool(progress.best_sample)
-    if shows:
+    if not interrupt.agreed:
+        _tell_end(session)
+        if session.stage.is_last:
+            _tell_result(session, run, interrupt)
+        return 0
+    session.write_page(run, is_training=False)
+    model = session.stage.name
+    where = f"at step {trainer.progress.step:,}{' of ' * bool(model)}{model}"
+    notice("stopped", Message(f"{where}, saved; continue with: ", resuming(run.name(session.checkpoints), verb="train")))
+    return interrupt.exit_code
+
+
+def _tell_end(session: Session) -> None:
+    """Show the best sample of the last model; say what loss a model has reached, and if it ended early."""
+    progress, which, early = session.trainer.progress, "", ""
+    if session.stage.is_last and progress.best_sample:
         screen().lines(f"\n{escape_controls(up_to_a_word(progress.best_sample)).strip()}\n")
-    which = " (its sample is above)" if shows and progress.best_step != progress.step else ""
-    early = ""
-    if progress.step < trainer.length.steps:
-        evaluations = plural(config.train.patience, "evaluation")
+        which = " (its sample is above)" if progress.best_step != progress.step else ""
+    if progress.step < session.trainer.length.steps:
+        evaluations = plural(session.trainer.config.train.patience, "evaluation")
         early = f"; ended early, at step {progress.step:,}, since the loss was no lower in {evaluations}"
     notice("done", f"{reached(session)}{which}{early}")
-    if not is_last:
-        return 0
+
+
+def _tell_result(session: Session, run: Run, interrupt: Interrupt) -> None:
+    """Say how good the last model is, and what gives a better one; write the report, unless a signal came before."""
+    progress, corpus = session.trainer.progress, session.corpus
     if progress.val_loss is not None:
-        happened = what_happened(progress, start=session.stage.start, ngram_loss=session.corpus.facts.ngram_loss)
-        memory = "; the text repeats lines, so a low loss is partly memory" * len(about_repeats(session.corpus))
+        happened = what_happened(progress, start=session.stage.start, ngram_loss=corpus.facts.ngram_loss)
+        memory = "; the text repeats lines, so a low loss is partly memory" * len(about_repeats(corpus))
         notice("result", f"{happened}{memory}")
-    if better := better_way(session.options, session.state(), session.corpus):
+    if better := better_way(session.options, session.state(), corpus):
         notice("better", better)
-    sample = Message(Command("sample", name))
+    sample = Message(Command("sample", run.name(session.checkpoints)))
     if not interrupt.came_here:
         ends = screen().spelled(Message("stopped while the report was written: the run is complete; write text with: ", sample))
-        notice(*write_final_report(run.folder, session.corpus, device=str(trainer.runtime.device), if_stopped=ends))
+        device = str(session.trainer.runtime.device)
+        notice(*write_final_report(run.folder, corpus, device=device, if_stopped=ends))
         session.page.open(run)
     notice("sample", sample)
-    return 0
 
 
 def give_up(session: Session, problem: NotFinite) -> int:
@@ -109,7 +118,7 @@ def what_happened(progress: Progress, *, start: Start | None, ngram_loss: float)
         if start is not None:
             return f"training did not improve the model; samples use the weights of the start, whose loss is {best_loss:.2f}"
         return "the loss only rose: try a lower optim.learning_rate"
-    better = "no better" if best_loss > ngram_loss else "better"
+    better = "worse" if best_loss > ngram_loss else "better"
     compared = f"{better} than {NGRAM_MODEL}: your model has a loss of {best_loss:.2f}, the n-gram model {ngram_loss:.2f}"
     if train_loss is None or val_loss - train_loss <= (0 if val_loss > best_loss + RISEN else FAR):
         return compared
@@ -121,18 +130,17 @@ def better_way(options: TrainOptions, state: SavedState, corpus: Corpus) -> Mess
 
     The run has reached this `state`.
     """
-    config, progress = state.config, state.progress
     decides = options.settings.keys() & {"model", "optim", "train"} or options.config is not None
-    has_nothing = max(corpus.facts.ngram_loss, progress.best_loss or 0.0) < NOTHING
+    has_nothing = max(corpus.facts.ngram_loss, state.progress.best_loss or 0.0) < NOTHING
     if decides or options.resume or state.stage.start is not None or has_nothing:
         return None
-    has_letters = corpus.tokenizer.characters is not None and not config.data.max_vocab and corpus.items is None
+    name = (" and ", Option("run", "NAME"))
+    has_letters = corpus.tokenizer.characters is not None and not state.config.data.max_vocab and corpus.items is None
     is_short = corpus.characters < SHORT and has_letters
     # Of names, a start knows only those of its language: with others, the loss is higher than without a start.
     if is_short and (starts := start_names()) and not is_list_of_words(corpus.tokenizer.decode(corpus.train)):
         what, others = "for a short text, begin with a model that knows its language: add ", ", ".join(starts[1:])
-        return Message(what, Option("start", starts[0]), f" (or {others}) and ", Option("run", "NAME"))
+        return Message(what, Option("start", starts[0]), f" (or {others})", *name)
     if options.minutes is None and options.epochs is None:
-        what = "for a better model, run the same command with "
-        return Message(what, Option("minutes", MINUTES), " and ", Option("run", "NAME"))
+        return Message("for a better model, run the same command with ", Option("minutes", MINUTES), *name)
     return None

@@ -28,9 +28,9 @@ from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
 from chargpt.session.journal import Journal
 from chargpt.session.live_page import LivePage
-from chargpt.session.metrics import BEST
 from chargpt.session.opening import join_opening, make_trainer, open_next_stage, trainer_state
 from chargpt.session.stages import decide, describe_stage, measure
+from chargpt.session.tensorboard import BEST
 from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split

@@ -132,6 +132,20 @@ def cached_corpus(texts: Sequence[str], config: DataConfig, *, root: Path, finge
     return None
 
 
+def corpus_in_cache(
+    texts: Sequence[str], config: DataConfig, tokenizer: Tokenizer, *, root: Path, fingerprint: str
+) -> Corpus | None:
+    """The encoded text that a run with these settings was trained on, from the project's cache or that of `config`.
+
+    A checkpoint from elsewhere may name any file as its text, which is neither opened nor encoded; None if it is in no cache.
+    """
+    for settings in (dataclasses.replace(config, cache=""), config):
+        corpus = cached_corpus(texts, settings, root=root, fingerprint=fingerprint)
+        if corpus is not None and corpus.tokenizer == tokenizer:
+            return corpus
+    return None
+
+
 def absolute_paths(config: DataConfig) -> DataConfig:
     """The same settings for any working folder. A run saves these, so that it can be resumed from anywhere."""
     cache = str(Path(config.cache).resolve()) if config.cache else ""

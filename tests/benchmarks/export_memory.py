@@ -42,7 +42,7 @@ def make_runs(folder: Path) -> int:
     """A large and a tiny run for each kind of positions; returns the bytes of the large one's weights."""
     from chargpt.config import Config, Settings, TrainConfig
     from chargpt.model import GPT, GPTConfig
-    from chargpt.runs.checkpoint import mark_best, publish
+    from chargpt.runs.checkpoint import publish
     from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
     from chargpt.standard import model_source
     from chargpt.text.tokenizer import Tokenizer
@@ -64,7 +64,7 @@ def make_runs(folder: Path) -> int:
             run = folder / f"{name}-{positions}"
             run.mkdir()
             weights = GPT(shape, tokenizer.vocab_size).state_dict()
-            mark_best(publish(run, weights=weights, training={}, state=state), None)
+            publish(run, weights=weights, training={}, state=state)
     return 4 * sum(tensor.numel() for tensor in weights.values())
 
 

@@ -35,9 +35,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chargpt.runs.checkpoint_schema import SavedState
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Bytes of the weights of a start, at most.
+LARGEST = 5_000_000
 # Share of a text that is held out, from its end; a part of it validates.
 HELD_OUT = 0.01
 # Characters of each text that validate, at most.
@@ -173,17 +179,16 @@ def joined(texts: list[str], *, known: set[str]) -> str:
 
 
 def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, recipe: list[str]) -> None:
-    """Write chargpt/starts/NAME: weights in float16, and a card."""
+    """Write chargpt/starts/NAME: a checkpoint with weights in float16, and a card."""
     sys.path.insert(0, str(ROOT))
     import safetensors.torch
     import torch
 
     from chargpt.config import DataConfig, Settings
     from chargpt.runs.checkpoint import WEIGHTS
-    from chargpt.runs.checkpoint_schema import FORMAT
     from chargpt.runs.load import find_checkpoint
     from chargpt.runs.models import loss_of, restore_model
-    from chargpt.runs.starts import CARD, LARGEST, STARTS
+    from chargpt.runs.starts import CARD, STARTS
     from chargpt.standard import model_source
     from chargpt.text.corpus import load_corpus
     from chargpt.training.evaluation import evaluate
@@ -213,32 +218,39 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
         "texts": [{"name": found, "characters": int(size.replace(",", "")), "terms": terms} for found, size, terms in named],
         "licence": licence,
         "recipe": recipe,
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "format": FORMAT,
-        "state": state.to_json(),
     }
     folder = STARTS / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / WEIGHTS).write_bytes(data)
+    write_state(folder, state)
     (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{folder}: {len(data):,} bytes, loss {losses[0]:.4f}, {losses[1]:.4f} in float16")
 
 
+def write_state(folder: Path, state: "SavedState") -> None:
+    """Write the state.json of a start, which names its weights as they are."""
+    from chargpt.runs.checkpoint import STATE, WEIGHTS
+    from chargpt.runs.checkpoint_schema import FORMAT, seal
+
+    data = (folder / WEIGHTS).read_bytes()
+    files = {WEIGHTS: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}}
+    document = {"format": FORMAT, "files": files, "state": state.to_json()}
+    (folder / STATE).write_bytes(seal(document, folder / STATE))
+
+
 def renew() -> None:
-    """Write the cards of all starts in the format of now, as the model.py of now computes them. The weights stay."""
+    """Write the states of all starts in the format of now, as the model.py of now computes them. The weights stay."""
     sys.path.insert(0, str(ROOT))
     from chargpt.runs.checkpoint_schema import FORMAT
     from chargpt.runs.models import loss_of, restore_model
-    from chargpt.runs.starts import CARD, STARTS, load_start, start_names
+    from chargpt.runs.starts import STARTS, load_start, start_names
     from chargpt.standard import model_source
 
     for name in start_names():
-        checkpoint, path = load_start(name), STARTS / name / CARD
+        checkpoint = load_start(name)
         loss = loss_of(restore_model(checkpoint)[0])
-        state = dataclasses.replace(checkpoint.state, model_source=model_source(), model_loss=loss)
-        card = json.loads(path.read_text(encoding="utf-8")) | {"format": FORMAT, "state": state.to_json()}
-        path.write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(f"{path}: format {FORMAT}, loss {loss} on ids that stand for nothing")
+        write_state(STARTS / name, dataclasses.replace(checkpoint.state, model_source=model_source(), model_loss=loss))
+        print(f"{STARTS / name}: format {FORMAT}, loss {loss} on ids that stand for nothing")
 
 
 def measure(
@@ -284,7 +296,7 @@ def main() -> None:
     mixing.add_argument("texts", nargs="+", help="TEXT, or TEXT=SHARE")
     mixing.add_argument("--quotes", default="“”", help="the typographic quotes of the language, opening and closing")
     mixing.add_argument("--seed", type=int, default=1)
-    verbs.add_parser("renew", help="write the cards of all starts in the format of now")
+    verbs.add_parser("renew", help="write the states of all starts in the format of now")
     packing = verbs.add_parser("pack", help="write the weights of a run and a card into chargpt/starts/NAME")
     packing.add_argument("run")
     packing.add_argument("name")

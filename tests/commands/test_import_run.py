@@ -30,7 +30,7 @@ def test_once_installed_a_run_is_made_and_found_in_the_current_folder(installed,
     model = Model(len(set(text.read_text())), **SHAPE)
     folder = write_files(installed / "out", model, None, "".join(sorted(set(text.read_text()))), step=7)
     assert importing.main([str(folder), str(text), "--run", "new"]) == 0
-    assert (installed / "checkpoints" / "new" / "best.json").is_file() and (installed / "data" / "cache").is_dir()
+    assert (installed / "checkpoints" / "new" / "config.yaml").is_file() and (installed / "data" / "cache").is_dir()
     (installed / "short.txt").write_text("the sea")
     for verb, *words in (
         ("export", "new", "--to", "safetensors"),

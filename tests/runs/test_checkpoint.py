@@ -5,6 +5,8 @@ import hashlib
 import json
 import math
 import os
+import random
+import shutil
 import stat
 import sys
 import unicodedata
@@ -33,8 +35,8 @@ def tensors_at(step: int) -> dict[str, dict[str, Tensor]]:
     return {"weights": weights, "training": moments}
 
 
-def save(run: Path, step: int) -> Path:
-    return checkpoint.publish(run, **tensors_at(step), state=saved_state(step))
+def save(run: Path, step: int, *, best_step: int | None = None) -> Path:
+    return checkpoint.publish(run, **tensors_at(step), state=saved_state(step, best_step=best_step))
 
 
 def names(run: Path) -> list[str]:
@@ -70,20 +72,45 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert same(checkpoint.load(again).training, odd)  # in the bytes that the library writes, with what transformers needs
     written = {name: tensor.contiguous() for name, tensor in odd.items()}
     assert (again / "training.safetensors").read_bytes() == safetensors.torch.save(written, {"format": "pt"})
-    checkpoint.mark_best(path, 1.25)
-    marked = json.loads((tmp_path / "best.json").read_text())
-    assert (marked["checkpoint"], marked["val/loss"]) == (path.name, 1.25)
 
 
-def test_the_newest_valid_checkpoint_is_found_and_each_skipped_one_named(tmp_path: Path) -> None:
-    for step, file in ((100, None), (200, None), (300, "model.safetensors"), (400, "state.json")):
-        path = save(tmp_path, step)
-        if file:
-            damage(path / file)
+@pytest.mark.parametrize("seed", range(12))
+def test_the_newest_and_the_best_whole_checkpoints_are_kept_and_found(tmp_path: Path, seed: int) -> None:
+    """Steps are saved, some of them again and some as the best one, and then damaged, beside a list of what there should be."""
+    chance, keep, expected, step = random.Random(seed), 1 + seed % 3, list[Path](), 0
+    for number in range(9):
+        step += chance.choice([0, 10, 10])
+        best_step = step if number == 0 or chance.random() < 0.3 else best_step  # noqa: F821
+        expected.append(save(tmp_path, step, best_step=best_step))
+        assert checkpoint.prune(expected[-1], keep, best_step=best_step) == []
+        best_path = [path for path in expected if f"-{best_step:08d}" in path.name][-1]
+        expected = [path for path in expected if path in (best_path, *expected[-keep:])]
+        assert checkpoint.steps(tmp_path) == expected
+    damage_of = {path: chance.choice((*FILES, None)) for path in expected[1:]}
+    for path, file in damage_of.items():
+        damage(path / file) if file else None
+    whole = [path for path in expected if not damage_of.get(path)]
     found, lines = checkpoint.newest(tmp_path)
-    assert found.step == 200 and same(found.training, tensors_at(200)["training"])
-    assert len(lines) == 2
-    assert "step-00000400/state.json: damaged" in lines[0] and "step-00000300/model.safetensors: damaged" in lines[1]
+    assert found.path == whole[-1] and same(found.training, tensors_at(found.step)["training"])
+    skipped = reversed(expected[expected.index(whole[-1]) + 1 :])
+    assert [line.partition(":")[0] for line in lines] == [f"skipped {path}/{damage_of[path]}" for path in skipped]
+    last = [path for path in expected if damage_of.get(path) != "state.json"][-1]  # its state names the best one
+    named = checkpoint.read_state(last).progress.best_step
+    best_path = [path for path in expected if f"-{named:08d}" in path.name and path <= last][-1]
+    readable = [path for path in expected if damage_of.get(path) in (None, "training.safetensors")]  # to write text with
+    found, lines = checkpoint.best(tmp_path)
+    assert found.path == (best_path if best_path in readable else readable[-1]) and found.training == {}
+    assert len({*lines}) == len(lines) and ("using the newest checkpoint instead" in str(lines)) == (best_path not in readable)
+
+
+def test_damaged_later_checkpoints_do_not_push_out_good_ones(tmp_path: Path) -> None:
+    for step in (100, 200, 300, 400):
+        damage(save(tmp_path, step) / "state.json") if step > 100 else save(tmp_path, step)
+    path = save(tmp_path, 150)
+    assert checkpoint.prune(path, 2, best_step=150) == []
+    assert names(tmp_path)[:2] == ["step-00000100", "step-00000150"]
+    found, lines = checkpoint.newest(tmp_path)
+    assert found.step == 150 and len(lines) == 3
 
 
 def test_without_a_valid_checkpoint_the_error_says_why(tmp_path: Path) -> None:
@@ -112,8 +139,8 @@ def written_meanwhile() -> Iterator[list[Path]]:
     def watch(event: str, arguments: tuple) -> None:
         if event == "open" and runs and str(runs[0]) in str(arguments[0]) and "step-" in str(arguments[0]):
             run = runs.pop()
-            checkpoint.mark_best(save(run, 3), 1.0)
-            checkpoint.prune(save(run, 4), keep=2)
+            save(run, 3)
+            checkpoint.prune(save(run, 4, best_step=3), keep=2, best_step=3)
 
     sys.addaudithook(watch)  # it stays for as long as this process lives
     yield runs
@@ -123,35 +150,29 @@ def written_meanwhile() -> Iterator[list[Path]]:
 @pytest.mark.parametrize(("read", "step"), [(checkpoint.newest, 4), (newest_time, 4), (checkpoint.best, 3)])
 def test_checkpoints_that_vanish_between_listing_and_reading_are_not_missed(tmp_path, written_meanwhile, read, step):
     save(tmp_path, 1)
-    checkpoint.mark_best(save(tmp_path, 2), 2.0)
+    save(tmp_path, 2)
     written_meanwhile.append(tmp_path)
     found, lines = read(tmp_path)
     assert not written_meanwhile and names(tmp_path) == ["step-00000003", "step-00000004"]
     assert found.step == step and lines == []
 
 
-def test_best_is_what_was_marked_and_otherwise_the_newest_with_a_reason(tmp_path: Path) -> None:
-    paths = [save(tmp_path, step) for step in (100, 200, 300)]
+def test_why_it_is_not_the_best_one_that_is_used_is_said_once(tmp_path: Path) -> None:
+    paths = [save(tmp_path, 100), save(tmp_path, 200, best_step=100), save(tmp_path, 300, best_step=200)]
     (paths[2] / "training.safetensors").unlink()  # which writing text does not need, but training
     with pytest.raises(CheckpointError, match="training.safetensors: No such file"):
         checkpoint.load(paths[2])
-    found, lines = checkpoint.best(tmp_path)
-    assert found.step == 300 and "best.json: missing" in lines[0] and len(lines) == 1
-    for path, loss in zip(paths, (2.5, 1.5)):
-        checkpoint.mark_best(path, loss)
-    found, lines = checkpoint.best(tmp_path)
-    assert (found.step, found.training, lines) == (200, {}, [])
     damage(paths[1] / "model.safetensors")
     found, lines = checkpoint.best(tmp_path)
-    assert found.step == 300 and "step-00000200/model.safetensors: damaged" in lines[0]
-    damage(tmp_path / "best.json")
+    assert found.step == 300 and "step-00000200/model.safetensors: damaged" in lines[0] and len(lines) == 1
+    shutil.rmtree(paths[1])
     found, lines = checkpoint.best(tmp_path)
-    assert found.step == 300 and "best.json: damaged" in lines[0]
-    checkpoint.mark_best(paths[2], 0.5)
+    assert found.step == 300 and lines[0].endswith(
+        "the best checkpoint, of step 200, is missing; using the newest checkpoint instead"
+    )
     damage(paths[2] / "model.safetensors")
     found, lines = checkpoint.best(tmp_path)
-    assert found.step == 100 and [line.count("step-00000300") for line in lines] == [1, 0], "each problem is said once"
-    assert "step-00000200/model.safetensors: damaged" in lines[1]
+    assert found.step == 100 and [line.count("step-00000300") for line in lines] == [0, 1]
 
 
 def test_differing_tensors_are_named(tmp_path: Path) -> None:
@@ -174,43 +195,14 @@ def test_the_order_of_checkpoints_is_that_of_their_numbers(tmp_path: Path) -> No
     assert names(tmp_path) == ordered
 
 
-def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
-    for step in range(1, 9):
-        path = save(tmp_path, step)
-        if step == 2:
-            checkpoint.mark_best(path, 1.0)
-        assert checkpoint.prune(path, 3) == []
-    assert names(tmp_path) == ["step-00000002", "step-00000006", "step-00000007", "step-00000008"]
-    assert sorted(os.listdir(tmp_path)) == sorted([*names(tmp_path), "best.json"])
-
-
 def test_a_step_saved_again_is_the_newer_one_and_replaces_nothing(tmp_path: Path) -> None:
     first = save(tmp_path, 5)
     before = {path: path.read_bytes() for path in first.iterdir()}
-    again = checkpoint.publish(tmp_path, **tensors_at(6), state=saved_state(5))
-    third = checkpoint.publish(tmp_path, **tensors_at(7), state=saved_state(5))
+    for seed in (6, 7):
+        checkpoint.publish(tmp_path, **tensors_at(seed), state=saved_state(5))
     assert names(tmp_path) == ["step-00000005", "step-00000005.2", "step-00000005.3"]
     assert {path: path.read_bytes() for path in first.iterdir()} == before
     assert same(checkpoint.newest(tmp_path)[0].weights, tensors_at(7)["weights"])
-    assert checkpoint.prune(third, 2) == [] and checkpoint.steps(tmp_path) == [again, third]
-
-
-def test_damaged_later_checkpoints_do_not_push_out_good_ones(tmp_path: Path) -> None:
-    for step in (100, 200, 300, 400):
-        damage(save(tmp_path, step) / "state.json") if step > 100 else save(tmp_path, step)
-    path = save(tmp_path, 150)
-    assert checkpoint.prune(path, 2) == []
-    assert names(tmp_path)[:2] == ["step-00000100", "step-00000150"]
-    found, lines = checkpoint.newest(tmp_path)
-    assert found.step == 150 and len(lines) == 3
-
-
-def test_nothing_goes_while_the_best_is_unknown(tmp_path: Path) -> None:
-    paths = [save(tmp_path, step) for step in (1, 2, 3)]
-    checkpoint.mark_best(paths[0], 1.0)
-    damage(tmp_path / "best.json")
-    (line,) = checkpoint.prune(paths[-1], 1)
-    assert "best.json: damaged" in line and checkpoint.steps(tmp_path) == paths
 
 
 def test_a_file_system_that_cannot_sync_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +214,7 @@ def test_a_file_system_that_cannot_sync_folders(tmp_path: Path, monkeypatch: pyt
         real(file)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    assert checkpoint.prune(save(tmp_path, 1), 1) == []
+    assert checkpoint.prune(save(tmp_path, 1), 1, best_step=1) == []
 
 
 def test_a_save_that_fails_is_one_line_and_changes_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from helpers import publish_run, random_weights, saved_state
 
 from chargpt.errors import UserError
 from chargpt.project import shell_word
-from chargpt.runs.checkpoint import mark_best, publish
+from chargpt.runs.checkpoint import publish
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import find_checkpoint, find_run
 
@@ -33,8 +33,7 @@ def test_a_run_is_found_by_name_by_path_and_by_being_the_newest(tmp_path, monkey
 
 
 def test_a_path_into_a_run_is_that_run(run, tmp_path, monkeypatch):
-    for inside in ("step-00001000", "step-00001000/model.safetensors", "step-00001000/", "config.yaml", "best.json"):
-        (run / "best.json").touch()
+    for inside in ("step-00001000", "step-00001000/model.safetensors", "step-00001000/", "config.yaml"):
         (run / "config.yaml").touch()
         assert find_run(str(run / inside), tmp_path) == run
     for inside, step in ("", 500), ("/config.yaml", 500), ("/step-00001000/", 1000), ("/step-00001000/model.safetensors", 1000):
@@ -62,9 +61,7 @@ def test_a_run_that_was_stopped_before_its_first_evaluation_writes_with_what_it_
             step=step, evaluated=min(step, evaluated), val_loss=loss, best_loss=loss, lowest_loss=loss, best_step=0
         )
         state = dataclasses.replace(saved_state(step), progress=progress)
-        path = publish(run, weights=random_weights(step), training={}, state=state)
-        if step == 0:
-            mark_best(path, loss)
+        publish(run, weights=random_weights(step), training={}, state=state)
     checkpoint, warnings = find_checkpoint(str(run), tmp_path)
     assert checkpoint.step == used
     assert any("step-00000020" in line and "validation loss was not measured" in line for line in warnings) == bool(used)

@@ -1,6 +1,6 @@
 """A power cut after any sync of a training: the newest checkpoint is whole, and everything logged before it is there.
 
-This file has no module of its own: it tests train.py, chargpt/session/metrics.py and chargpt/runs together.
+This file has no module of its own: it tests train.py, chargpt/session/journal.py and chargpt/runs together.
 """
 
 import os

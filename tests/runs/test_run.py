@@ -1,7 +1,6 @@
 """The folder of a run: one writer, the best checkpoint marked, and no name that leads elsewhere."""
 
 import errno
-import json
 import os
 from pathlib import Path
 
@@ -49,7 +48,6 @@ def test_on_a_full_disk_the_oldest_checkpoint_goes_that_is_neither_the_best_nor_
         return run.save(state, weights=random_weights(step), training={})
 
     assert [save(step) for step in (0, 10, 20, 30)] == [[]] * 4 and run.checkpoint.name == "step-00000030"
-    assert json.loads((run.folder / "best.json").read_text())["checkpoint"] == "step-00000000"
     (problem,) = save(40)
     assert "the disk is full, so older checkpoints were removed to save the newest" in problem
     assert [path.name for path in steps(run.folder)] == [f"step-{step:08}" for step in (0, 20, 30, 40)]
@@ -75,14 +73,15 @@ def test_another_error_of_a_disk_removes_nothing(tmp_path, monkeypatch):
     assert len(steps(run.folder)) == 3
 
 
-@pytest.mark.parametrize("step", [0, 10])
-def test_a_missing_mark_of_the_best_is_made_when_the_run_is_loaded(tmp_path, step):
-    publish_run(tmp_path / "run", steps=(step,))
-    (tmp_path / "run" / "best.json").unlink()  # a crash came between the checkpoint and its mark
+def test_of_a_model_that_another_follows_the_best_weights_stay(tmp_path):
     run = Run(tmp_path / "run")
-    checkpoint, skipped = run.load_newest()
-    assert (checkpoint.step, skipped) == (step, [])
-    assert (run.folder / "best.json").exists()
+    for step, best_step in ((10, 10), (20, 20), (30, 20)):
+        run.save(saved_state(step, best_step=best_step), weights=random_weights(step), training={})
+    run.begin_stage(2)
+    run.save(saved_state(0, number=2), weights=random_weights(0), training={})
+    (kept,) = steps(run.folder)
+    assert kept.name == "step-00000020" and not (kept / "training.safetensors").exists()
+    assert best(run.folder)[1] == [] and run.place.name == "stage-2"
 
 
 def test_the_config_is_readable_and_replaces_a_link(tmp_path):

@@ -200,7 +200,7 @@ def test_what_no_other_arguments_mend_is_no_mistake_of_the_caller(text, tmp_path
 
 def test_a_warning_points_to_the_line_of_the_caller(tmp_path, monkeypatch):
     run = publish_run(tmp_path / "run", steps=(500, 600))
-    (run / "best.json").write_text("damaged")
+    (run / "step-00000500" / "state.json").write_text("damaged")
 
     def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
         screen.saved(run)

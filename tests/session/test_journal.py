@@ -5,12 +5,11 @@ from helpers import logged
 from session_helpers import opened
 
 import train
-from chargpt.config import Settings, Source
+from chargpt.config import Settings
 from chargpt.kernels.compiler import HOW_TO_INSTALL
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run
 from chargpt.session.journal import Journal
-from chargpt.session.metrics import compared_settings
 
 FEW = 8  # lines
 TINY = ["--config", "tiny", "train.max_steps=4", "train.sample_length=0", "runtime.threads=1"]
@@ -73,13 +72,3 @@ def test_losses_and_samples_are_recorded_once(tmp_path):
         journal.record(20, second := {"train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7})
     journal.record(30, second)  # nothing is recorded after it
     assert logged(tmp_path) == [{"stage": 1, "step": 0, **first}, {"stage": 1, "step": 20, **second}]
-
-
-def test_runs_are_compared_by_what_was_given_and_by_what_the_program_chooses():
-    assert compared_settings(Settings()) == {"model.n_embd": 128, "model.n_layer": 4, "optim.learning_rate": 3e-3}
-    given = {"optim": {"betas": [0.9, 0.95]}, "train": {"seed": 7, "max_steps": 9}, "checkpoint": {"keep": 4}}
-    by_user, by_preset = (
-        compared_settings(Settings().give(given, source=source, where="")) for source in (Source.USER, Source.PRESET)
-    )
-    assert dict(by_user.items() - by_preset.items()) == {"optim.betas": "[0.9, 0.95]", "train.seed": 7}
-    assert by_preset == compared_settings(Settings())

@@ -18,7 +18,7 @@ from chargpt.session.result import better_way, what_happened
     ("losses", "words", "others"),  # the last validation loss, the best one, its step, that of training, that of n-grams
     [
         ((4.5, 4.2, 0, None, 1.8), ["only rose", "lower optim.learning_rate"], []),
-        ((2.0, 2.0, 1000, None, 1.8), ["no better than an n-gram model", "1.80", "2.00"], []),
+        ((2.0, 2.0, 1000, None, 1.8), ["worse than an n-gram model", "1.80", "2.00"], []),
         ((1.5, 1.5, 1000, 1.4, 1.8), ["better than an n-gram model", "1.80", "1.50"], ["knows"]),
         ((1.7, 1.5, 400, 1.6, 1.8), ["better than", "knows its training text better", "1.60", "1.70"], []),
         ((1.5, 1.5, 1000, 0.6, 1.8), ["better than", "knows its training text better", "0.60", "1.50"], []),

@@ -1,5 +1,6 @@
 """Every number logged once, wherever it goes, and logging never ends a training."""
 
+import contextlib
 import json
 import math
 import shutil
@@ -10,16 +11,19 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from chargpt.config import Settings
+from chargpt.config import Settings, Source
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.run import Run
-from chargpt.session.metrics import Metrics
+from chargpt.session.journal import Journal
+from chargpt.session.tensorboard import compared_settings
 
 
-def metrics_of(run, *, step=None):
-    """Those of a new run, or of one that is resumed at `step`."""
-    settings = Settings().choose("", optim={"learning_rate": 0.01})
-    return Metrics(run, settings, progress=Progress(step=step or 0), is_new=step is None)
+@contextlib.contextmanager
+def recording(run, *, step=None):
+    """The journal of a new run, or of one that is resumed at `step`, while it records."""
+    journal, settings = Journal(), Settings().choose("", optim={"learning_rate": 0.01})
+    with journal.recording(run, settings, progress=Progress(step=step or 0), steps=99, is_new=step is None):
+        yield journal
 
 
 def lines(folder):
@@ -33,10 +37,10 @@ def curve(folder, name):
 
 
 def test_tensorboard_and_jsonl_hold_the_same(tmp_path):
-    metrics = metrics_of(Run(tmp_path))
-    for step in (0, 10, 20):
-        metrics.log(step, {"val/loss": 3.0 - step / 16, "sample": "# not a <b>heading</b>\n\u2028中"})
-    metrics.close()
+    with recording(Run(tmp_path)) as journal:
+        for step in (0, 10, 20):
+            bits = {"val/bits_per_char": 1.0}
+            journal.record(step, {"val/loss": 3.0 - step / 16, "sample": "# not a <b>heading</b>\n\u2028中", **bits})
     assert [line["step"] for line in lines(tmp_path)] == [0, 10, 20]
     assert {line["step"]: line["val/loss"] for line in lines(tmp_path)} == pytest.approx(curve(tmp_path, "val/loss"))
     assert lines(tmp_path)[0]["sample"] == "# not a <b>heading</b>\n\u2028中"
@@ -49,16 +53,16 @@ def test_tensorboard_and_jsonl_hold_the_same(tmp_path):
 @pytest.mark.parametrize("step, expected", [(None, [0, 5, 10, 15]), (0, [0, 5, 10, 15]), (10, [0, 5, 10, 15])])
 def test_a_resumed_run_has_every_step_once(tmp_path, step, expected):
     run = Run(tmp_path)
-    crashed = metrics_of(run)
+    crashed = recording(run)
+    journal = crashed.__enter__()
     for logged in (0, 5, 10, 15, 20):
-        crashed.log(logged, {"train/loss": 100.0 + logged})
-    crashed.flush()
+        journal.record(logged, {"train/loss": 100.0 + logged})
+    journal.flush()
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"step": 25, "train/lo')  # a kill in the middle of a line
-    resumed = metrics_of(run, step=step)
-    for logged in range(0 if step is None else step + 5, 20, 5):
-        resumed.log(logged, {"train/loss": 200.0 + logged})
-    resumed.close()
+    with recording(run, step=step) as resumed:
+        for logged in range(0 if step is None else step + 5, 20, 5):
+            resumed.record(logged, {"train/loss": 200.0 + logged})
     assert [line["step"] for line in lines(tmp_path)] == expected
     values = {s: (100.0 if step is not None and s <= step else 200.0) + s for s in expected}
     assert {line["step"]: line["train/loss"] for line in lines(tmp_path)} == values
@@ -67,23 +71,22 @@ def test_a_resumed_run_has_every_step_once(tmp_path, step, expected):
 
 def test_a_folder_that_vanishes_costs_one_warning(tmp_path, capsys):
     folder = tmp_path / "run"
-    metrics = metrics_of(Run(folder))
-    metrics.log(1, {"train/loss": 1.0})
-    shutil.rmtree(folder)
-    for step in range(2, 6):
-        metrics.log(step, {"train/loss": 1.0})
-        metrics.flush()
-    metrics.close()
+    with recording(Run(folder)) as journal:
+        journal.record(1, {"train/loss": 1.0})
+        shutil.rmtree(folder)
+        for step in range(2, 6):
+            journal.record(step, {"train/loss": 1.0})
+            journal.flush()
     assert capsys.readouterr().out.count("warning") == 1
 
 
 def test_numbers_that_are_not_finite_leave_valid_json_and_a_folder_cannot_forge_a_message(tmp_path, capsys):
-    metrics = metrics_of(Run(tmp_path))
-    metrics.log(1, {"grad_norm": math.inf, "train/loss": math.nan})
-    metrics.close()
+    with recording(Run(tmp_path)) as journal:
+        journal.record(1, {"grad_norm": math.inf, "train/loss": math.nan})
     assert lines(tmp_path) == [{"stage": 1, "step": 1, "grad_norm": None, "train/loss": None}]
     (tmp_path / "a\nforged\x1b[2J" / "metrics.jsonl").mkdir(parents=True)
-    metrics_of(Run(tmp_path / "a\nforged\x1b[2J")).close()
+    with recording(Run(tmp_path / "a\nforged\x1b[2J")) as journal:
+        journal.record(1, {"train/loss": 1.0})
     out = capsys.readouterr().out
     assert out.count("\n") == 1 and "\x1b" not in out
 
@@ -91,9 +94,8 @@ def test_numbers_that_are_not_finite_leave_valid_json_and_a_folder_cannot_forge_
 def test_tensorboard_gets_the_charts_and_the_settings_once(tmp_path):
     run = Run(tmp_path)
     for step in (None, 10, 20):  # a run that was resumed twice
-        metrics = metrics_of(run, step=step)
-        metrics.log((step or 0) + 10, {"val/loss": 1.0})
-        metrics.close()
+        with recording(run, step=step) as journal:
+            journal.record((step or 0) + 10, {"train/loss": 1.0})
     events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
     events.Reload()
     (layout,) = events.Tensors("custom_scalars__config__")
@@ -118,10 +120,19 @@ def test_tensorboard_gets_the_charts_and_the_settings_once(tmp_path):
     ],
 )
 def test_tensorboard_shows_a_sample_as_it_is_and_runs_nothing_in_it(tmp_path, sample, html):
-    metrics = metrics_of(Run(tmp_path))
-    metrics.log(0, {"sample": sample})
-    metrics.close()
+    with recording(Run(tmp_path)) as journal:
+        journal.record(0, {"sample": sample})
     events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
     events.Reload()
     markdown = events.Tensors("sample/text_summary")[0].tensor_proto.string_val[0]
     assert plugin_util.markdown_to_safe_html(markdown) == f"<pre><code>{html}\n</code></pre>"  # what its page inserts
+
+
+def test_runs_are_compared_by_what_was_given_and_by_what_the_program_chooses():
+    assert compared_settings(Settings()) == {"model.n_embd": 128, "model.n_layer": 4, "optim.learning_rate": 3e-3}
+    given = {"optim": {"betas": [0.9, 0.95]}, "train": {"seed": 7, "max_steps": 9}, "checkpoint": {"keep": 4}}
+    by_user, by_preset = (
+        compared_settings(Settings().give(given, source=source, where="")) for source in (Source.USER, Source.PRESET)
+    )
+    assert dict(by_user.items() - by_preset.items()) == {"optim.betas": "[0.9, 0.95]", "train.seed": 7}
+    assert by_preset == compared_settings(Settings())

@@ -1,0 +1,88 @@
+"""TensorBoard's file of a run: numbers, samples and pictures, and the settings by which it compares runs."""
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard import summary
+
+from chargpt.config import Settings, Source, flat
+from chargpt.terminal import escape_controls
+
+# The charts of TensorBoard's tab "Custom Scalars", from the top: for each chart, which metrics it shows.
+CHARTS = {
+    "loss (nats per character)": ["^train/loss$", "^val/loss$"],
+    "validation loss (bits per character)": ["^val/bits_per_char$"],
+    "learning rate": ["^lr$"],
+    "gradient norm": ["^grad_norm$"],
+    "characters per second": ["^chars_per_second$"],
+    "longest copy in the sample (characters)": ["^novelty/longest_copy$"],
+}
+# The loss of the best checkpoint so far. HParams shows five metrics in the order of their names: this one comes first.
+BEST = "best/val_loss"
+# Settings that it shows of every run beside those that the user gave: few, so that a window of 1,280 pixels shows this loss.
+COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
+# What decides what a run learns, and stays as it is: --minutes and a resumed run change the number of steps.
+DECIDES = ("model.", "optim.", "train.batch_size", "train.accumulate", "train.seed")
+
+
+class EventFile:
+    """A new TensorBoard event file in `folder`, in which TensorBoard ignores the entries of older ones from `purge_step` on.
+
+    It is written without a thread: tensorboard's own one prints a traceback on a full disk. The methods raise OSError.
+    """
+
+    def __init__(self, folder: Path, *, purge_step: int) -> None:
+        # TensorBoard reads a folder's files in the order of their names.
+        name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
+        self.file = open(folder / name, "xb")
+        self._records = RecordWriter(self.file)
+        self._write(Event(file_version="brain.Event:2"))
+        self._write(Event(step=purge_step, session_log=SessionLog(status=SessionLog.START)))
+
+    def describe(self, settings: Settings) -> None:
+        """Add the charts above, and the settings by which TensorBoard compares runs: once for a model."""
+        charts = {"training": {title: ["Multiline", names] for title, names in CHARTS.items()}}
+        self.add(0, summary.custom_scalars(charts))
+        # Without a list of settings for all runs, TensorBoard makes one itself, where those that differ come first.
+        self.add(0, summary.hparams(compared_settings(settings), {})[1])
+
+    def log(self, step: int, values: Mapping[str, float | str | np.ndarray]) -> None:
+        """Add numbers, texts and pictures (height, width, 3) of bytes."""
+        for name, value in values.items():
+            if isinstance(value, str):  # indented, it is code in Markdown, which TensorBoard shows unchanged
+                lines = escape_controls(value).splitlines()
+                self.add(step, summary.text(name, "\n".join("    " + line for line in lines)))
+            elif isinstance(value, np.ndarray):
+                self.add(step, summary.image(name, value, dataformats="HWC"))
+            else:
+                self.add(step, summary.scalar(name, value))
+
+    def add(self, step: int, value: Summary) -> None:
+        self._write(Event(step=step, summary=value))
+
+    def _write(self, event: Event) -> None:
+        event.wall_time = time.time()
+        self._records.write(event.SerializeToString())
+
+    def flush(self) -> None:
+        """Put every entry on disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def compared_settings(settings: Settings) -> dict[str, float | str]:
+    """The settings by which TensorBoard compares runs: COMPARED, and of those that decide what is learned the user's."""
+    values = flat(settings.values)
+    given = [name for name in values if name.startswith(DECIDES) and settings.sources.get(name) is Source.USER]
+    chosen = {name: values[name] for name in [*COMPARED, *given]}
+    return {name: value if isinstance(value, (int, float)) else str(value) for name, value in chosen.items()}
