@@ -10,7 +10,7 @@ each in a session of its own, and the last one learns from all before it. When i
 if __name__ == "__main__":  # checks the options, unless torchrun is used; imports this file, runs main() and exits
     from chargpt.launch import launch
 
-    launch("train", options="chargpt.planning.cli", trains=True)
+    launch("train", options="chargpt.planning.ahead", trains=True)
 
 import time
 from collections.abc import Sequence

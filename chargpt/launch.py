@@ -5,7 +5,9 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from types import ModuleType
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 # How long a thread of OpenMP spins before it sleeps, in its library's units, unless the user decides: reads of a variable in
@@ -19,8 +21,8 @@ RUNNING = "/proc/loadavg"  # on Linux
 def launch(program: str, *, options: str | None = None, trains: bool = False, arguments: Sequence[object] = ()) -> None:
     """Import the module `program`, run its `main(*arguments)` and end the process with its exit code.
 
-    If the module `options` is given, its `check_command_line()` is called first, so that a mistake is reported at once. The
-    memory of a program that `trains` is managed for that.
+    If the module `options` is given, its `check_command_line()` is called first, so that a mistake is reported at once; what
+    that returns is called while the program is imported. The memory of a program that `trains` is managed for that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
     from chargpt.interrupt import ending_at_once
@@ -30,18 +32,26 @@ def launch(program: str, *, options: str | None = None, trains: bool = False, ar
         let_threads_sleep()
 
     def run() -> int:
-        if options is not None:
-            importlib.import_module(options).check_command_line()
-        gc.disable()  # imports leave no garbage, and looking for some takes a tenth of their time
+        meanwhile = None if options is None else importlib.import_module(options).check_command_line()
         with ending_at_once():  # an import that is interrupted may leave half a module
-            module = importlib.import_module(program)
-        gc.freeze()  # what is imported stays: no later collection looks at it again
-        gc.enable()
+            module = import_program(program, meanwhile=meanwhile)
         if trains:
             keep_freed_memory()
         return module.main(*arguments)
 
     sys.exit(run_program(run))
+
+
+def import_program(name: str, *, meanwhile: Callable[[], None] | None = None) -> ModuleType:
+    """The module of this name, which takes a second to import, with torch; meanwhile, this is done in a thread."""
+    gc.disable()  # imports leave no garbage, and looking for some takes a tenth of their time
+    thread = threading.Thread(target=meanwhile or (lambda: None), daemon=True)
+    thread.start()
+    module = importlib.import_module(name)
+    thread.join()
+    gc.freeze()  # what is imported stays: no later collection looks at it again
+    gc.enable()
+    return module
 
 
 def command() -> None:

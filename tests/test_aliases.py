@@ -5,7 +5,8 @@ import pytest
 from chargpt.__main__ import main
 from chargpt.aliases import ALIASES, alias
 from chargpt.config import Config, apply, to_dict
-from chargpt.planning.cli import TrainOptions, check_command_line, settings_in
+from chargpt.planning.ahead import check_command_line
+from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.planning.settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.sampling.options import parse_options as parse_sample

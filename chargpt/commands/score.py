@@ -212,7 +212,7 @@ def _row(place: str, line: "Line") -> str:
 def reading_of(loaded: "LoadedModel", settings: Sequence[str]) -> "DataConfig":
     """How a text is read for a model: as the training text of its run, but for `settings`. Raises UserError."""
     from chargpt.config import COMMAND_LINE, Settings, Source
-    from chargpt.planning.settings import by_fields
+    from chargpt.planning.cli import by_fields
 
     typed = settings_in(settings)
     given = Settings(loaded.config).give(typed, source=Source.USER, where=COMMAND_LINE)

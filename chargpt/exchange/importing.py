@@ -14,8 +14,8 @@ from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
 from chargpt.exchange.tensor_file import AGAIN
 from chargpt.model import POSITIONS
-from chargpt.planning.cli import TrainOptions, settings_in
-from chargpt.planning.settings import by_fields, load_settings
+from chargpt.planning.cli import TrainOptions, by_fields, settings_in
+from chargpt.planning.settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE, blank_model, gpt_config
 from chargpt.runs.checkpoint import check_tensors

@@ -20,6 +20,7 @@ from chargpt.errors import UserError
 from chargpt.model import GPT
 from chargpt.planning import law
 from chargpt.planning.budget import TimeModel
+from chargpt.planning.cli import SHORTEST_CONTEXT
 from chargpt.planning.law import Text
 from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.speeds import Speeds
@@ -31,7 +32,6 @@ from chargpt.text.facts import NGRAM_MODEL
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 
 PATIENT_EPOCHS = 4  # epochs from which a run ends early if the model begins to memorise its text
-SHORTEST_CONTEXT = 16  # characters of context, at least
 DEFAULT_SECONDS = 180.0  # seconds of a run for which the user has chosen no length
 SIZES_TIMED = 2  # sizes that are timed besides the smallest one, at most: the second one where its steps have other kernels
 # Seconds, and share of the run's time, for timing steps of several sizes on a GPU whose speeds are not known, at most: each

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chargpt.config import COMMAND_LINE, Config, Tree, elsewhere, typed_values
+from chargpt.config import COMMAND_LINE, Config, DataConfig, Settings, Tree, elsewhere, typed_values
 from chargpt.errors import Given, Option, UserError, join, resuming, short
 from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, number
@@ -30,6 +30,7 @@ EXCLUDE = {
         ("config", "start", "init_from", "vocab_from", "teacher", "overwrite"),
     ),
 }
+SHORTEST_CONTEXT = 16  # characters of the context that is chosen, at least
 LONGEST_NAME = 255  # bytes, on nearly every file system
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 
@@ -86,12 +87,6 @@ def tree_of(pairs: Iterable[tuple[str, object]]) -> Tree:
             raise UserError(f"{key}={value}: not a setting; ", elsewhere(key) or example)
         tree.setdefault(section, {})[name] = value
     return typed_values(tree, where=COMMAND_LINE)
-
-
-def check_command_line(argv: Sequence[str] | None = None) -> None:
-    """Raise UserError for a mistake in `argv` (None: that of the process). Of several processes, one reports it in train.py."""
-    if os.environ.get("WORLD_SIZE") in (None, "", "1"):
-        parse_options(argv)
 
 
 def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
@@ -181,6 +176,14 @@ def with_same_settings(tree: Tree, options: Mapping[str, object]) -> Tree:
     return tree
 
 
+def by_fields(settings: Settings, typed: Tree) -> Settings:
+    """With data.format=fields, unless another one is set, if a field is typed, or a file has another one than the default."""
+    data = settings.values.data
+    if data.format != "auto" or not ("field" in typed.get("data", {}) or data.field != DataConfig.field):
+        return settings
+    return settings.choose("a field is given", data={"format": "fields"})
+
+
 class _Once(argparse.Action):
     """An option that may be given once: of two values, none is dropped in silence."""
 
@@ -214,6 +217,11 @@ def minutes(text: str) -> float:
     return sum(float(part) * unit for part, unit in zip(found.groups(), UNITS.values()) if part)
 
 
+def is_one_of_several() -> bool:
+    """Whether torchrun has started this process with others."""
+    return os.environ.get("WORLD_SIZE") not in (None, "", "1")
+
+
 def check_options(options: TrainOptions) -> None:
     """Raise UserError for options that contradict each other."""
     if "" in options.texts:
@@ -234,7 +242,7 @@ def check_options(options: TrainOptions) -> None:
         if options.gives(name) and (given := [Option(other) for other in others if options.gives(other)]):
             also = join(", ", given)
             raise UserError(Option(name), ": cannot be used with ", also, f", since {why}; leave out ", also)
-    if options.find_lr and os.environ.get("WORLD_SIZE") not in (None, "", "1"):
+    if options.find_lr and is_one_of_several():
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():
         about = f": {options.texts[0]} is a run, not a "

@@ -19,7 +19,6 @@ from chargpt.planning.budget import Budget, TimeModel, longest_run, steps_in
 from chargpt.planning.chosen_for_time import (
     DEFAULT_SECONDS,
     GIVEN,
-    SHORTEST_CONTEXT,
     Choice,
     Job,
     choose,
@@ -28,7 +27,7 @@ from chargpt.planning.chosen_for_time import (
     shared,
     text_of,
 )
-from chargpt.planning.cli import TrainOptions
+from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.memory import check_memory, memory_needed
 from chargpt.planning.settings import load_settings
 from chargpt.planning.teachers import check_teachers, models_of, student_settings, taught

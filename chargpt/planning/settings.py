@@ -13,7 +13,6 @@ from chargpt.config import (
     COMMAND_LINE,
     SECTIONS,
     Config,
-    DataConfig,
     ModelConfig,
     Settings,
     Source,
@@ -25,7 +24,7 @@ from chargpt.config import (
 from chargpt.device import choose_device
 from chargpt.errors import Option, UserError, Words
 from chargpt.planning.chosen_for_time import chooses
-from chargpt.planning.cli import TrainOptions
+from chargpt.planning.cli import TrainOptions, by_fields
 from chargpt.terminal import shown
 from chargpt.yaml_settings import read_yaml
 
@@ -64,14 +63,6 @@ def load_settings(
     if chooses(open_, minutes=options.minutes):
         layers.append(_room(layers, open_))
     return by_fields(Settings(_together(layers), sources), options.settings), path
-
-
-def by_fields(settings: Settings, typed: Tree) -> Settings:
-    """With data.format=fields, unless another one is set, if a field is typed, or a file has another one than the default."""
-    data = settings.values.data
-    if data.format != "auto" or not ("field" in typed.get("data", {}) or data.field != DataConfig.field):
-        return settings
-    return settings.choose("a field is given", data={"format": "fields"})
 
 
 def _room(layers: Sequence[Layer], settings: Settings) -> Layer:

@@ -16,7 +16,6 @@ from chargpt.planning import chosen_for_time, law
 from chargpt.planning.budget import TimeModel
 from chargpt.planning.chosen_for_time import (
     CHOSEN,
-    SHORTEST_CONTEXT,
     Choice,
     Job,
     choose,
@@ -25,7 +24,7 @@ from chargpt.planning.chosen_for_time import (
     regularized,
     text_of,
 )
-from chargpt.planning.cli import TrainOptions
+from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
 from chargpt.planning.settings import load_settings
 from chargpt.planning.speeds import training_speed

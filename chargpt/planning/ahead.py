@@ -1,0 +1,39 @@
+"""What comes before torch is imported, and meanwhile: mistakes are reported at once, and the text is read in a thread."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Sequence
+
+from chargpt.config import COMMAND_LINE, Config, Settings, apply
+from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions, by_fields, is_one_of_several, parse_options
+from chargpt.project import project_root
+
+
+def check_command_line(argv: Sequence[str] | None = None) -> Callable[[], None]:
+    """Raise UserError for a mistake in `argv` (None: that of the process). Of several processes, one reports it in train.py.
+
+    Returns what can be done for the program while torch is imported.
+    """
+    if is_one_of_several():
+        return lambda: None
+    options = parse_options(argv)
+    import chargpt.text.corpus  # noqa: F401  # and numpy: two threads do not import the same
+
+    return functools.partial(read_ahead, options)
+
+
+def read_ahead(options: TrainOptions) -> None:
+    """Encode and measure the text of these options into the cache, where the plan finds it. What fails, fails again there.
+
+    Nothing is done for a run that has its text in another form, by a file, a start or another run, nor for what is read once.
+    """
+    others = (options.config, options.start, options.init_from, options.vocab_from)
+    if options.resume or any(others) or not all(map(os.path.exists, options.texts)):
+        return
+    from chargpt.text.corpus import load_corpus
+
+    with contextlib.suppress(Exception):
+        typed = options.settings.get("data", {})
+        config = by_fields(Settings(apply(Config(), {"data": typed}, where=COMMAND_LINE)), options.settings).values.data
+        load_corpus(options.texts, config, root=project_root(), block_size=SHORTEST_CONTEXT, asked=typed).facts  # noqa: B018
