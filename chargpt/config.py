@@ -421,6 +421,10 @@ class Settings:
         reasons = {**self.reasons, **dict.fromkeys(names_in(open_), reason)}
         return Settings(apply(self.values, open_, where=COMMAND_LINE), sources, reasons)
 
+    def decide(self, reason: str, **sections: Mapping[str, object]) -> "Settings":
+        """With these values, {key: value} for a section, whatever is given."""
+        return self.leaving_open(*names_in(sections)).choose(reason, **sections)
+
     def leaving_open(self, *keys: str) -> "Settings":
         """The same values; those of each section.key are as defaults."""
         return Settings(self.values, {name: by for name, by in self.sources.items() if name not in keys}, self.reasons)

@@ -67,31 +67,15 @@ def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | Non
     rate is one for a training from scratch. `minutes` is the user's limit, `epochs` are the user's, None for those that fit
     the text. If the user gives the epochs, or the validation split is small, the last checkpoint is the best one.
     """
-    corpus, is_small = job.corpus, len(job.corpus.val) < SMALL_SPLIT
-    characters, parameters = len(corpus.train), parameter_count(settings.values.model, corpus.tokenizer.vocab_size)
-    if chooses(settings, minutes=minutes):
-        settings = settings.choose("a start learns most with it", optim={"name": WITH_MINUTES})
-        (least, most), config = STEP_CHARACTERS, settings.values
-        windows = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
-        gentle = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * distance / max(1.0, parameters / SMALL) ** 2
-        passes = epochs or min(EPOCHS, round(gentle, 1))
-        settings = settings.choose("the length of the text", train={"batch_size": multiple(windows, of=job.processes)})
-        settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": passes})
-        config = settings.values
-        seen = (config.train.max_epochs or math.inf) * characters
-        if minutes is not None or epochs is None:
-            speed = job.speeds.measured(config)
-            seen = min(seen, speed * job.speeds.time_model(config, speed=speed).in_steps(job.seconds))
-        steps = max(1, math.ceil(seen / config.chars_per_step))
-        settings = settings.leaving_open("train.max_steps").choose("the epochs and the time", train={"max_steps": steps})
-    config = settings.values
+    parameters = parameter_count(settings.values.model, job.corpus.tokenizer.vocab_size)
+    if epochs is not None or chooses(settings, minutes=minutes):
+        limit = job.seconds if minutes is not None or epochs is None else math.inf
+        settings = _with_length(settings, job, distance=distance, parameters=parameters, epochs=epochs, limit=limit)
+    config, characters = settings.values, len(job.corpus.train)
     passes = config.train.max_steps * config.chars_per_step / characters
     evaluations = min(MOST_EVALUATIONS, 2 * passes) if passes >= 2 else EVALUATIONS
     interval = max(1, math.ceil(config.train.max_steps / evaluations))
-    choice = {"patience": PATIENCE, "eval_interval": interval}
-    checkpoint: dict[str, object] = {"interval": interval}
-    if epochs is not None or is_small:
-        choice["patience"], checkpoint["best"] = 0, "last"
+    is_to_end = epochs is not None or len(job.corpus.val) < SMALL_SPLIT
     optim = {
         "learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, distance)),
         "weight_decay": WEIGHT_DECAY,
@@ -100,9 +84,33 @@ def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | Non
         "warmup_steps": WARMUP_STEPS,
         "decay_fraction": 1.0,  # the rate falls from the first steps on, and patience counts from there
     }
-    why = "a model that knows its language is trained gently"
-    open_ = settings.without(Source.PRESET)
-    return open_.choose(why, model={"dropout": DROPOUT}, optim=optim, train=choice, checkpoint=checkpoint)
+    return settings.without(Source.PRESET).choose(
+        "a model that knows its language is trained gently",
+        model={"dropout": DROPOUT},
+        optim=optim,
+        train={"patience": 0 if is_to_end else PATIENCE, "eval_interval": interval},
+        checkpoint={"interval": interval} | ({"best": "last"} if is_to_end else {}),
+    )
+
+
+def _with_length(
+    settings: Settings, job: Job, *, distance: float, parameters: int, epochs: float | None, limit: float
+) -> Settings:
+    """With optimizer, batch and steps for these epochs, or for those that fit the text, in so many seconds at most."""
+    settings = settings.choose("a start learns most with it", optim={"name": WITH_MINUTES})
+    (least, most), characters, config = STEP_CHARACTERS, len(job.corpus.train), settings.values
+    windows = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
+    settings = settings.choose("the length of the text", train={"batch_size": multiple(windows, of=job.processes)})
+    gentle = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * distance / max(1.0, parameters / SMALL) ** 2
+    passes = epochs or min(EPOCHS, round(gentle, 1))
+    settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": passes})
+    config = settings.values
+    seen = (config.train.max_epochs or math.inf) * characters
+    if limit < math.inf:
+        speed = job.speeds.measured(config)
+        seen = min(seen, speed * job.speeds.time_model(config, speed=speed).in_steps(limit))
+    steps = max(1, math.ceil(seen / config.chars_per_step))
+    return settings.decide("the epochs and the time", train={"max_steps": steps})
 
 
 def _rate(optimizer: str, characters: int, distance: float) -> float:

@@ -30,7 +30,7 @@ from chargpt.planning.chosen_for_time import (
 from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.memory import check_memory, memory_needed
 from chargpt.planning.settings import load_settings
-from chargpt.planning.teachers import check_teachers, models_of, student_settings, taught
+from chargpt.planning.teachers import check_teachers, for_last_model, for_student, models_of
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
@@ -305,14 +305,12 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
         settings = settings.give({"train": {"max_steps": steps}}, source=Source.USER, where="--epochs")
     if start is not None:
         distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss)
-        if epochs is not None:  # it decides how often the text is seen, and that decides the steps
-            settings = settings.leaving_open("train.max_steps")
         choice = Choice(adapt(settings, job, distance=distance, minutes=minutes, epochs=epochs), notices)
     elif asked.is_open:
         choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)
     else:
         choice = shared(regularized(settings, job.text), limit)
-    settings = taught(choice.settings) if job.teachers and start is None else choice.settings
+    settings = for_student(choice.settings) if job.teachers and start is None else choice.settings
     values = dataclasses.replace(settings.values, data=absolute_paths(settings.values.data))
     return choice._replace(settings=dataclasses.replace(settings, values=values))
 
@@ -373,7 +371,7 @@ def _about_teachers(settings: Settings, models: Models, teachers: tuple[Checkpoi
     if models.epochs is None and models.why == GIVEN:  # otherwise the choice has told it
         what = "one after the other; the last one learns from the text and from what those before it predict"
         notices.append(Notice(f"{models.count} models", what))
-    changed = difference(settings.values, student_settings(settings).values)
+    changed = difference(settings.values, for_last_model(settings).values)
     if given := [str(change) for change in changed if settings.is_given(change.key)]:
         what = f"in the last model, the program changes {', '.join(given)}; for one model with your values, add "
         notices.append(Notice("note", Message(what, Option("train.teachers", 0))))

@@ -19,6 +19,8 @@ from chargpt.terminal import Notice, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.distillation import digest
 
+LEARNS = "it learns from other models"
+
 
 def models_of(teachers: Sequence[Checkpoint]) -> list[GPT]:
     """The models, on the CPU, as a Trainer takes them."""
@@ -70,13 +72,17 @@ def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
         publish(run, weights=teacher.weights, training={}, state=teacher.state, name=f"teacher-{number}")
 
 
-def taught(settings: Settings) -> Settings:
+def for_student(settings: Settings) -> Settings:
     """`settings` for a model with teachers, without what keeps a model from memorising a text that it learns from alone."""
-    optim = {"weight_decay": min(settings.values.optim.weight_decay, STUDENT_DECAY), "average_fraction": 0.0}
-    return settings.choose("it learns from other models", model={"dropout": 0.0}, optim=optim)
+    return settings.choose(LEARNS, **_of_student(settings))
 
 
-def student_settings(settings: Settings) -> Settings:
-    """Those of the last model, where a teacher has `settings`; also of what is given. Its loss is lowest at its end."""
-    patient = settings.leaving_open("train.patience", "model.dropout", "optim.weight_decay", "optim.average_fraction")
-    return taught(patient.choose("it learns from other models", train={"patience": 0}))
+def for_last_model(settings: Settings) -> Settings:
+    """Those of the last model of a run, of which the others have `settings`; also of what is given. Its loss is lowest at its
+    end."""
+    return settings.decide(LEARNS, **_of_student(settings), train={"patience": 0})
+
+
+def _of_student(settings: Settings) -> dict[str, dict[str, object]]:
+    decay = min(settings.values.optim.weight_decay, STUDENT_DECAY)
+    return {"model": {"dropout": 0.0}, "optim": {"weight_decay": decay, "average_fraction": 0.0}}

@@ -17,7 +17,7 @@ from chargpt.planning.cli import TrainOptions
 from chargpt.planning.memory import check_memory
 from chargpt.planning.plan import Decision, Opening
 from chargpt.planning.speeds import Speeds
-from chargpt.planning.teachers import keep_teachers, student_settings, teachers_of_stage
+from chargpt.planning.teachers import for_last_model, keep_teachers, teachers_of_stage
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState, what_changed
@@ -57,7 +57,7 @@ def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Ru
     config = dataclasses.replace(before.config, train=dataclasses.replace(train, seed=(train.seed + 1) % 2**63))
     settings = dataclasses.replace(before.settings, values=config)
     if stage.is_last:
-        settings, models = student_settings(settings), teachers_of_stage(run.folder, stage)
+        settings, models = for_last_model(settings), teachers_of_stage(run.folder, stage)
     config = settings.values
     known = Speeds(corpus, models, processes=runtime.processes).time_model(config)
     budget = budget.next(later=stage.models.seconds_after(stage.number), known=known)
@@ -84,48 +84,53 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group, started: floa
     if group.restarted_after_save:
         options = options_of_restart(options, root=root)
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
-    checkpoint, skipped = run.load_newest()
+    checkpoint, warnings = run.load_newest()
     saved = checkpoint.state
-    skipped += filter(None, [what_changed(saved, lambda: loss_of(restore_model(checkpoint)[0]))])
-    notices = [Notice("warning", line) for line in skipped]
+    warnings += filter(None, [what_changed(saved, lambda: loss_of(restore_model(checkpoint)[0]))])
     corpus, said = _corpus_of(checkpoint, options, root=root)
-    characters = len(corpus.train)
+    state, budget, changes = _continued(checkpoint, options, corpus, started=started)
+    check_batch(state.config.train.batch_size, group.size)
+    vocab_size, on_machine = corpus.tokenizer.vocab_size, group.local_size
+    check_memory(state.config, vocab_size=vocab_size, processes=group.size, on_machine=on_machine, has_begun=True)
+    teachers = teachers_of_stage(run.folder, state.stage, digest_of_all=saved.environment.get("teachers"))
+    if not state.is_finished:
+        budget.known = Speeds(corpus, teachers, processes=group.size).time_model(state.config)
+    return Opening(
+        state=state,
+        corpus=corpus,
+        model=blank_model(state.config.model, vocab_size),
+        teachers=teachers,
+        saved=saved,
+        checkpoint=checkpoint,
+        run=run,
+        runtime=choose_runtime(state.config, saved.environment, group=group),
+        budget=budget,
+        notices=(*(Notice("warning", line) for line in warnings), *said, *changes),
+    )
+
+
+def _continued(
+    checkpoint: Checkpoint, options: TrainOptions, corpus: Corpus, *, started: float | None
+) -> tuple[SavedState, Budget, list[Notice]]:
+    """The state of a run with what the user changes of it, its time, and what to say of the changes. Raises UserError."""
+    saved, characters, progress = checkpoint.state, len(corpus.train), checkpoint.state.progress.copy()
     if options.epochs is not None:
         epochs = {"max_steps": steps_in(options.epochs, saved.config, characters=characters)}
         typed = {**options.settings, "train": {**options.settings.get("train", {}), **epochs}}
         options = dataclasses.replace(options, settings=typed)
     settings, stage, changes = _settings_of(checkpoint, options)
-    config, length = settings.values, stage.length
     seconds = None if options.gives("train.max_steps") else saved.seconds_left
     seconds = seconds if options.minutes is None else 60 * options.minutes
     later = stage.models.seconds_after(stage.number)
     budget = Budget(None if seconds is None else seconds + later, started=started, later=later, extends=seconds is not None)
-    steps = budget.least(length.steps, step=checkpoint.step)
+    steps = budget.least(stage.length.steps, step=checkpoint.step)
     if options.gives("train.max_epochs"):
-        steps = min(steps, max(checkpoint.step, longest_run(config, characters=characters)))
-    stage = dataclasses.replace(stage, length=dataclasses.replace(length, steps=steps))
-    models = teachers_of_stage(run.folder, stage, digest_of_all=saved.environment.get("teachers"))
-    check_batch(config.train.batch_size, group.size)
-    vocab_size = corpus.tokenizer.vocab_size
-    check_memory(config, vocab_size=vocab_size, processes=group.size, on_machine=group.local_size, has_begun=True)
-    progress = saved.progress.copy()
+        steps = min(steps, max(checkpoint.step, longest_run(settings.values, characters=characters)))
     if options.minutes is not None or steps != saved.stage.length.steps:
         progress.without_gain = 0
+    stage = dataclasses.replace(stage, length=dataclasses.replace(stage.length, steps=steps))
     state = dataclasses.replace(saved, settings=settings, texts=corpus.texts, progress=progress, stage=stage)
-    if not state.is_finished:
-        budget.known = Speeds(corpus, models, processes=group.size).time_model(config)
-    return Opening(
-        state=state,
-        corpus=corpus,
-        model=blank_model(config.model, vocab_size),
-        teachers=models,
-        saved=saved,
-        checkpoint=checkpoint,
-        run=run,
-        runtime=choose_runtime(config, saved.environment, group=group),
-        budget=budget,
-        notices=(*notices, *said, *changes),
-    )
+    return state, budget, changes
 
 
 def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> Path:

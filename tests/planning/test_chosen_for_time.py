@@ -28,7 +28,7 @@ from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
 from chargpt.planning.settings import load_settings
 from chargpt.planning.speeds import training_speed
-from chargpt.planning.teachers import models_of, taught
+from chargpt.planning.teachers import for_student, models_of
 from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
@@ -369,13 +369,13 @@ def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regulariza
     short = dataclasses.replace(corpus, train=corpus.train[:10_000])
     alone = choice_for(short, "train.teachers=0", seconds=120.0).config
     choice = choice_for(short, seconds=120.0, teachers=models_of([teacher]))
-    student = taught(choice.settings).values
+    student = for_student(choice.settings).values
     assert choice.models == Models()
     assert student.model.block_size == 48 < alone.model.block_size
     assert student.model.dropout == 0 < alone.model.dropout
     assert student.optim.weight_decay == law.STUDENT_DECAY < alone.optim.weight_decay
     assert student.optim.average_fraction == 0 < alone.optim.average_fraction
-    assert taught(given("optim.weight_decay=0.9", "model.dropout=0.2")).values.optim.weight_decay == 0.9
+    assert for_student(given("optim.weight_decay=0.9", "model.dropout=0.2")).values.optim.weight_decay == 0.9
 
 
 def test_a_run_that_sees_its_text_often_ends_early_and_with_mean_weights(corpora, steady):
