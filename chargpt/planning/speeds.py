@@ -35,7 +35,9 @@ EVALUATES_FASTER = 3.0  # an evaluation computes the loss alone, which is a thir
 MOST_TIMED = 2**13  # characters in a step that is timed on a CPU, at most: more characters do not make it faster
 TIMED_TOGETHER = 10  # steps on a GPU that are timed together: the host waits for it after them
 TIMED_SECONDS = 0.1  # seconds for which steps are timed, at least
-STEP_TIME_EXPONENT = 0.8  # step time grows as parameters^STEP_TIME_EXPONENT; in small models, call overhead dominates
+# Step time grows as parameters^STEP_TIME_EXPONENT, about. Two sizes that are so many times apart tell it for this machine,
+# within EXPONENTS: in small models, call overhead dominates.
+STEP_TIME_EXPONENT, FAR_APART, EXPONENTS = 0.8, 2.0, (0.6, 1.0)
 SAME_SIZE = 1.25  # the speed of a model is known if that of one is whose parameters are this many times as many, or as few
 OTHER_MACHINE = 1.25  # times as fast or slow as it was: the other speeds of the machine are taken to have changed as well
 MOST_KEPT, MOST_BYTES = 500, 2**20  # speeds in the file, and bytes of a file that is read
@@ -76,10 +78,13 @@ class Speeds:
         near = self._near(self._asked(config, self.teachers))
         if not near:
             return self.measured(config)
-        by_size = {timed.parameters: math.log(timed.speed) for timed in sorted(near, key=lambda timed: timed.parameters)}
-        size, sizes = math.log(self._parameters(config)), np.log(list(by_size))
+        by_size = {timed.parameters: timed.speed for timed in sorted(near, key=lambda timed: timed.parameters)}
+        sizes, speeds, size = np.log(list(by_size)), np.log(list(by_size.values())), math.log(self._parameters(config))
+        exponent, apart = STEP_TIME_EXPONENT, sizes[-1] - sizes[0]
+        if apart >= math.log(FAR_APART):
+            exponent = float(np.clip((speeds[0] - speeds[-1]) / apart, *EXPONENTS))
         beyond = min(0.0, size - sizes[0]) + max(0.0, size - sizes[-1])
-        return float(np.exp(np.interp(size, sizes, list(by_size.values())) - STEP_TIME_EXPONENT * beyond))
+        return float(np.exp(np.interp(size, sizes, speeds) - exponent * beyond))
 
     def is_known(self, config: Config) -> bool:
         """Whether the speed of a model of about this size is known."""
