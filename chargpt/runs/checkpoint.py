@@ -12,7 +12,6 @@ bounds on everything that is read, formats that cannot hold code, a strict schem
 model. One process writes a run; any number may read it meanwhile.
 """
 
-import functools
 import hashlib
 import itertools
 import json
@@ -207,33 +206,24 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
     return newest_of(run, lambda path: load(path, training=training))
 
 
-def newest_of(run: Path, read: Callable[[Path], T], *, tried: dict[Path, str] | None = None) -> tuple[T, list[str]]:
+def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
     """What `read` makes of the newest checkpoint of `run` for which it raises nothing, and a line for each newer one.
 
-    Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. `tried` has those that
-    are no use, each with the reason, or an empty one if it was removed. Raises CheckpointError when there is none, and
-    UnreadableError for one that is whole.
+    Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. Raises CheckpointError
+    when there is none, and UnreadableError for one that is whole.
     """
-    known, tried = len(tried or {}), {} if tried is None else tried
-    while untried := [path for path in reversed(steps(run)) if path not in tried]:
-        for path in untried:
-            found = _tried(path, read, tried)
-            if found is not None:
-                return found, [f"skipped {reason}" for reason in [*tried.values()][known:] if reason]
-    if not (reasons := list(filter(None, tried.values()))):
+    tried, reasons = set[Path](), list[str]()
+    while untried := [path for path in steps(run) if path not in tried]:
+        tried.add(path := untried[-1])
+        try:
+            return read(path), [f"skipped {reason}" for reason in reasons]
+        except UnreadableError:
+            raise
+        except (CheckpointError, OSError) as error:
+            reasons += [_reason(error)] * os.path.lexists(path)
+    if not reasons:
         raise CheckpointError(f"{shown(run)}: holds no checkpoint; train it first, or name another run")
     raise CheckpointError(f"{shown(run)}: no checkpoint can be used ({'; '.join(reasons[:3])}); copy or train the run again")
-
-
-def _tried(path: Path, read: Callable[[Path], T], tried: dict[Path, str]) -> T | None:
-    """What `read` makes of a checkpoint; if it is no use, why is in `tried`. Raises UnreadableError."""
-    try:
-        return read(path)
-    except UnreadableError:
-        raise
-    except (CheckpointError, OSError) as error:
-        tried[path] = _reason(error) if os.path.lexists(path) else ""
-    return None
 
 
 def _reason(error: Exception) -> str:
@@ -242,23 +232,28 @@ def _reason(error: Exception) -> str:
 
 
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
-    """The best checkpoint by `checkpoint.best`, weights only; otherwise the newest, with lines that say why.
+    """The best checkpoint by `checkpoint.best`, weights only: the one that the newest state names, or else the newest one.
 
-    The newest state names the step of the best one. Raises CheckpointError when there is none, and UnreadableError for one that
-    is whole.
+    The lines say why another one is used. Raises CheckpointError when there is none, and UnreadableError for one that is whole.
     """
-    read, tried, reason = functools.partial(load, training=False), dict[Path, str](), ""
-    while not reason:  # if another process has removed the best one, it has found a better one
-        (last, state), lines = newest_of(run, lambda path: (path, read_state(path)))
-        step = state.progress.best_step
-        if (path := _best_path(last, step)) is None:
-            reason = f"{shown(run)}: the best checkpoint, of step {step:,}, is missing" if step is not None else ""
-            break
-        if (found := _tried(path, read, tried)) is not None:
-            return found, lines
-        reason = tried[path]
-    newest_one, skipped = newest_of(run, read, tried=tried)
-    return newest_one, [*[f"{reason}; using the newest checkpoint instead"] * bool(reason), *skipped]
+    instead: list[str] = []
+
+    def read(path: Path) -> Checkpoint:
+        step = read_state(path).progress.best_step
+        named, reason = _best_path(path, step), f"{shown(run)}: the best checkpoint, of step {step}, is missing"
+        if named is not None:
+            try:
+                return load(named, training=False)
+            except DamagedError as error:
+                if named == path or not os.path.lexists(named):  # another process has found a better one, and removed it
+                    raise
+                reason = error.reason
+        newest_one = load(path, training=False)
+        instead.extend([f"{reason}; using the newest checkpoint instead"] * (step is not None))
+        return newest_one
+
+    found, skipped = newest_of(run, read)
+    return found, [*instead, *skipped]
 
 
 def _until(path: Path) -> list[Path]:
