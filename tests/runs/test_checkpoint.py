@@ -74,7 +74,7 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert (again / "training.safetensors").read_bytes() == safetensors.torch.save(written, {"format": "pt"})
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(15))
 def test_the_newest_and_the_best_whole_checkpoints_are_kept_and_found(tmp_path: Path, seed: int) -> None:
     """Steps are saved, some of them again and some as the best one, and then damaged, beside a list of what there should be."""
     chance, keep, expected, step = random.Random(seed), 1 + seed % 3, list[Path](), 0
