@@ -32,7 +32,6 @@ from chargpt.config import MAX_TEACHERS
 from chargpt.errors import what_to_do
 from chargpt.files import aside, discard, publishing, sync_folder, write_pieces_synced, write_synced
 from chargpt.runs.checkpoint_schema import (
-    FORMAT,
     JSON_LIMIT,
     CheckpointError,
     DamagedError,
@@ -40,7 +39,6 @@ from chargpt.runs.checkpoint_schema import (
     OtherModelError,
     SavedState,
     UnreadableError,
-    check_format,
     put_back,
     read_bounded,
     seal,
@@ -108,7 +106,7 @@ def publish(
     with _publishing(path) as folder:
         os.mkdir(folder)
         files = {file: _write_tensors(folder / file, found) for file, found in ((WEIGHTS, weights), (TRAINING, training))}
-        write_synced(folder / STATE, seal({"format": FORMAT, "files": files, "state": state.to_json()}, path / STATE))
+        write_synced(folder / STATE, seal(state, files, path / STATE))
         sync_folder(folder)
     return path
 
@@ -364,7 +362,7 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
     Weights in float16, as a start has them, become float32. Raises CheckpointError unless the checksums are right, the state is
     valid, the weights fit it, and all numbers are finite.
     """
-    state, files = _read_document(path / STATE)
+    state, files = unseal(path / STATE)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise DamagedError(f"{shown(path / STATE)}: has step {state.progress.step:,}, but its folder is named {path.name:.40}")
@@ -378,20 +376,7 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
 
 def read_state(path: Path) -> SavedState:
     """The state in the checkpoint folder `path`. Raises CheckpointError."""
-    return _read_document(path / STATE)[0]
-
-
-def _read_document(path: Path) -> tuple[SavedState, dict[str, Any]]:
-    """The state in a state.json, and the fingerprints of its tensor files. Raises CheckpointError."""
-    document = unseal(path)
-    check_format(document.get("format"), path)
-    try:
-        state = SavedState.from_json(document.get("state"))
-    except Exception as error:  # any kind of invalid state is reported in the same way
-        raise DamagedError(f"{shown(path)}: cannot be used ({str(error):.200})") from error
-    if not isinstance(document.get("files"), dict):
-        raise DamagedError(f"{shown(path)}: damaged, it names no files")
-    return state, document["files"]
+    return unseal(path / STATE)[0]
 
 
 def _unpack(path: Path, files: dict[str, Any], *, limit: int) -> dict[str, np.ndarray]:
