@@ -99,10 +99,10 @@ def publish(
     if a tensor is not finite, or if the disk is full, read-only or gone.
     """
     path = run / (name or _free_name(run, state.progress.step))
-    for key, tensor in itertools.chain(weights.items(), training.items()):
-        if not tensor.isfinite().all():
-            what = f"not saved, since training failed ({key:.80} is not finite)"
-            raise CheckpointError(f"{shown(path)}: {what}; add a lower optim.learning_rate=NUMBER to the command")
+    both = itertools.chain(weights.items(), training.items())
+    if wrong := next((f"{key:.80} is not finite" for key, tensor in both if not tensor.isfinite().all()), ""):
+        what_to_do = "add a lower optim.learning_rate=NUMBER to the command"
+        raise CheckpointError(f"{shown(path)}: not saved, since training failed ({wrong}); {what_to_do}")
     with _publishing(path) as folder:
         os.mkdir(folder)
         files = {file: _write_tensors(folder / file, found) for file, found in ((WEIGHTS, weights), (TRAINING, training))}
