@@ -31,6 +31,7 @@ import safetensors.numpy
 from chargpt.config import MAX_TEACHERS
 from chargpt.errors import what_to_do
 from chargpt.files import aside, discard, publishing, sync_folder, write_pieces_synced, write_synced
+from chargpt.project import STATE, STEP_NAME
 from chargpt.runs.checkpoint_schema import (
     JSON_LIMIT,
     CheckpointError,
@@ -51,9 +52,7 @@ from chargpt.terminal import shown
 if TYPE_CHECKING:  # reading a checkpoint needs no torch
     from torch import Tensor
 
-WEIGHTS, TRAINING, STATE = "model.safetensors", "training.safetensors", "state.json"
-# text/sources.py recognises a run by such a folder with a STATE.
-STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
+WEIGHTS, TRAINING = "model.safetensors", "training.safetensors"
 STAGE = re.compile(r"stage-([2-9]|10)")
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2, and the weights of the beginning 1
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, UserError, Words, resuming
-from chargpt.project import command
+from chargpt.project import STEP_NAME, command
 from chargpt.runs.checkpoint import (
-    STEP_NAME,
     Checkpoint,
     best,
     has_steps,

@@ -22,9 +22,8 @@ from chargpt.files import (
     remove_left_behind,
     sync_folder,
 )
-from chargpt.project import command
+from chargpt.project import STEP_NAME, command
 from chargpt.runs.checkpoint import (
-    STEP_NAME,
     Checkpoint,
     has_steps,
     keep_best_weights,

@@ -229,7 +229,8 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
 
 def write_state(folder: Path, state: "SavedState") -> None:
     """Write the state.json of a start, which names its weights as they are."""
-    from chargpt.runs.checkpoint import STATE, WEIGHTS
+    from chargpt.project import STATE
+    from chargpt.runs.checkpoint import WEIGHTS
     from chargpt.runs.checkpoint_schema import seal
 
     data = (folder / WEIGHTS).read_bytes()
