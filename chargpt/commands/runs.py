@@ -85,7 +85,8 @@ def table(folders: Sequence[Path]) -> list[str]:
 
 def _read(path: Path) -> "tuple[float, SavedState, str]":
     """Of a checkpoint: when it was saved, its state, and the number of parameters, of whichever model.py has trained it."""
-    from chargpt.runs.checkpoint import STATE, numbers_in, read_state
+    from chargpt.project import STATE
+    from chargpt.runs.checkpoint import numbers_in, read_state
     from chargpt.standard import model_source
 
     state, size = read_state(path), "?"

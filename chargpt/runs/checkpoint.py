@@ -12,7 +12,6 @@ bounds on everything that is read, formats that cannot hold code, a strict schem
 model. One process writes a run; any number may read it meanwhile.
 """
 
-import functools
 import hashlib
 import itertools
 import json
@@ -32,8 +31,8 @@ import safetensors.numpy
 from chargpt.config import MAX_TEACHERS
 from chargpt.errors import what_to_do
 from chargpt.files import aside, discard, publishing, sync_folder, write_pieces_synced, write_synced
+from chargpt.project import STATE, STEP_NAME
 from chargpt.runs.checkpoint_schema import (
-    FORMAT,
     JSON_LIMIT,
     CheckpointError,
     DamagedError,
@@ -41,7 +40,6 @@ from chargpt.runs.checkpoint_schema import (
     OtherModelError,
     SavedState,
     UnreadableError,
-    check_format,
     put_back,
     read_bounded,
     seal,
@@ -54,9 +52,7 @@ from chargpt.terminal import shown
 if TYPE_CHECKING:  # reading a checkpoint needs no torch
     from torch import Tensor
 
-WEIGHTS, TRAINING, STATE = "model.safetensors", "training.safetensors", "state.json"
-# text/sources.py recognises a run by such a folder with a STATE.
-STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
+WEIGHTS, TRAINING = "model.safetensors", "training.safetensors"
 STAGE = re.compile(r"stage-([2-9]|10)")
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2, and the weights of the beginning 1
 
@@ -102,14 +98,14 @@ def publish(
     if a tensor is not finite, or if the disk is full, read-only or gone.
     """
     path = run / (name or _free_name(run, state.progress.step))
-    for key, tensor in itertools.chain(weights.items(), training.items()):
-        if not tensor.isfinite().all():
-            what = f"not saved, since training failed ({key:.80} is not finite)"
-            raise CheckpointError(f"{shown(path)}: {what}; add a lower optim.learning_rate=NUMBER to the command")
+    both = itertools.chain(weights.items(), training.items())
+    if wrong := next((f"{key:.80} is not finite" for key, tensor in both if not tensor.isfinite().all()), ""):
+        what_to_do = "add a lower optim.learning_rate=NUMBER to the command"
+        raise CheckpointError(f"{shown(path)}: not saved, since training failed ({wrong}); {what_to_do}")
     with _publishing(path) as folder:
         os.mkdir(folder)
         files = {file: _write_tensors(folder / file, found) for file, found in ((WEIGHTS, weights), (TRAINING, training))}
-        write_synced(folder / STATE, seal({"format": FORMAT, "files": files, "state": state.to_json()}, path / STATE))
+        write_synced(folder / STATE, seal(state, files, path / STATE))
         sync_folder(folder)
     return path
 
@@ -207,33 +203,24 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
     return newest_of(run, lambda path: load(path, training=training))
 
 
-def newest_of(run: Path, read: Callable[[Path], T], *, tried: dict[Path, str] | None = None) -> tuple[T, list[str]]:
+def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
     """What `read` makes of the newest checkpoint of `run` for which it raises nothing, and a line for each newer one.
 
-    Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. `tried` has those that
-    are no use, each with the reason, or an empty one if it was removed. Raises CheckpointError when there is none, and
-    UnreadableError for one that is whole.
+    Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. Raises CheckpointError
+    when there is none, and UnreadableError for one that is whole.
     """
-    known, tried = len(tried or {}), {} if tried is None else tried
-    while untried := [path for path in reversed(steps(run)) if path not in tried]:
-        for path in untried:
-            found = _tried(path, read, tried)
-            if found is not None:
-                return found, [f"skipped {reason}" for reason in [*tried.values()][known:] if reason]
-    if not (reasons := list(filter(None, tried.values()))):
+    tried, reasons = set[Path](), list[str]()
+    while untried := [path for path in steps(run) if path not in tried]:
+        tried.add(path := untried[-1])
+        try:
+            return read(path), [f"skipped {reason}" for reason in reasons]
+        except UnreadableError:
+            raise
+        except (CheckpointError, OSError) as error:
+            reasons += [_reason(error)] * os.path.lexists(path)
+    if not reasons:
         raise CheckpointError(f"{shown(run)}: holds no checkpoint; train it first, or name another run")
     raise CheckpointError(f"{shown(run)}: no checkpoint can be used ({'; '.join(reasons[:3])}); copy or train the run again")
-
-
-def _tried(path: Path, read: Callable[[Path], T], tried: dict[Path, str]) -> T | None:
-    """What `read` makes of a checkpoint; if it is no use, why is in `tried`. Raises UnreadableError."""
-    try:
-        return read(path)
-    except UnreadableError:
-        raise
-    except (CheckpointError, OSError) as error:
-        tried[path] = _reason(error) if os.path.lexists(path) else ""
-    return None
 
 
 def _reason(error: Exception) -> str:
@@ -242,23 +229,28 @@ def _reason(error: Exception) -> str:
 
 
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
-    """The best checkpoint by `checkpoint.best`, weights only; otherwise the newest, with lines that say why.
+    """The best checkpoint by `checkpoint.best`, weights only: the one that the newest state names, or else the newest one.
 
-    The newest state names the step of the best one. Raises CheckpointError when there is none, and UnreadableError for one that
-    is whole.
+    The lines say why another one is used. Raises CheckpointError when there is none, and UnreadableError for one that is whole.
     """
-    read, tried, reason = functools.partial(load, training=False), dict[Path, str](), ""
-    while not reason:  # if another process has removed the best one, it has found a better one
-        (last, state), lines = newest_of(run, lambda path: (path, read_state(path)))
-        step = state.progress.best_step
-        if (path := _best_path(last, step)) is None:
-            reason = f"{shown(run)}: the best checkpoint, of step {step:,}, is missing" if step is not None else ""
-            break
-        if (found := _tried(path, read, tried)) is not None:
-            return found, lines
-        reason = tried[path]
-    newest_one, skipped = newest_of(run, read, tried=tried)
-    return newest_one, [*[f"{reason}; using the newest checkpoint instead"] * bool(reason), *skipped]
+    instead: list[str] = []
+
+    def read(path: Path) -> Checkpoint:
+        step = read_state(path).progress.best_step
+        named, reason = _best_path(path, step), f"{shown(run)}: the best checkpoint, of step {step}, is missing"
+        if named is not None:
+            try:
+                return load(named, training=False)
+            except DamagedError as error:
+                if named == path or not os.path.lexists(named):  # another process has found a better one, and removed it
+                    raise
+                reason = error.reason
+        newest_one = load(path, training=False)
+        instead.extend([f"{reason}; using the newest checkpoint instead"] * (step is not None))
+        return newest_one
+
+    found, skipped = newest_of(run, read)
+    return found, [*instead, *skipped]
 
 
 def _until(path: Path) -> list[Path]:
@@ -369,7 +361,7 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
     Weights in float16, as a start has them, become float32. Raises CheckpointError unless the checksums are right, the state is
     valid, the weights fit it, and all numbers are finite.
     """
-    state, files = _read_document(path / STATE)
+    state, files = unseal(path / STATE)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise DamagedError(f"{shown(path / STATE)}: has step {state.progress.step:,}, but its folder is named {path.name:.40}")
@@ -383,20 +375,7 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
 
 def read_state(path: Path) -> SavedState:
     """The state in the checkpoint folder `path`. Raises CheckpointError."""
-    return _read_document(path / STATE)[0]
-
-
-def _read_document(path: Path) -> tuple[SavedState, dict[str, Any]]:
-    """The state in a state.json, and the fingerprints of its tensor files. Raises CheckpointError."""
-    document = unseal(path)
-    check_format(document.get("format"), path)
-    try:
-        state = SavedState.from_json(document.get("state"))
-    except Exception as error:  # any kind of invalid state is reported in the same way
-        raise DamagedError(f"{shown(path)}: cannot be used ({str(error):.200})") from error
-    if not isinstance(document.get("files"), dict):
-        raise DamagedError(f"{shown(path)}: damaged, it names no files")
-    return state, document["files"]
+    return unseal(path / STATE)[0]
 
 
 def _unpack(path: Path, files: dict[str, Any], *, limit: int) -> dict[str, np.ndarray]:

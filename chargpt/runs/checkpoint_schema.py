@@ -277,16 +277,20 @@ def check_format(written_as: object, path: Path) -> None:
         raise UnreadableError(f"{shown(path)}: of a later format than {FORMAT}, which this version reads; update the program")
 
 
-def seal(document: dict[str, Any], path: Path) -> bytes:
-    """The content of a sealed file. Raises CheckpointError, naming `path`, when it is too large to be read again."""
+def seal(state: SavedState, files: Mapping[str, Any], path: Path) -> bytes:
+    """The content of a state.json: the state, and the fingerprints of the tensor files beside it.
+
+    Raises CheckpointError, naming `path`, when it is too large to be read again.
+    """
+    document = {"format": FORMAT, "files": files, "state": state.to_json()}
     body = json.dumps(document, indent=1, allow_nan=False).encode()[2:] + b"\n"  # the first line holds the opening brace
     if len(body) > JSON_LIMIT:
         raise CheckpointError(f"{shown(path)}: its list of texts is too long, {len(body):,} bytes; give one folder")
     return _first_line(body) + body
 
 
-def unseal(path: Path) -> dict[str, Any]:
-    """The document in a sealed file, without its checksum. Raises CheckpointError."""
+def unseal(path: Path) -> tuple[SavedState, dict[str, Any]]:
+    """What `seal` was given, from the file `path`. Raises CheckpointError."""
     data = read_bounded(path, limit=JSON_LIMIT + len(_first_line(b"")))
     body = data[len(_first_line(b"")) :]
     if data != _first_line(body) + body:
@@ -295,8 +299,14 @@ def unseal(path: Path) -> dict[str, Any]:
         document = json.loads(data, parse_float=_finite, parse_constant=_finite)  # an object: the first line opens it
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{shown(path)}: damaged, not valid JSON ({str(error):.200})") from error
-    del document["sha256"]
-    return document
+    check_format(document.get("format"), path)
+    try:
+        state = SavedState.from_json(document.get("state"))
+    except Exception as error:  # any kind of invalid state is reported in the same way
+        raise DamagedError(f"{shown(path)}: cannot be used ({str(error):.200})") from error
+    if not isinstance(document.get("files"), dict):
+        raise DamagedError(f"{shown(path)}: damaged, it names no files")
+    return state, document["files"]
 
 
 def read_bounded(path: Path, *, limit: int) -> bytes:

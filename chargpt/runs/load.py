@@ -9,9 +9,8 @@ from pathlib import Path
 
 from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, UserError, Words, resuming
-from chargpt.project import command
+from chargpt.project import STEP_NAME, command
 from chargpt.runs.checkpoint import (
-    STEP_NAME,
     Checkpoint,
     best,
     has_steps,
@@ -41,22 +40,27 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         if not runs:
             raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
         return max(runs)[1]
-    for place in (places := places_of(name, checkpoints)) if name else []:
+    for place in places_of(name, checkpoints) if name else []:
         settle(place)
         inside = (place, *place.absolute().parents) if place.exists() else ()
         if run := next(filter(has_steps, inside), None):  # a path into a run is that run
             return run_of_stage(run)
+    raise UserError(f"{name or repr(name)}: ", _why_no_run(name, checkpoints))
+
+
+def _why_no_run(name: str, checkpoints: Path) -> Words:
+    """Why `name` means no run, and what to do. Raises UserError for what another program has made."""
     step = _step_in(Path(name))
     if step and step.parent.is_dir() and (found := steps(step.parent)):  # it may have been removed since
         listed = ", ".join(path.name for path in found[-MAX_LISTED:])
-        raise UserError(f"{name}: no such checkpoint; {len(found)} in this run, use {listed}")
+        return f"no such checkpoint; {len(found)} in this run, use {listed}"
     if name:
         from chargpt.text.formats import refuse_checkpoint  # only a mistake needs the decompressors
 
         refuse_checkpoint(Path(name))
-        if died := next((place for place in places if (place / "config.yaml").is_file()), None):
-            raise UserError(f"{shown(died)}: this run has no checkpoint; train it again, under the same name")
-    raise UserError(f"{name or repr(name)}: no run of that name or path; ", _other_runs(name, checkpoints))
+        if any((place / "config.yaml").is_file() for place in places_of(name, checkpoints)):
+            return "this run has no checkpoint; train it again, under the same name"
+    return Message("no run of that name or path; ", _other_runs(name, checkpoints))
 
 
 def _step_in(path: Path) -> Path | None:
@@ -134,13 +138,13 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     if name and path.exists() and (step := _step_in(path)):
         return load(step, training=False), []
     run = find_run(name, checkpoints)
-    is_a_model = bool(name) and run_of_stage(path) == run.absolute() != path  # the path of one of the models of a run
-    place = path if is_a_model else stage_folder(run, newest_stage(run, learned=True))
+    place = stage_folder(run, newest_stage(run, learned=True))
+    if name and run_of_stage(path) == run.absolute() != path:  # the path of one of its models
+        place = path
     checkpoint, warnings = _best_learned(place)
-    stage = checkpoint.state.stage
-    if stage.is_one_of_several and not stage.is_last:
+    if (stage := checkpoint.state.stage).is_one_of_several and not stage.is_last:
         what = f"this run trains {stage.models.count} models, and has stopped at model {stage.number}; to finish it: "
-        warnings = [Message(f"{shown(run)}: {what}", resuming(shown(run), verb="train")), *warnings]
+        warnings.insert(0, Message(f"{shown(run)}: {what}", resuming(shown(run), verb="train")))
     return checkpoint, warnings
 
 

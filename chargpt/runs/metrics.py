@@ -83,6 +83,14 @@ class MetricsLog:
     curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # by name, such as val/loss
     samples: list[tuple[int, str]] = field(default_factory=list)
 
+    def add(self, step: int, values: Mapping[str, Any]) -> None:
+        """The values of a line; what no chart can show is left out."""
+        for name, value in values.items():
+            if name == "sample":
+                self.samples.extend([(step, value)] if isinstance(value, str) else [])
+            elif type(value) in (int, float) and -LARGEST < value < LARGEST:
+                self.curves.setdefault(name, []).append((step, float(value)))
+
     def curve(self, name: str) -> list[tuple[int, float]]:
         """The points (step, value) of a metric; none if it was not logged."""
         return self.curves.get(name, [])
@@ -101,10 +109,6 @@ def read_metrics(folder: Path) -> list[MetricsLog]:
             continue
         if stage > logs[-1].stage:
             logs.append(MetricsLog(stage))
-        last, log = (stage, step), logs[-1]
-        for name, value in values.items():
-            if name == "sample":
-                log.samples.extend([(step, value)] if isinstance(value, str) else [])
-            elif type(value) in (int, float) and -LARGEST < value < LARGEST:
-                log.curves.setdefault(name, []).append((step, float(value)))
+        last = (stage, step)
+        logs[-1].add(step, values)
     return logs

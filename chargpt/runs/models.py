@@ -1,7 +1,7 @@
 """From a checkpoint to a model: one of its shape, with its weights, or begun with those of another vocabulary."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 
@@ -85,13 +85,13 @@ def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
     says what was done. Raises UserError if the two models differ in shape, if one reads bytes and the other characters, or if
     another vocabulary needs weights that no row of the old ones gives.
     """
-    old, before, _ = restore_model(source)
     _check_form(source, model, tokenizer)
+    before = source.state.tokenizer
     known = {character: i for i, character in enumerate(before.characters or "")}  # none where ids are bytes
     nearest = {new: new if new in known else before.nearest(new) for new in tokenizer.characters or ""}
     rows = [UNKNOWN if one is None else known[one] for one in nearest.values()] + [UNKNOWN] * tokenizer.folded
     is_same = (before.characters, before.folded) == (tokenizer.characters, tokenizer.folded)
-    _copy_rows(source, old.state_dict(), model, rows=None if is_same else rows)
+    _copy_rows(source, model, rows=None if is_same else rows)
     about = {
         f"unknown to the model {name_of_start(source)}, so each begins as the one in brackets, if there is one": [
             f"{one} ({by})" if by else one for one, by in nearest.items() if by != one
@@ -111,17 +111,17 @@ def _check_form(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> None:
         raise UserError(f"{name}: the size and form of this model are fixed; leave out model.*, except for model.dropout")
 
 
-def _copy_rows(source: Checkpoint, weights: Mapping[str, torch.Tensor], model: GPT, *, rows: list[int] | None) -> None:
-    """Copy the `weights` of `source` into `model`; of those with a row for each character these `rows`, unless it is None."""
-    size = source.state.tokenizer.vocab_size
-    more, begun = size + 97, model.state_dict()  # what is rounded up to a multiple grows otherwise
+def _copy_rows(source: Checkpoint, model: GPT, *, rows: list[int] | None) -> None:
+    """Copy the weights of `source` into `model`; of those with a row for each character these `rows`, unless it is None."""
+    size, begun = source.state.tokenizer.vocab_size, model.state_dict()
+    more = size + 97  # what is rounded up to a multiple grows otherwise
     for name, shape in weight_shapes(source.state.config.model, more).items():
-        old = weights[name]
+        old = source.weights[name]
         if shape == old.shape or (rows is None and begun[name].shape == old.shape):
             begun[name].copy_(old)
         elif rows is None or (*old.shape[:1], *shape) != (size, more, *old.shape[1:]):
-            what = f"{shown(source.path)}: {name} of model.py has no row for each character of another vocabulary"
-            raise UserError(f"{what}; keep this one with ", Option("vocab_from", name_of_start(source)))
+            where = f"{shown(source.path)}: {name} of model.py has no row for each character of another vocabulary"
+            raise UserError(f"{where}; keep this one with ", Option("vocab_from", name_of_start(source)))
         else:
             rest = old[-1] if source.state.tokenizer.folded else old.mean(0)
             begun[name].copy_(torch.stack([rest if row == UNKNOWN else old[row] for row in rows]))

@@ -22,9 +22,8 @@ from chargpt.files import (
     remove_left_behind,
     sync_folder,
 )
-from chargpt.project import command
+from chargpt.project import STEP_NAME, command
 from chargpt.runs.checkpoint import (
-    STEP_NAME,
     Checkpoint,
     has_steps,
     keep_best_weights,
@@ -48,7 +47,8 @@ if TYPE_CHECKING:  # finding a run needs no torch
 LEFT_BEHIND = re.compile(
     r"config\.yaml|details\.txt|metrics\.jsonl|report\.html|events\.out\.tfevents\..*|\.lock|teacher-\d+|\..*\.tmp-\d+"
 )
-# All that a run has in its folder. What is written aside has such a name in its own.
+# All that a run has in its folder. What is written aside has such a name in its own. best.json is of runs that began before
+# state.json alone named the best checkpoint.
 OWN = re.compile(rf"{LEFT_BEHIND.pattern}|{STEP_NAME.pattern}|stage-\d+|best\.json")
 
 DETAILS = "details.txt"  # what was said of a run before it began

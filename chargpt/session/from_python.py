@@ -157,10 +157,7 @@ def options_for(
     **options: Any,
 ) -> TrainOptions:
     """These arguments as train.py has them; what is None is not given. Raises UserError."""
-    for name, (types, what) in TYPES.items():
-        value = {"settings": settings, "device": device, **options}.get(name)
-        if value is not None and not isinstance(value, types):
-            raise UserError(f"{name}={value!r}: use {what}")
+    _check_types({"settings": settings, "device": device, **options})
     texts = [] if text is None else _paths("text", text)
     if "-" in texts:
         raise UserError("text='-': standard input is for the command line; use the path of a file")
@@ -177,6 +174,13 @@ def options_for(
     )
     check_options(asked)
     return asked
+
+
+def _check_types(given: Mapping[str, object]) -> None:
+    """Raise UserError for an argument of a type that train.py would not understand."""
+    for name, (types, what) in TYPES.items():
+        if (value := given.get(name)) is not None and not isinstance(value, types):
+            raise UserError(f"{name}={value!r}: use {what}")
 
 
 def _paths(name: str, given: PathLike | Sequence[PathLike]) -> list[str]:

@@ -73,8 +73,7 @@ def _tell_result(session: Session, run: Run, interrupt: Interrupt) -> None:
     sample = Message(Command("sample", run.name(session.checkpoints)))
     if not interrupt.came_here:
         ends = screen().spelled(Message("stopped while the report was written: the run is complete; write text with: ", sample))
-        device = str(session.trainer.runtime.device)
-        notice(*write_final_report(run.folder, corpus, device=device, if_stopped=ends))
+        notice(*write_final_report(run.folder, corpus, device=str(session.trainer.runtime.device), if_stopped=ends))
         session.page.open(run)
     notice("sample", sample)
 
@@ -139,8 +138,8 @@ def better_way(options: TrainOptions, state: SavedState, corpus: Corpus) -> Mess
     is_short = corpus.characters < SHORT and has_letters
     # Of names, a start knows only those of its language: with others, the loss is higher than without a start.
     if is_short and (starts := start_names()) and not is_list_of_words(corpus.tokenizer.decode(corpus.train)):
-        what, others = "for a short text, begin with a model that knows its language: add ", ", ".join(starts[1:])
-        return Message(what, Option("start", starts[0]), f" (or {others})", *name)
+        what = "for a short text, begin with a model that knows its language: add "
+        return Message(what, Option("start", starts[0]), f" (or {', '.join(starts[1:])})", *name)
     if options.minutes is None and options.epochs is None:
         return Message("for a better model, run the same command with ", Option("minutes", MINUTES), *name)
     return None

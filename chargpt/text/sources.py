@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import mmap
 import os
-import re
 import shutil
 import sys
 import sysconfig
@@ -25,6 +24,7 @@ from typing import BinaryIO
 from chargpt.config import DataConfig
 from chargpt.errors import NotWritten, Option, UserError, what_to_do
 from chargpt.files import WINDOWS, portable, publish_file
+from chargpt.project import STATE, STEP_NAME
 from chargpt.terminal import log, shown
 from chargpt.text.formats import CHECKPOINT, binary_format, read_head, refuse_checkpoint
 from chargpt.text.source import Source, Sources, plain_name, walk
@@ -39,7 +39,6 @@ ANOTHER_CACHE = "set data.cache to another folder"
 MAX_NAMED = 3  # files that a note names
 MAX_DOWNLOAD = 2**24  # bytes
 CHUNK = 2**20  # bytes read at a time
-RUN_STEP = re.compile(r"step-[0-9]{8,15}(\.[0-9]+)?")  # the name of a checkpoint in the folder of a run
 
 
 def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
@@ -104,7 +103,7 @@ def run_name(texts: Sequence[str]) -> str:
     name = path.resolve().name if not is_on_a_share(text) and path.is_dir() else plain_name(path).stem
     name = "".join(filter(str.isprintable, name))  # without control characters, and bytes that are no character in this locale
     name = portable(name).lstrip("-") or "text"  # a name that begins with a dash would be taken for an option
-    return f"{name}-text" if RUN_STEP.fullmatch(name) else name
+    return f"{name}-text" if STEP_NAME.fullmatch(name) else name
 
 
 def is_on_a_share(text: str) -> bool:
@@ -193,7 +192,7 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
         if how := binary_format(read_head(Source(label=shown(example), path=example)), path=example):
             raise UserError(f"{what}; {shown(example)} is {how}")
         raise UserError(f"{what}; to read these, add ", Option("data.pattern", f"*{suffix}"))
-    runs = {path.parent.parent for path in files if path.name == "state.json" and RUN_STEP.fullmatch(path.parent.name)}
+    runs = {path.parent.parent for path in files if path.name == STATE and STEP_NAME.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
     if others := sorted({*files} - {*matching}):

@@ -229,13 +229,13 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
 
 def write_state(folder: Path, state: "SavedState") -> None:
     """Write the state.json of a start, which names its weights as they are."""
-    from chargpt.runs.checkpoint import STATE, WEIGHTS
-    from chargpt.runs.checkpoint_schema import FORMAT, seal
+    from chargpt.project import STATE
+    from chargpt.runs.checkpoint import WEIGHTS
+    from chargpt.runs.checkpoint_schema import seal
 
     data = (folder / WEIGHTS).read_bytes()
     files = {WEIGHTS: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}}
-    document = {"format": FORMAT, "files": files, "state": state.to_json()}
-    (folder / STATE).write_bytes(seal(document, folder / STATE))
+    (folder / STATE).write_bytes(seal(state, files, folder / STATE))
 
 
 def renew() -> None:

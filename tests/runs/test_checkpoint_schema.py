@@ -8,6 +8,7 @@ import pytest
 from helpers import publish_run, saved_state
 
 from chargpt.config import KEYS
+from chargpt.runs import checkpoint_schema
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.checkpoint_schema import (
     FORMAT,
@@ -73,11 +74,14 @@ def test_another_format_is_one_line(written_as, problem, tmp_path):
         check_format(written_as, Path("state.json"))
 
 
-def test_a_run_of_an_older_format_is_refused_and_stays(tmp_path):
+def test_a_run_of_an_older_format_is_refused_and_stays(tmp_path, monkeypatch):
     """Also if an earlier checkpoint is of the format of now: what was trained last decides."""
     run = publish_run(tmp_path / "run", steps=(500, 1000))
     path = run / "step-00001000" / "state.json"
-    path.write_bytes(seal(unseal(path) | {"format": 8}, path))
+    saved = unseal(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_schema, "FORMAT", 8)
+        path.write_bytes(seal(*saved, path))
     with pytest.raises(UnreadableError, match="state.json: format 8, .* the last commit that reads it is 44363133$"):
         newest(run)
     assert path.is_file()

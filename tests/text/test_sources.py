@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 from text_helpers import text_of, write
 
-from chargpt.runs.checkpoint import STATE, STEP_NAME
+from chargpt.project import STATE
 from chargpt.terminal import UserError
 from chargpt.text import sources
 from chargpt.text.sources import named_corpus
@@ -112,7 +112,6 @@ def test_a_stream_without_end_does_not_fill_the_disk(load, monkeypatch):
 
 def test_runs_are_no_texts(load, tmp_path):
     poems, step = tmp_path / "all" / "poems", "step-00000010"
-    assert STEP_NAME.fullmatch(step)
     for name in ("details.txt", f"{step}/{STATE}", f"{step}/notes.md"):
         write(poems / name, TEXT)
     (tmp_path / "all" / "a.txt").write_text(TEXT)
