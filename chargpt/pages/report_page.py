@@ -29,11 +29,11 @@ from chargpt.interrupt import ending_at_once
 from chargpt.pages.charts import Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
 from chargpt.runs.checkpoint_schema import SavedState
+from chargpt.runs.run import REPORT
 from chargpt.sampling.loaded_model import load_model
 from chargpt.terminal import clock, one_line, shown
 from chargpt.text.corpus import Corpus
 
-REPORT = "report.html"
 REFRESH = 5  # seconds between two looks of a browser at the report of a run in training
 # What decides what a run learns: all of some sections but for PACE, and some settings of section train.
 LEARNING, PACE = ("data", "model", "optim"), ("data.cache",)

@@ -16,6 +16,8 @@ from typing import Any
 from chargpt.files import publish_file
 
 METRICS = "metrics.jsonl"
+# The loss of the best checkpoint so far. HParams shows five metrics in the order of their names: this one comes first.
+BEST = "best/val_loss"
 # A larger number is not a measurement, and would overflow in a chart.
 LARGEST = 1e30
 MAX_LINE = 2**20  # characters; samples are shorter

@@ -4,7 +4,9 @@ The journal never affects the training: what cannot be recorded, as on a full di
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +16,10 @@ from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.metrics import MetricsFile
 from chargpt.runs.run import Run
 from chargpt.session.progress_bar import ProgressBar
-from chargpt.session.tensorboard import EventFile
 from chargpt.terminal import LABEL, Notice, notice, one_line, screen, shown
+
+if TYPE_CHECKING:
+    from chargpt.session.tensorboard import EventFile
 
 
 class Journal:
@@ -27,6 +31,7 @@ class Journal:
         self.lines: list[str] = []  # every line and detail, for details.txt
         self._bar: ProgressBar | None = None
         self._files: list[MetricsFile | EventFile] = []  # none but while it records, and none after a failure
+        self._open_events: Callable[[], EventFile] | None = None  # TensorBoard's file, which the first record opens
         self._run: Run | None = None  # the one that is recorded
         self._first_step = 0  # of the model, counted from the first one of the run
 
@@ -61,9 +66,7 @@ class Journal:
         last = self._first_step + (-1 if is_new else progress.step)
         with self._until_a_failure():
             self._files.append(MetricsFile(run.folder, stage=run.stage, step=last))
-            self._files.append(events := EventFile(run.place, purge_step=last + 1))
-            if is_new:
-                events.describe(settings)
+            self._open_events = functools.partial(_event_file, run, settings, purge_step=last + 1, is_new=is_new)
         self._bar = ProgressBar(step=progress.step, total=steps, name=name)
         try:
             yield
@@ -86,6 +89,9 @@ class Journal:
         if isinstance(sample := values.get("sample"), str):
             screen().sample(sample, label="" if has_line else f"{step}")
         with self._until_a_failure():
+            if self._open_events is not None:  # not sooner: it imports TensorBoard, and the user sees the first loss before
+                self._files.append(self._open_events())
+                self._open_events = None
             for file in self._files:
                 file.log(self._first_step + step, values)
 
@@ -109,4 +115,13 @@ class Journal:
         for file in self._files:
             with contextlib.suppress(OSError):
                 file.close()  # or the interpreter would try again, and print an error, when it ends
-        self._files = []
+        self._files, self._open_events = [], None
+
+
+def _event_file(run: Run, settings: Settings, *, purge_step: int, is_new: bool) -> "EventFile":
+    from chargpt.session.tensorboard import EventFile
+
+    events = EventFile(run.place, purge_step=purge_step)
+    if is_new:
+        events.describe(settings)
+    return events

@@ -3,9 +3,8 @@
 import time
 import webbrowser
 
-from chargpt.pages.report_page import REPORT, write_live_report
 from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.run import Run
+from chargpt.runs.run import REPORT, Run
 from chargpt.text.corpus import Corpus
 
 FIRST = 0.1  # seconds that the first page is expected to take
@@ -25,6 +24,8 @@ class LivePage:
 
     def write(self, run: Run, state: SavedState, corpus: Corpus, *, is_training: bool) -> None:
         """Write the page by what is logged; a browser reads that of a run in training again. Never raises."""
+        from chargpt.pages.report_page import write_live_report  # not before the first step
+
         began = time.perf_counter()
         write_live_report(run.folder, state, corpus, is_training=is_training)
         self.open(run)

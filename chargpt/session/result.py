@@ -4,7 +4,6 @@ import math
 
 from chargpt.errors import Command, Message, Option, Words, join, resuming
 from chargpt.interrupt import Interrupt
-from chargpt.pages.report_page import up_to_a_word, write_final_report
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.runs.run import Run
@@ -53,6 +52,8 @@ def _tell_end(session: Session) -> None:
     """Show the best sample of the last model; say what loss a model has reached, and if it ended early."""
     progress, which, early = session.trainer.progress, "", ""
     if session.stage.is_last and progress.best_sample:
+        from chargpt.pages.report_page import up_to_a_word  # not before the first step
+
         screen().lines(f"\n{escape_controls(up_to_a_word(progress.best_sample)).strip()}\n")
         which = " (its sample is above)" if progress.best_step != progress.step else ""
     if progress.step < session.trainer.length.steps:
@@ -72,6 +73,8 @@ def _tell_result(session: Session, run: Run, interrupt: Interrupt) -> None:
         notice("better", better)
     sample = Message(Command("sample", run.name(session.checkpoints)))
     if not interrupt.came_here:
+        from chargpt.pages.report_page import write_final_report
+
         ends = screen().spelled(Message("stopped while the report was written: the run is complete; write text with: ", sample))
         notice(*write_final_report(run.folder, corpus, device=str(session.trainer.runtime.device), if_stopped=ends))
         session.page.open(run)

@@ -10,19 +10,18 @@ import numpy as np
 import torch
 
 from chargpt.analysis.copies import longest_copy
-from chargpt.analysis.heads import draw_attention
 from chargpt.config import TrainConfig
 from chargpt.errors import Message, Option, UserError, Words, resuming
 from chargpt.interrupt import Interrupt
-from chargpt.pages.report_page import REPORT
 from chargpt.planning.budget import Budget, Stopwatch, longest_run
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import Decision, Opening
 from chargpt.planning.speeds import Speeds
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
+from chargpt.runs.metrics import BEST
 from chargpt.runs.models import loss_of
-from chargpt.runs.run import DETAILS, Run
+from chargpt.runs.run import DETAILS, REPORT, Run
 from chargpt.runs.stage import Stage
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
@@ -30,7 +29,6 @@ from chargpt.session.journal import Journal
 from chargpt.session.live_page import LivePage
 from chargpt.session.opening import join_opening, make_trainer, open_next_stage, trainer_state
 from chargpt.session.stages import decide, describe_stage, measure
-from chargpt.session.tensorboard import BEST
 from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -244,6 +242,8 @@ class Session:
         if (longest := longest_copy(corpus, sample)) is not None:
             values["novelty/longest_copy"] = float(longest)
         if train.log_attention:
+            from chargpt.analysis.heads import draw_attention
+
             with contextlib.suppress(UserError):  # a changed model.py may give none
                 values["attention"] = draw_attention(self.trainer.weights.working, corpus.judged)
         return values | ({"sample": sample} if sample else {})

@@ -24,8 +24,6 @@ CHARTS = {
     "characters per second": ["^chars_per_second$"],
     "longest copy in the sample (characters)": ["^novelty/longest_copy$"],
 }
-# The loss of the best checkpoint so far. HParams shows five metrics in the order of their names: this one comes first.
-BEST = "best/val_loss"
 # Settings that it shows of every run beside those that the user gave: few, so that a window of 1,280 pixels shows this loss.
 COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
 # What decides what a run learns, and stays as it is: --minutes and a resumed run change the number of steps.

@@ -284,7 +284,7 @@ def test_the_report_follows_the_training_and_a_run_that_stops_or_ends_has_one_th
 def test_a_page_is_written_in_a_hundredth_of_the_time_and_opened_once(tmp_path, monkeypatch):
     clock, opened_pages = Clock(), []
     monkeypatch.setattr("chargpt.session.live_page.time", clock)
-    monkeypatch.setattr("chargpt.session.live_page.write_live_report", lambda *_, **more: clock.sleep(2.0))
+    monkeypatch.setattr("chargpt.pages.report_page.write_live_report", lambda *_, **more: clock.sleep(2.0))
     monkeypatch.setattr("webbrowser.open", lambda address: opened_pages.append(address) or True)
     page, run = LivePage(opens=True), Run(tmp_path / "run")
     assert not page.is_due
