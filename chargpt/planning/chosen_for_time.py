@@ -78,6 +78,10 @@ class Candidate(NamedTuple):
         """The loss that decides between models."""
         return self.loss * (law.SEVERAL_SHARE if self.teachers > 1 else 1)
 
+    def __str__(self) -> str:
+        model = self.config.model
+        return f"{self.compared:z.2f}: {self.parameters:,} parameters ({model.n_layer} layers of {model.n_embd})"
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -371,24 +375,18 @@ def text_of(corpus: Corpus) -> Text:
 
 def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes: float, models: Models) -> list[Notice]:
     """What was chosen for models that take so many seconds together and, if everything was, the loss to expect of the last."""
-    config, model, text = best.config, best.config.model, job.text
-    epochs = config.train.max_steps * config.chars_per_step / text.characters
-    parameters = f"{parameter_count(model, text.vocabulary):,} parameters"
-    size = f"{parameters} ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
+    config, model = best.config, best.config.model
+    epochs = config.train.max_steps * config.chars_per_step / job.text.characters
+    shape = f"{best.parameters:,} parameters ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
     seen = f"it will read the whole text {epochs:.1f} times, at {best.speed:,.0f} characters a second"
-    notices = [Notice("chosen", f"a model of {size}; {seen}", "detail")]
-    is_fair = job.corpus.is_validated and not job.corpus.facts.is_sorted
-    if is_fair and not best.settings.is_any_given(*DECIDES_LOSS):
+    notices = [Notice("chosen", f"a model of {shape}; {seen}", "detail")]
+    if job.corpus.is_validated and not job.corpus.facts.is_sorted and not best.settings.is_any_given(*DECIDES_LOSS):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
-        ngram = f"lower is better, and {NGRAM_MODEL} has {text.ngram_loss:z.2f}"
+        ngram = f"lower is better, and {NGRAM_MODEL} has {job.text.ngram_loss:z.2f}"
         loss = f"validation loss about {best.compared:z.2f} at the end (in most runs {low:z.2f} to {high:z.2f})"
         notices.append(Notice("expected", f"{loss}; {ngram}"))
-    others = [
-        f"{one.compared:z.2f}: {one.parameters:,} parameters ({one.config.model.n_layer} layers of {one.config.model.n_embd})"
-        for one in candidates
-        if one.parameters != best.parameters
-    ]
-    notices += [Notice("considered", f"but not chosen, expected loss {'; '.join(others)}", "detail")] if others else []
+    if others := [str(one) for one in candidates if one.parameters != best.parameters]:
+        notices.append(Notice("considered", f"but not chosen, expected loss {'; '.join(others)}", "detail"))
     if takes < job.seconds and not best.settings.is_given("train.max_epochs"):
         who, passes = "each model" if best.teachers else "training", models.epochs or config.train.max_epochs
         ends = f"{who} ends after {passes:g} passes over the text at most, since more would not help"

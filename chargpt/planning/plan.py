@@ -158,6 +158,17 @@ class Asked:
         return chooses(self.settings, minutes=self.options.minutes)
 
     @property
+    def seconds(self) -> float:
+        """The time for which settings are chosen."""
+        return DEFAULT_SECONDS if self.options.minutes is None else 60 * self.options.minutes
+
+    @property
+    def limit(self) -> float | None:
+        """The seconds of the run; None: as many as its length takes. A start has a length of its own."""
+        has_start = self.options.start is not None or self.options.init_from is not None
+        return self.seconds if self.options.minutes is not None or (self.is_open and not has_start) else None
+
+    @property
     def context(self) -> int:
         """The shortest context that the model may have."""
         is_chosen = self.is_open and not self.settings.is_given("model.block_size")
@@ -183,30 +194,26 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
         check_batch(asked.settings.values.train.batch_size, group.size)
     notices = [*named.notices, *corpus.describe(), *check_teachers(named.teachers, corpus, context=asked.context)]
     notices += [] if options.find_lr else examine(corpus)
-    seconds = DEFAULT_SECONDS if options.minutes is None else 60 * options.minutes
-    job = Job(corpus, text_of(corpus), seconds, group.size, models_of(named.teachers))
+    job = Job(corpus, text_of(corpus), asked.seconds, group.size, models_of(named.teachers))
     choice = _choose(asked, job, named.start)
-    has_limit = options.minutes is not None or (asked.is_open and named.start is None)
-    known = choice.time_model or job.speeds.time_model(choice.config)
-    later = choice.models.seconds_after(1)
-    budget = Budget(seconds if has_limit else None, started=started, later=later, known=known)
-    opening = _open(choice, job, named, options, folder=folder, group=group, budget=budget)
+    opening = _open(choice, job, named, asked, folder=folder, group=group, started=started)
     notices, choices = _with_one_note(notices, _about_choice(choice, asked, opening, named, group=group))
     return dataclasses.replace(opening, notices=tuple(notices), choices=tuple(choices))
 
 
 def _open(
-    choice: Choice, job: Job, named: Named, options: TrainOptions, *, folder: Path, group: Group, budget: Budget
+    choice: Choice, job: Job, named: Named, asked: Asked, *, folder: Path, group: Group, started: float | None
 ) -> Opening:
     """The opening of a chosen model, as far as the device allows it. Raises UserError."""
-    config, corpus, start = choice.config, job.corpus, named.start
+    config, corpus, start, options = choice.config, job.corpus, named.start, asked.options
     check_size(config.model, corpus.tokenizer.vocab_size)
     check_model(config.model, corpus.tokenizer.vocab_size)
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=group.size, on_machine=group.local_size)
+    known, later = choice.time_model or job.speeds.time_model(config), choice.models.seconds_after(1)
+    budget = Budget(asked.limit, started=started, later=later, known=known)
     begun = None if start is None else Start(name=options.start or name_of_start(start), is_run=options.start is None)
     stage = Stage(models=choice.models, start=begun, length=_length(choice, budget, characters=len(corpus.train)))
-    assert budget.known is not None
-    is_long = is_worth_compiling(budget.share or budget.known.step * stage.length.steps)
+    is_long = is_worth_compiling(budget.share or known.step * stage.length.steps)
     environment: dict[str, str | int | bool] = {"compile": is_long and not (options.dry_run or options.find_lr)}
     return Opening(
         state=SavedState(
@@ -299,7 +306,6 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
     machine can train in the time; or, if the user has decided everything else, only the regularization.
     """
     settings, minutes, epochs = asked.settings, asked.options.minutes, asked.options.epochs
-    limit = None if minutes is None else job.seconds
     if epochs is not None:
         steps = steps_in(epochs, settings.values, characters=job.text.characters)
         settings = settings.give({"train": {"max_steps": steps}}, source=Source.USER, where="--epochs")
@@ -309,7 +315,7 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
     elif asked.is_open:
         choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)
     else:
-        choice = shared(regularized(settings, job.text), limit)
+        choice = shared(regularized(settings, job.text), asked.limit)
     settings = for_student(choice.settings) if job.teachers and start is None else choice.settings
     values = dataclasses.replace(settings.values, data=absolute_paths(settings.values.data))
     return choice._replace(settings=dataclasses.replace(settings, values=values))
