@@ -274,16 +274,6 @@ def check_tensors(found: Mapping[str, Any], shapes: Mapping[str, Sequence[int]],
         raise DamagedError(f"{where}: holds the weights of another model ({first}{more})")
 
 
-def check_weights(found: Mapping[str, Any], state: SavedState, *, where: str) -> None:
-    """Raise CheckpointError unless `found` are weights of the model that model.py makes for this state."""
-    try:
-        check_tensors(found, state.weight_shapes(), where=where)
-    except DamagedError:
-        if state.model_source == model_source():
-            raise
-        raise OtherModelError(f"{where}: trained by another model.py, with other weights; {put_back(state)}") from None
-
-
 def numbers_in(path: Path) -> int:
     """How many numbers the weights in the checkpoint folder `path` are. None is read. Raises OSError or ValueError."""
     try:
@@ -365,10 +355,16 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise DamagedError(f"{shown(path / STATE)}: has step {state.progress.step:,}, but its folder is named {path.name:.40}")
-    size = 4 * (state.parameters if state.model_source == model_source() else MAX_NUMBERS)  # bytes of the weights, at most
+    is_ours, where = state.model_source == model_source(), shown(path / WEIGHTS)
+    size = 4 * (state.parameters if is_ours else MAX_NUMBERS)  # bytes of the weights, at most
     weights = _unpack(path / WEIGHTS, files, limit=size + JSON_LIMIT)
     weights = {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in weights.items()}
-    check_weights(weights, state, where=shown(path / WEIGHTS))
+    try:
+        check_tensors(weights, state.weight_shapes(), where=where)
+    except DamagedError:
+        if is_ours:
+            raise
+        raise OtherModelError(f"{where}: trained by another model.py, with other weights; {put_back(state)}") from None
     moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * size + JSON_LIMIT) if training else {}
     return Checkpoint(path, weights, moments, state)
 
