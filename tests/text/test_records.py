@@ -15,7 +15,7 @@ from chargpt.terminal import UserError
 from chargpt.text import kind, records, tables
 from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Structure
-from chargpt.text.records import texts_in_records
+from chargpt.text.records import documents_in
 from chargpt.text.source import Source
 from chargpt.text.tables import CSV
 
@@ -24,8 +24,8 @@ TEXT = "\n".join(BODIES)
 
 
 def documents(pieces: list[str], structure: Structure, **settings: str) -> list[tuple[int, str]]:
-    found = texts_in_records(Source(label="a"), structure, DataConfig(**settings), pieces=iter(pieces), left_out={})
-    return [(line, ", ".join([*label, text])) for line, label, text in found]
+    found = documents_in(Source(label="a"), structure, DataConfig(**settings), pieces=pieces, left_out={})
+    return [(origin.line, ", ".join([*label, *text])) for label, text, origin in found]
 
 
 def table(bodies: list[str], **dialect: object) -> str:
