@@ -95,7 +95,6 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
     is_folder = any(Path(text).is_dir() for text in [*texts, config.val_text] if text)
     is_whole = bool({"where", "field", "separator"} & asked.keys())  # which of them only records can need
     is_whole = is_whole and not any(structure_of(source, read_head(source), config) for source in sources.all)
-    is_one = is_whole and max(len(sources.train), len(sources.val)) < 2
     without = f"{sources.label} is read without fields{', because of data.format=text' * (config.format == 'text')}"
     without += "; leave it out, or give CSV, TSV or JSON with a field of that name"
     for name, is_useless, why in (
@@ -105,7 +104,11 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
         ("separator", config.items, "data.items makes each item a text of its own; leave it out"),
         ("where", is_whole, without),
         ("field", is_whole, without),
-        ("separator", is_one, f"{sources.label} is one document; leave it out, or give several files"),
+        (
+            "separator",
+            is_whole and max(len(sources.train), len(sources.val)) < 2,
+            f"{sources.label} is one document; leave it out, or give several files",
+        ),
     ):
         if name in asked and is_useless:
             raise UserError(f"data.{name}: {asked[name]!r} given, but {why}")
@@ -204,8 +207,7 @@ class _Reading:
         meta["items"] = found.items and dataclasses.asdict(found.items)
         reader = TextReader(self.sources, found.config, progress=progress)
         with self.cache.publishing(fingerprint, counts=counts, meta=meta) as files:
-            pieces = reader if found.pieces is None else found.pieces
-            meta |= write_ids(pieces, tokenizer, found.split, files=files, folder=self.cache.folder)
+            meta |= write_ids(found.pieces or reader, tokenizer, found.split, files=files, folder=self.cache.folder)
             if found.pieces is None and reader.digest() != found.digest:
                 raise UserError(f"{self.sources.label}: changed while it was read; start again when it is complete")
         published = self.cache.open(fingerprint)
@@ -254,7 +256,6 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
     if config.split in ("document", "blocks"):
         ways.append(Message("set ", Option("data.split", "position")))
     ways.append("give a text of a few thousand characters" if corpus.characters < 1000 else "give a longer text")
-    sizes = f"{n_train:,} characters for training and {len(corpus.val):,} for validation"
+    what = f"{corpus.name}: too short, with {n_train:,} characters for training and {len(corpus.val):,} for validation; "
     needs = f" needs {block_size + 1:,} for training{' and 2 for validation' * (not is_complete)}: "
-    what = f"{corpus.name}: too short, with {sizes}; "
     raise UserError(what, Option("model.block_size", block_size), needs, join(", or ", ways))

@@ -76,14 +76,12 @@ def _head_of(source: Source, content: bytes, config: DataConfig) -> Head:
     return Head(suffix=source.suffix, text=text, field=field_in(config.field))
 
 
-def _first(kinds: Iterable[Kind], head: Head) -> Structure | None:
+def recognise(head: Head, kinds: Iterable[Kind] | None = None) -> Structure | None:
+    """The structure of a file by the first of `kinds` that it is; None for plain text. Without them, its name decides first."""
+    if kinds is None:
+        texts = [kind for kind in KINDS if not kind.magic]
+        kinds = [kind for kind in texts if head.suffix in kind.suffixes] or texts
     return next(filter(None, (kind.find(kind, head) for kind in kinds)), None)
-
-
-def recognise(head: Head) -> Structure | None:
-    """The structure of a file; None for plain text."""
-    kinds = [kind for kind in KINDS if not kind.magic]
-    return _first([kind for kind in kinds if head.suffix in kind.suffixes] or kinds, head)
 
 
 def structure_of(source: Source, content: bytes, config: DataConfig) -> Structure | None:
@@ -92,11 +90,9 @@ def structure_of(source: Source, content: bytes, config: DataConfig) -> Structur
     if config.format == "fields":
         found = recognise(head)
         return found if found and found.kind.records and (config.items or found.kind.reads != Reads.ITEMS) else None
-    kinds = KINDS if config.format == "auto" else ()
-    return _first(
-        (k for k in kinds if k.reads == Reads.ALWAYS or (k.reads in unasked and head.suffix in k.suffixes)),
-        head,
-    )
+    named = [kind for kind in KINDS if kind.reads in unasked and head.suffix in kind.suffixes]
+    kinds = [kind for kind in KINDS if kind.reads == Reads.ALWAYS or kind in named]
+    return recognise(head, kinds) if config.format == "auto" else None
 
 
 def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:

@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -70,34 +70,29 @@ def notes_of(reader: TextReader) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
     notes = [f"read as {encoding}, as its first bytes say (byte-order mark)" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
-        is_asked = reader.config.format == "fields"
-        field = field_in(reader.config.field) if is_asked or not kind.field else kind.field
+        is_asked = reader.config.format == "fields" or not kind.note
+        field = field_in(reader.config.field if is_asked or not kind.field else kind.field)
         read = f"the field {field!r} of {plural(count, 'record')} was read"
-        notes.append(f"{kind.name}: {read if is_asked or not kind.note else f'{plural(count, kind.one)}, {kind.note}'}")
+        notes.append(f"{kind.name}: {read if is_asked else f'{plural(count, kind.one)}, {kind.note}'}")
     notes += [f"{what}, left out: {len(at):,}, the first in line {at[0]:,}" for what, at in reader.left_out.items()]
-    return notes + [f"{what} skipped: {count:,}" for what, count in reader.skipped.items() if count]
+    return notes + [f"{what} skipped: {count:,}" for what, count in reader.skipped.items()]
 
 
 def split_of(characters: int, config: DataConfig) -> Split:
     """How a text of this many characters, without those for validation alone, is divided."""
+    stretches: list[tuple[int, int | None]] = [(int(characters * (1 - config.val_fraction)), TRAIN), (characters, VAL)]
     if config.val_text or config.split == "document":
-        return _split([(characters, TRAIN)])
-    if config.split != "blocks":
-        return _split([(int(characters * (1 - config.val_fraction)), TRAIN), (characters, VAL)], config.shuffle)
-    period = characters / BLOCKS
-    size = int(period * config.val_fraction)
-    margin = int(min(MARGIN, MARGIN_SHARE * size, (period - size) / 4))
-    stretches = list[tuple[int, int | None]]()
-    for number in range(BLOCKS):
-        start = int((number + 0.5) * period - size / 2)
-        stretches += [(start - margin, TRAIN), (start, None), (start + size, VAL), (start + size + margin, None)]
-    return _split([*stretches, (characters, TRAIN)])
-
-
-def _split(stretches: list[tuple[int, int | None]], order: Literal["none", "lines"] = "none") -> Split:
-    """A split of these stretches without empty ones."""
+        stretches = [(characters, TRAIN)]
+    elif config.split == "blocks":
+        period = characters / BLOCKS
+        size = int(period * config.val_fraction)
+        margin, stretches = int(min(MARGIN, MARGIN_SHARE * size, (period - size) / 4)), []
+        for start in (int((number + 0.5) * period - size / 2) for number in range(BLOCKS)):
+            stretches += [(start - margin, TRAIN), (start, None), (start + size, VAL), (start + size + margin, None)]
+        stretches.append((characters, TRAIN))
     ends = [0, *(end for end, _ in stretches)]
-    return Split(stretches=tuple(one for one, before in zip(stretches, ends) if one[0] > before), order=order)
+    filled = tuple(one for one, before in zip(stretches, ends) if one[0] > before)
+    return Split(stretches=filled, order=config.shuffle)
 
 
 def write_ids(
@@ -106,13 +101,24 @@ def write_ids(
     """The second pass: write the ids of each stretch to the file of its split; what only validates goes to the second one. With
     data.shuffle=lines, an unnamed file in `folder` holds the ids in their order. Returns the sizes of the splits, n_train and
     n_val. Raises UserError for lines of a text that has one."""
-    encode, sizes = _encoder(tokenizer), [0, 0]
-    encoded = ((part, encode(piece)) for part, piece in pieces)
-    parts = _in_stretches(encoded, split) if split.order == "none" else _in_other_order(encoded, split, tokenizer, folder)
-    for part, ids in parts:
+    encoded, sizes = _encoded(pieces, tokenizer), [0, 0]
+    divided = _in_stretches(encoded, split) if split.order == "none" else _in_other_order(encoded, split, tokenizer, folder)
+    for part, ids in divided:
         files[part].write(ids)
         sizes[part] += len(ids)
     return {"n_train": sizes[TRAIN], "n_val": sizes[VAL]}
+
+
+def _encoded(pieces: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator[tuple[int, memoryview]]:
+    """The ids of each piece, all of whose characters must be known."""
+    table = None if tokenizer.characters is None else tokenizer.table().clip(0).astype(tokenizer.dtype)
+    for part, piece in pieces:
+        ids = (
+            np.frombuffer(piece.encode("latin-1"), np.uint8)
+            if table is None
+            else np.take(table, code_points(piece), mode="clip")
+        )
+        yield part, ids.data
 
 
 def _in_stretches(encoded: Iterable[tuple[int, memoryview]], split: Split) -> Iterator[tuple[int, memoryview]]:
@@ -137,8 +143,7 @@ def _in_other_order(
     """The split and the ids of each line. The training split is about as large as it was, for it ends with a line."""
     newline, left = int(tokenizer.ids_of("\n")[0]), split.size(TRAIN)
     with tempfile.TemporaryFile(dir=folder) as file:
-        for _, piece in encoded:
-            file.write(piece)
+        file.writelines(piece for _, piece in encoded)
         file.flush()
         ids = np.memmap(file, tokenizer.dtype, mode="r")
         if newline < 0 or newline in tokenizer.never_sampled or newline not in ids[:-1]:
@@ -147,11 +152,3 @@ def _in_other_order(
             yield TRAIN if left > 0 else VAL, line.data
             left -= len(line)
         del ids
-
-
-def _encoder(tokenizer: Tokenizer) -> Callable[[str], memoryview]:
-    """A function that returns the ids of a piece. All of its characters must be known."""
-    if tokenizer.characters is None:
-        return lambda piece: memoryview(piece.encode("latin-1"))
-    table = tokenizer.table().clip(0).astype(tokenizer.dtype)
-    return lambda piece: np.take(table, code_points(piece), mode="clip").data

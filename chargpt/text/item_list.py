@@ -34,6 +34,7 @@ LONGEST_BLOCK = 30  # lines; with more between two blank ones, a list of lines i
 MAX_NAME = 30  # characters of an item that a note names
 MAX_ITEM = 2**23  # characters; more are not an item, but a text
 LONG_LABEL = f"a label of more than {MAX_LABEL} characters; in data.label, name a field with short labels, such as a category"
+HINT = "; if blank lines are between your items, use data.items=paragraph"
 SPLIT_IT = "split it, or train on it as a text, without items"
 Splits = Sequence[list[Item]]  # the items for training, and those for validation
 
@@ -49,8 +50,8 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     items = _divided(items, config, notes)
     counts = _counts(items, config)
     if not all(items):
-        differ = f"{counts.items - counts.duplicates:,}"
-        raise UserError(f"{sources.label}: too few items that differ ({differ}); give at least two, one for validation")
+        what = f"{sources.label}: too few items that differ ({counts.items - counts.duplicates:,})"
+        raise UserError(f"{what}; give at least two, one for validation")
     if len(counts.labels) > MAX_LABELS:
         what = f"data.label: {shell_word(config.label)} given, but {sources.label} has {len(counts.labels):,} different values"
         raise UserError(f"{what} of it; choose a label with {MAX_LABELS:,} values or fewer, such as a country")
@@ -91,9 +92,8 @@ def _usable(reader: TextReader, config: DataConfig) -> tuple[Splits, list[str]]:
         else:
             usable[split].append(item)
     are_blocks = config.items == LINE and empty > max(2, sum(map(len, usable)) / LONGEST_BLOCK)
-    hint = "; if blank lines are between your items, use data.items=paragraph" * are_blocks
-    notes = [f"empty items skipped: {empty:,}{hint}"] * bool(empty)
-    return usable, notes_of(reader) + notes + [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
+    notes = notes_of(reader) + [f"empty items skipped: {empty:,}{HINT * are_blocks}"] * bool(empty)
+    return usable, notes + [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
 
 
 def _counts(splits: Splits, config: DataConfig) -> ItemCounts:

@@ -19,6 +19,7 @@ VALUES = 200  # of the head that are looked at
 MAX_DEPTH = 6  # objects and lists in each other whose fields are named
 MAX_JSON = 2**30  # characters of a file of JSON, which must fit into memory
 MISSING = object()  # in place of the value of a field that a record does not have
+NOT_JSON = "correct it, or if it is plain text, give it a name that ends in .txt"
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
 BEGINNING = re.compile(r"[^\s,\[\]]")  # of a record of a list
 
@@ -153,15 +154,14 @@ def _values_in(parts: Iterable[tuple[int, str]], text: Text) -> Iterator[tuple[i
     decode = json.JSONDecoder().raw_decode
     for line, part in parts:
         end = 0
-        while begin := BEGINNING.search(part, end):
-            start = begin.start()
+        while found := BEGINNING.search(part, end):
+            start = found.start()
             line += part.count("\n", end, start)
             try:
                 value, end = decode(part, start)
             except (ValueError, RecursionError) as error:
-                what = f"line {line + part.count(chr(10), start, getattr(error, 'pos', start)):,}: not JSON"
-                what_to_do = "correct it, or if it is plain text, give it a name that ends in .txt"
-                raise UserError(f"{text.label}: {what} ({getattr(error, 'msg', error)}); {what_to_do}") from None
+                line += part.count("\n", start, getattr(error, "pos", start))
+                raise UserError(f"{text.label}: line {line:,}: not JSON ({getattr(error, 'msg', error)}); {NOT_JSON}") from None
             yield line, value, part[start:end]
             line += part.count("\n", start, end)
 

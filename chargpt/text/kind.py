@@ -48,7 +48,7 @@ class Record(NamedTuple):
     prefix: str = ""  # the part of the path of a field that leads to this record
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Text:
     """The text of a file, for the reader of its kind."""
 

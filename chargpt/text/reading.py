@@ -24,6 +24,7 @@ from chargpt.text.source import Source, Sources, byte_order_mark
 
 CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
+UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE  # marks of texts that hold NUL bytes
 MANY_FILES = 20  # in a folder of this many or more, data.split=auto means document
 
 
@@ -98,25 +99,27 @@ class TextReader:
 
     def documents(self) -> Iterator[tuple[int, Document]]:
         """The split and each document: a source, or a record of a source that has fields."""
-        splits = chain(((source, TRAIN) for source in self._sources.train), ((source, VAL) for source in self._sources.val))
         with ThreadPoolExecutor(1) as pool:
-            for source, split in splits:
-                chunks = source.chunks(CHUNK)
+            for number, source in enumerate(self._sources.all):
+                split, chunks = TRAIN if number < len(self._sources.train) else VAL, source.chunks(CHUNK)
                 head = next(chunks, b"")
-                is_utf16 = head[:2] in (b"\xff\xfe", b"\xfe\xff")  # whose texts hold NUL bytes
-                if source.in_folder and (binary_format(head) or (b"\0" in head[:8192] and not is_utf16)):
+                has_nul = b"\0" in head[:8192] and not head.startswith(UTF_16)
+                if source.in_folder and (has_nul or binary_format(head)):
                     self.skipped["binary files"] += 1
                     continue
-                structure = structure_of(source, head, self.config)
-                text = self._decoded(source, structure, head, _prefetch(chunks, pool))
-                for document in self._records(source, structure, text) if structure else self._whole(source, text):
+                for document in self._documents_of(source, head, _prefetch(chunks, pool)):
                     yield split, document
 
-    def _whole(self, source: Source, text: Iterator[str]) -> list[Document]:
-        """A source as a document."""
-        pieces = text if self._normalizer.is_identity else self._normalizer.apply_in_pieces(text)
-        pieces = pieces if self._is_copied else map(self._as_vocabulary, pieces)
-        return [Document(label_of_file(source, self.config), pieces, Origin(source, 1))]
+    def _documents_of(self, source: Source, head: bytes, chunks: Iterable[bytes]) -> Iterator[Document]:
+        """The documents of a source, which begins with `head` and goes on with `chunks`: its records, or all of it."""
+        structure = structure_of(source, head, self.config)
+        text = self._decoded(source, structure, head, chunks)
+        if structure:
+            yield from self._records(source, structure, text)
+        else:
+            pieces = text if self._normalizer.is_identity else self._normalizer.apply_in_pieces(text)
+            pieces = pieces if self._is_copied else map(self._as_vocabulary, pieces)
+            yield Document(label_of_file(source, self.config), pieces, Origin(source, 1))
 
     def _records(self, source: Source, structure: Structure, text: Iterator[str]) -> Iterator[Document]:
         """The records of a source as documents."""
@@ -136,32 +139,32 @@ class TextReader:
 
     def _decoded(self, source: Source, structure: Structure | None, head: bytes, chunks: Iterable[bytes]) -> Iterator[str]:
         """The text of a source, which begins with `head` and goes on with `chunks`. Raises UserError."""
-        mark, encoding, errors = self._encoding_of(source, head, structure)
-        decoder, offset = codecs.getincrementaldecoder(encoding)(errors), len(mark)
-        self._progress.update(len(mark))
-        for chunk in chain(filter(None, chain([head[len(mark) :]], chunks)), [b""]):
-            pending = len(decoder.getstate()[0])
+        offset, encoding, decoder = self._decoder_of(source, head, structure)
+        self._progress.update(offset)
+        for chunk in chain(filter(None, chain([head[offset:]], chunks)), [b""]):
             try:
                 yield decoder.decode(chunk, final=not chunk)
             except UnicodeError as error:  # without `start`: utf-16 that does not begin with a byte-order mark
-                raise undecodable(source, offset - pending + getattr(error, "start", 0), encoding) from None
+                offset -= len(decoder.getstate()[0])
+                raise undecodable(source, offset + getattr(error, "start", 0), encoding) from None
             offset += len(chunk)
             self._progress.update(len(chunk))
 
-    def _encoding_of(self, source: Source, head: bytes, structure: Structure | None) -> tuple[bytes, str, str]:
-        """The byte-order mark of a source, its encoding, and what to do with other bytes. Raises UserError."""
+    def _decoder_of(
+        self, source: Source, head: bytes, structure: Structure | None
+    ) -> tuple[int, str, codecs.IncrementalDecoder]:
+        """The size of the byte-order mark of a source, its encoding, and a decoder. Raises UserError."""
+        mark, encoding, errors = b"", self._encoding, "strict"
         if structure is None and self._is_copied:
-            return b"", "latin-1", "strict"
-        if structure is not None and structure.kind.bytes_as:
-            return b"", "ascii", structure.kind.bytes_as
-        if self._encoding != "utf-8":
-            return b"", self._encoding, "strict"
-        mark, encoding = byte_order_mark(head)
-        if mark:
-            self.byte_order_marks.add(encoding)
-        elif not may_be_utf8(head):
-            raise undecodable(source, None, encoding)
-        return mark, encoding, "strict"
+            encoding = "latin-1"
+        elif structure is not None and structure.kind.bytes_as:
+            encoding, errors = "ascii", structure.kind.bytes_as
+        elif encoding == "utf-8":
+            mark, encoding = byte_order_mark(head)
+            self.byte_order_marks |= {encoding} if mark else set()
+            if not mark and not may_be_utf8(head):
+                raise undecodable(source, None, encoding)
+        return len(mark), encoding, codecs.getincrementaldecoder(encoding)(errors)
 
     def _as_vocabulary(self, text: str) -> str:
         return text.encode("utf-8", "surrogatepass").decode("latin-1") if self._are_bytes else text

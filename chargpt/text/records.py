@@ -28,9 +28,7 @@ def documents_in(
     """The records of a file, whose texts may be empty. `config` says in which fields these and their labels are, and which
     records are left out. Raises UserError."""
     asked = _Asked(source, structure, config)
-    wanted, labels = ([field.name for field in some if isinstance(field, _Field)] for some in (asked.fields, asked.label))
-    of_file = Text(pieces=pieces, label=source.label, structure=structure, wanted=wanted, labels=labels, left_out=left_out)
-    for record in structure.kind.records(of_file) if structure.kind.records else ():
+    for record in asked.records(pieces, left_out):
         text = asked.text.text_of(record)
         label = asked.label_of(record, text)
         if asked.is_kept(record):
@@ -38,28 +36,34 @@ def documents_in(
         else:
             left_out.setdefault(f"records where {asked.kept[0].name} is not {asked.value}", []).append(record.line)
     for field in asked.fields:
-        if isinstance(field, _Field):
-            field.check_found()
+        field.check_found()
 
 
 class _Asked:
     """What is asked for of the records of a file: where their text and the parts of their label are, and which are kept."""
 
     def __init__(self, source: Source, structure: Structure, config: DataConfig) -> None:
-        self._kind, self._pattern = structure.kind, config.label_pattern
+        self._source, self._structure, self._pattern = source, structure, config.label_pattern
         name, _, self.value = (" ".join(part.split()) for part in config.where.partition("="))
-        text = self._kind.field if self._kind.field and config.format != "fields" else config.field
-        words = [] if self._pattern else config.label_fields
-        of_file = partial(_Field, source=source, kind=self._kind)
-        self.text = of_file(text, "data.items" if config.items else "data.field")
-        self.label = [place_of(source, word) if word in PLACES else of_file(word, "data.label") for word in words]
-        self.kept = [of_file(name, "data.where")] * bool(name)
-        self.fields = [self.text, *self.label, *self.kept]
+        kind, words = structure.kind, [] if self._pattern else config.label_fields
+        field = partial(_Field, source=source, kind=kind)
+        text = kind.field if kind.field and config.format != "fields" else config.field
+        self.text = field(text, "data.items" if config.items else "data.field")
+        self.label = [place_of(source, word) if word in PLACES else field(word, "data.label") for word in words]
+        self.kept = [field(name, "data.where")] * bool(name)
+        self.fields = [each for each in (self.text, *self.label, *self.kept) if isinstance(each, _Field)]
+
+    def records(self, pieces: Iterable[str], left_out: LeftOut) -> Iterator[Record]:
+        """All records of the file, whose text `pieces` are. Raises UserError."""
+        assert self._structure.kind.records is not None, "only a kind with a reader is read by its fields"
+        labels = [part.name for part in self.label if isinstance(part, _Field)]
+        text = Text(pieces, self._source.label, self._structure, [field.name for field in self.fields], labels, left_out)
+        return self._structure.kind.records(text)
 
     def label_of(self, record: Record, text: str) -> Label:
         """The label of a record with this text."""
         if self._pattern:
-            return (found(self._pattern, record.fields.get(self._kind.pattern_field, text)),)
+            return (found(self._pattern, record.fields.get(self._structure.kind.pattern_field, text)),)
         return tuple([part if isinstance(part, str) else part.text_of(record) for part in self.label])
 
     def is_kept(self, record: Record) -> bool:

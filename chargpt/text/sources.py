@@ -56,15 +56,7 @@ def select_sources(texts: Sequence[str], config: DataConfig, *, root: Path) -> S
         raise UserError("-: standard input given twice; it can be read only once")
     train = [source for text in texts for source in _sources(text, config, root, skipped)]
     val = _sources(config.val_text, config, root, skipped) if config.val_text else []
-    same, held_out = duplicates(val + train), {*val}
-    for source, first in same.items():
-        if first in held_out and source not in held_out:
-            skipped["files removed from the training text because they are validation text"] += 1
-        elif source.in_folder or first.in_folder:
-            skipped["files that are the same as another file, read once"] += 1
-        else:
-            raise UserError(f"{source.label}: the same text as {first.label}; give it once")
-    train, val = ([source for source in some if source not in same] for some in (train, val))
+    train, val = _once(train, val, skipped)
     if not train:
         what = f"data.val_text: {config.val_text} is the training text as well"
         raise UserError(f"{what}; give another, or use data.val_fraction")
@@ -72,12 +64,25 @@ def select_sources(texts: Sequence[str], config: DataConfig, *, root: Path) -> S
     return Sources(train=train, val=val, notes=[f"{len(train + val):,} files"] * (len(train + val) > 1) + notes)
 
 
-def duplicates(sources: Sequence[Source]) -> dict[Source, Source]:
+def _once(train: list[Source], val: list[Source], skipped: Counter[str]) -> tuple[list[Source], list[Source]]:
+    """Both without a source that has the same content as an earlier one. Raises UserError if the user has named it."""
+    same, held_out = _duplicates(val + train), {*val}
+    for source, first in same.items():
+        if first in held_out and source not in held_out:
+            skipped["files removed from the training text because they are validation text"] += 1
+        elif source.in_folder or first.in_folder:
+            skipped["files that are the same as another file, read once"] += 1
+        else:
+            raise UserError(f"{source.label}: the same text as {first.label}; give it once")
+    return [source for source in train if source not in same], [source for source in val if source not in same]
+
+
+def _duplicates(sources: Sequence[Source]) -> dict[Source, Source]:
     """For each source with the same content as an earlier one, the earlier one. Empty sources are not compared. The whole
     content is read only where size and beginning are equal. Raises UserError if a source cannot be read."""
     groups = [[source for source in sources if source.size != 0]]
     are_sizes_known = all(source.size is not None for source in sources)  # that of a compressed text is not
-    keys: list[Callable[[Source], Hashable]] = [lambda source: source.size] if are_sizes_known else []
+    keys: list[Callable[[Source], Hashable]] = [lambda source: source.size] * are_sizes_known
     for key in (*keys, lambda source: _digest(source, chunks=1), _digest):
         by_key: dict[Hashable, list[Source]] = defaultdict(list)
         for source in itertools.chain(*groups):

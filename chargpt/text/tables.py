@@ -25,26 +25,23 @@ CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it mean
 Guess = tuple[Structure, float]  # a table, and the share of its rows that are as wide as the first
 
 
-def _named(kind: Kind, head: Head) -> Structure | None:
-    """The table in a file whose name says that it is one."""
-    return _best(kind, head, ",;\t|" if kind is CSV else "\t")[0] if head.suffix in kind.suffixes else None
-
-
-def _named_or_sure(kind: Kind, head: Head) -> Structure | None:
+def _find(kind: Kind, head: Head) -> Structure | None:
     """The table in a file. If its name says nothing, it is one if it has the column that is asked for, which may be a number,
-    or if all its lines are as those of a table."""
-    if (found := _named(kind, head)) or head.start[:1] in ("{", "["):
-        return found
+    or if all its lines are as those of a table; CSV looks for both kinds."""
+    if head.suffix in kind.suffixes:
+        return _best(kind, head, ",;\t|" if kind is CSV else "\t")[0]
+    if kind is TSV or head.start[:1] in ("{", "["):
+        return None
     is_number, lines = head.field.isdecimal(), head.text.split("\n")[: ROWS + 1]
     # A number may be that of a column of two, the first word of a line and the rest.
     found, same_width = _best(kind, head, "\t,;" + " " * (is_number and " " in lines[0].strip()))
     names, lines = found.fields, [line for line in lines if line.strip()]
-    if head.field and head.field in names or (is_number and same_width > SAME_WIDTH):
-        return found
+    if head.field and head.field in names or is_number:
+        return found if same_width > SAME_WIDTH or head.field in names else None
     has_names = all(map(NAME.fullmatch, names)) and len({*names}) == len(names) > 2
     are_tabs = found.kind is TSV and len(names) > 1  # with or without a header: pairs of sentences
     are_alike = same_width == 1 and len(lines) > SURE_ROWS and not any(line[0].isspace() for line in lines)
-    return found if are_alike and (are_tabs or has_names) and not is_number else None
+    return found if are_alike and (are_tabs or has_names) else None
 
 
 def _best(kind: Kind, head: Head, delimiters: str) -> Guess:
@@ -133,5 +130,5 @@ def _header(names: list[str], text: Text, line: int) -> list[str]:
     return names if {*names}.issuperset(text.wanted) or not {*numbers} & {*text.wanted} else numbers
 
 
-CSV = Kind(name="CSV", suffixes=(".csv",), find=_named_or_sure, records=rows_in)
-TSV = Kind(name="TSV", suffixes=(".tsv", ".tab"), find=_named, records=rows_in)
+CSV = Kind(name="CSV", suffixes=(".csv",), find=_find, records=rows_in)
+TSV = Kind(name="TSV", suffixes=(".tsv", ".tab"), find=_find, records=rows_in)
