@@ -10,7 +10,7 @@ from typing import NamedTuple
 from chargpt.text.source import Source
 
 TRAIN, VAL = 0, 1  # the splits
-HELD = 2**16  # characters that are hashed at once
+HELD = 2**18  # characters that are hashed at once
 Label = tuple[str, ...]  # the fields of a label, empty without one
 
 

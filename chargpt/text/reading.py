@@ -125,12 +125,11 @@ class TextReader:
         """The records of a source as documents."""
         newlines = io.IncrementalNewlineDecoder(None, translate=True)
         folded = (newlines.decode(piece, final=not piece) for piece in chain(filter(None, text), [""]))
-        for document in documents_in(source, structure, self.config, pieces=folded, left_out=self.left_out):
-            (piece,) = document.pieces
+        for label, (said,), origin in documents_in(source, structure, self.config, pieces=folded, left_out=self.left_out):
             self.records[structure.kind] += 1
-            if not piece:
+            if not said:
                 self.skipped["records without text"] += 1
-            yield document._replace(pieces=(self._as_vocabulary(self._normalizer.apply(piece)),))
+            yield Document(label, (self._as_vocabulary(self._normalizer.apply(said)),), origin)
 
     @property
     def _is_copied(self) -> bool:

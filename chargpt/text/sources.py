@@ -222,7 +222,7 @@ def _files_below(folder: Path, skipped: Counter[str], *, without: frozenset[str]
             skipped["hidden files and folders skipped"] += 1
         elif entry.is_dir(follow_symlinks=False):
             yield from _files_below(Path(entry.path), skipped, without=without) if entry.name not in without else ()
-        elif entry.is_symlink() and not os.path.exists(entry.path):  # its target is missing, or it points to itself
+        elif not os.path.exists(entry.path):  # a link whose target is missing, or which points to itself
             skipped["broken links skipped"] += 1
         elif entry.is_file():
             yield Path(entry.path)
