@@ -6,12 +6,15 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError, notice_line
 from chargpt.text.corpus import Corpus, absolute_paths, cached_corpus
-from chargpt.text.ids import BLOCKS, MARGIN
+from chargpt.text.document import TRAIN, VAL
+from chargpt.text.ids import BLOCKS, MARGIN, _in_stretches, split_of
 from chargpt.text.tokenizer import UnknownCharacters
 
 UNFIT = {  # a text, settings, and what is said of it with a context of 64
@@ -131,6 +134,24 @@ def test_a_validation_text_given_is_all_that_validates(load, tmp_path):
     assert np.array_equal(folder.train, corpus.train) and any("they are validation text: 1" in note for note in folder.notes)
     with pytest.raises(UserError, match="is the training text as well"):
         load(tmp_path / "held.txt", val_text=str(tmp_path / "held.txt"))
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 900), st.floats(0.01, 0.99), st.sampled_from(["blocks", "position", "document"]), st.integers(1, 300))
+def test_each_stretch_of_a_text_goes_to_its_split_however_the_text_is_cut(length, fraction, how, size):
+    """What was added since goes to the training split, and what only validates is all for validation."""
+    split = split_of(length, DataConfig(split=how, val_fraction=fraction))
+    starts = [0, *(end for end, _ in split.stretches)]
+    assert starts == sorted({*starts}) and starts[-1] == length == sum(map(split.size, (TRAIN, VAL, None)))
+    assert abs(split.size(VAL) - fraction * length * (how != "document")) < 2 + BLOCKS * (how == "blocks")
+    numbers = np.arange(length + 7, dtype=np.uint32)
+    pieces = [(TRAIN, numbers[at : at + size].data) for at in range(0, len(numbers), size)]
+    found: dict[int, list[int]] = {TRAIN: [], VAL: []}
+    for part, ids in _in_stretches([*pieces[:1], (VAL, numbers[:5].data), *pieces[1:]], split):
+        found[part] += ids.tolist()
+    own = {n: part for start, (end, part) in zip(starts, split.stretches) for n in range(start, end)}
+    assert found[TRAIN] == [n for n in numbers.tolist() if own.get(n, TRAIN) == TRAIN]
+    assert sorted(found[VAL]) == sorted([*range(5), *(n for n, part in own.items() if part == VAL)])
 
 
 def numbered(count: int) -> str:

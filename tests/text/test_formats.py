@@ -1,6 +1,7 @@
 """Structured files are recognised, plain text and source code are not, and a warning says what to do."""
 
 import inspect
+import itertools
 import json
 import random
 import re
@@ -10,12 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from text_helpers import write
 
 import chargpt.text.facts
 import model
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
-from chargpt.text.formats import recognise, warnings_about
+from chargpt.text.formats import KINDS, recognise, warnings_about
+from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Head
 from chargpt.text.source import Source
 
@@ -94,6 +97,30 @@ def test_a_structured_file_is_recognised(case):
 def test_plain_text_and_code_are_not_taken_for_anything_else(case):
     for suffix in ("", ".txt"):
         assert recognise(Head(suffix=suffix, text=PLAIN[case])) is None
+
+
+SAMPLES = [*PLAIN.values(), *(head for _, head, *_ in RECOGNISED.values()), *(content for _, content, _ in TEXTS.values())]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.magic], ids=lambda kind: kind.name)
+def test_a_name_that_says_what_a_file_is_decides_and_without_one_the_first_row_that_fits(kind):
+    """But for JSON, of which each kind can hold the other."""
+    for suffix, text in itertools.product(kind.suffixes, SAMPLES):
+        found = recognise(Head(suffix=suffix, text=text))
+        assert found is not None and (found.kind is kind or {found.kind, kind} == {JSON, JSON_LINES})
+    for text in SAMPLES if kind.begins else ():
+        fit = [row for row in KINDS if row.begins and re.match(row.begins, text.lstrip("\ufeff \t\r\n"))]
+        assert kind not in fit or getattr(recognise(Head(text=text)), "kind", None) is fit[0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 1200])
+def test_a_warning_counts_the_files_whose_names_have_the_same_end(count, tmp_path):
+    sources = [Source(label=f"{n}.csv", path=write(tmp_path / "a.csv", CSV)) for n in range(count)]
+    others = [Source(label="b.txt", path=write(tmp_path / "b.txt", LINES)), Source(label="c", content=LINES.encode())]
+    said = list(map(str, warnings_about([*sources, *others], DataConfig())))
+    more = f" and {count - 1:,} more" * (count > 1)
+    assert [line.partition(":")[0] for line in said] == [f"0.csv{more}", "b.txt", "c"]
+    assert not any(warnings_about(sources, DataConfig(format=how)) for how in ("text", "fields"))
 
 
 def warnings(folder: Path, reading: DataConfig = DataConfig(), **files: str) -> list[str]:
