@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,23 +93,23 @@ def load_corpus(
 def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequence[str], sources: Sources) -> None:
     """Raise UserError for a setting of `config` that the user has `asked` for, and that does nothing for these texts."""
     asked = {**({"where": config.where} if config.where else {}), **asked}
-    is_folder = any(Path(text).is_dir() for text in [*texts, config.val_text] if text)
     is_whole = bool({"where", "field", "separator"} & asked.keys())  # which of them only records can need
     is_whole = is_whole and not any(structure_of(source, read_head(source), config) for source in sources.all)
+    is_one = is_whole and max(len(sources.train), len(sources.val)) < 2
     without = f"{sources.label} is read without fields{', because of data.format=text' * (config.format == 'text')}"
     without += "; leave it out, or give CSV, TSV or JSON with a field of that name"
     for name, is_useless, why in (
-        ("pattern", not is_folder, "no folder is read; leave it out, or give a folder"),
+        (
+            "pattern",
+            not any(map(os.path.isdir, [*texts, config.val_text])),
+            "no folder is read; leave it out, or give a folder",
+        ),
         ("val_fraction", config.val_text, "data.val_text is the validation text already; leave one out"),
         ("field", config.items, "data.items says already what an item is; leave it out"),
         ("separator", config.items, "data.items makes each item a text of its own; leave it out"),
         ("where", is_whole, without),
         ("field", is_whole, without),
-        (
-            "separator",
-            is_whole and max(len(sources.train), len(sources.val)) < 2,
-            f"{sources.label} is one document; leave it out, or give several files",
-        ),
+        ("separator", is_one, f"{sources.label} is one document; leave it out, or give several files"),
     ):
         if name in asked and is_useless:
             raise UserError(f"data.{name}: {asked[name]!r} given, but {why}")
@@ -208,7 +209,7 @@ class _Reading:
         reader = TextReader(self.sources, found.config, progress=progress)
         with self.cache.publishing(fingerprint, counts=counts, meta=meta) as files:
             meta |= write_ids(found.pieces or reader, tokenizer, found.split, files=files, folder=self.cache.folder)
-            if found.pieces is None and reader.digest() != found.digest:
+            if found.pieces is None and reader.digest.hexdigest() != found.digest:
                 raise UserError(f"{self.sources.label}: changed while it was read; start again when it is complete")
         published = self.cache.open(fingerprint)
         assert published is not None, fingerprint

@@ -63,7 +63,7 @@ def count_characters(reader: TextReader) -> TextCounts:
     split, notes = split_of(size, reader.config), notes_of(reader)
     if left_out := split.size(None):
         notes.append(f"{BLOCKS} blocks of the text are for validation; {left_out:,} characters next to these are not used")
-    return TextCounts(config=reader.config, counts=counts, split=split, digest=reader.digest(), notes=notes)
+    return TextCounts(config=reader.config, counts=counts, split=split, digest=reader.digest.hexdigest(), notes=notes)
 
 
 def notes_of(reader: TextReader) -> list[str]:

@@ -75,9 +75,9 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
 def _digest_of(splits: Splits) -> str:
     digest = Digest()
     for split, items in enumerate(splits):
-        for item in items:
-            digest.add(item.text)
-            digest.end(split, len(item.text), label=(item.label,))
+        for label, text in items:
+            digest.add(text)
+            digest.end(split, len(text), label=(label,))
     return digest.hexdigest()
 
 
@@ -167,13 +167,12 @@ def _divided(items: Splits, config: DataConfig, notes: list[str]) -> Splits:
     """The items for training and for validation; the second part of `items` is from a text for validation. Without one, about
     the fraction of `config` of all others are held out, those with the lowest hashes; at least one, and never all of them. Too
     frequent for validation are those that would have twice its share."""
+    times = Counter(item.text for item in items[TRAIN])
     if config.val_text:
         held_out = {item.text for item in items[VAL]}
-        train = [item for item in items[TRAIN] if item.text not in held_out]
-        if removed := len(items[TRAIN]) - len(train):
+        if removed := sum(times[text] for text in held_out):
             notes.append(f"items removed from the training text, since they are in the validation text: {removed:,}")
-        return train, items[VAL]
-    times = Counter(item.text for item in items[TRAIN])
+        return [item for item in items[TRAIN] if item.text not in held_out], items[VAL]
     held_out, frequent = _held_out(times, config.val_fraction)
     if frequent:
         first = f"{one_line(frequent[0])[:MAX_NAME]} ({times[frequent[0]]:,} times)"

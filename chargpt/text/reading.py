@@ -54,7 +54,8 @@ class TextReader:
         self._progress = tqdm(disable=True) if progress is None else progress
         self._normalizer, self._encoding = TextNormalizer.of(config), codecs.lookup(config.encoding).name
         self._are_bytes = config.vocabulary == "bytes"
-        self._digest = Digest("latin-1" if self._are_bytes else "utf-8")
+        self._is_copied = self._are_bytes and self._normalizer.is_identity and self._encoding == "utf-8"  # any file as it is
+        self.digest = Digest("latin-1" if self._are_bytes else "utf-8")  # of all documents that were read as pieces
         self.byte_order_marks: set[str] = set()  # the encodings that they named
         self.records: Counter[Kind] = Counter()  # of each kind that is read by its fields
         self.skipped: Counter[str] = Counter()  # binary files in folders, and records without text
@@ -62,20 +63,15 @@ class TextReader:
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Small pieces come joined: the cost of each would dominate for many short documents."""
-        held: list[str] = []
-        held_split, size = TRAIN, 0
-        for _, split, piece in self.pieces():
-            if held and (split != held_split or size > CHUNK // 8):
-                yield held_split, "".join(held)
+        held, size, split = list[str](), 0, TRAIN
+        for _, part, piece in self.pieces():
+            if size > CHUNK // 8 or (held and part != split):
+                yield split, "".join(held)
                 held, size = [], 0
             held.append(piece)
-            held_split, size = split, size + len(piece)
+            split, size = part, size + len(piece)
         if held:
-            yield held_split, "".join(held)
-
-    def digest(self) -> str:
-        """The hash of all documents, when they have been read as pieces."""
-        return self._digest.hexdigest()
+            yield split, "".join(held)
 
     def pieces(self) -> Generator[tuple[Origin | None, int, str], None, None]:
         """The same text in smaller pieces, each with the document that it is from; None for a separator between documents."""
@@ -90,11 +86,11 @@ class TextReader:
             for piece in filter(None, document.pieces):
                 if before and not size:
                     yield None, split, before
-                self._digest.add(piece)
+                self.digest.add(piece)
                 size += len(piece)
                 yield document.origin, split, piece
             if size:
-                self._digest.end(split, size, label=document.label, before=before)
+                self.digest.end(split, size, label=document.label, before=before)
             sizes[split] += size
 
     def documents(self) -> Iterator[tuple[int, Document]]:
@@ -130,11 +126,6 @@ class TextReader:
             if not said:
                 self.skipped["records without text"] += 1
             yield Document(label, (self._as_vocabulary(self._normalizer.apply(said)),), origin)
-
-    @property
-    def _is_copied(self) -> bool:
-        """Whether a vocabulary of bytes takes any file as it is."""
-        return self._are_bytes and self._normalizer.is_identity and self._encoding == "utf-8"
 
     def _decoded(self, source: Source, structure: Structure | None, head: bytes, chunks: Iterable[bytes]) -> Iterator[str]:
         """The text of a source, which begins with `head` and goes on with `chunks`. Raises UserError."""

@@ -14,9 +14,6 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.errors import UserError
-from chargpt.text.chats import CHATS as KINDS
-from chargpt.text.formats import recognise
-from chargpt.text.kind import Head
 
 SAID = "Ben: hi there, Oma\nOma: hello, my dear: how are you?\nBen: fine and you\nOma: bye\n"
 # How WhatsApp writes the time before a message: on Android and on an iPhone, in several languages.
@@ -233,16 +230,3 @@ def test_a_bad_chat_is_one_line_with_the_place(name, tmp_path, load):
     file, content, message = BAD[name]
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
         load(write(tmp_path / file, content))
-
-
-NO_CHATS = [
-    "[2024-01-02 10:00:00] local.ERROR: it failed\n[2024-01-02 10:00:01] local.INFO: well\n",
-    "2024-01-02 10:00:00,123 - root - INFO - it: began\n", "2024-01-02 10:00:00 - root: began\n",
-    "2024-01-02 10:00, temperature: 5\n", "Ben: hi\nOma: hello\n", '{"messages": [{"role": "user", "content": "hi"}]}',
-    '{"name": "x", "type": "list", "messages": []}', "Author,Date,Content\na,b,c\n", "From here on 10:15 it went\nwell: ",
-]  # fmt: skip
-
-
-def test_what_only_looks_like_a_chat_is_read_as_before():
-    found = [recognise(Head(text=text)) for text in NO_CHATS]
-    assert not [structure for structure in found if structure and structure.kind in KINDS]

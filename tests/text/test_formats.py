@@ -17,6 +17,7 @@ import chargpt.text.facts
 import model
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
+from chargpt.text.chats import CHATS
 from chargpt.text.formats import KINDS, recognise, warnings_about
 from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Head
@@ -83,6 +84,11 @@ PLAIN = {
     "a quoted mail": "> the sea\n> and the stone\nyes\n",
     "a play": "[Enter ANN and BEN]\nANN: The sea!\n",
     "a numbered list": "1\nthe sea\n2\nthe stone\n",
+    "a log": "[2024-01-02 10:00:00] local.ERROR: it failed\n[2024-01-02 10:00:01] local.INFO: well\n",
+    "a log in Python": "2024-01-02 10:00:00,123 - root - INFO - it: began\n2024-01-02 10:00:00 - root: began\n",
+    "a diary": "2024-01-02 10:00, temperature: 5\n",
+    "a dialogue": "Ben: hi\nOma: hello\n",
+    "no mailbox": "From here on 10:15 it went\nwell: ",
 }
 
 
@@ -91,6 +97,17 @@ def test_a_structured_file_is_recognised(case):
     suffix, head, kind, delimiter = RECOGNISED[case]
     found = recognise(Head(suffix=suffix, text=head))
     assert (found.kind.name, found.delimiter) == (kind, delimiter)
+
+
+NO_CHATS = [
+    '{"messages": [{"role": "user", "content": "hi"}]}',
+    '{"name": "x", "type": "list", "messages": []}',
+    "Author,Date\na,b\n",
+]
+
+
+def test_other_json_and_tables_are_no_chats():
+    assert not [text for text in NO_CHATS if getattr(recognise(Head(text=text)), "kind", None) in CHATS]
 
 
 @pytest.mark.parametrize("case", PLAIN)
@@ -176,10 +193,7 @@ NO_EFFECT = {
     "a separator and items": ({"separator": "x", "items": "line"}, "'x' given, but data.items makes each item a text"),
     "a pattern without a folder": ({"pattern": "*.md"}, r"'\*.md' given, but no folder is read; leave it out"),
     "a separator of one document": ({"separator": "x"}, "'x' given, but .*a.txt is one document; leave"),
-    "a fraction beside a text": (
-        {"val_fraction": 0.5, "val_text": "b.txt"},
-        "0.5 given, but data.val_text is .*; leave",
-    ),
+    "a fraction beside a text": ({"val_fraction": 0.5, "val_text": "b.txt"}, "0.5 given, but data.val_text is .*; leave"),
 }
 
 

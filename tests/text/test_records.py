@@ -160,12 +160,7 @@ WRONG_JSON = [
     ("a.json", '{"poems": {"body": "a"}}', "body", "no field 'body', .*: poems.body; did you mean data.field=poems.body"),
     ("a.json", '[{"bodies": "a"}]', "body", "did you mean data.field=bodies?"),
     ("a.json", '[{"n": "1", "verse": "the sea"}]', "body", "for example data.field=verse"),
-    (
-        "a.json",
-        '{"a": [{"body": "x"}], "b": [{"body": "y"}]}',
-        "body",
-        "fields are: a.body, b.body; .* mean data.field=a.body",
-    ),
+    ("a.json", '{"a": [{"body": "x"}], "b": [{"body": "y"}]}', "body", "fields are: a.body, b.body; .* mean data.field=a.body"),
     ("a.json", "[" * 10**5, "body", "a.json: empty; give"),
     ("a.json", '[{"body": ' + "[" * 10**5, "body", "a.json: line 1: not JSON"),
     ("a.json", '[\n {"body": "fine"},\n {\n  "body": "a",\n  "n" 5\n }\n]', "body", "a.json: line 5: not JSON"),
