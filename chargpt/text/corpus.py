@@ -235,13 +235,12 @@ def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> np.n
     may be that of another text, lacks some of them."""
     if tokenizer.characters is None:
         return counts[:256]
-    points, by_id = np.flatnonzero(counts), np.zeros(tokenizer.vocab_size, np.int64)
+    points = np.flatnonzero(counts)
     ids = np.take(tokenizer.table(), points, mode="clip")
     if len(unknown := points[ids < 0]):
         frequency = {chr(point): f"{counts[point]:,} times" for point in unknown}
         raise tokenizer.unknown(label, frequency, "remove them, or train a new model on this text alone")
-    np.add.at(by_id, ids, counts[points])
-    return by_id
+    return np.bincount(ids, counts[points], minlength=tokenizer.vocab_size).astype(np.int64)
 
 
 def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_shape: bool) -> None:

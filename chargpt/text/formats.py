@@ -76,23 +76,25 @@ def _head_of(source: Source, content: bytes, config: DataConfig) -> Head:
     return Head(suffix=source.suffix, text=text, field=field_in(config.field))
 
 
-def recognise(head: Head, kinds: Iterable[Kind] | None = None) -> Structure | None:
-    """The structure of a file by the first of `kinds` that it is; None for plain text. Without them, its name decides first."""
-    if kinds is None:
-        texts = [kind for kind in KINDS if not kind.magic]
-        kinds = [kind for kind in texts if head.suffix in kind.suffixes] or texts
+def _first(kinds: Iterable[Kind], head: Head) -> Structure | None:
     return next(filter(None, (kind.find(kind, head) for kind in kinds)), None)
+
+
+def recognise(head: Head) -> Structure | None:
+    """The structure of a file, by its name if that says what it is; None for plain text."""
+    kinds = [kind for kind in KINDS if not kind.magic]
+    return _first([kind for kind in kinds if head.suffix in kind.suffixes] or kinds, head)
 
 
 def structure_of(source: Source, content: bytes, config: DataConfig) -> Structure | None:
     """The structure by which `source`, which begins with `content`, is read; None if it is read as it is."""
-    head, unasked = _head_of(source, content, config), {Reads.NAMED, Reads.ITEMS} if config.items else {Reads.NAMED}
+    head = _head_of(source, content, config)
     if config.format == "fields":
         found = recognise(head)
         return found if found and found.kind.records and (config.items or found.kind.reads != Reads.ITEMS) else None
-    named = [kind for kind in KINDS if kind.reads in unasked and head.suffix in kind.suffixes]
-    kinds = [kind for kind in KINDS if kind.reads == Reads.ALWAYS or kind in named]
-    return recognise(head, kinds) if config.format == "auto" else None
+    named = {Reads.NAMED, Reads.ITEMS} if config.items else {Reads.NAMED}
+    unasked = [kind for kind in KINDS if kind.reads in named and head.suffix in kind.suffixes or kind.reads == Reads.ALWAYS]
+    return _first(unasked, head) if config.format == "auto" else None
 
 
 def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:

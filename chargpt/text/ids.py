@@ -111,14 +111,10 @@ def write_ids(
 
 def _encoded(pieces: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator[tuple[int, memoryview]]:
     """The ids of each piece, all of whose characters must be known."""
-    table = None if tokenizer.characters is None else tokenizer.table().clip(0).astype(tokenizer.dtype)
-    for part, piece in pieces:
-        ids = (
-            np.frombuffer(piece.encode("latin-1"), np.uint8)
-            if table is None
-            else np.take(table, code_points(piece), mode="clip")
-        )
-        yield part, ids.data
+    if tokenizer.characters is None:
+        return ((part, memoryview(piece.encode("latin-1"))) for part, piece in pieces)
+    table = tokenizer.table().clip(0).astype(tokenizer.dtype)
+    return ((part, np.take(table, code_points(piece), mode="clip").data) for part, piece in pieces)
 
 
 def _in_stretches(encoded: Iterable[tuple[int, memoryview]], split: Split) -> Iterator[tuple[int, memoryview]]:

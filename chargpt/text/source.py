@@ -134,7 +134,7 @@ class Sources:
     def size(self) -> int | None:
         """The number of bytes to read; None if it is known only after reading."""
         sizes = [source.size for source in self.all]
-        return None if None in sizes else sum(map(int, filter(None, sizes)))
+        return None if None in sizes else sum(filter(None, sizes))
 
     def signature(self) -> list[Any] | None:
         """The signature of all sources together; None if one of them has none."""
