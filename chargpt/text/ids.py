@@ -70,10 +70,10 @@ def notes_of(reader: TextReader) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
     notes = [f"read as {encoding}, as its first bytes say (byte-order mark)" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
-        is_asked = reader.config.format == "fields" or not kind.note
+        is_asked = reader.config.format == "fields"
         field = field_in(reader.config.field if is_asked or not kind.field else kind.field)
         read = f"the field {field!r} of {plural(count, 'record')} was read"
-        notes.append(f"{kind.name}: {read if is_asked else f'{plural(count, kind.one)}, {kind.note}'}")
+        notes.append(f"{kind.name}: {read if is_asked or not kind.note else f'{plural(count, kind.one)}, {kind.note}'}")
     notes += [f"{what}, left out: {len(at):,}, the first in line {at[0]:,}" for what, at in reader.left_out.items()]
     return notes + [f"{what} skipped: {count:,}" for what, count in reader.skipped.items()]
 

@@ -235,6 +235,7 @@ def test_a_label_comes_from_where_it_is(name, tmp_path, load):
     found, count = both(corpus), content.count({"paragraph": "X:", "line": "\n"}.get(items, "\n"))
     assert len(found) == corpus.items.items == count // (2 if file == "a.fasta" else 1) - (items in ("x", "2"))
     assert all("\t" not in text and text for _, text in found)
+    assert file != "a.fasta" or "FASTA: the field 'sequence' of 20 records was read" in corpus.notes
 
 
 FIRST = [("CO\nCN\nCC\n", "\t"), ("CO\tx\nCN\ty\nCC\tz\n", "\t"), ("CO x y\nCN\nCC\n" * 9, " ")]
