@@ -44,7 +44,9 @@ def test_a_reading_is_kept_only_of_files_that_stayed_as_they_were(what, load, tm
     monkeypatch.setattr(corpus, "count_characters", counted)
     monkeypatch.setattr(Cache, "locked", after_another)
     fingerprints = {load(path).fingerprint for _ in range(3)}
-    assert len(fingerprints) == 1 and len(read) == (3 if CHANGES[what] == "not kept" else 1)
+    is_kept = CHANGES[what] != "not kept"
+    assert len(fingerprints) == 1 and len(read) == (1 if is_kept else 3)
+    assert len([*(tmp_path / ".cache" / "seen").iterdir()]) == is_kept
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
