@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import math
-import tomllib
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,9 +36,11 @@ from chargpt.sampling.writer import Writer
 from chargpt.terminal import UserError
 from chargpt.text import formats
 from chargpt.text.corpus import load_corpus
-from chargpt.text.kind import Kind, Reads, Record
+from chargpt.text.kind import Kind
 from chargpt.training.learning_rate import SCHEDULES, Schedule, decay_start, learning_rate
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES, Optimizer
+
+ROOT = Path(__file__).parents[1]
 
 
 class PlainDescent(Optimizer):
@@ -227,26 +229,37 @@ def test_a_new_sampling_rule_is_its_function_and_its_option(compiled, monkeypatc
         assert others == 2 * [[ids]] and any(map(int.__eq__, ids, likeliest)) != without
 
 
-def poems_in(text):
-    """A record for each block [[poem]] of a TOML file."""
-    for poem in tomllib.loads("".join(text.pieces)).get("poem", []):
-        yield Record(1, poem)
-
-
 POEMS = [{"title": f"Poem {n}", "author": "Ann" if n % 3 else "Ben", "text": f"the sea,\nand a stone {n}"} for n in range(30)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"items": "text", "label": "author"}, {"field": "title", "where": "author=Ben"}])
-def test_a_new_kind_of_file_is_a_reader_and_a_row(settings, tmp_path, monkeypatch):
-    """It is read as the same records in JSON lines: its fields are texts, items, labels and conditions."""
-    row = Kind(name="TOML", suffixes=(".toml",), records=poems_in, reads=Reads.NAMED)
+@pytest.fixture
+def toml(tmp_path, monkeypatch) -> Kind:
+    """The kind of file that docs/design.md adds, from the module that stands there."""
+    _, _, rest = (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("**A kind of file.**")
+    (tmp_path / "toml_files.py").write_text(rest.partition("```python\n")[2].partition("```")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    row = importlib.import_module("toml_files").TOML
+    monkeypatch.delitem(sys.modules, "toml_files")
     monkeypatch.setattr(formats, "KINDS", (*formats.KINDS, row))
-    blocks = ("\n".join(f"{name} = {json.dumps(value)}" for name, value in poem.items()) for poem in POEMS)
-    (tmp_path / "poems.toml").write_text("".join(f"[[poem]]\n{block}\n" for block in blocks))
+    return row
+
+
+def block(poem: dict[str, str]) -> str:
+    return "[[poem]]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in poem.items())
+
+
+@pytest.mark.parametrize("settings", [{}, {"items": "text", "label": "author"}, {"field": "title", "where": "author=Ben"}])
+def test_a_new_kind_of_file_is_a_reader_and_a_row(settings, toml, tmp_path):
+    """It is read as the same records in JSON lines: its fields are texts, items, labels and conditions."""
+    text = "".join(map(block, POEMS))
+    (tmp_path / "poems.toml").write_text(text)
     (tmp_path / "poems.jsonl").write_text("\n".join(map(json.dumps, POEMS)))
     config = DataConfig(cache=f"{tmp_path}/cache", **settings)
     found = [load_corpus([f"{tmp_path}/poems.{end}"], config, root=tmp_path, block_size=8) for end in ("toml", "jsonl")]
     assert found[0].fingerprint == found[1].fingerprint and "TOML: the field " in str(found[0].notes)
     wrong = replace(config, **{"items" if "items" in settings else "field": "verse"})
-    with pytest.raises(UserError, match="poems.toml: line 1: no field 'verse', its fields are: title, author, text; set data"):
-        load_corpus([f"{tmp_path}/poems.toml"], wrong, root=tmp_path, block_size=8)
+    no_field = "line 1: no field 'verse', its fields are: title, author, text; set data"
+    for more, said in (("", no_field), ("x", "line 117: not TOML .*; correct this poem")):
+        (tmp_path / "poems.toml").write_text(text + more)
+        with pytest.raises(UserError, match=f"poems.toml: {said}"):
+            load_corpus([f"{tmp_path}/poems.toml"], wrong, root=tmp_path, block_size=8)

@@ -137,7 +137,8 @@ def _parser(program: str, description: str) -> Parser:
     items += "column or field (the same as data.items=WHAT)"
     once("--items", nargs="?", const="line", metavar="WHAT", help=items)
     label = "with --items: the column or field that is the label of an item, or several, separated by commas; file or folder: "
-    label += "the name of its file or folder (the same as data.label=NAMES)"
+    label += "the name of its file or folder (column:file: a column of that name); re:PATTERN: what the group of a regular "
+    label += "expression matches in the item (the same as data.label=NAMES)"
     once("--label", metavar="NAMES", help=label)
     once("--device", metavar="D", help="auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     start = f"begin with a model that comes with the program and knows a language; {command('starts')} lists them"

@@ -1,14 +1,13 @@
 """Encoded texts on disk. The name of an entry is its fingerprint: a hash of the documents, of the vocabulary and of the split.
 
-    FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; written completely, never changed afterwards
-                             and, made when they are first needed: train.suffixes, an index (suffix_array.py), and facts.json,
-                             what was measured of the text (facts.py)
+    FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; written completely, never changed afterwards; and
+                             made when first needed: train.suffixes (suffix_array.py), and facts.json (facts.py)
     FOLDER/seen/<key>        what a reading of some files gave: the fingerprint, and notes for the user
     FOLDER/.lock             held while an entry is written
 
-With `seen`, gigabytes need not be read only to find that nothing has changed. A key is a hash of all that a reading depends on:
-every setting of section data, the files with their inodes, sizes and times (`Source.signature` explains why this is safe), the
-vocabulary that is given, and the code that reads. A key that is missing costs a reading, and no encoding.
+A key is a hash of all that a reading depends on: every setting of section data, the files with their inodes, sizes and times
+(`Source.signature` explains why this is safe), the vocabulary that is given, and the code that reads. So gigabytes need not be
+read only to find that nothing has changed. A key that is missing costs a reading, and no encoding.
 """
 
 import contextlib
@@ -72,7 +71,7 @@ class EncodedText:
 
     @property
     def characters(self) -> int:
-        """The number of ids in both splits: characters, or bytes if that is the vocabulary."""
+        """The number of ids in both splits: characters, or bytes if these are the vocabulary."""
         return len(self.train) + len(self.val)
 
 
@@ -93,8 +92,7 @@ class Cache:
     """A folder of encoded texts. Several processes may use it at once."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._seen = folder / "seen"
+        self.folder, self._seen = folder, folder / "seen"
 
     def find(self, key: str) -> tuple[EncodedText, list[str]] | None:
         """The entry that was recorded for `key`, if it still exists, and the notes on its reading."""
@@ -113,21 +111,21 @@ class Cache:
         if not FINGERPRINT.fullmatch(fingerprint):  # a checkpoint from elsewhere may name anything, for example a path
             return None
         folder = self.folder / fingerprint
-        try:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             meta = json.loads((folder / "entry.json").read_text())
             tokenizer = Tokenizer.from_json(meta["tokenizer"])
+            ids = (tokenizer.dtype, tokenizer.vocab_size)
             return EncodedText(
                 fingerprint=fingerprint,
                 tokenizer=tokenizer,
-                train=_mapped(folder / "train.ids", tokenizer.dtype, meta["n_train"], limit=tokenizer.vocab_size),
-                val=_mapped(folder / "val.ids", tokenizer.dtype, meta["n_val"], limit=tokenizer.vocab_size),
-                counts=_mapped(folder / "counts.int64", np.dtype("<i8"), tokenizer.vocab_size),
+                train=_mapped(folder / "train.ids", meta["n_train"], *ids),
+                val=_mapped(folder / "val.ids", meta["n_val"], *ids),
+                counts=_mapped(folder / "counts.int64", tokenizer.vocab_size, np.dtype("<i8")),
                 distinct=meta["distinct"],
                 items=meta.get("items") and ItemCounts(**meta["items"]),
                 folder=folder,
             )
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
+        return None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -144,9 +142,7 @@ class Cache:
             yield
 
     @contextlib.contextmanager
-    def publishing(
-        self, fingerprint: str, *, counts: np.ndarray, meta: dict[str, Any]
-    ) -> Iterator[tuple[SyncedFile, SyncedFile]]:
+    def publishing(self, fingerprint: str, *, counts: np.ndarray, meta: dict[str, Any]) -> Iterator[Sequence[SyncedFile]]:
         """The files for the ids of a new entry: training, validation. The entry appears, complete and synced to disk, when the
         block ends without an error. The caller must hold the lock. Raises OSError."""
         discard(self.folder / fingerprint)  # `open` found it damaged
@@ -159,12 +155,12 @@ class Cache:
             sync_folder(folder)
 
 
-def _mapped(path: Path, dtype: np.dtype, length: int, *, limit: int | None = None) -> np.ndarray:
+def _mapped(path: Path, length: int, dtype: np.dtype, limit: int = sys.maxsize) -> np.ndarray:
     """The numbers in a file, mapped read-only. Raises ValueError if there are not `length` of them, or if one of the first or
     the last CHECKED is not below the `limit`."""
     if path.stat().st_size != length * dtype.itemsize:
         raise ValueError(f"{path}: not {length} numbers")
     numbers = np.memmap(path, dtype, mode="r") if length else np.empty(0, dtype)
-    if limit and any(part.max(initial=0) >= limit for part in (numbers[:CHECKED], numbers[-CHECKED:])):
+    if any(part.max(initial=0) >= limit for part in (numbers[:CHECKED], numbers[-CHECKED:])):
         raise ValueError(f"{path}: not all are in the vocabulary")
     return numbers

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from chargpt.errors import UserError
-from chargpt.text.json_files import joined, lines_of_objects, records_in, values_in, whole
+from chargpt.text.json_files import joined, records_of
 from chargpt.text.kind import Head, Kind, Reads, Record, Structure, Text, blocks_in
 from chargpt.text.tables import CSV, rows_in
 
@@ -29,12 +30,10 @@ WHATSAPP_STAMP = re.compile(rf"(?m)^\ufeff?[\u200e-\u2069]*(?:{_ON_IPHONE}|{_WHE
 WHATSAPP_NAME = re.compile(r"(?m)^([^:\n]{1,60}): ")  # after it
 LOG_LEVEL = re.compile(r"(?i)\b(debug|info|notice|warn(ing)?|error|fatal|critical|trace)\b")  # in place of a name: a log
 _FIELDS = r'(?:"(?:\\.|[^"\\])*"|[^{}"]){0,500}?'  # of an object of JSON; a text may have braces
-TELEGRAM_BEGINS = re.compile(  # one chat, or all of an account
-    r'\{\s*("about":\s*"Here is the data you requested|'
-    rf'{_FIELDS}"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"{_FIELDS}"messages":\s*\[)'
-)
-DISCORD_BEGINS = re.compile(r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,')
-MBOX_BEGINS = re.compile(r"From \S+ [^\n]*\d\d:\d\d:\d\d[^\n]*\d{4}[^\n]*\r?\n>?[A-Za-z][\w-]*: ")
+TELEGRAM_BEGINS = rf'\{{\s*{_FIELDS}"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"{_FIELDS}"messages":\s*\['
+ACCOUNT_BEGINS = r'\{\s*"about":\s*"Here is the data you requested'
+DISCORD_BEGINS = r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'
+MBOX_BEGINS = r"From \S+ [^\n]*\d\d:\d\d:\d\d[^\n]*\d{4}[^\n]*\r?\n>?[A-Za-z][\w-]*: "
 MEDIA, SERVICE, UNREADABLE = "messages without text", "lines that nobody wrote", "mails that cannot be read"
 # WhatsApp: what stands for a picture, in any language; a mark of direction is before what the program itself wrote.
 OMITTED = re.compile(r"\u200e.*|<[^<>]{3,50}>|\S.*\.\w{2,4} \([^()]{4,40}\)|null")
@@ -77,22 +76,18 @@ def _whatsapp(text: Text) -> Messages:
             yield begins, author, "\n".join(kept)
 
 
-def _telegram(text: Text) -> Messages:
-    """One chat, or all of an account. A text with links or bold words is a list of pieces."""
-    for line, value, source in values_in(whole(text), text.label):
-        lines = lines_of_objects(value, source, line)
-        are_all = isinstance(value, dict) and "chats" in value
-        for message, _ in records_in(value, "chats.list.messages.type" if are_all else "messages.type"):
-            at = lines.get(id(message), line)
-            said = message.get("text") if isinstance(message, dict) else None
-            said = joined(said) if isinstance(said, list) else said
-            if not isinstance(message, dict) or not isinstance(said, str):
-                what = "a message whose field 'text' is missing, or not a text"
-                raise UserError(f"{text.label}: line {at:,}: {what}; correct it, or export the chat again, as JSON")
-            if message.get("type") == "message":
-                yield at, str(message.get("from") or "Deleted Account"), said
-            else:
-                text.left_out.setdefault(SERVICE, []).append(at)
+def _telegram(path: str, text: Text) -> Messages:
+    """The messages on a path. A text with links or bold words is a list of pieces."""
+    for line, message, _ in records_of(replace(text, wanted=(f"{path}.type",))):
+        said = message.get("text") if isinstance(message, dict) else None
+        said = joined(said) if isinstance(said, list) else said
+        if not isinstance(message, dict) or not isinstance(said, str):
+            what = "a message whose field 'text' is missing, or not a text"
+            raise UserError(f"{text.label}: line {line:,}: {what}; correct it, or export the chat again, as JSON")
+        if message.get("type") == "message":
+            yield line, str(message.get("from") or "Deleted Account"), said
+        else:
+            text.left_out.setdefault(SERVICE, []).append(line)
 
 
 def _discord(text: Text) -> Messages:
@@ -124,23 +119,23 @@ def _mbox(text: Text) -> Messages:
         yield begins, sender.display_name or sender.username, re.split(r"(?m)^-- ?$", said)[0]
 
 
-def _begins(beginning: re.Pattern[str], kind: Kind, head: Head) -> Structure | None:
-    is_it = beginning.match(head.text[:CHAT_HEAD].lstrip("\ufeff \r\n"))
-    return Structure(kind=kind, fields=(AUTHOR, TEXT), longest=TEXT) if is_it else None
-
-
 def _is_whatsapp(kind: Kind, head: Head) -> Structure | None:
-    names = WHATSAPP_NAME.findall(WHATSAPP_STAMP.sub("", head.text[:CHAT_HEAD].lstrip("\ufeff \r\n")))
+    start = head.start[:CHAT_HEAD]
+    names = WHATSAPP_NAME.findall(WHATSAPP_STAMP.sub("", start))
     is_log = not names or any(map(LOG_LEVEL.search, names))
-    return None if is_log else _begins(WHATSAPP_STAMP, kind, head)
+    return Structure(kind=kind, fields=kind.fields, longest=TEXT) if WHATSAPP_STAMP.match(start) and not is_log else None
 
 
-NOTE = "each a line `Name: message`; data.format=text reads the file as it is"
-_row = partial(Kind, reads=Reads.ALWAYS, field=MESSAGE, one="message", note=NOTE)
+def _row(name: str, begins: str, read: Callable[[Text], Messages], **more: Any) -> Kind:
+    note = "each a line `Name: message`; data.format=text reads the file as it is"
+    fields: dict[str, Any] = {"fields": (AUTHOR, MESSAGE, TEXT), "field": MESSAGE, "one": "message", "note": note}
+    return Kind(name=name, begins=begins, records=partial(_messages, read), reads=Reads.ALWAYS, **fields, **more)
+
+
 CHATS = (
-    _row(name="WhatsApp chat", find=_is_whatsapp, records=partial(_messages, _whatsapp)),
-    _row(name="Telegram chat", find=partial(_begins, TELEGRAM_BEGINS), records=partial(_messages, _telegram)),
-    _row(name="Discord chat", find=partial(_begins, DISCORD_BEGINS), records=partial(_messages, _discord)),
-    # Each mail names its own encoding.
-    _row(name="mailbox", find=partial(_begins, MBOX_BEGINS), records=partial(_messages, _mbox), bytes_as="surrogateescape"),
+    _row("WhatsApp chat", "", _whatsapp, find=_is_whatsapp),
+    _row("Telegram chat", TELEGRAM_BEGINS, partial(_telegram, "messages")),
+    _row("Telegram chat", ACCOUNT_BEGINS, partial(_telegram, "chats.list.messages")),
+    _row("Discord chat", DISCORD_BEGINS, _discord),
+    _row("mailbox", MBOX_BEGINS, _mbox, bytes_as="surrogateescape"),  # each mail names its own encoding
 )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from chargpt.terminal import Notice, one_line, plural, shown
 from chargpt.text.cache import Cache, EncodedText, hash_of, hash_of_code
 from chargpt.text.facts import TextFacts, facts_of
 from chargpt.text.formats import read_head, structure_of, warnings_about
-from chargpt.text.ids import TextCounts, count_characters, write_ids, write_shuffled_ids
+from chargpt.text.ids import TextCounts, count_characters, write_ids
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.source import Sources
@@ -80,38 +81,29 @@ def load_corpus(
     settings of section data that the user has given for this text alone: one that has no effect is a mistake. Raises UserError,
     also if a split is too short for sequences of `block_size` characters.
     """
-    if tokenizer is not None:
-        config = tokenizer.settings(config)
-    cache = Cache(cache_folders(config, root=root)[0])
+    config = config if tokenizer is None else tokenizer.settings(config)
     sources = select_sources(texts, config, root=root)
-    reading = reading_of(config, sources)
-    check_effect(asked or {}, texts=texts, config=reading, sources=sources)
-    warnings = warnings_about(sources.train + sources.val, reading)
-    encoded, notes = _find_or_encode(sources, reading, tokenizer, known, cache)
-    by_file = [BY_FILE] if reading.split == "document" and config.split == "auto" else []
-    corpus = Corpus(
-        **vars(encoded),
-        notes=[*sources.notes, *by_file, *notes],
-        name=run_name(texts),
-        texts=[absolute_text(text) for text in texts],
-        warnings=warnings,
-        ends_in_validation=reading.split == "position" and not (config.val_text or config.items) and config.shuffle == "none",
-    )
-    _check_length(corpus, reading, block_size, has_shape=bool(known))
+    reading = _Reading(reading_of(config, sources), sources, tokenizer, known, Cache(cache_folders(config, root=root)[0]))
+    check_effect(asked or {}, texts=texts, config=reading.config, sources=sources)
+    corpus = reading.corpus(texts, by_file=[BY_FILE] * (config.split != reading.config.split == "document"))
+    _check_length(corpus, reading.config, block_size, has_shape=bool(known))
     return corpus
 
 
 def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequence[str], sources: Sources) -> None:
     """Raise UserError for a setting of `config` that the user has `asked` for, and that does nothing for these texts."""
     asked = {**({"where": config.where} if config.where else {}), **asked}
-    is_folder = any(Path(text).is_dir() for text in [*texts, config.val_text] if text)
-    files, by_field = sources.train + sources.val, {"where", "field", "separator"} & asked.keys()
-    is_whole = bool(by_field) and not any(structure_of(source, read_head(source), config) for source in files)
+    is_whole = bool({"where", "field", "separator"} & asked.keys())  # which of them only records can need
+    is_whole = is_whole and not any(structure_of(source, read_head(source), config) for source in sources.all)
     is_one = is_whole and max(len(sources.train), len(sources.val)) < 2
     without = f"{sources.label} is read without fields{', because of data.format=text' * (config.format == 'text')}"
     without += "; leave it out, or give CSV, TSV or JSON with a field of that name"
     for name, is_useless, why in (
-        ("pattern", not is_folder, "no folder is read; leave it out, or give a folder"),
+        (
+            "pattern",
+            not any(map(os.path.isdir, [*texts, config.val_text])),
+            "no folder is read; leave it out, or give a folder",
+        ),
         ("val_fraction", config.val_text, "data.val_text is the validation text already; leave one out"),
         ("field", config.items, "data.items says already what an item is; leave it out"),
         ("separator", config.items, "data.items makes each item a text of its own; leave it out"),
@@ -152,73 +144,90 @@ def absolute_paths(config: DataConfig) -> DataConfig:
     return dataclasses.replace(config, val_text=absolute_text(config.val_text), cache=cache)
 
 
-def _find_or_encode(
-    sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, known: str, cache: Cache
-) -> tuple[EncodedText, list[str]]:
-    """The encoded text, from the cache if it is there, and notes on its reading."""
-    signature = sources.signature()
-    key = hash_of(hash_of_code(), signature, dataclasses.asdict(config), tokenizer and tokenizer.to_json(), known)
-    if signature and (found := cache.find(key)):
-        return found
-    try:
-        with cache.locked():
-            # The process that held the lock before may have encoded this text.
-            encoded, notes = (signature and cache.find(key)) or _encode(sources, config, tokenizer, known, cache)
-            if signature and sources.signature() == signature:
-                cache.record(key, encoded.fingerprint, notes)
-    except OSError as error:
-        where = shown(error.filename or cache.folder)
-        raise NotWritten(f"{where}: {error.strerror or error}; {what_to_do(error, ANOTHER_CACHE)}") from None
-    return encoded, notes
+@dataclass(frozen=True)
+class _Reading:
+    """What a corpus is read from: the sources, and all that its ids depend on beside them."""
 
+    config: DataConfig
+    sources: Sources
+    tokenizer: Tokenizer | None  # of another run, to use instead of a new one
+    known: str  # characters that a new one has
+    cache: Cache
 
-def _encode(
-    sources: Sources, config: DataConfig, tokenizer: Tokenizer | None, known: str, cache: Cache
-) -> tuple[EncodedText, list[str]]:
-    """Read the text and encode it, unless the cache has the same documents from other files. The caller holds the lock."""
-    total = sources.size and 2 * sources.size
-    with tqdm(desc="encoding", total=total, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
-        if config.items:
+    def corpus(self, texts: Sequence[str], *, by_file: Sequence[Words]) -> Corpus:
+        """The corpus, from the cache if it is there."""
+        warnings = warnings_about(self.sources.all, self.config)
+        is_one_text = not (self.config.val_text or self.config.items)
+        encoded, notes = self._find_or_encode()
+        return Corpus(
+            **vars(encoded),
+            notes=[*self.sources.notes, *by_file, *notes],
+            name=run_name(texts),
+            texts=[absolute_text(text) for text in texts],
+            warnings=warnings,
+            ends_in_validation=is_one_text and (self.config.split, self.config.shuffle) == ("position", "none"),
+        )
+
+    def _find_or_encode(self) -> tuple[EncodedText, list[str]]:
+        """The encoded text, and notes on its reading."""
+        signature, vocabulary = self.sources.signature(), self.tokenizer and self.tokenizer.to_json()
+        key = hash_of(hash_of_code(), signature, dataclasses.asdict(self.config), vocabulary, self.known)
+        if signature and (found := self.cache.find(key)):
+            return found
+        try:
+            with self.cache.locked():
+                # The process that held the lock before may have encoded this text.
+                encoded, notes = (signature and self.cache.find(key)) or self._encode()
+                if signature and self.sources.signature() == signature:
+                    self.cache.record(key, encoded.fingerprint, notes)
+        except OSError as error:
+            where = shown(error.filename or self.cache.folder)
+            raise NotWritten(f"{where}: {error.strerror or error}; {what_to_do(error, ANOTHER_CACHE)}") from None
+        return encoded, notes
+
+    def _encode(self) -> tuple[EncodedText, list[str]]:
+        """Read the text and encode it, unless the cache has the same documents from other files. The caller holds the lock."""
+        total = self.sources.size and 2 * self.sources.size
+        with tqdm(desc="encoding", total=total, unit="B", unit_scale=True, delay=1, leave=False, disable=None) as progress:
+            found = self._count(progress)
+            tokenizer = self.tokenizer or _fit_tokenizer(found.counts, found.config, known=self.known + found.marks)
+            if tokenizer.folded_in(found.marks):
+                what = "the character that ends items or labels is not in the vocabulary of the other run; leave out "
+                raise UserError(f"{self.sources.label}: {what}", Option("init_from"), " or ", Option("vocab_from"))
+            fingerprint = hash_of(found.digest, tokenizer.to_json(), dataclasses.asdict(found.split))
+            return self.cache.open(fingerprint) or self._write(fingerprint, found, tokenizer, progress), found.notes
+
+    def _count(self, progress: tqdm) -> TextCounts:
+        """The first pass. With data.newlines=auto, the line ends of a text with \\r are folded."""
+        if self.config.items:
             from chargpt.text.item_list import read_items  # only a list needs it
 
-            found = read_items(sources, config, progress=progress, known=(tokenizer and tokenizer.characters) or known)
-        else:
-            config, found = _count(sources, config, progress)
-        tokenizer = tokenizer or _fit_tokenizer(found.counts, config, known=known + found.marks)
-        if tokenizer.folded_in(found.marks):
-            what = "the character that ends items or labels is not in the vocabulary of the other run; leave out "
-            raise UserError(f"{sources.label}: {what}", Option("init_from"), " or ", Option("vocab_from"))
-        counts, distinct = _counts_of_ids(found.counts, tokenizer, sources.label)
-        fingerprint = hash_of(found.digest, tokenizer.to_json(), dataclasses.asdict(found.split))
-        if encoded := cache.open(fingerprint):
-            return encoded, found.notes
-        meta: dict[str, Any] = {"tokenizer": tokenizer.to_json(), "n_train": found.n_train, "n_val": found.n_val}
-        meta |= {"distinct": distinct, "items": found.items and dataclasses.asdict(found.items)}
-        reader = TextReader(sources, config, progress=progress)
-        with cache.publishing(fingerprint, counts=counts, meta=meta) as (train, val):
-            if found.split.order == "none":
-                write_ids(found.pieces or reader, tokenizer, found.split, train=train, val=val)
-            else:
-                meta |= write_shuffled_ids(reader, tokenizer, train=train, val=val, n_train=found.n_train, folder=cache.folder)
-            if found.pieces is None and reader.digest() != found.digest:
-                raise UserError(f"{sources.label}: changed while it was read; start again when it is complete")
-    published = cache.open(fingerprint)
-    assert published is not None, fingerprint
-    return published, found.notes
+            known = (self.tokenizer and self.tokenizer.characters) or self.known
+            return read_items(self.sources, self.config, progress=progress, known=known)
+        found = count_characters(TextReader(self.sources, self.config, progress=progress))
+        if found.counts[ord("\r")] and self.config.newlines == "auto" and self.config.vocabulary == "characters":
+            progress.reset()
+            folded = dataclasses.replace(self.config, newlines="fold")
+            found = count_characters(TextReader(self.sources, folded, progress=progress))
+            found.notes.append(FOLDED_NOTE)
+        if not found.counts.any():
+            what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
+            raise UserError(f"{self.sources.label}: {what}; give a file with text in it")
+        return found
 
-
-def _count(sources: Sources, config: DataConfig, progress: Any) -> tuple[DataConfig, TextCounts]:
-    """The first pass over a text, and its settings: with data.newlines=auto, they fold the line ends of a text with \\r."""
-    found = count_characters(TextReader(sources, config, progress=progress))
-    if found.counts[ord("\r")] and config.newlines == "auto" and config.vocabulary == "characters":
-        config = dataclasses.replace(config, newlines="fold")
-        progress.reset()
-        found = count_characters(TextReader(sources, config, progress=progress))
-        found.notes.append(FOLDED_NOTE)
-    if found.n_train + found.n_val == 0:
-        what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
-        raise UserError(f"{sources.label}: {what}; give a file with text in it")
-    return config, found
+    def _write(self, fingerprint: str, found: TextCounts, tokenizer: Tokenizer, progress: tqdm) -> EncodedText:
+        """The second pass."""
+        counts = _counts_of_ids(found.counts, tokenizer, self.sources.label)
+        meta: dict[str, Any] = {"tokenizer": tokenizer.to_json(), "distinct": int(np.count_nonzero(found.counts))}
+        meta["items"] = found.items and dataclasses.asdict(found.items)
+        reader = TextReader(self.sources, found.config, progress=progress)
+        with self.cache.publishing(fingerprint, counts=counts, meta=meta) as files:
+            meta |= write_ids(found.pieces or reader, tokenizer, found.split, files=files, folder=self.cache.folder)
+            if found.pieces is None and reader.digest.hexdigest() != found.digest:
+                raise UserError(f"{self.sources.label}: changed while it was read; start again when it is complete")
+        published = self.cache.open(fingerprint)
+        assert published is not None, fingerprint
+        return published
 
 
 def _fit_tokenizer(counts: np.ndarray, config: DataConfig, *, known: str) -> Tokenizer:
@@ -235,36 +244,32 @@ def _fit_tokenizer(counts: np.ndarray, config: DataConfig, *, known: str) -> Tok
     return Tokenizer.fit(counts, normalizer=normalizer, min_count=config.min_count, max_vocab=config.max_vocab, known=known)
 
 
-def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> tuple[np.ndarray, int]:
-    """How often each id occurs in a text with these `counts` of code points, and the number of distinct characters. Raises
-    UnknownCharacters if the vocabulary, which may be that of another text, lacks some of them."""
-    points = np.flatnonzero(counts)
+def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> np.ndarray:
+    """How often each id occurs in a text with these `counts` of code points. Raises UnknownCharacters if the vocabulary, which
+    may be that of another text, lacks some of them."""
     if tokenizer.characters is None:
-        return counts[:256], len(points)
+        return counts[:256]
+    points = np.flatnonzero(counts)
     ids = np.take(tokenizer.table(), points, mode="clip")
-    unknown = points[ids < 0]
-    if len(unknown):
+    if len(unknown := points[ids < 0]):
         frequency = {chr(point): f"{counts[point]:,} times" for point in unknown}
         raise tokenizer.unknown(label, frequency, "remove them, or train a new model on this text alone")
-    by_id = np.zeros(tokenizer.vocab_size, np.int64)
-    np.add.at(by_id, ids, counts[points])
-    return by_id, len(points)
+    return np.bincount(ids, counts[points], minlength=tokenizer.vocab_size).astype(np.int64)
 
 
 def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_shape: bool) -> None:
     """Raise UserError, with what to set, unless a sequence of `block_size` and its targets fits into the training split. If the
     model has the shape of another one, a shorter text is repeated. The windows of a validation split are as short as it."""
-    n_train, n_val, need = len(corpus.train), len(corpus.val), block_size + 1
-    is_complete = corpus.is_validated or config.val_fraction == 0
-    is_long = n_train >= need or (has_shape and corpus.characters >= 4 * SHORTEST_USEFUL)
+    n_train, is_complete = len(corpus.train), corpus.is_validated or config.val_fraction == 0
+    is_long = n_train > block_size or (has_shape and corpus.characters >= 4 * SHORTEST_USEFUL)
     if corpus.items is not None or (is_complete and is_long):  # windows begin at items, and are filled up
         return
     ways: list[Words] = []
-    if SHORTEST_USEFUL < n_train < need and not has_shape:
+    if SHORTEST_USEFUL < n_train <= block_size and not has_shape:
         ways.append(Message("set ", Option("model.block_size", n_train - 1), " or less"))
     if config.split in ("document", "blocks"):
         ways.append(Message("set ", Option("data.split", "position")))
     ways.append("give a text of a few thousand characters" if corpus.characters < 1000 else "give a longer text")
-    what = f"{corpus.name}: too short, with {n_train:,} characters for training and {n_val:,} for validation; "
-    needs = f" needs {need:,} for training{' and 2 for validation' * (not is_complete)}: "
+    what = f"{corpus.name}: too short, with {n_train:,} characters for training and {len(corpus.val):,} for validation; "
+    needs = f" needs {block_size + 1:,} for training{' and 2 for validation' * (not is_complete)}: "
     raise UserError(what, Option("model.block_size", block_size), needs, join(", or ", ways))

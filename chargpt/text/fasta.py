@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from chargpt.config import DataConfig
 from chargpt.errors import Message, Option
 from chargpt.text.kind import Kind, Reads, Record, Structure, Text, blocks_in
-from chargpt.text.source import Source, suffix_of
+from chargpt.text.source import Source
 
 HEADER = re.compile(">(.*)")
 SPECIES = re.compile(r"\[([^\[\]]+)\]\s*$|\bOS=(.+?)(?= [A-Z]{2}=|$)")  # as NCBI and as UniProt writes it
@@ -24,7 +24,7 @@ def _sequences(text: Text) -> Iterator[Record]:
 
 
 def _advice(source: Source, structure: Structure, config: DataConfig) -> Message:
-    rename = "" if suffix_of(source) in FASTA.suffixes else "give it a name that ends in .fasta, and "
+    rename = "" if source.suffix in FASTA.suffixes else "give it a name that ends in .fasta, and "
     return Message(f", with its headers; for its sequences alone, one item each, {rename}add ", Option("data.items", "line"))
 
 

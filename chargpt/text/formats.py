@@ -3,6 +3,7 @@
 To add a kind, write a module with its row, and add the row to KINDS: docs/design.md, "How to add".
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Head, Kind, Reads, Structure
 from chargpt.text.markup import MARKUP
 from chargpt.text.not_text import NOT_TEXT
-from chargpt.text.source import Source, byte_order_mark, suffix_of
+from chargpt.text.source import Source, byte_order_mark
 from chargpt.text.tables import CSV, NAME, TSV
 
 # A name that says what a file is decides; without one, the first row that fits.
@@ -57,8 +58,11 @@ def named(fields: Iterable[str]) -> str:
 
 def binary_format(content: bytes, *, path: Path | None = None) -> str | None:
     """What a file that begins with `content` is, and what to do about it; None if it may be text. `path` is its path."""
-    head = Head(content=content, suffix=path.suffix.lower() if path else "")
-    return next((kind.command(path) for kind in KINDS if kind.is_in(head)), None)
+    path = path or Path("FILE")
+    for kind in KINDS:
+        if kind.magic and re.match(kind.magic, content) and path.suffix.lower() in (kind.suffixes or [path.suffix.lower()]):
+            return str(kind.advice).format(file=shell_word(str(path)), text=shell_word(path.stem + ".txt"))
+    return None
 
 
 def read_head(source: Source) -> bytes:
@@ -66,33 +70,31 @@ def read_head(source: Source) -> bytes:
     return next(source.chunks(HEAD), b"")
 
 
-def head_of(source: Source, content: bytes, config: DataConfig) -> Head:
-    """The head of `source`, which begins with `content`."""
+def _head_of(source: Source, content: bytes, config: DataConfig) -> Head:
     mark, encoding = byte_order_mark(content)
     text = content[len(mark) : HEAD].decode(encoding if mark else config.encoding, "ignore")
-    return Head(suffix=suffix_of(source), content=content, text=text, field=field_in(config.field))
+    return Head(suffix=source.suffix, text=text, field=field_in(config.field))
+
+
+def _first(kinds: Iterable[Kind], head: Head) -> Structure | None:
+    return next(filter(None, (kind.find(kind, head) for kind in kinds)), None)
 
 
 def recognise(head: Head) -> Structure | None:
-    """The structure of a file; None for plain text."""
+    """The structure of a file, by its name if that says what it is; None for plain text."""
     kinds = [kind for kind in KINDS if not kind.magic]
-    by_name = [kind for kind in kinds if head.suffix in kind.suffixes]
-    return next(filter(None, (kind.find(kind, head) for kind in by_name or kinds)), None)
+    return _first([kind for kind in kinds if head.suffix in kind.suffixes] or kinds, head)
 
 
 def structure_of(source: Source, content: bytes, config: DataConfig) -> Structure | None:
     """The structure by which `source`, which begins with `content`, is read; None if it is read as it is."""
-    head = head_of(source, content, config)
+    head = _head_of(source, content, config)
     if config.format == "fields":
-        structure = recognise(head)
-        is_read = structure is not None and structure.kind.records and (config.items or structure.kind.reads != Reads.ITEMS)
-        return structure if is_read else None
-    found = list[Structure | None]()
-    for kind in KINDS if config.format == "auto" else ():
-        needs_name = kind.reads == Reads.NAMED or (kind.reads == Reads.ITEMS and config.items)
-        if kind.reads == Reads.ALWAYS or (needs_name and head.suffix in kind.suffixes):
-            found.append(kind.find(kind, head))
-    return next(filter(None, found), None)
+        found = recognise(head)
+        return found if found and found.kind.records and (config.items or found.kind.reads != Reads.ITEMS) else None
+    named = {Reads.NAMED, Reads.ITEMS} if config.items else {Reads.NAMED}
+    unasked = [kind for kind in KINDS if kind.reads in named and head.suffix in kind.suffixes or kind.reads == Reads.ALWAYS]
+    return _first(unasked, head) if config.format == "auto" else None
 
 
 def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:
@@ -100,20 +102,20 @@ def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]
     end, the first one stands for all. Raises UserError."""
     by_suffix: dict[str, list[Source]] = {}
     for source in sources if config.format != "text" else ():
-        by_suffix.setdefault(suffix_of(source), []).append(source)
+        by_suffix.setdefault(source.suffix, []).append(source)
     warnings = []
     for first, *others in by_suffix.values():
         content = read_head(first)
-        if not structure_of(first, content, config) and (structure := recognise(head_of(first, content, config))):
+        if not structure_of(first, content, config) and (structure := recognise(_head_of(first, content, config))):
             warnings.append(advice_on(first, structure, config, more=len(others)))
     return warnings
 
 
 def advice_on(source: Source, structure: Structure, config: DataConfig, *, more: int = 0) -> Words:
     """What is read as it is, like so many `more` of its kind, and what to do if that is not meant."""
-    what = f"{source.label}{f' and {more:,} more' if more else ''}: {structure.kind.name}, read as plain text"
     advice = structure.kind.advice or _advice_on_fields
     assert callable(advice), "the advice of a text"
+    what = f"{source.label}{f' and {more:,} more' if more else ''}: {structure.kind.name}, read as plain text"
     return Message(what, advice(source, structure, config))
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -32,14 +32,18 @@ class Split:
     stretches: tuple[tuple[int, int | None], ...]  # where each ends, and the split that it is in; None: in no split
     order: Literal["none", "lines"] = "none"  # of its lines
 
+    def size(self, split: int | None) -> int:
+        """How many characters are in this split."""
+        starts = [0, *(end for end, _ in self.stretches)]
+        return sum(end - start for start, (end, number) in zip(starts, self.stretches) if number == split)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextCounts:
     """The result of the first pass."""
 
+    config: DataConfig  # with which they were read
     counts: np.ndarray  # (CODE_POINTS,) int64: how often each code point (or byte) occurs in all sources
-    n_train: int  # characters
-    n_val: int
     split: Split  # of the text that is not for validation alone
     digest: str  # of the documents
     notes: list[str]
@@ -51,23 +55,15 @@ class TextCounts:
 
 def count_characters(reader: TextReader) -> TextCounts:
     """The first pass: count the characters of all sources."""
-    counts = np.zeros(CODE_POINTS, np.int64)
-    sizes = [0, 0]
+    counts, size = np.zeros(CODE_POINTS, np.int64), 0
     for part, piece in reader:
-        points = code_points(piece)
-        sizes[part] += len(points)
-        found = np.bincount(points)
+        found = np.bincount(code_points(piece))
         counts[: len(found)] += found
-    split, parts, start = split_of(sizes[TRAIN], reader.config), [0, sizes[VAL]], 0
-    for end, number in split.stretches:
-        if number is not None:
-            parts[number] += end - start
-        start = end
-    notes = notes_of(reader)
-    if left_out := sum(sizes) - sum(parts):
+        size += len(piece) * (part == TRAIN)
+    split, notes = split_of(size, reader.config), notes_of(reader)
+    if left_out := split.size(None):
         notes.append(f"{BLOCKS} blocks of the text are for validation; {left_out:,} characters next to these are not used")
-    n_train, n_val = parts
-    return TextCounts(counts=counts, n_train=n_train, n_val=n_val, split=split, digest=reader.digest(), notes=notes)
+    return TextCounts(config=reader.config, counts=counts, split=split, digest=reader.digest.hexdigest(), notes=notes)
 
 
 def notes_of(reader: TextReader) -> list[str]:
@@ -75,82 +71,80 @@ def notes_of(reader: TextReader) -> list[str]:
     notes = [f"read as {encoding}, as its first bytes say (byte-order mark)" for encoding in sorted(reader.byte_order_marks)]
     for kind, count in reader.records.items():
         is_asked = reader.config.format == "fields"
-        field = field_in(reader.config.field) if is_asked or not kind.field else kind.field
+        field = field_in(reader.config.field if is_asked or not kind.field else kind.field)
         read = f"the field {field!r} of {plural(count, 'record')} was read"
         notes.append(f"{kind.name}: {read if is_asked or not kind.note else f'{plural(count, kind.one)}, {kind.note}'}")
     notes += [f"{what}, left out: {len(at):,}, the first in line {at[0]:,}" for what, at in reader.left_out.items()]
-    return notes + [f"{what} skipped: {count:,}" for what, count in reader.skipped.items() if count]
+    return notes + [f"{what} skipped: {count:,}" for what, count in reader.skipped.items()]
 
 
 def split_of(characters: int, config: DataConfig) -> Split:
     """How a text of this many characters, without those for validation alone, is divided."""
+    stretches: list[tuple[int, int | None]] = [(int(characters * (1 - config.val_fraction)), TRAIN), (characters, VAL)]
     if config.val_text or config.split == "document":
-        return _split([(characters, TRAIN)])
-    if config.split != "blocks":
-        return _split([(int(characters * (1 - config.val_fraction)), TRAIN), (characters, VAL)], config.shuffle)
-    period = characters / BLOCKS
-    size = int(period * config.val_fraction)
-    margin = int(min(MARGIN, MARGIN_SHARE * size, (period - size) / 4))
-    stretches = list[tuple[int, int | None]]()
-    for number in range(BLOCKS):
-        start = int((number + 0.5) * period - size / 2)
-        stretches += [(start - margin, TRAIN), (start, None), (start + size, VAL), (start + size + margin, None)]
-    return _split([*stretches, (characters, TRAIN)])
-
-
-def _split(stretches: list[tuple[int, int | None]], order: Literal["none", "lines"] = "none") -> Split:
-    """A split of these stretches without empty ones."""
+        stretches = [(characters, TRAIN)]
+    elif config.split == "blocks":
+        period = characters / BLOCKS
+        size = int(period * config.val_fraction)
+        margin, stretches = int(min(MARGIN, MARGIN_SHARE * size, (period - size) / 4)), []
+        for start in (int((number + 0.5) * period - size / 2) for number in range(BLOCKS)):
+            stretches += [(start - margin, TRAIN), (start, None), (start + size, VAL), (start + size + margin, None)]
+        stretches.append((characters, TRAIN))
     ends = [0, *(end for end, _ in stretches)]
-    return Split(stretches=tuple(one for one, before in zip(stretches, ends) if one[0] > before), order=order)
+    filled = tuple(one for one, before in zip(stretches, ends) if one[0] > before)
+    return Split(stretches=filled, order=config.shuffle)
 
 
 def write_ids(
-    reader: Iterable[tuple[int, str]], tokenizer: Tokenizer, split: Split, *, train: SyncedFile, val: SyncedFile
-) -> None:
-    """The second pass: write the ids of each stretch to the file of its split; what only validates goes to `val`."""
-    encode, files, rest = _encoder(tokenizer), {TRAIN: train, VAL: val}, (sys.maxsize, TRAIN)  # of a text that has grown since
-    done, waiting = 0, iter(split.stretches)
-    end, number = next(waiting, rest)
-    for part, piece in reader:
-        ids = encode(piece)
-        if part == VAL:
-            val.write(ids)
-            continue
-        while len(ids):
-            now = ids[: end - done]
-            if number is not None:
-                files[number].write(now)
-            ids, done = ids[len(now) :], done + len(now)
-            if done == end:
-                end, number = next(waiting, rest)
-
-
-def write_shuffled_ids(
-    reader: TextReader, tokenizer: Tokenizer, *, train: SyncedFile, val: SyncedFile, n_train: int, folder: Path
+    pieces: Iterable[tuple[int, str]], tokenizer: Tokenizer, split: Split, *, files: Sequence[SyncedFile], folder: Path
 ) -> dict[str, int]:
-    """The second pass with data.shuffle=lines: write the lines in another order. Returns the sizes of the splits, n_train,
-    about as it was, for it ends with a line, and n_val. An unnamed file in `folder` holds the ids in their order. Raises
-    UserError for a text of one line."""
-    encode, written = _encoder(tokenizer), 0
-    newline = int(tokenizer.ids_of("\n")[0])
+    """The second pass: write the ids of each stretch to the file of its split; what only validates goes to the second one. With
+    data.shuffle=lines, an unnamed file in `folder` holds the ids in their order. Returns the sizes of the splits, n_train and
+    n_val. Raises UserError for lines of a text that has one."""
+    encoded, sizes = _encoded(pieces, tokenizer), [0, 0]
+    divided = _in_stretches(encoded, split) if split.order == "none" else _in_other_order(encoded, split, tokenizer, folder)
+    for part, ids in divided:
+        files[part].write(ids)
+        sizes[part] += len(ids)
+    return {"n_train": sizes[TRAIN], "n_val": sizes[VAL]}
+
+
+def _encoded(pieces: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator[tuple[int, memoryview]]:
+    """The ids of each piece, all of whose characters must be known."""
+    if tokenizer.characters is None:
+        return ((part, memoryview(piece.encode("latin-1"))) for part, piece in pieces)
+    table = tokenizer.table().clip(0).astype(tokenizer.dtype)
+    return ((part, np.take(table, code_points(piece), mode="clip").data) for part, piece in pieces)
+
+
+def _in_stretches(encoded: Iterable[tuple[int, memoryview]], split: Split) -> Iterator[tuple[int, memoryview]]:
+    """The split and the ids of each stretch, in pieces."""
+    stretches, done = iter([*split.stretches, (sys.maxsize, TRAIN)]), 0  # the last one is of a text that has grown since
+    end, number = next(stretches)
+    for part, ids in encoded:
+        while part == TRAIN and len(ids):
+            now, ids = ids[: end - done], ids[end - done :]
+            done += len(now)
+            if number is not None:
+                yield number, now
+            if done == end:
+                end, number = next(stretches)
+        if part == VAL:
+            yield VAL, ids
+
+
+def _in_other_order(
+    encoded: Iterable[tuple[int, memoryview]], split: Split, tokenizer: Tokenizer, folder: Path
+) -> Iterator[tuple[int, memoryview]]:
+    """The split and the ids of each line. The training split is about as large as it was, for it ends with a line."""
+    newline, left = int(tokenizer.ids_of("\n")[0]), split.size(TRAIN)
     with tempfile.TemporaryFile(dir=folder) as file:
-        for _, piece in reader:
-            file.write(encode(piece))
+        file.writelines(piece for _, piece in encoded)
         file.flush()
         ids = np.memmap(file, tokenizer.dtype, mode="r")
         if newline < 0 or newline in tokenizer.never_sampled or newline not in ids[:-1]:
             raise UserError("data.shuffle: lines given, but the text is one line; leave it out")
         for line in shuffled_lines(ids, newline):
-            (train if written < n_train else val).write(line.data)
-            written += len(line) * (written < n_train)
-        sizes = {"n_train": written, "n_val": len(ids) - written}
+            yield TRAIN if left > 0 else VAL, line.data
+            left -= len(line)
         del ids
-    return sizes
-
-
-def _encoder(tokenizer: Tokenizer) -> Callable[[str], memoryview]:
-    """A function that returns the ids of a piece. All of its characters must be known."""
-    if tokenizer.characters is None:
-        return lambda piece: memoryview(piece.encode("latin-1"))
-    table = tokenizer.table().clip(0).astype(tokenizer.dtype)
-    return lambda piece: np.take(table, code_points(piece), mode="clip").data

@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,55 +33,56 @@ MAX_LABEL = 250  # characters
 LONGEST_BLOCK = 30  # lines; with more between two blank ones, a list of lines is not one of blocks
 MAX_NAME = 30  # characters of an item that a note names
 MAX_ITEM = 2**23  # characters; more are not an item, but a text
+LONG_LABEL = f"a label of more than {MAX_LABEL} characters; in data.label, name a field with short labels, such as a category"
+HINT = "; if blank lines are between your items, use data.items=paragraph"
+SPLIT_IT = "split it, or train on it as a text, without items"
+Splits = Sequence[list[Item]]  # the items for training, and those for validation
 
 
 def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: str = "") -> TextCounts:
     """The items of all sources, read with `config` of `reading_of`. The vocabulary has the characters `known` anyway. The order
     depends on the number of items alone, as that of data.shuffle=lines. On which side an item is depends on its text:
     duplicates are on one side, also under several labels, and an item stays there when others are added. Raises UserError."""
-    reader, notes = TextReader(sources, config, progress=progress), list[str]()
-    items = _usable(reader, config, notes)
-    notes[:0] = notes_of(reader)
+    items, notes = _usable(TextReader(sources, config, progress=progress), config)
     if not any(items):
         what = f"{sources.label}: no items ({'; '.join(notes) or 'empty'})"
         raise UserError(f"{what}; give {'labelled ' * bool(config.label_fields)}items")
-    divided = _divided(items, config, notes)
-    if not all(divided):
-        differ = f"{len({item.text for item in items[TRAIN] + items[VAL]}):,}"
-        raise UserError(f"{sources.label}: too few items that differ ({differ}); give at least two, one for validation")
-    counts = _counts(divided, config)
+    items = _divided(items, config, notes)
+    counts = _counts(items, config)
+    if not all(items):
+        what = f"{sources.label}: too few items that differ ({counts.items - counts.duplicates:,})"
+        raise UserError(f"{what}; give at least two, one for validation")
     if len(counts.labels) > MAX_LABELS:
         what = f"data.label: {shell_word(config.label)} given, but {sources.label} has {len(counts.labels):,} different values"
         raise UserError(f"{what} of it; choose a label with {MAX_LABELS:,} values or fewer, such as a country")
-    end = SEPARATOR if SEPARATOR in known or any("\n" in item.text for item in divided[TRAIN] + divided[VAL]) else "\n"
+    end = SEPARATOR if SEPARATOR in known or any("\n" in item.text for item in chain(*items)) else "\n"
     if end == SEPARATOR:
         notes.append("some items have several lines, so the program keeps them apart by the character U+001E, not by lines")
-    mixed = [[some[i] for i in random_order(len(some)).tolist()] for some in divided]
-    train, val = (stream_of(some, end=end) for some in mixed)
+    items = [[some[i] for i in random_order(len(some)).tolist()] for some in items]
+    texts = [stream_of(some, end=end) for some in items]
     return TextCounts(
-        counts=np.bincount(code_points(train + val), minlength=CODE_POINTS),
-        n_train=len(train),
-        n_val=len(val),
-        split=Split(stretches=((len(train), TRAIN),)),  # what validates is a text of its own
-        digest=_digest_of(mixed),
+        config=config,
+        counts=np.bincount(code_points("".join(texts)), minlength=CODE_POINTS),
+        split=Split(stretches=((len(texts[TRAIN]), TRAIN),)),  # what validates is a text of its own
+        digest=_digest_of(items),
         notes=notes,
-        pieces=[(TRAIN, train), (VAL, val)],
+        pieces=list(enumerate(texts)),
         items=counts,
         marks=end + TAB * bool(counts.labels),
     )
 
 
-def _digest_of(splits: Sequence[Sequence[Item]]) -> str:
+def _digest_of(splits: Splits) -> str:
     digest = Digest()
     for split, items in enumerate(splits):
-        for item in items:
-            digest.add(item.text.encode())
-            digest.mark(split, len(item.text), label=(item.label,))
+        for label, text in items:
+            digest.add(text)
+            digest.end(split, len(text), label=(label,))
     return digest.hexdigest()
 
 
-def _usable(reader: TextReader, config: DataConfig, notes: list[str]) -> tuple[list[Item], list[Item]]:
-    """The items of each split that are not empty, and have a label if one is asked for; with `notes` on the others."""
+def _usable(reader: TextReader, config: DataConfig) -> tuple[Splits, list[str]]:
+    """The items of each split that are not empty, and have a label if one is asked for; with notes on the reading."""
     usable, empty, unlabelled, has_labels = (list[Item](), list[Item]()), 0, 0, bool(config.label_fields)
     for split, item in items_of(reader, config):
         if not item.text:
@@ -89,22 +91,19 @@ def _usable(reader: TextReader, config: DataConfig, notes: list[str]) -> tuple[l
             unlabelled += 1
         else:
             usable[split].append(item)
-    if empty:
-        are_blocks = config.items == LINE and empty > max(2, sum(map(len, usable)) / LONGEST_BLOCK)
-        hint = "; if blank lines are between your items, use data.items=paragraph" * are_blocks
-        notes.append(f"empty items skipped: {empty:,}{hint}")
-    notes += [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
-    return usable
+    are_blocks = config.items == LINE and empty > max(2, sum(map(len, usable)) / LONGEST_BLOCK)
+    notes = notes_of(reader) + [f"empty items skipped: {empty:,}{HINT * are_blocks}"] * bool(empty)
+    return usable, notes + [f"items without a label skipped: {unlabelled:,}"] * bool(unlabelled)
 
 
-def _counts(divided: tuple[list[Item], list[Item]], config: DataConfig) -> ItemCounts:
+def _counts(splits: Splits, config: DataConfig) -> ItemCounts:
     """What is in the items of both splits."""
-    items = divided[TRAIN] + divided[VAL]
-    texts, labels = {item.text for item in items}, Counter(item.label for item in items)
+    texts = Counter(item.text for item in chain(*splits))
+    labels = Counter(item.label for item in chain(*splits))
     by_frequency = sorted(labels.items(), key=lambda pair: (-pair[1], pair[0]))
     return ItemCounts(
-        items=len(items),
-        duplicates=len(items) - len(texts),
+        items=texts.total(),
+        duplicates=texts.total() - len(texts),
         longest=max(map(len, texts)),
         longest_label=max(map(len, labels)),
         labels=dict(by_frequency) if config.label_fields else {},
@@ -114,20 +113,23 @@ def _counts(divided: tuple[list[Item], list[Item]], config: DataConfig) -> ItemC
 def list_items(texts: Sequence[str], config: DataConfig, *, root: Path) -> list[Item]:
     """The items of `texts` (files, folders, `-`) in their order, without empty ones: to be looked at, not trained on. A text
     that has no fields, or not those of the labels, is read without them. Raises UserError."""
-    items = list[Item]()
     sources = select_sources(texts, config, root=root)
-    for source in sources.train:
-        alone = dataclasses.replace(sources, train=[source])
-        structure = structure_of(source, read_head(source), reading_of(config, alone))
-        unit = LINE if structure is None and config.items not in UNITS else config.items
-        known = {*PLACES, *(structure.fields if structure else ())}
-        has_labels = config.label_pattern or {*map(field_in, config.label_fields)} <= known
-        own = dataclasses.replace(config, items=unit, label=config.label if has_labels else "")
-        reader = TextReader(alone, reading_of(own, alone))
-        items += [item for _, item in items_of(reader, reader.config) if item.text]
+    items = [item for source in sources.train for item in _items_in(dataclasses.replace(sources, train=[source]), config)]
     if not items:
         raise UserError(f"{sources.label}: no item in it; give a file with items")
     return items
+
+
+def _items_in(alone: Sources, config: DataConfig) -> Iterator[Item]:
+    """The items of one source, as `list_items` has them."""
+    (source,) = alone.train
+    structure = structure_of(source, read_head(source), reading_of(config, alone))
+    unit = LINE if structure is None and config.items not in UNITS else config.items
+    known = {*PLACES, *(structure.fields if structure else ())}
+    has_labels = config.label_pattern or {*map(field_in, config.label_fields)} <= known
+    config = dataclasses.replace(config, items=unit, label=config.label if has_labels else "")
+    reader = TextReader(alone, reading_of(config, alone))
+    return (item for _, item in items_of(reader, reader.config) if item.text)
 
 
 def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, Item]]:
@@ -141,11 +143,9 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, Item
         for item in [text] if is_record else _parts(text, config.items):
             label = (found(pattern, item),) if pattern and not is_record else document.label
             if sum(map(len, label)) > MAX_LABEL:
-                mend = "in data.label, name a field with short labels, such as a category"
-                raise _mistake(document, f"a label of more than {MAX_LABEL:,} characters; {mend}")
+                raise _mistake(document, LONG_LABEL)
             if len(item) > MAX_ITEM:
-                mend = "split it, or train on it as a text, without items"
-                raise _mistake(document, f"an item of {len(item):,} characters, more than {MAX_ITEM:,}; {mend}")
+                raise _mistake(document, f"an item of {len(item):,} characters, more than {MAX_ITEM:,}; {SPLIT_IT}")
             yield split, Item(spelled(label) if any(label) else "", item.strip("\n").rstrip())
 
 
@@ -163,24 +163,22 @@ def _parts(text: str, unit: str) -> list[str]:
     return BLANK_LINES.split(inside) if unit == PARAGRAPH else inside.split("\n")
 
 
-def _divided(items: tuple[list[Item], list[Item]], config: DataConfig, notes: list[str]) -> tuple[list[Item], list[Item]]:
+def _divided(items: Splits, config: DataConfig, notes: list[str]) -> Splits:
     """The items for training and for validation; the second part of `items` is from a text for validation. Without one, about
     the fraction of `config` of all others are held out, those with the lowest hashes; at least one, and never all of them. Too
     frequent for validation are those that would have twice its share."""
-    texts = Counter(item.text for item in items[TRAIN] + items[VAL])
+    times = Counter(item.text for item in items[TRAIN])
     if config.val_text:
         held_out = {item.text for item in items[VAL]}
-        train = [item for item in items[TRAIN] if item.text not in held_out]
-        if removed := len(items[TRAIN]) - len(train):
+        if removed := sum(times[text] for text in held_out):
             notes.append(f"items removed from the training text, since they are in the validation text: {removed:,}")
-        return train, items[VAL]
-    held_out, passed_over = _held_out(texts, config.val_fraction)
-    if passed_over:
-        named = f"{one_line(passed_over[0])[:MAX_NAME]} ({texts[passed_over[0]]:,} times)"
-        others = f" and {len(passed_over) - 1:,} more" if len(passed_over) > 1 else ""
-        notes.append(f"items that are so frequent that they are in the training text alone: {named}{others}")
-    train, val = ([item for item in items[TRAIN] if (item.text in held_out) == is_val] for is_val in (False, True))
-    return train, val
+        return [item for item in items[TRAIN] if item.text not in held_out], items[VAL]
+    held_out, frequent = _held_out(times, config.val_fraction)
+    if frequent:
+        first = f"{one_line(frequent[0])[:MAX_NAME]} ({times[frequent[0]]:,} times)"
+        others = f" and {len(frequent) - 1:,} more" if len(frequent) > 1 else ""
+        notes.append(f"items that are so frequent that they are in the training text alone: {first}{others}")
+    return [[item for item in items[TRAIN] if (item.text in held_out) == is_val] for is_val in (False, True)]
 
 
 def _held_out(texts: Counter[str], fraction: float) -> tuple[set[str], list[str]]:

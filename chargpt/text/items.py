@@ -62,7 +62,7 @@ class ItemMarks:
         return np.append(0, stops[:-1] + 1), stops
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """How many ids each item of `ids` that is complete has, with its label and its end, int64."""
+        """How many ids each of these items has, with its label and its end, int64."""
         starts, stops = self.bounds(ids)
         return stops + 1 - starts
 
@@ -78,11 +78,8 @@ class ItemMarks:
         ends, tabs = np.flatnonzero(ids == self.end), np.append(np.flatnonzero(ids == self.tab), len(ids))
         starts = np.append(0, ends + 1)
         texts = np.minimum(tabs[np.searchsorted(tabs, starts)] + 1, np.append(ends + 1, len(ids)))  # where each text begins
-        changes = np.zeros(len(ids) + 1, np.int8)
-        changes[starts] -= 1
-        changes[texts] += 1
-        changes[0] += 1
-        return changes[:-1].cumsum(dtype=np.int8).astype(bool)
+        edges = np.column_stack([starts, texts]).ravel()
+        return np.repeat(np.arange(len(edges)) % 2 == 1, np.diff(edges, append=len(ids)))
 
 
 def end_in(tokenizer: Tokenizer) -> str:

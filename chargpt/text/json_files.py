@@ -19,9 +19,9 @@ VALUES = 200  # of the head that are looked at
 MAX_DEPTH = 6  # objects and lists in each other whose fields are named
 MAX_JSON = 2**30  # characters of a file of JSON, which must fit into memory
 MISSING = object()  # in place of the value of a field that a record does not have
+NOT_JSON = "correct it, or if it is plain text, give it a name that ends in .txt"
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
 BEGINNING = re.compile(r"[^\s,\[\]]")  # of a record of a list
-OBJECT = re.compile(r'"(?:[^"\\]|\\.)*"|\{', re.DOTALL)  # a string, or the beginning of an object
 
 
 def _find(kind: Kind, head: Head) -> Structure | None:
@@ -30,10 +30,10 @@ def _find(kind: Kind, head: Head) -> Structure | None:
     is_named = head.suffix in kind.suffixes
     if not is_named and head.start[:1] not in ("{", "["):
         return None
-    values, rest, decoder, takes_lines = list[Any](), head.start, json.JSONDecoder(), False
+    values, rest, takes_lines = list[Any](), head.start, False
     with contextlib.suppress(ValueError, RecursionError):
         while len(values) < VALUES and (rest := rest.lstrip()):
-            value, at = decoder.raw_decode(rest)
+            value, at = json.JSONDecoder().raw_decode(rest)
             takes_lines |= isinstance(value, dict) and "\n" in rest[:at]
             values, rest = [*values, value], rest[at:]
     texts = texts_in(values if len(values) > 1 else _completed(head.start))
@@ -50,8 +50,8 @@ def _completed(start: str) -> object:
         if match[0] in ("{", "["):
             opened = ("}" if match[0] == "{" else "]") + opened
         elif opened.startswith(match[0]):
-            end, opened = match.end(), opened[1:]
-            closing = opened
+            end, closing = match.end(), opened[1:]
+            opened = closing
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(start[:end] + closing)
     return None
@@ -92,30 +92,30 @@ def value_of(record: dict[str, Any], field: str) -> Any:
     return value
 
 
-def _records(text: Text) -> Iterator[Record]:
-    """What a record is, the path of the field says."""
-    is_lines = text.structure.kind is JSON_LINES
-    texts = enumerate(lines_in(text.pieces, text.label), 1) if is_lines else whole(text)
-    for line, value, source in values_in(texts, text.label):
-        records = list(records_in(value, text.wanted[0]))
-        lines = {id(value): line}
-        if records and records[0][0] is not value:  # the records are inside it
-            lines |= lines_of_objects(value, source, line)
-        for record, prefix in records:
+def records_of(text: Text) -> Iterator[Record]:
+    """What a record is, the path of the field says. Raises UserError."""
+    field, is_lines = text.wanted[0], text.structure.kind is JSON_LINES
+    for line, value, source in _values_in(enumerate(lines_in(text.pieces, text.label), 1) if is_lines else _whole(text), text):
+        if isinstance(value, dict) and field in value:
+            yield Record(line, value)
+            continue
+        lines = dict[int, int]()
+        for record, prefix in _records_in(value, field):
+            if record is not value and not lines:
+                lines = _lines_of_objects(value, source, line)
             yield Record(lines.get(id(record), line), record, prefix)
 
 
-def records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
+def _records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
     """The records in a JSON value, and the part of the path `field` that leads to them: the value itself if it has the field;
     or the objects of the list on the path; or, if the path begins elsewhere, those of the only list whose objects have the
     field."""
     rest = field.removeprefix(prefix)
     if isinstance(value, dict) and value_of(value, rest) is MISSING:
-        names = rest.split(".")
-        for head in accumulate(names[:-1], "{}.{}".format):
+        for head in accumulate(rest.split(".")[:-1], "{}.{}".format):
             if isinstance(inner := value_of(value, head), list):
                 for one in inner:
-                    yield from records_in(one, field, f"{prefix}{head}.")
+                    yield from _records_in(one, field, f"{prefix}{head}.")
                 return
         lists = [inner for inner in value.values() if isinstance(inner, list) and all(isinstance(one, dict) for one in inner)]
         lists = [inner for inner in lists if any(value_of(one, rest) is not MISSING for one in inner)]
@@ -125,25 +125,22 @@ def records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[ob
     yield value, prefix
 
 
-def lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
+def _lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
     """The line where each object in a JSON `value` begins, by its id(). `source` is its text, which begins on `line`."""
-    at, lines = 0, dict[int, int]()
-    beginnings = (match.start() for match in OBJECT.finditer(source) if match.group() == "{")
-    waiting = [value]
-    while waiting:  # objects and lists, in the order in which they begin
+    at, lines, waiting = 0, dict[int, int](), [value]  # objects and lists, in the order in which they begin
+    beginnings = (match.start() for match in BRACKETS.finditer(source) if match[0] == "{")
+    while waiting:
         inner = waiting.pop()
         if isinstance(inner, dict):
             start = next(beginnings)
             line, at = line + source.count("\n", at, start), start
             lines[id(inner)] = line
-            waiting += reversed(inner.values())
-        elif isinstance(inner, list):
-            waiting += reversed(inner)
+        waiting += reversed([*inner.values()] if isinstance(inner, dict) else inner if isinstance(inner, list) else [])
     return lines
 
 
-def whole(text: Text) -> list[tuple[int, str]]:
-    """A text as its first line and all of it: one text for `values_in`. Raises UserError."""
+def _whole(text: Text) -> list[tuple[int, str]]:
+    """A text as its first line and all of it: one text for `_values_in`. Raises UserError."""
     content = io.StringIO()
     for piece in text.pieces:
         if content.write(piece) and content.tell() > MAX_JSON:
@@ -151,24 +148,23 @@ def whole(text: Text) -> list[tuple[int, str]]:
     return [(1, content.getvalue())]
 
 
-def values_in(texts: Iterable[tuple[int, str]], label: str) -> Iterator[tuple[int, Any, str]]:
-    """The line where each value in some texts of JSON begins, the value, and its JSON. Each text comes with the line where it
+def _values_in(parts: Iterable[tuple[int, str]], text: Text) -> Iterator[tuple[int, Any, str]]:
+    """The line where each value in some parts of a file begins, the value, and its JSON. Each part comes with the line where it
     begins; its values are those of a list, or one after the other. Raises UserError."""
-    decoder = json.JSONDecoder()
-    for line, text in texts:
-        at = 0
-        while begin := BEGINNING.search(text, at):
-            start = begin.start()
-            line += text.count("\n", at, start)
+    decode = json.JSONDecoder().raw_decode
+    for line, part in parts:
+        end = 0
+        while found := BEGINNING.search(part, end):
+            start = found.start()
+            line += part.count("\n", end, start)
             try:
-                value, at = decoder.raw_decode(text, start)
+                value, end = decode(part, start)
             except (ValueError, RecursionError) as error:
-                there = line + text.count("\n", start, getattr(error, "pos", start))
-                what_to_do = "correct it, or if it is plain text, give it a name that ends in .txt"
-                raise UserError(f"{label}: line {there:,}: not JSON ({getattr(error, 'msg', error)}); {what_to_do}") from None
-            yield line, value, text[start:at]
-            line += text.count("\n", start, at)
+                line += part.count("\n", start, getattr(error, "pos", start))
+                raise UserError(f"{text.label}: line {line:,}: not JSON ({getattr(error, 'msg', error)}); {NOT_JSON}") from None
+            yield line, value, part[start:end]
+            line += part.count("\n", start, end)
 
 
-JSON_LINES = Kind(name="JSON lines", suffixes=(".jsonl", ".ndjson"), find=_find, records=_records, reads=Reads.NAMED)
-JSON = Kind(name="JSON", suffixes=(".json",), find=_find, records=_records)
+JSON_LINES = Kind(name="JSON lines", suffixes=(".jsonl", ".ndjson"), find=_find, records=records_of, reads=Reads.NAMED)
+JSON = Kind(name="JSON", suffixes=(".json",), find=_find, records=records_of)

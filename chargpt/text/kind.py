@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError, Words
-from chargpt.project import shell_word
 from chargpt.text.source import Source
 
 MAX_LINE = 2**28  # characters, which must fit into memory
@@ -22,8 +20,7 @@ class Head:
     """How a file begins, and what is known of it besides."""
 
     suffix: str = ""  # of its name, in small letters, without that of its compression
-    content: bytes = b""
-    text: str = ""  # `content`, decoded
+    text: str = ""
     field: str = ""  # the field that is asked for
 
     @cached_property
@@ -51,11 +48,11 @@ class Record(NamedTuple):
     prefix: str = ""  # the part of the path of a field that leads to this record
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Text:
     """The text of a file, for the reader of its kind."""
 
-    pieces: Iterator[str]  # with \n at the end of each line
+    pieces: Iterable[str]  # with \n at the end of each line
     label: str  # names the file in errors
     structure: Structure
     wanted: Sequence[str]  # the fields that are asked for: that of the text, then those of labels and of data.where
@@ -74,7 +71,7 @@ class Reads(Enum):
 
 def _by_name_or_beginning(kind: "Kind", head: Head) -> Structure | None:
     is_it = head.suffix in kind.suffixes or (kind.begins and re.match(kind.begins, head.start))
-    return Structure(kind=kind, fields=kind.fields) if is_it else None
+    return Structure(kind=kind, fields=kind.fields, longest=kind.fields[-1] if kind.fields else "") if is_it else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,12 +81,11 @@ class Kind:
     name: str  # in messages
     suffixes: tuple[str, ...] = ()  # of the names of its files
     begins: str = ""  # a pattern of how its text begins after white space
-    magic: bytes = b""  # how a file that is no text begins
-    offset: int = 0  # of these bytes
+    magic: bytes = b""  # a pattern of how a file begins that is no text; if several begin so, its name says which it is
     find: Callable[["Kind", Head], Structure | None] = _by_name_or_beginning  # the structure of a file that is of this kind
     records: Callable[[Text], Iterator[Record]] | None = None  # without it, files are read as they are, or not at all
     reads: Reads = Reads.ASKED
-    fields: tuple[str, ...] = ()  # that all of its records have
+    fields: tuple[str, ...] = ()  # that all of its records have; the last one has the text
     field: str = ""  # which of them is read unless one is asked for; the default: data.field
     pattern_field: str = ""  # in which of them the pattern of a label is looked for; the default: in the text
     bytes_as: str = ""  # how its bytes beyond ASCII are decoded if each record names its own encoding
@@ -98,16 +94,6 @@ class Kind:
     # What to do in place of reading it as it is: a function that ends a warning; the default names its fields. Of a file that
     # is no text, what it is and what to do; {file} is its name and {text} that of its text.
     advice: str | Callable[[Source, Structure, DataConfig], Words] = ""
-
-    def is_in(self, head: Head) -> bool:
-        """Whether a file that is no text is of this kind: by its first bytes and, where several begin so, its name."""
-        begins = head.content.startswith(self.magic, self.offset)
-        return bool(self.magic) and begins and (not self.suffixes or head.suffix in self.suffixes)
-
-    def command(self, path: Path | None) -> str:
-        """The advice with the names of a file and of its text."""
-        path = path or Path("FILE")
-        return str(self.advice).format(file=shell_word(str(path)), text=shell_word(path.stem + ".txt"))
 
 
 def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:
@@ -119,9 +105,10 @@ def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:
         held.append(first)
         if sum(map(len, held)) > MAX_LINE:
             raise UserError(f"{label}: a line is longer than {MAX_LINE:,} characters; split it")
-        for other in others:
+        if others:
             yield "".join(held)
-            held = [other]
+            yield from others[:-1]
+            held = others[-1:]
     yield "".join(held)
 
 
@@ -130,16 +117,16 @@ def blocks_in(
 ) -> Iterator[tuple[int, re.Match, list[str]]]:
     """The parts of a text that begin with a line like `beginning`, after a blank one or anywhere: the number of that line, what
     matches there, and the lines that follow."""
-    found, begins, lines = None, 0, list[str]()
+    block: tuple[int, re.Match, list[str]] | None = None
     for number, line in enumerate(lines_in(text.pieces, text.label), 1):
-        if (match := beginning.match(line)) and not (after_blank and lines and lines[-1]):
-            if found:
-                yield begins, found, lines
-            found, begins, lines = match, number, []
-        else:
-            lines.append(line)
-    if found:
-        yield begins, found, lines
+        if (match := beginning.match(line)) and not (after_blank and block and any(block[2][-1:])):
+            if block:
+                yield block
+            block = number, match, []
+        elif block:
+            block[2].append(line)
+    if block:
+        yield block
 
 
 def longest(texts: Mapping[str, Sequence[str]]) -> str:

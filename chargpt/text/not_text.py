@@ -3,31 +3,26 @@
 from chargpt.text.kind import Kind
 
 OFFICE = "in Word or LibreOffice, save it as plain text (UTF-8), or: pandoc {file} -t plain --wrap=none -o {text}"
-ZIP, OFFICE_97, PICTURE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0", "a picture, not text; give a text file"
-
-
-def _row(magic: bytes, advice: str, *suffixes: str, offset: int = 0) -> Kind:
-    return Kind(name=advice.partition(",")[0], magic=magic, suffixes=suffixes, offset=offset, advice=advice)
-
-
-NOT_TEXT = (  # those that have names before those of all other files with the same first bytes
-    _row(b"%PDF-", "a PDF, not text; extract its text: pdftotext {file} {text}"),
-    _row(ZIP, f"a Word document, not text; {OFFICE}", ".docx"),
-    _row(ZIP, f"an OpenDocument text, not plain text; {OFFICE}", ".odt"),
-    _row(ZIP, "an e-book, not text; extract its text: pandoc {file} -t plain --wrap=none -o {text}", ".epub"),
-    _row(ZIP, "a spreadsheet, not text; in Excel or LibreOffice, save it as CSV (UTF-8)", ".xlsx", ".ods"),
-    _row(ZIP, "a zip archive (as .docx, .odt and .epub are), not text; unpack it, or save it as plain text"),
-    _row(b"{\\rtf", f"rich text, not plain text; {OFFICE}"),
-    _row(OFFICE_97, "an old Office document, not text; in Word or LibreOffice, save it as plain text (UTF-8)"),
-    _row(b"PAR1", "a Parquet file, not text; write it as JSON lines (in pandas: to_json, lines=True, orient='records')"),
-    _row(b"\x1f\x8b", "compressed with gzip; give it a name that ends in .gz, such as book.txt.gz"),
-    _row(b"\xfd7zXZ", "compressed with xz; give it a name that ends in .xz, such as book.txt.xz"),
-    _row(b"BZh", "compressed with bzip2; give it a name that ends in .bz2, such as book.txt.bz2"),
-    _row(b"\x28\xb5\x2f\xfd", "compressed with zstd; give it a name that ends in .zst, such as book.txt.zst"),
-    _row(b"7z\xbc\xaf", "a 7z archive, not text; unpack it"),
-    _row(b"ustar", "a tar archive, not text; unpack it and give the folder", offset=257),
-    _row(b"SQLite format 3\0", "a database, not text; export its text first"),
-    _row(b"\x89PNG", PICTURE),
-    _row(b"\xff\xd8\xff", PICTURE),
-    _row(b"\x7fELF", "a program, not text; give a text file"),
+PACKED = "compressed with {0}; give it a name that ends in {1}, such as book.txt{1}".format
+ZIP = b"PK\x03\x04"
+ROWS = (  # how a file begins, the advice, its names; those with names before those of all other files that begin so
+    (b"%PDF-", "a PDF, not text; extract its text: pdftotext {file} {text}"),
+    (ZIP, f"a Word document, not text; {OFFICE}", ".docx"),
+    (ZIP, f"an OpenDocument text, not plain text; {OFFICE}", ".odt"),
+    (ZIP, "an e-book, not text; extract its text: pandoc {file} -t plain --wrap=none -o {text}", ".epub"),
+    (ZIP, "a spreadsheet, not text; in Excel or LibreOffice, save it as CSV (UTF-8)", ".xlsx", ".ods"),
+    (ZIP, "a zip archive (as .docx, .odt and .epub are), not text; unpack it, or save it as plain text"),
+    (rb"{\\rtf", f"rich text, not plain text; {OFFICE}"),
+    (b"\xd0\xcf\x11\xe0", "an old Office document, not text; in Word or LibreOffice, save it as plain text (UTF-8)"),
+    (b"PAR1", "a Parquet file, not text; write it as JSON lines (in pandas: to_json, lines=True, orient='records')"),
+    (b"\x1f\x8b", PACKED("gzip", ".gz")),
+    (b"\xfd7zXZ", PACKED("xz", ".xz")),
+    (b"BZh", PACKED("bzip2", ".bz2")),
+    (rb"\x28\xb5\x2f\xfd", PACKED("zstd", ".zst")),
+    (b"7z\xbc\xaf", "a 7z archive, not text; unpack it"),
+    (b"(?s).{257}ustar", "a tar archive, not text; unpack it and give the folder"),
+    (b"SQLite format 3\0", "a database, not text; export its text first"),
+    (b"\x89PNG|\xff\xd8\xff", "a picture, not text; give a text file"),
+    (b"\x7fELF", "a program, not text; give a text file"),
 )
+NOT_TEXT = tuple(Kind(name=say.partition(",")[0], magic=magic, advice=say, suffixes=(*names,)) for magic, say, *names in ROWS)

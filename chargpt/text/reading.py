@@ -19,11 +19,12 @@ from chargpt.text.document import TRAIN, VAL, Digest, Document, Origin
 from chargpt.text.formats import UNITS, binary_format, structure_of
 from chargpt.text.kind import Kind, Structure
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.records import label_of_file, texts_in_records
+from chargpt.text.records import documents_in, label_of_file
 from chargpt.text.source import Source, Sources, byte_order_mark
 
 CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
+UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE  # marks of texts that hold NUL bytes
 MANY_FILES = 20  # in a folder of this many or more, data.split=auto means document
 
 
@@ -34,12 +35,11 @@ def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
     if config.items:
         newlines = "fold" if config.newlines == "auto" else config.newlines
         config = dataclasses.replace(config, newlines=newlines, split="position")
-        is_field = config.items not in UNITS
-        return dataclasses.replace(config, field=config.items, format="fields") if is_field else config
+        return config if config.items in UNITS else dataclasses.replace(config, field=config.items, format="fields")
     if config.split != "auto":
         return config
-    sizes = [source.size for source in sources.train]
-    is_alike = None not in sizes and max(map(int, filter(None, sizes)), default=0) <= config.val_fraction * (sources.size or 0)
+    sizes, total = [source.size or 0 for source in sources.train], sources.size  # None if one is not known
+    is_alike = total is not None and max(sizes, default=0) <= config.val_fraction * total
     in_folder = len(sizes) >= MANY_FILES and all(source.in_folder for source in sources.train)
     is_open = not config.val_text and config.shuffle == "none"
     return dataclasses.replace(config, split="document" if is_open and in_folder and is_alike else "position")
@@ -49,13 +49,13 @@ class TextReader:
     """One pass over all sources. Iterate over it once for pairs (TRAIN or VAL, piece); the attributes are complete then."""
 
     def __init__(self, sources: Sources, config: DataConfig, *, progress: tqdm | None = None) -> None:
-        """`progress` counts bytes, in another thread."""
-        self._sources = [(source, TRAIN) for source in sources.train] + [(source, VAL) for source in sources.val]
-        self.config, self._progress = config, tqdm(disable=True) if progress is None else progress
-        self._normalizer = TextNormalizer.of(config)
-        self._encoding = codecs.lookup(config.encoding).name
-        self._are_bytes, self._as_it_is = config.vocabulary == "bytes", self._normalizer.is_identity
-        self._digest = Digest()
+        """`progress` counts bytes."""
+        self._sources, self.config = sources, config
+        self._progress = tqdm(disable=True) if progress is None else progress
+        self._normalizer, self._encoding = TextNormalizer.of(config), codecs.lookup(config.encoding).name
+        self._are_bytes = config.vocabulary == "bytes"
+        self._is_copied = self._are_bytes and self._normalizer.is_identity and self._encoding == "utf-8"  # any file as it is
+        self.digest = Digest("latin-1" if self._are_bytes else "utf-8")  # of all documents that were read as pieces
         self.byte_order_marks: set[str] = set()  # the encodings that they named
         self.records: Counter[Kind] = Counter()  # of each kind that is read by its fields
         self.skipped: Counter[str] = Counter()  # binary files in folders, and records without text
@@ -63,20 +63,15 @@ class TextReader:
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Small pieces come joined: the cost of each would dominate for many short documents."""
-        held: list[str] = []
-        held_split, size = TRAIN, 0
-        for _, split, piece in self.pieces():
-            if held and (split != held_split or size > CHUNK // 8):
-                yield held_split, "".join(held)
+        held, size, split = list[str](), 0, TRAIN
+        for _, part, piece in self.pieces():
+            if size > CHUNK // 8 or (held and part != split):
+                yield split, "".join(held)
                 held, size = [], 0
             held.append(piece)
-            held_split, size = split, size + len(piece)
+            split, size = part, size + len(piece)
         if held:
-            yield held_split, "".join(held)
-
-    def digest(self) -> str:
-        """The hash of all documents, when they have been read."""
-        return self._digest.hexdigest()
+            yield split, "".join(held)
 
     def pieces(self) -> Generator[tuple[Origin | None, int, str], None, None]:
         """The same text in smaller pieces, each with the document that it is from; None for a separator between documents."""
@@ -91,99 +86,82 @@ class TextReader:
             for piece in filter(None, document.pieces):
                 if before and not size:
                     yield None, split, before
+                self.digest.add(piece)
                 size += len(piece)
                 yield document.origin, split, piece
             if size:
-                self._digest.mark(split, size, label=document.label, before=before)
+                self.digest.end(split, size, label=document.label, before=before)
             sizes[split] += size
 
     def documents(self) -> Iterator[tuple[int, Document]]:
-        """The split and each document: a source, or a record of a source that has fields. Their characters are hashed."""
+        """The split and each document: a source, or a record of a source that has fields."""
         with ThreadPoolExecutor(1) as pool:
-            for source, split in self._sources:
-                chunks = source.chunks(CHUNK)
+            for number, source in enumerate(self._sources.all):
+                split, chunks = TRAIN if number < len(self._sources.train) else VAL, source.chunks(CHUNK)
                 head = next(chunks, b"")
-                is_utf16 = head[:2] in (b"\xff\xfe", b"\xfe\xff")  # whose texts hold NUL bytes
-                if source.in_folder and (binary_format(head) or (b"\0" in head[:8192] and not is_utf16)):
+                has_nul = b"\0" in head[:8192] and not head.startswith(UTF_16)
+                if source.in_folder and (has_nul or binary_format(head)):
                     self.skipped["binary files"] += 1
-                elif structure := structure_of(source, head, self.config):
-                    text, _ = self._text(source, head, structure, chunks, pool)
-                    yield from self._records(source, split, structure, text)
-                else:
-                    label = label_of_file(source, self.config)
-                    text, is_hashed = self._text(source, head, None, chunks, pool)
-                    normalized = text if self._as_it_is else self._normalizer.apply_in_pieces(text)
-                    yield split, Document(label, text if is_hashed else self._hashed(normalized), Origin(source, 1))
+                    continue
+                for document in self._documents_of(source, head, _prefetch(chunks, pool)):
+                    yield split, document
 
-    def _text(
-        self, source: Source, head: bytes, structure: Structure | None, chunks: Iterator[bytes], pool: ThreadPoolExecutor
-    ) -> tuple[Iterator[str], bool]:
-        """The decoded text of a source, and whether its characters are hashed already: UTF-8 that is read as it is, and bytes,
-        are hashed while they are read, which takes no extra time."""
-        mark, encoding, errors = self._encoding_of(source, head, structure)
-        is_hashed = structure is None and self._as_it_is and encoding == ("latin-1" if self._are_bytes else "utf-8")
-        counted = self._counted(chain([head[len(mark) :]], chunks), is_hashed=is_hashed, marked=len(mark))
-        return self._decoded(source, _prefetch(counted, pool), encoding, errors, offset=len(mark)), is_hashed
+    def _documents_of(self, source: Source, head: bytes, chunks: Iterable[bytes]) -> Iterator[Document]:
+        """The documents of a source, which begins with `head` and goes on with `chunks`: its records, or all of it."""
+        structure = structure_of(source, head, self.config)
+        text = self._decoded(source, structure, head, chunks)
+        if structure:
+            yield from self._records(source, structure, text)
+        else:
+            pieces = text if self._normalizer.is_identity else self._normalizer.apply_in_pieces(text)
+            pieces = pieces if self._is_copied else map(self._as_vocabulary, pieces)
+            yield Document(label_of_file(source, self.config), pieces, Origin(source, 1))
 
-    def _records(self, source: Source, split: int, structure: Structure, text: Iterator[str]) -> Iterator[tuple[int, Document]]:
-        """The split and the records of a source as documents, normalised and hashed."""
+    def _records(self, source: Source, structure: Structure, text: Iterator[str]) -> Iterator[Document]:
+        """The records of a source as documents."""
         newlines = io.IncrementalNewlineDecoder(None, translate=True)
         folded = (newlines.decode(piece, final=not piece) for piece in chain(filter(None, text), [""]))
-        for line, label, said in texts_in_records(source, structure, self.config, pieces=folded, left_out=self.left_out):
-            pieces = list(self._hashed([self._normalizer.apply(said)]))
+        for label, (said,), origin in documents_in(source, structure, self.config, pieces=folded, left_out=self.left_out):
             self.records[structure.kind] += 1
-            self.skipped["records without text"] += not said
-            yield split, Document(label, pieces, Origin(source, line, is_record=True))
+            if not said:
+                self.skipped["records without text"] += 1
+            yield Document(label, (self._as_vocabulary(self._normalizer.apply(said)),), origin)
 
-    def _hashed(self, pieces: Iterable[str]) -> Iterator[str]:
-        """`pieces` as the vocabulary has them."""
-        for piece in pieces:
-            content = piece.encode("utf-8", "surrogatepass")
-            self._digest.add(content)
-            yield content.decode("latin-1") if self._are_bytes else piece
-
-    def _counted(self, chunks: Iterable[bytes], *, is_hashed: bool, marked: int) -> Iterator[bytes]:
-        """`chunks`, then b"". Runs in another thread, which takes no extra time. `marked` bytes have been read."""
-        self._progress.update(marked)
-        for chunk in filter(None, chunks):
-            if is_hashed:
-                self._digest.add(chunk)
-            self._progress.update(len(chunk))
-            yield chunk
-        yield b""
-
-    def _encoding_of(self, source: Source, head: bytes, structure: Structure | None) -> tuple[bytes, str, str]:
-        """The byte-order mark of a source, its encoding, and what to do with other bytes. Raises UserError."""
-        if structure is None and self._are_bytes and self._as_it_is and self._encoding == "utf-8":
-            return b"", "latin-1", "strict"  # a vocabulary of bytes takes any file as it is
-        if structure is not None and structure.kind.bytes_as:
-            return b"", "ascii", structure.kind.bytes_as
-        if self._encoding != "utf-8":
-            return b"", self._encoding, "strict"
-        mark, encoding = byte_order_mark(head)
-        if mark:
-            self.byte_order_marks.add(encoding)
-        elif not may_be_utf8(head):
-            raise undecodable(source, None, encoding)
-        return mark, encoding, "strict"
-
-    def _decoded(self, source: Source, chunks: Iterator[bytes], encoding: str, errors: str, *, offset: int) -> Iterator[str]:
-        """The text of `chunks`, which begin at `offset` and end with an empty one. Raises UserError."""
-        decoder = codecs.getincrementaldecoder(encoding)(errors)
-        for chunk in chunks:
-            pending = len(decoder.getstate()[0])
+    def _decoded(self, source: Source, structure: Structure | None, head: bytes, chunks: Iterable[bytes]) -> Iterator[str]:
+        """The text of a source, which begins with `head` and goes on with `chunks`. Raises UserError."""
+        offset, encoding, decoder = self._decoder_of(source, head, structure)
+        self._progress.update(offset)
+        for chunk in chain(filter(None, chain([head[offset:]], chunks)), [b""]):
             try:
                 yield decoder.decode(chunk, final=not chunk)
             except UnicodeError as error:  # without `start`: utf-16 that does not begin with a byte-order mark
-                raise undecodable(source, offset - pending + getattr(error, "start", 0), encoding) from None
+                offset -= len(decoder.getstate()[0])
+                raise undecodable(source, offset + getattr(error, "start", 0), encoding) from None
             offset += len(chunk)
+            self._progress.update(len(chunk))
+
+    def _decoder_of(
+        self, source: Source, head: bytes, structure: Structure | None
+    ) -> tuple[int, str, codecs.IncrementalDecoder]:
+        """The size of the byte-order mark of a source, its encoding, and a decoder. Raises UserError."""
+        mark, encoding, errors = b"", self._encoding, "strict"
+        if structure is None and self._is_copied:
+            encoding = "latin-1"
+        elif structure is not None and structure.kind.bytes_as:
+            encoding, errors = "ascii", structure.kind.bytes_as
+        elif encoding == "utf-8":
+            mark, encoding = byte_order_mark(head)
+            self.byte_order_marks |= {encoding} if mark else set()
+            if not mark and not may_be_utf8(head):
+                raise undecodable(source, None, encoding)
+        return len(mark), encoding, codecs.getincrementaldecoder(encoding)(errors)
 
     def _as_vocabulary(self, text: str) -> str:
-        return text.encode().decode("latin-1") if self._are_bytes else text
+        return text.encode("utf-8", "surrogatepass").decode("latin-1") if self._are_bytes else text
 
 
 def _prefetch(chunks: Iterator[bytes], pool: ThreadPoolExecutor) -> Iterator[bytes]:
-    """`chunks`; while one is used, the next few are computed in the thread of `pool`."""
+    """`chunks`; while one is used, the next few are read in the thread of `pool`."""
     pending = deque(pool.submit(next, chunks, None) for _ in range(PREFETCHED))
     while (chunk := pending.popleft().result()) is not None:
         pending.append(pool.submit(next, chunks, None))

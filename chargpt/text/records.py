@@ -4,12 +4,13 @@ import dataclasses
 import difflib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, Words
-from chargpt.text.document import Label
+from chargpt.text.document import Document, Label, Origin
 from chargpt.text.formats import PLACES, UNITS, advice_on, field_in, named, read_head, structure_of, word_for
 from chargpt.text.json_files import MISSING, joined, texts_in, value_of
 from chargpt.text.kind import Kind, LeftOut, Record, Structure, Text, longest
@@ -21,29 +22,19 @@ KINDS = {int: "a number", float: "a number", bool: "true or false", dict: "an ob
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def texts_in_records(
-    source: Source, structure: Structure, config: DataConfig, *, pieces: Iterator[str], left_out: LeftOut
-) -> Iterator[tuple[int, Label, str]]:
-    """The line, the label and the text, which may be empty, of each record of a file. `config` says in which fields they are,
-    and which records are left out. Raises UserError."""
+def documents_in(
+    source: Source, structure: Structure, config: DataConfig, *, pieces: Iterable[str], left_out: LeftOut
+) -> Iterator[Document]:
+    """The records of a file, whose texts may be empty. `config` says in which fields these and their labels are, and which
+    records are left out. Raises UserError."""
     asked = _Asked(source, structure, config)
-    of_file = Text(
-        pieces=pieces,
-        label=source.label,
-        structure=structure,
-        wanted=[field.name for field in asked.fields],
-        labels=[part.name for part in asked.label if isinstance(part, _Field)],
-        left_out=left_out,
-    )
-    assert structure.kind.records is not None, "only a kind with a reader is read by its fields"
-    for record in structure.kind.records(of_file):
-        text, label = asked.text.text_of(record), asked.label_of(record)
-        if asked.kept and asked.kept.text_of(record, as_line=True) != asked.value:
-            left_out.setdefault(f"records where {asked.kept.name} is not {asked.value}", []).append(record.line)
-            continue
-        if asked.pattern:
-            label = (found(asked.pattern, record.fields.get(structure.kind.pattern_field, text)),)
-        yield record.line, label, text
+    for record in asked.records(pieces, left_out):
+        text = asked.text.text_of(record)
+        label = asked.label_of(record, text)
+        if asked.is_kept(record):
+            yield Document(label, (text,), Origin(source, record.line, is_record=True))
+        else:
+            left_out.setdefault(f"records where {asked.kept[0].name} is not {asked.value}", []).append(record.line)
     for field in asked.fields:
         field.check_found()
 
@@ -52,20 +43,32 @@ class _Asked:
     """What is asked for of the records of a file: where their text and the parts of their label are, and which are kept."""
 
     def __init__(self, source: Source, structure: Structure, config: DataConfig) -> None:
-        kind, self.pattern = structure.kind, config.label_pattern
-        text = kind.field if kind.field and config.format != "fields" else config.field
-        self.text = _Field(text, "data.items" if config.items else "data.field", source.label, kind)
-        self.label = [
-            _place(source, word) if word in PLACES else _Field(word, "data.label", source.label, kind)
-            for word in ([] if self.pattern else config.label_fields)
-        ]
+        self._source, self._structure, self._pattern = source, structure, config.label_pattern
         name, _, self.value = (" ".join(part.split()) for part in config.where.partition("="))
-        self.kept = _Field(name, "data.where", source.label, kind) if name else None
-        self.fields = [part for part in (self.text, *self.label, self.kept) if isinstance(part, _Field)]
+        kind, words = structure.kind, [] if self._pattern else config.label_fields
+        field = partial(_Field, source=source, kind=kind)
+        text = kind.field if kind.field and config.format != "fields" else config.field
+        self.text = field(text, "data.items" if config.items else "data.field")
+        self.label = [place_of(source, word) if word in PLACES else field(word, "data.label") for word in words]
+        self.kept = [field(name, "data.where")] * bool(name)
+        self.fields = [each for each in (self.text, *self.label, *self.kept) if isinstance(each, _Field)]
 
-    def label_of(self, record: Record) -> Label:
-        """The label of a record, for which a pattern is looked for later."""
-        return tuple([part if isinstance(part, str) else part.text_of(record, as_line=True) for part in self.label])
+    def records(self, pieces: Iterable[str], left_out: LeftOut) -> Iterator[Record]:
+        """All records of the file, whose text `pieces` are. Raises UserError."""
+        assert self._structure.kind.records is not None, "only a kind with a reader is read by its fields"
+        labels = [part.name for part in self.label if isinstance(part, _Field)]
+        text = Text(pieces, self._source.label, self._structure, [field.name for field in self.fields], labels, left_out)
+        return self._structure.kind.records(text)
+
+    def label_of(self, record: Record, text: str) -> Label:
+        """The label of a record with this text."""
+        if self._pattern:
+            return (found(self._pattern, record.fields.get(self._structure.kind.pattern_field, text)),)
+        return tuple([part if isinstance(part, str) else part.text_of(record) for part in self.label])
+
+    def is_kept(self, record: Record) -> bool:
+        """Whether a record has the value that data.where names."""
+        return not self.kept or self.kept[0].text_of(record) == self.value
 
 
 def found(pattern: re.Pattern[str], text: str) -> str:
@@ -74,7 +77,7 @@ def found(pattern: re.Pattern[str], text: str) -> str:
     return next(filter(None, (" ".join(group.split()) for group in (match.groups("") if match else ()))), "")
 
 
-def _place(source: Source, word: str) -> str:
+def place_of(source: Source, word: str) -> str:
     """The name of a file, or of its folder. Raises UserError for a text that is in no file."""
     if source.path is None:
         use = "a field, or a regular expression such as 're:^K:(.*)'"
@@ -89,41 +92,41 @@ def label_of_file(source: Source, config: DataConfig) -> Label:
     if config.items not in ("", *UNITS):
         what = f"{source.label}: plain text has no field {field_in(config.items)!r}; give a table or JSON lines, or add "
         raise UserError(what, Option("data.items", "line"), " (or paragraph, or file)")
-    if config.label_pattern:
-        return ()
-    if other := next((word for word in config.label_fields if word not in PLACES), None):
+    words = [] if config.label_pattern else config.label_fields
+    if other := next((word for word in words if word not in PLACES), None):
         what, content = f"data.label: {other!r} given, but ", read_head(source)
         if structure := structure_of(source, content, dataclasses.replace(config, format="fields")):
             raise UserError(what, advice_on(source, structure, config))
         use = "data.label=file, data.label=folder, or a regular expression such as 're:^K:(.*)'"
         raise UserError(f"{what}{source.label} is plain text, without fields; use {use}, or leave out data.label")
-    return tuple(_place(source, word) for word in config.label_fields)
+    return tuple(place_of(source, word) for word in words)
 
 
 class _Field:
     """A named field of the records of a file. A record without it has an empty text; a file without it is a mistake."""
 
-    def __init__(self, word: str, setting: str, label: str, kind: Kind) -> None:
-        self.name, self._setting, self._label, self._kind = field_in(word), setting, label, kind
+    def __init__(self, word: str, setting: str, *, source: Source, kind: Kind) -> None:
+        self.name, self._setting, self._label, self._kind = field_in(word), setting, source.label, kind
+        self._is_line = setting in ("data.label", "data.where")  # whether its text is on one line, also of a number
         self._without, self._is_found = 0, False  # records without text in the field, and whether one has it
         self._problem: UserError | None = None  # the first of them
 
-    def text_of(self, found: Record, *, as_line: bool = False) -> str:
-        """The text of a record, also of a number if it is to be on one line. Raises UserError."""
+    def text_of(self, found: Record) -> str:
+        """The text of a record. Raises UserError."""
         line, record, prefix = found
         if not isinstance(record, dict):
             raise self._error(line, f'not a JSON object; write each record like {{"{self.name}": "its text"}}')
         value = value_of(record, self.name.removeprefix(prefix))
-        if as_line and isinstance(value, (int, float)):  # true and false are numbers
+        if self._is_line and isinstance(value, (int, float)):  # true and false are numbers
             value = json.dumps(value)
         text = (joined(value) or None) if isinstance(value, list) else value
-        if isinstance(text, (dict, int, float)):
-            raise self._error(line, f"field {self.name!r} is {KINDS[type(text)]}; ", *self._advice(record, prefix))
         if isinstance(text, str):
             self._is_found = True
-            if SURROGATE.search(text):
+            if not text.isascii() and SURROGATE.search(text):
                 raise self._error(line, f"half of a character in {self.name!r}, such as \\ud83d alone; delete it there")
-            return " ".join(text.split()) if as_line else text
+            return " ".join(text.split()) if self._is_line else text
+        if isinstance(text, (dict, int, float)):
+            raise self._error(line, f"field {self.name!r} is {KINDS[type(text)]}; ", *self._advice(record, prefix))
         self._without += 1
         if self._problem is None:
             what = f"no field {self.name!r}" if value is MISSING else f"no text in the field {self.name!r}"

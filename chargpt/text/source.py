@@ -11,10 +11,8 @@ import hashlib
 import importlib
 import lzma
 import mmap
-import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +26,10 @@ MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginnin
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (b"", "utf-8"),
 )
 MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
 BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
-HIDDEN, BROKEN = "hidden files and folders skipped", "broken links skipped"  # lines of the report on a folder
 RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
 
 
@@ -56,9 +54,9 @@ def plain_name(path: Path) -> Path:
     return Path(path.stem if path.suffix.lower() in OPENERS else path.name)
 
 
-def suffix_of(source: "Source") -> str:
-    """The end of the name of `source` in small letters, without that of its compression."""
-    return "" if source.path is None else plain_name(source.path).suffix.lower()
+def byte_order_mark(head: bytes) -> tuple[bytes, str]:
+    """The byte-order mark at the beginning of `head` and the encoding that it names; (b"", "utf-8") if there is none."""
+    return next((mark, encoding) for mark, encoding in MARKS if head.startswith(mark))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,17 +68,21 @@ class Source:
     content: bytes | mmap.mmap = b""  # without a path: in memory, or a copy on the disk of a stream that can be read only once
     in_folder: bool = False  # found in a folder, not named by the user: skipped if it is binary
 
+    @property
+    def suffix(self) -> str:
+        """The end of its name in small letters, without that of its compression."""
+        return plain_name(self.path).suffix.lower() if self.path else ""
+
     def chunks(self, size: int) -> Iterator[bytes]:
         """The content in pieces of `size` bytes, up to the size that it has now, also if it grows. Raises UserError if it
         cannot be read, or unpacks to far more than a text."""
         if self.path is None:
             yield from (self.content[start : start + size] for start in range(0, len(self.content), size))
             return
-        opener = OPENERS.get(self.path.suffix.lower())
+        opener, done = OPENERS.get(self.path.suffix.lower()), 0
         try:
             most = self.size or sys.maxsize  # files in /proc have a size of 0
             with open(self.path, "rb") as packed, opener(packed) if opener else contextlib.nullcontext(packed) as file:
-                done = 0
                 while chunk := file.read(min(size, most - done)):
                     done += len(chunk)
                     if opener and done > max(BOMB_SIZE, MAX_RATIO * packed.tell()):
@@ -105,9 +107,9 @@ class Source:
         if self.path is None:
             return [self.label, hashlib.sha256(self.content).hexdigest()]
         stat = self.path.stat()
-        if time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) < RACY_NS:
-            return None
-        return [str(self.path.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+        is_racy = time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) < RACY_NS
+        times = [stat.st_mtime_ns, stat.st_ctime_ns]
+        return None if is_racy else [str(self.path.absolute()), stat.st_ino, stat.st_size, *times]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,11 @@ class Sources:
     notes: list[str]  # what the user should know about the selection
 
     @property
+    def all(self) -> list[Source]:
+        """Those of both splits."""
+        return self.train + self.val
+
+    @property
     def label(self) -> str:
         """Their name in an error message."""
         return self.train[0].label if len(self.train) == 1 else f"{len(self.train):,} files"
@@ -126,32 +133,10 @@ class Sources:
     @property
     def size(self) -> int | None:
         """The number of bytes to read; None if it is known only after reading."""
-        sizes = [source.size for source in self.train + self.val]
+        sizes = [source.size for source in self.all]
         return None if None in sizes else sum(filter(None, sizes))
 
     def signature(self) -> list[Any] | None:
         """The signature of all sources together; None if one of them has none."""
-        signatures = [source.signature() for source in self.train + self.val]
+        signatures = [source.signature() for source in self.all]
         return None if None in signatures else [len(self.train), signatures]
-
-
-def walk(folder: Path, *, skipped: Counter[str], skipped_folders: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Every file below `folder` in a stable order. Links to folders are not followed. `skipped` counts what is left out for the
-    user to know, HIDDEN and BROKEN; folders with a name in `skipped_folders` are ignored."""
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        if entry.name.startswith("."):
-            skipped[HIDDEN] += 1
-        elif entry.is_dir(follow_symlinks=False):
-            if entry.name not in skipped_folders:
-                yield from walk(Path(entry.path), skipped=skipped, skipped_folders=skipped_folders)
-        elif entry.is_symlink() and not os.path.exists(entry.path):  # its target is missing, or it points to itself
-            skipped[BROKEN] += 1
-        elif entry.is_file():
-            yield Path(entry.path)
-
-
-def byte_order_mark(head: bytes) -> tuple[bytes, str]:
-    """The byte-order mark at the beginning of `head` and the encoding that it names; (b"", "utf-8") if there is none."""
-    return next(((mark, encoding) for mark, encoding in MARKS if head.startswith(mark)), (b"", "utf-8"))

@@ -17,7 +17,7 @@ import sysconfig
 import tempfile
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,7 +27,7 @@ from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.project import STATE, STEP_NAME
 from chargpt.terminal import log, shown
 from chargpt.text.formats import CHECKPOINT, binary_format, read_head, refuse_checkpoint
-from chargpt.text.source import Source, Sources, plain_name, walk
+from chargpt.text.source import Source, Sources, plain_name
 
 # The corpora that have a name: `named_corpus` has their sources.
 DEFAULT, PYTHON_SOURCE, SHAKESPEARE = NAMES = ("python-docs", "python-source", "shakespeare")
@@ -50,13 +50,22 @@ def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
 def select_sources(texts: Sequence[str], config: DataConfig, *, root: Path) -> Sources:
     """The sources that `texts` and data.val_text mean: files, folders (their files that match data.pattern), `-`, named
     corpora. Standard input or a pipe is first copied to an unnamed file in the cache. Raises UserError."""
-    texts, val_text = list(texts) or [DEFAULT], config.val_text
-    skipped: Counter[str] = Counter()
-    if [*texts, val_text].count("-") > 1:
+    texts, skipped = list(texts) or [DEFAULT], Counter[str]()
+    if [*texts, config.val_text].count("-") > 1:
         raise UserError("-: standard input given twice; it can be read only once")
     train = [source for text in texts for source in _sources(text, config, root, skipped)]
-    val = _sources(val_text, config, root, skipped) if val_text else []
-    same, held_out = duplicates(val + train), set(val)
+    val = _sources(config.val_text, config, root, skipped) if config.val_text else []
+    train, val = _once(train, val, skipped)
+    if not train:
+        what = f"data.val_text: {config.val_text} is the training text as well"
+        raise UserError(f"{what}; give another, or use data.val_fraction")
+    notes = [f"{what}: {count:,}" for what, count in skipped.items()]
+    return Sources(train=train, val=val, notes=[f"{len(train + val):,} files"] * (len(train + val) > 1) + notes)
+
+
+def _once(train: list[Source], val: list[Source], skipped: Counter[str]) -> tuple[list[Source], list[Source]]:
+    """Both without a source that has the same content as an earlier one. Raises UserError if the user has named it."""
+    same, held_out = _duplicates(val + train), {*val}
     for source, first in same.items():
         if first in held_out and source not in held_out:
             skipped["files removed from the training text because they are validation text"] += 1
@@ -64,19 +73,15 @@ def select_sources(texts: Sequence[str], config: DataConfig, *, root: Path) -> S
             skipped["files that are the same as another file, read once"] += 1
         else:
             raise UserError(f"{source.label}: the same text as {first.label}; give it once")
-    train, val = ([source for source in some if source not in same] for some in (train, val))
-    if not train:
-        raise UserError(f"data.val_text: {val_text} is the training text as well; give another, or use data.val_fraction")
-    files = [f"{len(train) + len(val):,} files"] * (len(train) + len(val) > 1)
-    return Sources(train=train, val=val, notes=files + [f"{what}: {count:,}" for what, count in skipped.items()])
+    return [source for source in train if source not in same], [source for source in val if source not in same]
 
 
-def duplicates(sources: Sequence[Source]) -> dict[Source, Source]:
+def _duplicates(sources: Sequence[Source]) -> dict[Source, Source]:
     """For each source with the same content as an earlier one, the earlier one. Empty sources are not compared. The whole
     content is read only where size and beginning are equal. Raises UserError if a source cannot be read."""
     groups = [[source for source in sources if source.size != 0]]
     are_sizes_known = all(source.size is not None for source in sources)  # that of a compressed text is not
-    keys: list[Callable[[Source], Hashable]] = [lambda source: source.size] if are_sizes_known else []
+    keys: list[Callable[[Source], Hashable]] = [lambda source: source.size] * are_sizes_known
     for key in (*keys, lambda source: _digest(source, chunks=1), _digest):
         by_key: dict[Hashable, list[Source]] = defaultdict(list)
         for source in itertools.chain(*groups):
@@ -87,11 +92,11 @@ def duplicates(sources: Sequence[Source]) -> dict[Source, Source]:
 
 def _digest(source: Source, *, chunks: int | None = None) -> Hashable:
     """A hash of the content, or of so many chunks of it; for an empty source a value that no other source has."""
-    digest, size = hashlib.sha256(), 0
+    digest, is_empty = hashlib.sha256(), True
     for chunk in itertools.islice(source.chunks(CHUNK), chunks):
         digest.update(chunk)
-        size += len(chunk)
-    return digest.digest() if size else source
+        is_empty = False
+    return source if is_empty else digest.digest()
 
 
 def run_name(texts: Sequence[str]) -> str:
@@ -179,19 +184,10 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
 
 def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source]:
     """The files anywhere below `folder` that match `pattern`, sorted."""
-    files = list(walk(folder, skipped=skipped))
+    files = list(_files_below(folder, skipped))
     matching = [path for path in files if fnmatch.fnmatchcase(plain_name(path).name.lower(), pattern.lower())]
     if not matching:
-        refuse_checkpoint(folder)
-        if not files:
-            raise UserError(f"{shown(folder)}: an empty folder; give a folder with texts")
-        suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
-        found = f"matching *{suffix}" if suffix else "without an ending"
-        what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern} ({found}: {count:,})"
-        example = next(path for path in files if plain_name(path).suffix.lower() == suffix)
-        if how := binary_format(read_head(Source(label=shown(example), path=example)), path=example):
-            raise UserError(f"{what}; {shown(example)} is {how}")
-        raise UserError(f"{what}; to read these, add ", Option("data.pattern", f"*{suffix}"))
+        raise _nothing_in(folder, files, pattern)
     runs = {path.parent.parent for path in files if path.name == STATE and STEP_NAME.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
@@ -201,12 +197,42 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
 
 
+def _nothing_in(folder: Path, files: list[Path], pattern: str) -> UserError:
+    """Why none of the `files` below `folder` is read. Raises it if it is what nanoGPT saves."""
+    refuse_checkpoint(folder)
+    if not files:
+        return UserError(f"{shown(folder)}: an empty folder; give a folder with texts")
+    suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
+    found = f"matching *{suffix}" if suffix else "without an ending"
+    what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern} ({found}: {count:,})"
+    example = next(path for path in files if plain_name(path).suffix.lower() == suffix)
+    if how := binary_format(read_head(Source(label=shown(example), path=example)), path=example):
+        return UserError(f"{what}; {shown(example)} is {how}")
+    return UserError(f"{what}; to read these, add ", Option("data.pattern", f"*{suffix}"))
+
+
+def _files_below(folder: Path, skipped: Counter[str], *, without: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Every file below `folder` in a stable order, but for folders with a name in `without`. Links to folders are not followed.
+    `skipped` counts what the user should know."""
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.name.startswith("."):
+            skipped["hidden files and folders skipped"] += 1
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _files_below(Path(entry.path), skipped, without=without) if entry.name not in without else ()
+        elif not os.path.exists(entry.path):  # a link whose target is missing, or which points to itself
+            skipped["broken links skipped"] += 1
+        elif entry.is_file():
+            yield Path(entry.path)
+
+
 def named_corpus(name: str, *, root: Path) -> list[Source]:
     """The sources of the corpus `name`, one of NAMES. Raises UserError if it is not available."""
     if name == SHAKESPEARE:
         return [_shakespeare(root / SHAKESPEARE_FILE)]
     if name == PYTHON_SOURCE:
-        files = walk(Path(sysconfig.get_path("stdlib")), skipped=Counter(), skipped_folders=NOT_LIBRARY_SOURCE)
+        files = _files_below(Path(sysconfig.get_path("stdlib")), Counter(), without=NOT_LIBRARY_SOURCE)
         return [Source(label=str(path), path=path, in_folder=True) for path in files if path.suffix == ".py"]
     try:
         from pydoc_data.topics import topics  # large, and some distributions remove it

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -22,76 +22,61 @@ CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it mean
     "field larger than field limit": f"a field of more than {MAX_FIELD:,} characters; close its quote, or split it",
     "expected after": "a quote inside a field in quotes; write it twice, as CSV does",
 }
+Guess = tuple[Structure, float]  # a table, and the share of its rows that are as wide as the first
 
 
-@dataclass(frozen=True)
-class _Guess:
-    """How a file looks as a table whose fields one delimiter divides."""
-
-    structure: Structure
-    same_width: float  # the share of its rows that are as wide as the first
-
-    @property
-    def has_names(self) -> bool:
-        """Whether the fields of its first row are names of columns."""
-        names = self.structure.fields
-        return all(map(NAME.fullmatch, names)) and len({*names}) == len(names) > 2
-
-
-def _named(kind: Kind, head: Head) -> Structure | None:
-    """The table in a file whose name says that it is one; the delimiter that makes most rows as wide as the first."""
-    delimiters = ",;\t|" if kind is CSV else "\t"
-    return _best(head, [_guess(kind, head, one) for one in delimiters]).structure if head.suffix in kind.suffixes else None
-
-
-def _named_or_sure(kind: Kind, head: Head) -> Structure | None:
+def _find(kind: Kind, head: Head) -> Structure | None:
     """The table in a file. If its name says nothing, it is one if it has the column that is asked for, which may be a number,
-    or if all its lines are as those of a table."""
-    if (found := _named(kind, head)) or head.start[:1] in ("{", "["):
-        return found
-    is_number, first = head.field.isdecimal(), head.text.partition("\n")[0]
+    or if all its lines are as those of a table; CSV looks for both kinds."""
+    if head.suffix in kind.suffixes:
+        return _best(kind, head, ",;\t|" if kind is CSV else "\t")[0]
+    if kind is TSV or head.start[:1] in ("{", "["):
+        return None
+    is_number, lines = head.field.isdecimal(), head.text.split("\n")[: ROWS + 1]
     # A number may be that of a column of two, the first word of a line and the rest.
-    delimiters = "\t,;" + " " * (is_number and " " in first.strip())
-    best = _best(head, [_guess(CSV if one in ",;" else TSV, head, one) for one in delimiters])
-    if head.field and head.field in best.structure.fields:
-        return best.structure
-    lines = [line for line in head.text.split("\n")[: ROWS + 1] if line.strip()]
-    are_alike = best.same_width == 1 and len(lines) > SURE_ROWS and not any(line[0].isspace() for line in lines)
-    are_tabs = best.structure.kind is TSV and len(best.structure.fields) > 1  # with or without a header: pairs of sentences
-    is_table = best.same_width > SAME_WIDTH if is_number else are_alike and (are_tabs or best.has_names)
-    return best.structure if is_table else None
+    found, same_width = _best(kind, head, "\t,;" + " " * (is_number and " " in lines[0].strip()))
+    names, lines = found.fields, [line for line in lines if line.strip()]
+    if head.field and head.field in names or is_number:
+        return found if same_width > SAME_WIDTH or head.field in names else None
+    has_names = all(map(NAME.fullmatch, names)) and len({*names}) == len(names) > 2
+    are_tabs = found.kind is TSV and len(names) > 1  # with or without a header: pairs of sentences
+    are_alike = same_width == 1 and len(lines) > SURE_ROWS and not any(line[0].isspace() for line in lines)
+    return found if are_alike and (are_tabs or has_names) else None
 
 
-def _best(head: Head, guesses: list[_Guess]) -> _Guess:
-    """The guess with the column that is asked for, or else whose rows fit together, not by spaces if any other one does."""
+def _best(kind: Kind, head: Head, delimiters: str) -> Guess:
+    """The table with the column that is asked for, or else whose rows fit together, not by spaces if any other one does."""
 
-    def merit(guess: _Guess) -> tuple[bool, bool, bool, float]:
-        has_field = head.field in guess.structure.fields
-        return has_field, guess.same_width > SAME_WIDTH, guess.structure.delimiter != " ", guess.same_width
+    def merit(guess: Guess) -> tuple[bool, bool, bool, float]:
+        structure, same_width = guess
+        return head.field in structure.fields, same_width > SAME_WIDTH, structure.delimiter != " ", same_width
 
-    return max([guess for guess in guesses if len(guess.structure.fields) > 1] or guesses, key=merit)
+    kinds = {one: kind if head.suffix in kind.suffixes else CSV if one in ",;" else TSV for one in delimiters}
+    guesses = [_guess(kinds[one], head, one) for one in delimiters]
+    return max([guess for guess in guesses if len(guess[0].fields) > 1] or guesses, key=merit)
 
 
-def _guess(kind: Kind, head: Head, delimiter: str) -> _Guess:
+def _guess(kind: Kind, head: Head, delimiter: str) -> Guess:
     """The table in `head` if `delimiter` divides its fields."""
-    lines, rows = re.split("\r\n|\r|\n", head.text), list[list[str]]()
-    is_quoted = True
-    try:
-        for row in islice(csv_reader(lines, delimiter=delimiter, quoted=True), ROWS):
-            rows.append(row)
-    except csv.Error as error:
-        is_quoted = "unexpected end" in str(error)  # the head ends inside a field
-        if not is_quoted:
-            rows = [line.split(delimiter) for line in filter(None, lines[:ROWS])]
-    rows = [row for row in rows if row]
-    rows = rows[:-1] or rows or [[]]
-    names = tuple(name.strip() for name in rows[0])
-    alike = [row for row in rows if len(row) == len(names)]
+    rows, is_quoted = _first_rows(re.split("\r\n|\r|\n", head.text), delimiter)
+    first, *others = rows[:-1] or rows or [[]]
+    names = tuple(name.strip() for name in first)
+    alike = [row for row in others if len(row) == len(names)]
     # Many programs write quotes into TSV as they are. In a CSV that is a mistake, which its reader reports with the line.
-    quoted = is_quoted or delimiter != "\t"
-    structure = Structure(kind=kind, delimiter=delimiter, quoted=quoted, fields=names)
-    structure = replace(structure, longest=longest(dict(zip(names, zip(*alike[1:])))))
-    return _Guess(structure, len(alike) / len(rows) if is_quoted == quoted else 0.0)
+    structure = Structure(kind=kind, delimiter=delimiter, quoted=is_quoted or delimiter != "\t", fields=names)
+    structure = replace(structure, longest=longest(dict(zip(names, zip(*alike)))))
+    return structure, (1 + len(alike)) / (1 + len(others)) if is_quoted == structure.quoted else 0.0
+
+
+def _first_rows(lines: list[str], delimiter: str) -> tuple[list[list[str]], bool]:
+    """The rows at the beginning of a table, and whether quotes in it can be those of fields."""
+    rows = list[list[str]]()
+    try:
+        rows.extend(filter(None, islice(csv_reader(lines, delimiter=delimiter, quoted=True), ROWS)))
+    except csv.Error as error:
+        if "unexpected end" not in str(error):  # where a head ends inside a field
+            return [line.split(delimiter) for line in filter(None, lines[:ROWS])], False
+    return rows, True
 
 
 def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> Any:
@@ -105,28 +90,33 @@ def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> Any:
 def rows_in(text: Text) -> Iterator[Record]:
     """The records of a table: a text by the name of each column. The first row has the names, unless a column that is asked for
     is a number: then all are named by their numbers. Raises UserError."""
+    header = list[str]()
+    for line, row in _numbered_rows(text):
+        if not header:
+            names = [name.strip() for name in row]
+            header = _header(names, text, line)
+            if header == names:
+                continue
+        if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
+            count = f"{plural(len(row), 'column')}, but the header has {len(header):,}, divided at {text.structure.delimiter!r}"
+            what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
+            raise UserError(f"{text.label}: line {line:,}: {count}; {what_to_do}")
+        yield Record(line, dict(zip(header, row)))
+
+
+def _numbered_rows(text: Text) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not empty, and the line where each begins. Raises UserError."""
     csv.field_size_limit(MAX_FIELD)
-    label, structure, header, done = text.label, text.structure, list[str](), 0  # lines before the record
-    lines = (f"{line}\n" for line in lines_in(text.pieces, label))
+    lines, structure, done = (f"{line}\n" for line in lines_in(text.pieces, text.label)), text.structure, 0
     rows = csv_reader(lines, delimiter=structure.delimiter, quoted=structure.quoted)
     try:
         for row in rows:
-            line, done = done + 1, rows.line_num
-            if not row:
-                continue
-            if not header:
-                names = [name.strip() for name in row]
-                header = _header(names, text, line)
-                if header == names:
-                    continue
-            if len(row) != len(header) and any(row[len(header) :] or [len(row) < len(header)]):
-                count = f"{plural(len(row), 'column')}, but the header has {len(header):,}, divided at {structure.delimiter!r}"
-                what_to_do = "correct that line; a field that contains the separator or a line end must be in quotes"
-                raise UserError(f"{label}: line {line:,}: {count}; {what_to_do}")
-            yield Record(line, dict(zip(header, row)))
+            if row:
+                yield done + 1, row
+            done = rows.line_num
     except csv.Error as error:
         known = next((what for said, what in CSV_PROBLEMS.items() if said in str(error)), "")
-        raise UserError(f"{label}: line {done + 1:,}: {known or f'not {structure.kind.name} ({error})'}") from None
+        raise UserError(f"{text.label}: line {done + 1:,}: {known or f'not {structure.kind.name} ({error})'}") from None
 
 
 def _header(names: list[str], text: Text, line: int) -> list[str]:
@@ -140,5 +130,5 @@ def _header(names: list[str], text: Text, line: int) -> list[str]:
     return names if {*names}.issuperset(text.wanted) or not {*numbers} & {*text.wanted} else numbers
 
 
-CSV = Kind(name="CSV", suffixes=(".csv",), find=_named_or_sure, records=rows_in)
-TSV = Kind(name="TSV", suffixes=(".tsv", ".tab"), find=_named, records=rows_in)
+CSV = Kind(name="CSV", suffixes=(".csv",), find=_find, records=rows_in)
+TSV = Kind(name="TSV", suffixes=(".tsv", ".tab"), find=_find, records=rows_in)

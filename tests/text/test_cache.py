@@ -1,13 +1,68 @@
 """The cache survives damage, kills, full disks and several processes."""
 
+import contextlib
 import json
+import os
 import resource
+from collections.abc import Iterator
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from text_helpers import encoding_process, entries_in, text_of, write
 
 from chargpt.terminal import UserError
+from chargpt.text import cache, corpus
 from chargpt.text.cache import Cache
+from chargpt.text.ids import TextCounts
+from chargpt.text.reading import TextReader
+
+CHANGES = {"a reading while another one waits": "found", "a change while it is read": "not kept", "none": "kept"}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_reading_is_kept_only_of_files_that_stayed_as_they_were(what, load, tmp_path, monkeypatch):
+    monkeypatch.setattr("chargpt.text.source.RACY_NS", 0)
+    path, count, locked, read = write(tmp_path / "text.txt", "the sea and the stone"), corpus.count_characters, Cache.locked, []
+
+    def counted(reader: TextReader) -> TextCounts:
+        found = count(reader)
+        read.append(found)
+        if what.startswith("a change"):
+            os.utime(path, ns=(len(read), len(read)))
+        return found
+
+    @contextlib.contextmanager
+    def after_another(cache: Cache) -> Iterator[None]:
+        if what.startswith("a reading") and not read:
+            monkeypatch.setattr(Cache, "locked", locked)
+            load(path)
+        with locked(cache):
+            yield
+
+    monkeypatch.setattr(corpus, "count_characters", counted)
+    monkeypatch.setattr(Cache, "locked", after_another)
+    fingerprints = {load(path).fingerprint for _ in range(3)}
+    is_kept = CHANGES[what] != "not kept"
+    assert len(fingerprints) == 1 and len(read) == (1 if is_kept else 3)
+    assert len([*(tmp_path / ".cache" / "seen").iterdir()]) == is_kept
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 3), max_size=6), st.integers(1, 4), st.sampled_from([0, 0, 0, -1, 1]), st.integers(1, 3))
+def test_numbers_on_disk_are_as_many_as_they_should_be_and_known_at_both_ends(tmp_path, numbers, limit, more, checked):
+    path, array = tmp_path / "numbers", np.array(numbers, np.uint16)
+    path.write_bytes(array.tobytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "CHECKED", checked)
+        is_right = not more and all(number < limit for number in numbers[:checked] + numbers[-checked:])
+        try:
+            mapped = cache._mapped(path, len(numbers) + more, array.dtype, limit)
+            assert is_right and mapped.tolist() == numbers and not (len(numbers) and mapped.flags.writeable)
+        except ValueError:
+            assert not is_right
+
 
 DAMAGE = {  # a file of an entry, and what becomes of its content
     "ids that are cut": ("train.ids", lambda content: content[:-1]),
@@ -22,13 +77,13 @@ DAMAGE = {  # a file of an entry, and what becomes of its content
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_entry_is_not_used_and_made_anew(how, load, tmp_path):
-    corpus, (name, damage) = load(write(tmp_path / "text.txt", "the sea and the stone")), DAMAGE[how]
-    file, cache = tmp_path / ".cache" / corpus.fingerprint / name, Cache(tmp_path / ".cache")
+    found, (name, damage) = load(write(tmp_path / "text.txt", "the sea and the stone")), DAMAGE[how]
+    file, folder = tmp_path / ".cache" / found.fingerprint / name, Cache(tmp_path / ".cache")
     for content in (damage(file.read_bytes()), None):
         file.unlink()
         if content is not None:
             file.write_bytes(content)
-        assert cache.open(corpus.fingerprint) is None and text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
+        assert folder.open(found.fingerprint) is None and text_of(load(tmp_path / "text.txt")) == "the sea and the stone"
 
 
 def test_a_damaged_record_of_what_was_seen_is_ignored(tmp_path):

@@ -1,14 +1,19 @@
 """Exported chats and mailboxes are read as one conversation; what nobody said is left out, and counted."""
 
+import email.headerregistry
+import email.message
+import html
+import itertools
 import json
+import mailbox
+import time
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.errors import UserError
-from chargpt.text.chats import CHATS as KINDS
-from chargpt.text.formats import recognise
-from chargpt.text.kind import Head
 
 SAID = "Ben: hi there, Oma\nOma: hello, my dear: how are you?\nBen: fine and you\nOma: bye\n"
 # How WhatsApp writes the time before a message: on Android and on an iPhone, in several languages.
@@ -154,6 +159,41 @@ def test_one_author_alone_the_texts_alone_and_the_file_as_it_is(name, chat, load
         assert text_of(load(path, field="text", format="fields")).startswith("hi there, Oma\nhello")
 
 
+LINES = st.lists(
+    st.sampled_from(["the sea, 5 < 6 & é", "From here on", "-- ", "> not mine", "a stone: and", "far"]), max_size=5
+)
+WAYS = st.sampled_from(["8bit", "base64", "quoted-printable", "html", "none"])
+MAILS = st.lists(st.tuples(st.sampled_from(["Ann", "Oma: Käthe", ""]), LINES, WAYS), min_size=1, max_size=5)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(MAILS)
+def test_what_the_email_package_wrote_is_read_without_quotes_and_signatures(tmp_path, load, mails):
+    (tmp_path / "mail.mbox").unlink(missing_ok=True)
+    box, said = mailbox.mbox(tmp_path / "mail.mbox"), list[str]()
+    for author, lines, way in mails:
+        mail = email.message.EmailMessage()
+        mail["From"] = email.headerregistry.Address(author, "ann", "example.org")
+        if way == "html":
+            content = "<br>\n".join(f"<b>{html.escape(line)}</b>" for line in lines)
+            mail.set_content(f"<style>x</style>{content}", subtype="html")
+        elif way != "none":
+            mail.set_content("\n".join(lines), cte=way)
+            mail.add_attachment(b"no text", maintype="image", subtype="png")
+        frame = mailbox.mboxMessage(mail)
+        frame.set_from("ann@example.org", time.gmtime(0))
+        box.add(frame)
+        own = lines if way == "html" else [line for line in itertools.takewhile("-- ".__ne__, lines) if line[0] != ">"]
+        if way != "none" and (text := " ".join(" ".join(own).split())):
+            said.append(f"{' '.join(author.replace(':', ' ').split()) or 'ann'}: {text}")
+    box.close()
+    if said:
+        assert text_of(load(tmp_path / "mail.mbox", block_size=1)).splitlines() == said
+    else:
+        with pytest.raises(UserError, match="no text in it"):
+            load(tmp_path / "mail.mbox")
+
+
 SOME = "name,who\nsea,elf\nstone,orc\nash,elf\nelm,elf\n"
 ROWS = [dict(zip(("name", "who"), row.split(","))) for row in SOME.split()[1:]]
 TABLES = {
@@ -190,16 +230,3 @@ def test_a_bad_chat_is_one_line_with_the_place(name, tmp_path, load):
     file, content, message = BAD[name]
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
         load(write(tmp_path / file, content))
-
-
-NO_CHATS = [
-    "[2024-01-02 10:00:00] local.ERROR: it failed\n[2024-01-02 10:00:01] local.INFO: well\n",
-    "2024-01-02 10:00:00,123 - root - INFO - it: began\n", "2024-01-02 10:00:00 - root: began\n",
-    "2024-01-02 10:00, temperature: 5\n", "Ben: hi\nOma: hello\n", '{"messages": [{"role": "user", "content": "hi"}]}',
-    '{"name": "x", "type": "list", "messages": []}', "Author,Date,Content\na,b,c\n", "From here on 10:15 it went\nwell: ",
-]  # fmt: skip
-
-
-def test_what_only_looks_like_a_chat_is_read_as_before():
-    found = [recognise(Head(text=text)) for text in NO_CHATS]
-    assert not [structure for structure in found if structure and structure.kind in KINDS]

@@ -6,12 +6,15 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError, notice_line
 from chargpt.text.corpus import Corpus, absolute_paths, cached_corpus
-from chargpt.text.ids import BLOCKS, MARGIN
+from chargpt.text.document import TRAIN, VAL
+from chargpt.text.ids import BLOCKS, MARGIN, _in_stretches, split_of
 from chargpt.text.tokenizer import UnknownCharacters
 
 UNFIT = {  # a text, settings, and what is said of it with a context of 64
@@ -133,26 +136,42 @@ def test_a_validation_text_given_is_all_that_validates(load, tmp_path):
         load(tmp_path / "held.txt", val_text=str(tmp_path / "held.txt"))
 
 
-def numbered(count: int) -> str:
-    """A text in which every character says where it is."""
-    return "".join(map(chr, range(0x1_0000, 0x1_0000 + count)))
+@settings(max_examples=80)
+@given(st.integers(0, 9000), st.floats(0.01, 0.99), st.sampled_from(["blocks", "position", "document"]), st.integers(1, 3000))
+def test_each_stretch_of_a_text_goes_to_its_split_however_the_text_is_cut(length, fraction, how, size):
+    """What was added since goes to the training split, and what only validates is all for validation."""
+    split = split_of(length, DataConfig(split=how, val_fraction=fraction))
+    starts = [0, *(end for end, _ in split.stretches)]
+    assert starts == sorted({*starts}) and starts[-1] == length == sum(map(split.size, (TRAIN, VAL, None)))
+    assert abs(split.size(VAL) - fraction * length * (how != "document")) < 2 + BLOCKS * (how == "blocks")
+    numbers = np.arange(length + 7, dtype=np.uint32)
+    pieces = [(TRAIN, numbers[at : at + size].data) for at in range(0, len(numbers), size)]
+    found: dict[int, list[int]] = {TRAIN: [], VAL: []}
+    for part, ids in _in_stretches([*pieces[:1], (VAL, numbers[:5].data), *pieces[1:]], split):
+        found[part] += ids.tolist()
+    own = {n: part for start, (end, part) in zip(starts, split.stretches) for n in range(start, end)}
+    assert found[TRAIN] == [n for n in numbers.tolist() if own.get(n, TRAIN) == TRAIN]
+    assert sorted(found[VAL]) == sorted([*range(5), *(n for n, part in own.items() if part == VAL)])
 
 
-@pytest.mark.parametrize(("length", "fraction"), [(600, 0.1), (600, 0.95), (4321, 0.1), (4321, 0.95), (105_000, 0.5)])
-def test_blocks_from_all_over_validate_with_a_margin_on_each_side(length, fraction, load, tmp_path):
-    corpus = load(write(tmp_path / "text.txt", numbered(length)), split="blocks", val_fraction=fraction)
-    train, val = (np.array([ord(c) for c in corpus.tokenizer.decode(ids)]) - 0x1_0000 for ids in (corpus.train, corpus.val))
-    blocks = np.split(val, np.flatnonzero(np.diff(val) != 1) + 1)
-    assert len(blocks) == BLOCKS and len(val) == pytest.approx(fraction * length, abs=BLOCKS)
-    assert np.ptp(np.diff([block[0] for block in blocks])) <= 1
-    distance = np.abs(train[:, None] - np.array([(block[0], block[-1]) for block in blocks]).ravel()).min()
-    assert distance > 0.8 * min(MARGIN, 0.1 * len(blocks[0]), (length - len(val)) / BLOCKS / 4)
-    left_out = length - len(train) - len(val)
-    assert left_out == length - len({*train, *val}) and (
-        not left_out or f"{left_out:,} characters next to these" in corpus.notes[-1]
+@settings(max_examples=40)
+@given(st.integers(600, 105_000), st.floats(0.05, 0.95))
+def test_blocks_from_all_over_validate_with_a_margin_on_each_side(length, fraction):
+    split = split_of(length, DataConfig(split="blocks", val_fraction=fraction))
+    starts = [0, *(end for end, _ in split.stretches)]
+    blocks = np.array([(start, end) for start, (end, part) in zip(starts, split.stretches) if part == VAL])
+    train = np.array([(start, end) for start, (end, part) in zip(starts, split.stretches) if part == TRAIN])
+    assert len(blocks) == BLOCKS and np.ptp(np.diff(blocks[:, 0])) <= 1 and np.ptp(np.diff(blocks)) <= 1
+    margin = min(MARGIN, 0.1 * np.diff(blocks)[0, 0], (length - split.size(VAL)) / BLOCKS / 4)
+    assert min(np.abs(train.ravel()[:, None] - blocks.ravel()).min(), MARGIN) > 0.8 * margin - 1
+
+
+def test_what_is_left_out_beside_blocks_is_told(load, tmp_path):
+    corpus = load(write(tmp_path / "text.txt", "the sea and\n" * 300), split="blocks")
+    assert (
+        f"{3600 - corpus.characters:,} characters next to these are not used" in corpus.notes[-1] and corpus.characters < 3600
     )
-    at_the_end = load(tmp_path / "text.txt", val_fraction=fraction)
-    assert at_the_end.fingerprint != corpus.fingerprint and len(at_the_end.train) + len(at_the_end.val) == length
+    assert load(tmp_path / "text.txt").fingerprint != corpus.fingerprint
 
 
 def test_a_folder_of_many_files_is_split_by_whole_files_and_other_texts_at_their_end(load, tmp_path):

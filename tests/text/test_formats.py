@@ -1,6 +1,7 @@
 """Structured files are recognised, plain text and source code are not, and a warning says what to do."""
 
 import inspect
+import itertools
 import json
 import random
 import re
@@ -10,12 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from text_helpers import write
 
 import chargpt.text.facts
 import model
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
-from chargpt.text.formats import recognise, warnings_about
+from chargpt.text.chats import CHATS
+from chargpt.text.formats import KINDS, recognise, warnings_about
+from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Head
 from chargpt.text.source import Source
 
@@ -80,6 +84,11 @@ PLAIN = {
     "a quoted mail": "> the sea\n> and the stone\nyes\n",
     "a play": "[Enter ANN and BEN]\nANN: The sea!\n",
     "a numbered list": "1\nthe sea\n2\nthe stone\n",
+    "a log": "[2024-01-02 10:00:00] local.ERROR: it failed\n[2024-01-02 10:00:01] local.INFO: well\n",
+    "a log in Python": "2024-01-02 10:00:00,123 - root - INFO - it: began\n2024-01-02 10:00:00 - root: began\n",
+    "a diary": "2024-01-02 10:00, temperature: 5\n",
+    "a dialogue": "Ben: hi\nOma: hello\n",
+    "no mailbox": "From here on 10:15 it went\nwell: ",
 }
 
 
@@ -90,10 +99,45 @@ def test_a_structured_file_is_recognised(case):
     assert (found.kind.name, found.delimiter) == (kind, delimiter)
 
 
+NO_CHATS = [
+    '{"messages": [{"role": "user", "content": "hi"}]}',
+    '{"name": "x", "type": "list", "messages": []}',
+    "Author,Date\na,b\n",
+]
+
+
+def test_other_json_and_tables_are_no_chats():
+    assert not [text for text in NO_CHATS if getattr(recognise(Head(text=text)), "kind", None) in CHATS]
+
+
 @pytest.mark.parametrize("case", PLAIN)
 def test_plain_text_and_code_are_not_taken_for_anything_else(case):
     for suffix in ("", ".txt"):
         assert recognise(Head(suffix=suffix, text=PLAIN[case])) is None
+
+
+SAMPLES = [*PLAIN.values(), *(head for _, head, *_ in RECOGNISED.values()), *(content for _, content, _ in TEXTS.values())]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.magic], ids=lambda kind: kind.name)
+def test_a_name_that_says_what_a_file_is_decides_and_without_one_the_first_row_that_fits(kind):
+    """But for JSON, of which each kind can hold the other."""
+    for suffix, text in itertools.product(kind.suffixes, SAMPLES):
+        found = recognise(Head(suffix=suffix, text=text))
+        assert found is not None and (found.kind is kind or {found.kind, kind} == {JSON, JSON_LINES})
+    for text in SAMPLES if kind.begins else ():
+        fit = [row for row in KINDS if row.begins and re.match(row.begins, text.lstrip("\ufeff \t\r\n"))]
+        assert kind not in fit or getattr(recognise(Head(text=text)), "kind", None) is fit[0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 1200])
+def test_a_warning_counts_the_files_whose_names_have_the_same_end(count, tmp_path):
+    sources = [Source(label=f"{n}.csv", path=write(tmp_path / "a.csv", CSV)) for n in range(count)]
+    others = [Source(label="b.txt", path=write(tmp_path / "b.txt", LINES)), Source(label="c", content=LINES.encode())]
+    said = list(map(str, warnings_about([*sources, *others], DataConfig())))
+    more = f" and {count - 1:,} more" * (count > 1)
+    assert [line.partition(":")[0] for line in said] == [f"0.csv{more}", "b.txt", "c"]
+    assert not any(warnings_about(sources, DataConfig(format=how)) for how in ("text", "fields"))
 
 
 def warnings(folder: Path, reading: DataConfig = DataConfig(), **files: str) -> list[str]:
@@ -149,10 +193,7 @@ NO_EFFECT = {
     "a separator and items": ({"separator": "x", "items": "line"}, "'x' given, but data.items makes each item a text"),
     "a pattern without a folder": ({"pattern": "*.md"}, r"'\*.md' given, but no folder is read; leave it out"),
     "a separator of one document": ({"separator": "x"}, "'x' given, but .*a.txt is one document; leave"),
-    "a fraction beside a text": (
-        {"val_fraction": 0.5, "val_text": "b.txt"},
-        "0.5 given, but data.val_text is .*; leave",
-    ),
+    "a fraction beside a text": ({"val_fraction": 0.5, "val_text": "b.txt"}, "0.5 given, but data.val_text is .*; leave"),
 }
 
 

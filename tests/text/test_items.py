@@ -1,18 +1,26 @@
 """Lists of items: what is one in each kind of file, its label, the split by item, and what a mistake is told."""
 
+import bisect
+import itertools
 import json
 import random
+from collections import Counter
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from text_helpers import write
 
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
+from chargpt.text import windows
 from chargpt.text.formats import recognise
 from chargpt.text.items import SEPARATOR, Item, ItemMarks, items_in, stream_of
 from chargpt.text.kind import Head
 from chargpt.text.report import examine
 from chargpt.text.tokenizer import Tokenizer
+from chargpt.text.windows import IGNORED, windows_of_items
 
 NAMES = ["ann", "bob", "cleo", "dan", "eve", "finn", "gus", "hal", "ida", "jo"]
 
@@ -122,17 +130,48 @@ def test_a_list_of_blocks_is_hinted_at_paragraphs(load, tmp_path, items, lines, 
     assert ("data.items=paragraph" in notes) == is_hinted and ("empty items skipped: 4" in notes) == (items == "line")
 
 
-def test_labels_and_bounds_are_found_in_the_ids():
-    draw = random.Random(0)
-    items = [Item("".join(draw.choices("ab", k=n % 4 + 1)), "".join(draw.choices("abc\t", k=n % 6 + 1))) for n in range(60)]
-    tokenizer = Tokenizer("\t\nabc")
-    ids = tokenizer.ids_of(stream_of(items, end="\n"))
-    marks = ItemMarks.of(tokenizer, has_labels=True)
-    starts, stops = marks.bounds(ids)
-    assert items_in(ids, tokenizer, has_labels=True) == items and len(stops) == len(items)
-    counted = marks.counted(ids)
-    texts = [tokenizer.decode(ids[start : stop + 1][counted[start : stop + 1]]) for start, stop in zip(starts, stops)]
-    assert texts == [item.text + "\n" for item in items] and ItemMarks(marks.end, None).counted(ids).all()
+ITEMS = st.lists(st.builds(Item, st.text("abX", min_size=1, max_size=4), st.text("abc\t", max_size=9)), max_size=9)
+
+
+@settings(max_examples=60)
+@given(ITEMS, st.text("abc", max_size=3), st.booleans(), st.integers(1, 6), st.integers(1, 40))
+def test_the_marks_of_items_divide_their_ids_and_windows_predict_each_of_them_once(items, rest, has_labels, size, at_once):
+    """Beside the same in plain Python, with what is left of an item at the end."""
+    items = items if has_labels else [Item("", item.text) for item in items]
+    tokenizer, parts = Tokenizer("\t\nXabc"), [stream_of([item], end="\n") for item in items]
+    ids, marks = tokenizer.ids_of("".join(parts) + rest), ItemMarks.of(tokenizer, has_labels=has_labels)
+    assert items_in(ids, tokenizer, has_labels=has_labels) == items
+    counted = [[False] * (len(part) - len(item.text) - 1) + [True] * (len(item.text) + 1) for part, item in zip(parts, items)]
+    assert marks.counted(ids).tolist() == sum(counted, []) + [not has_labels] * len(rest)
+    lengths = [len(item.text) + 1 for item in items]
+    assert marks.characters_per_item(ids) == (pytest.approx(sum(lengths) / len(items)) if items else 0)
+    if not items:
+        assert not rest or [end.tolist() for end in marks.bounds(ids)] == [[0], [len(rest) - 1]], (
+            "the only one, and not complete"
+        )
+        return
+    ends = [*itertools.accumulate(map(len, parts))]
+    assert marks.lengths(ids).tolist() == [*map(len, parts)]
+    assert [ends_of.tolist() for ends_of in marks.bounds(ids)] == [[0, *ends[:-1]], [end - 1 for end in ends]]
+    starts = [(before, first) for before, part in zip([0, *ends], parts) for first in range(before, before + len(part), size)]
+    stops = [min(first + size, ends[bisect.bisect(ends, before)]) for before, first in starts]
+    stream, targets = [marks.end, *ids.tolist()], np.where(marks.counted(ids), ids, IGNORED).tolist()
+    expected = [(stream[first:stop], targets[first:stop]) for (_, first), stop in zip(starts, stops)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows, "IDS_AT_ONCE", at_once)
+        batches = windows_of_items(ids, marks, size=size, vocab_size=6)
+    assert all(read.shape == wanted.shape and (len(read) == 1 or read.size <= at_once) for read, wanted in batches)
+    assert [read.shape[1] for read, _ in batches] == sorted((read.shape[1] for read, _ in batches), reverse=True), (
+        "like lengths"
+    )
+    found = [(row.tolist(), predicted.tolist()) for read, wanted in batches for row, predicted in zip(read, wanted)]
+    assert Counter(map(without_filling, found)) == Counter(map(without_filling, expected))
+
+
+def without_filling(window: tuple[list[int], list[int]]) -> tuple[tuple[int, ...], ...]:
+    """A window up to the last id that is predicted."""
+    stop = max((n + 1 for n, one in enumerate(window[1]) if one != IGNORED), default=0)
+    return tuple(window[0][:stop]), tuple(window[1][:stop])
 
 
 IDS = "id,name\n" + "".join(f"{i},ann{i % 5}\n" for i in range(10_001))
@@ -196,6 +235,7 @@ def test_a_label_comes_from_where_it_is(name, tmp_path, load):
     found, count = both(corpus), content.count({"paragraph": "X:", "line": "\n"}.get(items, "\n"))
     assert len(found) == corpus.items.items == count // (2 if file == "a.fasta" else 1) - (items in ("x", "2"))
     assert all("\t" not in text and text for _, text in found)
+    assert file != "a.fasta" or "FASTA: the field 'sequence' of 20 records was read" in corpus.notes
 
 
 FIRST = [("CO\nCN\nCC\n", "\t"), ("CO\tx\nCN\ty\nCC\tz\n", "\t"), ("CO x y\nCN\nCC\n" * 9, " ")]

@@ -13,7 +13,7 @@ from text_helpers import aged, entries_in, text_of, write
 
 from chargpt.terminal import UserError
 from chargpt.text import source
-from chargpt.text.source import Source
+from chargpt.text.source import Source, Sources
 
 
 def bytes_read() -> int:
@@ -30,6 +30,22 @@ def test_a_second_start_does_not_read_the_text_again_and_an_edit_that_keeps_size
     os.utime(path, ns=(times, times))
     third = load(aged(path))
     assert third.fingerprint != first.fingerprint and text_of(third).startswith("the sea and the store")
+
+
+RACY = 2_000_000_000
+
+
+@pytest.mark.parametrize("age", [-5, 0, 1, RACY - 1, RACY, 2 * RACY])
+def test_a_file_that_was_changed_just_now_is_not_trusted(age, tmp_path, monkeypatch):
+    """By the later one of its two times, of which only one can be set."""
+    path = write(tmp_path / "text.txt", "the sea")
+    monkeypatch.setattr(source, "RACY_NS", RACY)
+    stat, one = path.stat(), Source(label="text", path=path)
+    for later in (stat.st_ctime_ns, stat.st_ctime_ns + 10**12):
+        os.utime(path, ns=(later, later))
+        now = max(later, path.stat().st_ctime_ns) + age
+        monkeypatch.setattr(time, "time_ns", lambda: now)
+        assert (one.signature() is None) == (Sources(train=[one], val=[], notes=[]).signature() is None) == (age < RACY)
 
 
 def test_edits_in_quick_succession_are_seen(load, tmp_path):

@@ -11,12 +11,15 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from text_helpers import text_of, write
 
-from chargpt.project import STATE
+from chargpt.config import DataConfig
+from chargpt.project import STATE, STEP_NAME
 from chargpt.terminal import UserError
 from chargpt.text import sources
-from chargpt.text.sources import named_corpus
+from chargpt.text.sources import named_corpus, select_sources
 
 TEXT = "the sea and the stone\n" * 20
 
@@ -132,31 +135,54 @@ def folder(tmp_path):
     return write(tmp_path / "poems" / "stone.txt", STONE).parent
 
 
-KINDS = {  # another name of a path, or a copy of it
-    "same name": lambda path, target: path,
+NAMES = {  # of a path
+    "same": lambda path, target: path,
     "symlink": lambda path, target: target.symlink_to(path) or target,
     "hard link": lambda path, target: target.hardlink_to(path) or target,
-    "copy": lambda path, target: write(target, path.read_bytes()),
     "packed copy": lambda path, target: write(target.with_suffix(".txt.gz"), gzip.compress(path.read_bytes())),
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_text_is_read_once_and_does_not_validate_itself(kind, load, folder, tmp_path):
-    again = KINDS[kind](folder / "sea.txt", tmp_path / "again.txt")
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_text_is_given_once_and_does_not_validate_itself(kind, load, folder, tmp_path):
+    again = NAMES[kind](folder / "sea.txt", tmp_path / "again.txt")
     with pytest.raises(UserError, match=r"^(.*(sea|again)\.txt.*): the same text as .*sea\.txt; give it once$"):
         load(folder / "sea.txt", again)
     with pytest.raises(UserError, match=r"data.val_text: .* is the training text as well; give another"):
         load(folder / "sea.txt", val_text=str(again))
     corpus = load(folder, val_text=str(again))
     assert corpus.tokenizer.decode(corpus.train) == STONE and corpus.tokenizer.decode(corpus.val) == SEA
-    assert "files removed from the training text because they are validation text: 1" in corpus.notes
-    if kind != "same name":
-        first = load(folder)
-        KINDS[kind](folder / "sea.txt", folder / "zebra.txt")
-        corpus = load(folder)
-        assert corpus.fingerprint == first.fingerprint and text_of(corpus) == f"{SEA}\n{STONE}"
-        assert "files that are the same as another file, read once: 1" in corpus.notes
+
+
+CONTENTS = st.lists(st.tuples(st.sampled_from([SEA, STONE, SEA[::-1], ""]), st.booleans()), max_size=5)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(CONTENTS.filter(bool), CONTENTS)
+def test_of_equal_files_one_is_read_and_what_validates_is_not_trained_on(tmp_path, train, val):
+    """Packed or not; empty files are no copies of each other."""
+    root = tmp_path / str(len(list(tmp_path.iterdir())))
+    for folder, files in (("train", train), ("val", val)):
+        for n, (text, is_packed) in enumerate(files):
+            content = gzip.compress(text.encode(), mtime=n) if is_packed else text.encode()
+            write(root / folder / f"{n}.txt{'.gz' * is_packed}", content)
+    config, kept = DataConfig(val_text=str(root / "val") if val else ""), list[list[str]]()
+    given = [[text for text, _ in files] for files in (val, train)]
+    for texts in given:
+        kept.append([one for n, one in enumerate(texts) if not one or one not in sum(kept, texts[:n])])
+    if not kept[1]:
+        with pytest.raises(UserError, match="is the training text as well; give another, or use data.val_fraction"):
+            select_sources([str(root / "train")], config, root=root)
+        return
+    found = select_sources([str(root / "train")], config, root=root)
+    assert [[b"".join(one.chunks(9)).decode() for one in some] for some in (found.val, found.train)] == kept
+    count, held_out = sum(map(len, kept)), sum(text in given[0] for text in given[1] if text)
+    again = sum(map(len, given)) - count - held_out
+    notes = [f"{count} files"] * (count > 1)
+    notes += [f"files removed from the training text because they are validation text: {held_out}"] * bool(held_out)
+    assert sorted(found.notes) == sorted(
+        [*notes, *[f"files that are the same as another file, read once: {again}"] * bool(again)]
+    )
 
 
 def test_a_text_or_its_folder_named_again_is_read_once_and_standard_input_is_compared(load, folder, monkeypatch):
