@@ -111,7 +111,7 @@ def measure(corpus: EncodedText) -> TextFacts:
     text, val_text = corpus.tokenizer.decode(train), corpus.tokenizer.decode(val)
     shares = corpus.counts[corpus.counts > 0] / corpus.counts.sum()
     with ThreadPoolExecutor() as pool:  # compressing lets other threads run, and takes most of the time
-        gzip_bits, xz_bits = (pool.submit(_added_bits, pack, corpus, train, val) for pack in PACKERS)
+        packed = [pool.submit(_added_bits, pack, corpus, train, val) for pack in PACKERS]
         repeated, shared = repeated_lines(text, val_text)
         return TextFacts(
             entropy=float(-(shares * np.log(shares)).sum()),
@@ -122,8 +122,8 @@ def measure(corpus: EncodedText) -> TextFacts:
             sampled=len(train) + len(val),
             **_predictability(corpus, train, val),
             **_split_losses(corpus),
-            gzip_bits=gzip_bits.result(),
-            xz_bits=xz_bits.result(),
+            gzip_bits=packed[0].result(),
+            xz_bits=packed[1].result(),
         )
 
 
@@ -207,8 +207,8 @@ def _split_losses(corpus: EncodedText) -> dict[str, Any]:
     if size <= HIGHEST_ORDER:
         return {"own_loss": 0.0, "spread_loss": 0.0, "split_error": math.inf}
     places = sample(np.arange(len(train)), size * PIECES)
-    both, others = np.concatenate([val, train[places]]), np.delete(train, places)
-    loss = -np.log(ngram_probabilities(others, both, vocab_size=corpus.tokenizer.vocab_size))
+    train, both = np.delete(train, places), np.append(val, train[places])
+    loss = -np.log(ngram_probabilities(train, both, vocab_size=corpus.tokenizer.vocab_size))
     own, spread = loss[: len(loss) - len(places)], loss[len(val) :]
     errors = [np.var([piece.mean() for piece in np.array_split(one, PIECES)], ddof=1) / PIECES for one in (own, spread)]
     return {"own_loss": float(own.mean()), "spread_loss": float(spread.mean()), "split_error": math.sqrt(sum(errors))}
@@ -227,8 +227,8 @@ def copying(ids: np.ndarray, probability: np.ndarray, *, window: int) -> float:
     for _ in range(ROUNDS):
         copies = share[length] * hit
         share = np.bincount(length, copies / (copies + (1 - share[length]) * probability), minlength=len(share)) / times
-    mixed = np.log(share[length] * hit + (1 - share[length]) * probability).sum()
-    return min(1.0, float(mixed / without))  # the shares are near the best ones
+    # The shares are near the best ones.
+    return min(1.0, float(np.log(share[length] * hit + (1 - share[length]) * probability).sum() / without))
 
 
 def _longest_matches(ids: np.ndarray, *, window: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,12 +9,12 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from chargpt.errors import Message, Option, Words, join
-from chargpt.terminal import Notice, one_line, plural
+from chargpt.terminal import Kind, Notice, one_line, plural
+from chargpt.text.advice import Advice, advice_on
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, TRAIN_SAMPLE, sample
 from chargpt.text.items import TAB, end_in
@@ -24,87 +24,61 @@ MAX_OVERLAP = 0.2  # of the validation split; code and reference texts repeat up
 FORMS_MATTER = 1e-4  # share of the text that is written in the rarer of two forms, above which everybody is told
 PLAIN_QUOTES = {"“": '"', "”": '"', "‘": "'", "’": "'"}
 LOOKS_DIFFERENT = ("<super>", "<sub>", "<circle>", "<square>", "<fraction>", "<font>")  # from what NFKC makes of it
-ODD = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
+ODD_CATEGORIES = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 MAX_NAMED = 3  # odd characters of a kind
 # Line ends and tabs, and invisible characters that emoji, Arabic, Indic, Khmer and Mongolian letters and flags need.
 LAYOUT, NEEDED = re.compile("[\t\n\r]"), re.compile("[\t\n\r\u200c-\u200f\U000e0020-\U000e007f]")
 NEEDED_BY = re.compile("[\u0590-\u109f\u1780-\u18af\u2194-\u27bf\u2934-\u2b55\U0001f000-\U0001faff]")
 
 
-class Advice(NamedTuple):
-    """What is said of a text in which something is found."""
-
-    find: Callable[[Corpus], Any]  # what it does not find is false, or 0
-    words: str  # with {n}, what was found, with {s}, the end of its plural, and with {facts}, those of the text
-    option: Option | str = ""  # after these words
-    rest: str = ""  # after the option
-
-
-ADVICE = {
-    "split": (  # why its loss does not say how well a model predicts new text of this kind, and what to do
-        Advice(
-            lambda text: text.is_validated and text.facts.is_sorted,
-            "the lines are in alphabetical order, so those of the validation split begin with other letters, and their loss "
-            "says little; add ",
-            *(Option("data.shuffle", "lines"), ", which shuffles the lines before the split"),
-        ),
-        Advice(
-            lambda text: text.is_validated and text.ends_in_validation and not text.facts.is_sorted and text.facts.other_kind,
-            "the validation split is {n} than the rest of the text (the loss of an n-gram model is {facts.own_loss:.2f} there, "
-            "and {facts.spread_loss:.2f} elsewhere); for a validation split from all parts of the text, add ",
-            Option("data.split", "blocks"),
-        ),
+# Why the loss on the validation split does not say how well a model predicts new text of this kind, and what to do.
+SPLIT = (
+    Advice(
+        lambda it: it.is_validated and it.facts.is_sorted,
+        "the lines are in alphabetical order, so those of the validation split begin with other letters, and their loss "
+        "says little; add ",
+        *("data.shuffle", "lines", ", which shuffles the lines before the split"),
     ),
-    "repeats": (  # what they mean for the validation loss: a note, for they are no fault of a text
-        Advice(
-            lambda text: text.is_validated and text.facts.shared > MAX_OVERLAP,
-            "{facts.shared:.0%} of the validation text is lines that the training text has too, so a low loss is partly memory",
-        ),
+    Advice(
+        lambda it: it.is_validated and it.ends_in_validation and not it.facts.is_sorted and it.facts.other_kind,
+        "the validation split is {n} than the rest of the text (the loss of an n-gram model is {it.facts.own_loss:.2f} there, "
+        "and {it.facts.spread_loss:.2f} elsewhere); for a validation split from all parts of the text, add ",
+        *("data.split", "blocks"),
     ),
-    "labels": (  # a label teaches what its items have in common
-        Advice(
-            lambda text: _once(text),
-            "{n}, so the model cannot learn what they mean; name a field with fewer labels in data.label",
-        ),
+)
+# A note, for repeats are no fault of a text.
+REPEATS = Advice(
+    lambda it: it.is_validated and it.facts.shared > MAX_OVERLAP,
+    "{it.facts.shared:.0%} of the validation text is lines that the training text has too, so a low loss is partly memory",
+)
+# A label teaches what its items have in common.
+ONCE = Advice(
+    lambda it: _once(it), "{n}, so the model cannot learn what they mean; name a field with fewer labels in data.label"
+)
+# What is rarely intended: the model spends effort on it, and it often comes from an earlier mistake.
+ODD = (
+    Advice(lambda it: ", ".join(_odd_categories(it)), "{n}"),
+    Advice(lambda it: _counts(it).get("\ufffd"), "{n:,} lost character{s}, now \ufffd (U+FFFD; use the original file)"),
+    Advice(
+        lambda it: it.facts.garbled, "{n:,} wrong character{s}, such as Ã© for é (UTF-8 read as Latin-1; use the original file)"
     ),
-    "odd": (  # what is rarely intended: the model spends effort on it, and it often comes from an earlier mistake
-        Advice(lambda text: ", ".join(_odd_categories(text)), "{n}"),
-        Advice(lambda text: _counts(text).get("\ufffd"), "{n:,} lost character{s}, now \ufffd (U+FFFD; use the original file)"),
-        Advice(
-            lambda text: text.facts.garbled,
-            "{n:,} wrong character{s}, such as Ã© for é (UTF-8 read as Latin-1; use the original file)",
-        ),
-        Advice(
-            lambda text: _counts(text).get("\r"),
-            "{n:,} line ends with \\r (",
-            Option("data.newlines", "fold"),
-            " changes them to \\n)",
-        ),
-    ),
-}
-
-
-def advice(corpus: Corpus, about: str) -> Iterator[Words]:
-    """What is said of a text by the rows of ADVICE."""
-    for row in ADVICE[about]:
-        if found := row.find(corpus):
-            words = row.words.format(n=found, s="s" * (found != 1), facts=corpus.facts)
-            yield Message(words, row.option, row.rest) if row.option else words
+    Advice(lambda it: _counts(it).get("\r"), "{n:,} line ends with \\r (", "data.newlines", "fold", " changes them to \\n)"),
+)
 
 
 def split_problems(corpus: Corpus) -> list[Words]:
     """Why the loss on the validation split does not say how well a model predicts new text of this kind, and what to do."""
-    return [*advice(corpus, "split")]
+    return [*advice_on(corpus, SPLIT)]
 
 
 def about_repeats(corpus: Corpus) -> list[str]:
     """What many lines that both splits have mean for the validation loss."""
-    return [*map(str, advice(corpus, "repeats"))]
+    return [*map(str, advice_on(corpus, [REPEATS]))]
 
 
 def examine(corpus: Corpus) -> list[Notice]:
     """Notices on the text: its characters, repeated lines, the bits per character to beat, and warnings."""
-    warnings = [*corpus.warnings, *split_problems(corpus), *advice(corpus, "labels")]
+    warnings = [*corpus.warnings, *split_problems(corpus), *advice_on(corpus, [ONCE])]
     found = [*_characters(corpus), *(Notice("warning", words) for words in warnings)]
     if not corpus.is_validated:
         return found
@@ -142,7 +116,7 @@ def _characters(corpus: Corpus) -> list[Notice]:
         rarest = f"{np.count_nonzero(corpus.counts == 0)} of 256 byte values do not occur"
         unsearched = "no search for odd characters, since the model reads bytes"
         return [Notice("rarest", rarest, "detail"), Notice("odd", unsearched, "detail")]
-    counts, odd = _counts(corpus), [*advice(corpus, "odd")]
+    counts, odd = _counts(corpus), [*advice_on(corpus, ODD)]
     rarest = min(counts, key=counts.__getitem__)
     times = "once" if counts[rarest] == 1 else f"{counts[rarest]:,} times"
     return [
@@ -153,11 +127,11 @@ def _characters(corpus: Corpus) -> list[Notice]:
 
 
 def _odd_categories(corpus: Corpus) -> Iterator[str]:
-    """What is said of the characters of each category of ODD."""
+    """What is said of the characters of each of ODD_CATEGORIES."""
     needed = NEEDED if NEEDED_BY.search(corpus.tokenizer.characters or "") else LAYOUT
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     for character, count in _counts(corpus).items():
-        if (kind := ODD.get(unicodedata.category(character))) and not needed.match(character):
+        if (kind := ODD_CATEGORIES.get(unicodedata.category(character))) and not needed.match(character):
             kinds[kind][character] = count
     for kind, counts in kinds.items():
         names = ", ".join(f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c, _ in counts.most_common(MAX_NAMED))
@@ -174,17 +148,16 @@ MENDS: tuple[tuple[Callable[[str], str], Words], ...] = (
 
 def _alike(corpus: Corpus, counts: dict[str, int]) -> Iterator[Notice]:
     """A notice on characters that look the same, if there are any."""
-    spellings = dict.fromkeys(PLAIN_QUOTES, 0) | counts | _composed(corpus)
-    left, said, rarer = {one: count for one, count in spellings.items() if count}, list[Words](), 0
+    left, said, rarer = dict.fromkeys(PLAIN_QUOTES, 0) | counts | _composed(corpus), list[Words](), 0
     for mend, advice in MENDS:
-        pairs = {one: mend(one)[0] for one in left if _looks_like(mend(one), one, counts)}
+        pairs = {one: mend(one)[0] for one, count in left.items() if count and _looks_like(mend(one), one, counts)}
         shown = [f"{_code_points(one)} ({left[one]:,}) and {_code_points(to)} ({counts[to]:,})" for one, to in pairs.items()]
         listed = ", ".join(shown[:MAX_NAMED] + ["..."] * (len(shown) > MAX_NAMED))
         said += [Message(f"{listed} (", advice, ")")] * bool(pairs)
         rarer += sum(min(left.pop(one), counts[to]) for one, to in pairs.items())
     if said:
-        words = Message("characters that look the same, with their counts: ", join("; ", said))
-        yield Notice("alike", words, "line" if rarer > FORMS_MATTER * corpus.characters else "detail")
+        level: Kind = "line" if rarer > FORMS_MATTER * corpus.characters else "detail"
+        yield Notice("alike", Message("characters that look the same, with their counts: ", join("; ", said)), level)
 
 
 def _looks_like(other: str, spelling: str, counts: dict[str, int]) -> bool:

@@ -116,9 +116,9 @@ def sort_suffixes(ids: np.ndarray, *, vocab_size: int) -> np.ndarray:
     rank = np.full(m + 1, -1, np.int32)  # of each suffix: the place in `order` where its group of equal ones begins
     while len(left):
         by_key = np.argsort(keys)
-        keys, members = keys[by_key], order[left[by_key]]
+        order[left], keys = order[left[by_key]], keys[by_key]
         is_new = np.append(True, keys[1:] != keys[:-1])
-        order[left], rank[members] = members, np.maximum.accumulate(np.where(is_new, left, 0))
+        rank[order[left]] = np.maximum.accumulate(np.where(is_new, left, 0))
         left = left[~(is_new & np.append(is_new[1:], True))]  # places in `order` of groups with several members
         keys = rank[order[left]].astype(np.int64) * (m + 1) + rank.take(order[left].astype(np.int64) + h, mode="clip") + 1
         h *= 2
