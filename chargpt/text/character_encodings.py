@@ -3,7 +3,6 @@
 import codecs
 import re
 import unicodedata
-from functools import cached_property
 
 from chargpt.errors import UserError
 from chargpt.text.advice import Advice, advice_on
@@ -73,52 +72,45 @@ class Fault:
     """A byte that the encoding of a text cannot decode, and what is near it."""
 
     def __init__(self, source: Source, offset: int, encoding: str) -> None:
-        self.encoding, self.before, self.rest, self.line, at = encoding, b"", b"", 1, 0
+        before, rest, self.line, at = b"", b"", 1, 0
         for chunk in source.chunks(NEAR):
             cut = max(0, offset - at)
             self.line += chunk.count(b"\n", 0, cut)
-            self.before, self.rest, at = (self.before + chunk[:cut])[-NEAR:], self.rest + chunk[cut:], at + len(chunk)
-            if len(self.rest) > NEAR:
+            before, rest, at = (before + chunk[:cut])[-NEAR:], rest + chunk[cut:], at + len(chunk)
+            if len(rest) > NEAR:
                 break
-        self.has_nul = 0 in self.before + self.rest
-        self.around = self.before[0 if self.has_nul else self.before.rfind(b"\n") + 1 :] + self.rest  # whole characters
-
-    @property
-    def beyond(self) -> int:
-        """How many characters beyond ASCII are before it, if the encoding is UTF-8."""
-        return sum(not c.isascii() for c in self.before.decode("utf-8", "ignore")) * (self.encoding == "utf-8")
-
-    @cached_property
-    def guess(self) -> str:
-        """Which encoding may be right; empty if none may."""
-        is_utf8 = self.encoding != "utf-8" and not self.has_nul and _decoded(self.around, "utf-8") is not None
-        return "utf-8" if is_utf8 else likely_encoding(self.around) or ""
+        beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore")) if encoding == "utf-8" else 0
+        self.is_cut = beyond > 0 and _decoded(rest, "utf-8") == ""
+        self.is_damage = beyond >= CERTAIN
+        self.has_nul = 0 in before + rest
+        # The beginning of a line is not inside a character.
+        self._around = before[0 if self.has_nul else before.rfind(b"\n") + 1 :] + rest
+        is_utf8 = encoding != "utf-8" and not self.has_nul and _decoded(self._around, "utf-8") is not None
+        self.encoding, self.guess = codecs.lookup(encoding).name, "utf-8" if is_utf8 else likely_encoding(self._around)
 
     @property
     def first_words(self) -> str:
-        """The first line beyond ASCII as that encoding reads it, or its beginning."""
-        lines = codecs.getincrementaldecoder(self.guess)("replace").decode(self.around).splitlines()
+        """The first line beyond ASCII as the guess reads it, or its beginning."""
+        lines = codecs.getincrementaldecoder(str(self.guess))("replace").decode(self._around).splitlines()
         read = " ".join(next((line for line in lines if not line.isascii()), lines[0] if lines else "").split())
         return read[:SHOWN] + "..." * (len(read) > SHOWN)
 
 
 ADVICE = (  # what is said of a fault: the first row that finds something
+    Advice(lambda it: it.is_cut, ": the file was cut off in the middle of a character; copy it again, or remove its last line"),
     Advice(
-        lambda it: it.beyond and _decoded(it.rest, "utf-8") == "",
-        ": the file was cut off in the middle of a character; copy it again, or remove its last line",
-    ),
-    Advice(
-        lambda it: it.beyond >= CERTAIN,
+        lambda it: it.is_damage,
         ", unlike the text before it: the file is damaged there, or joined from files in different encodings; copy it again, "
         "or correct that line",
     ),
     Advice(
-        lambda it: it.guess == codecs.lookup(it.encoding).name,
-        ", unlike the text around it: the file is damaged there, or cut off; copy it again",
+        lambda it: it.guess == it.encoding, ", unlike the text around it: the file is damaged there, or cut off; copy it again"
     ),
     Advice(
         lambda it: it.guess,
-        *("; perhaps it is {n}, which reads “{it.first_words}”; if that is right, add ", "data.encoding", "{n}"),
+        "; perhaps it is {n}, which reads “{it.first_words}”; if that is right, add ",
+        "data.encoding",
+        "{n}",
     ),
     Advice(lambda it: it.has_nul, ", and it contains NUL bytes, so it is probably not text; give a text file"),
     Advice(lambda _: True, "; name its encoding in data.encoding, correct that byte, or set ", "data.vocabulary", "bytes"),

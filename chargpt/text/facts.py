@@ -26,26 +26,20 @@ from chargpt.text.suffix_array import grams
 
 FACTS = "facts.json"
 VERSION = 2  # of the facts; increase it whenever one is measured in another way
-TRAIN_SAMPLE = 2_000_000  # characters of the training split; a longer one is judged by pieces from all over it
-VAL_SAMPLE = 250_000  # characters of the validation split, likewise
+TRAIN_SAMPLE, VAL_SAMPLE = 2_000_000, 250_000  # characters of the splits; a longer one is judged by pieces from all over it
 COMPRESSED_SAMPLE = 300_000  # characters of the training split that the compression programs see; more takes seconds
-COPIED_SAMPLE = 50_000  # characters of the validation split that may be copies
-COPIED_WINDOW = 128  # characters: how far back a copy is looked for
-SPLIT_SAMPLE = 500_000  # characters of the training split on which an n-gram model compares the validation split
-SPLIT_VAL_SAMPLE = 50_000  # the same of the validation split
-PIECES = 16  # pieces of a text, spread over it
+COPIED_SAMPLE, COPIED_WINDOW = 50_000, 128  # characters of the validation split that may be copies, of what is so far before
+SPLIT_SAMPLE, SPLIT_VAL_SAMPLE = 500_000, 50_000  # characters of the splits that an n-gram model compares
+PIECES = 16  # of a text, spread over it
 OTHER_TEXT = 1.15  # factor between the two losses above which the validation split is another kind of text
-OTHER_NATS = 0.3  # their difference then at least, in nats per character
-SURE = 3.0  # standard errors of their difference, at least
+OTHER_NATS, SURE = 0.3, 3.0  # their difference then at least, in nats per character and in its standard errors
 LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list of them; an empty line does not count
-LIST_LINES = 2000  # lines of a text that are looked at to tell whether it is a list
-FEWEST_LINES = 20  # lines that a list has at least
+FEWEST_LINES, LIST_LINES = 20, 2000  # lines that a list has at least, and that are looked at to tell whether a text is one
 LIST_LINE = 60  # characters; most lines of a list are no longer
 SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet, above which a list is sorted
 HIGHEST_ORDER = 3  # of the n-gram model
 NGRAM_MODEL = "an n-gram model (a table of character counts)"  # what a message calls it
-SHORTEST_COPY = 4  # ids that must agree before the next one is copied
-LONGEST_COPY = 20  # ids; longer matches count as this long
+SHORTEST_COPY, LONGEST_COPY = 4, 20  # ids that must agree before the next one is copied; longer matches count as the longest
 ROUNDS = 20  # of expectation maximisation
 # UTF-8 that was decoded as Latin-1 or cp1252 and encoded again.
 GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")

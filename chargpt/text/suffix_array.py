@@ -8,7 +8,6 @@ that follow it, so that every match of up to OVERLAP ids is found; of a longer o
 
 import contextlib
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -45,15 +44,9 @@ class SuffixIndex:
 
     def count(self, wanted: np.ndarray) -> int:
         """How often the sequence `wanted`, of at most OVERLAP ids, occurs in the text."""
-        sequence, count = wanted.tolist(), 0
-        for start, suffixes in self._chunks:
-            text = self.ids[start:]
-
-            def content(place: np.integer, text: np.ndarray = text) -> list[int]:
-                return text[int(place) : int(place) + len(sequence)].tolist()
-
-            count += bisect_right(suffixes, sequence, key=content) - bisect_left(suffixes, sequence, key=content)
-        return count
+        ends = [np.append(wanted.astype(np.int64), end) for end in (2**62, -3)]  # above and below all that begins with it
+        above, below = (sum(self._search(end, np.zeros(1, int), chunk)[1][1, 0] for chunk in self._chunks) for end in ends)
+        return int(above - below)
 
     def longest_matches(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each place in `query` (m,), the length of the longest sequence from there on that stands in the text, and where.
@@ -62,21 +55,22 @@ class SuffixIndex:
         best, ended = np.zeros((2, len(query)), np.int64), np.append(query.astype(np.int64), -1)
         for at in np.array_split(np.arange(len(query)), len(query) // QUERIES + 1):
             for chunk in self._chunks:
-                found = self._search(ended, at, chunk)
+                match, neighbours = self._search(ended, at, chunk)
+                found = match.max(axis=0), chunk.places(np.where(match[0] >= match[1], *neighbours))
                 best[:, at] = np.where(found[0] > best[0, at], found, best[:, at])
         return best[0], best[1]
 
-    def _search(self, query: np.ndarray, at: np.ndarray, chunk: _Chunk) -> np.ndarray:
-        """The lengths and places of the longest matches in one chunk, (2, m): a binary search for all of `query[at:]` at once.
-        The longest match is at one of the two neighbours of the query in the order. Both share at least the smaller of their
-        matches with everything between them, which is not compared again."""
-        neighbours = np.repeat([[-1], [len(chunk.suffixes)]], len(at), axis=1)  # the last one below, and the first that is not
+    def _search(self, query: np.ndarray, at: np.ndarray, chunk: _Chunk) -> tuple[np.ndarray, np.ndarray]:
+        """The neighbours of each of `query[at:]` in the order of a chunk, (2, m), the last one below it and the first that is
+        not, after how many ids they have in common with it. One of them is the longest match. A binary search for all at once:
+        two suffixes share at least the smaller of their matches with everything between them, which is not compared again."""
+        neighbours = np.repeat([[-1], [len(chunk.suffixes)]], len(at), axis=1)
         match = np.zeros_like(neighbours)
         while len(left := np.flatnonzero(neighbours[1] - neighbours[0] > 1)):
             middle = neighbours[:, left].sum(axis=0) // 2
             known, side = self._compare(query, at[left], chunk.places(middle), match[:, left].min(axis=0))
             neighbours[side, left], match[side, left] = middle, known
-        return np.stack([match.max(axis=0), chunk.places(np.where(match[0] >= match[1], *neighbours))])
+        return match, neighbours
 
     def _compare(
         self, query: np.ndarray, at: np.ndarray, places: np.ndarray, match: np.ndarray
