@@ -6,12 +6,17 @@ import gzip
 import importlib
 import lzma
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.terminal import UserError
+from chargpt.text import character_encodings
+from chargpt.text.character_encodings import SAMPLE, may_be_utf8
 
 ETE = "Un été à la mer\n".encode() * 50
 UNDECODABLE = {  # a text, the encoding that is given for it, and what is said
@@ -24,33 +29,51 @@ UNDECODABLE = {  # a text, the encoding that is given for it, and what is said
     "cut within a character": ("the sea 海".encode()[:-1], "utf-8", r"byte 8 \(line 1\) is not utf-8"),
     "random bytes": (np.random.default_rng(0).bytes(5000), "utf-8", "NUL bytes, so it is probably not text"),
     "a cut file": ("Wörter\nund mehr …".encode()[:-1], "utf-8", r"line 2\).*: the file was cut off in the middle of a char"),
-    "a damaged file": ("Wörter, Öl, Füße, Äpfel\n".encode() + b"\xff und\n", "utf-8", r"line 2\).*: the file is damaged there"),
+    "a damaged file": (
+        "Wörter, Öl, Füße, Äpfel\n".encode() + b"\xff und\n",
+        "utf-8",
+        r"line 2\).*: the file is damaged there, or j",
+    ),
+    "in no encoding": (
+        b"Eu\n" + bytes(range(0x80, 0x100)),
+        "utf-8",
+        r"line 2\).*; name its encoding in data.encoding, correct",
+    ),
     "not UTF-16": (ETE, "utf-16", "byte 0 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
     "not ASCII": (ETE, "ascii", "byte 3 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
     "cut UTF-16": ("Un été\n".encode("utf-16")[:-1], "utf-8", "unlike the text around it: the file is damaged there, or cut"),
 }
 
 
-@pytest.mark.parametrize("case", UNDECODABLE)
-def test_what_cannot_be_decoded_says_in_one_line_what_to_do(case, load, tmp_path):
-    content, encoding, message = UNDECODABLE[case]
-    with pytest.raises(UserError, match=f"^.*text.txt.*{message}.*$"):
-        load(write(tmp_path / "text.txt", content), encoding=encoding)
-    assert {path.name for path in (tmp_path / ".cache").iterdir()} == {".lock", "seen"}
+def test_what_cannot_be_decoded_says_in_one_line_what_to_do_and_each_advice_has_a_case(load, tmp_path, monkeypatch):
+    said, advice_on = [], character_encodings.advice_on
+
+    def noted(fault: object, rows: tuple) -> Iterator:
+        said.append(next(row for row in rows if row.find(fault)))
+        return advice_on(fault, rows)
+
+    monkeypatch.setattr(character_encodings, "advice_on", noted)
+    for content, encoding, message in UNDECODABLE.values():
+        with pytest.raises(UserError, match=f"^.*text.txt.*{message}.*$"):
+            load(write(tmp_path / "text.txt", content), encoding=encoding)
+        assert {path.name for path in (tmp_path / ".cache").iterdir()} == {".lock", "seen"}
+    assert {*said} == {*character_encodings.ADVICE}
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
-def test_a_byte_order_mark_is_honoured_and_noted(encoding, load, tmp_path):
-    (tmp_path / "text.txt").write_text("Un été à la mer 🌊", encoding=encoding)
-    corpus = load(tmp_path / "text.txt")
-    assert text_of(corpus) == "Un été à la mer 🌊"
-    assert any("its first bytes say" in notice.text for notice in corpus.describe())
+@given(st.integers(0, 9000), st.integers(0, 9000), st.sampled_from(["a", "é", "海", "\x01"]))
+def test_a_quarter_of_zeros_in_the_beginning_is_the_most_that_a_text_has(zeros, others, other):
+    head = bytes(zeros) + other.encode() * others
+    assert may_be_utf8(head) == (min(zeros, SAMPLE) <= min(len(head), SAMPLE) / 4)
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16-be", "utf-16", "gb18030"])
-def test_an_encoding_can_be_named(encoding, load, tmp_path):
-    content = ("Un été à la mer\n" if encoding != "gb18030" else "春眠不觉晓，处处闻啼鸟。") * 100_000
-    assert text_of(load(write(tmp_path / "text.txt", content.encode(encoding)), encoding=encoding)) == content
+def test_a_byte_order_mark_is_honoured_and_noted_and_an_encoding_can_be_named(load, tmp_path):
+    for encoding in ("utf-8-sig", "utf-16", "utf-32"):
+        corpus = load(write(tmp_path / "text.txt", "Un été à la mer 🌊".encode(encoding)))
+        assert text_of(corpus) == "Un été à la mer 🌊"
+        assert any("its first bytes say" in notice.text for notice in corpus.describe())
+    for encoding in ("latin-1", "cp1252", "utf-16-be", "utf-16", "gb18030"):
+        content = ("Un été à la mer\n" if encoding != "gb18030" else "春眠不觉晓，处处闻啼鸟。") * 100_000
+        assert text_of(load(write(tmp_path / "text.txt", content.encode(encoding)), encoding=encoding)) == content
 
 
 WIDE = "utf-16-le utf-16-be utf-32-le"  # without a mark
