@@ -90,8 +90,8 @@ def facts_of(corpus: EncodedText) -> TextFacts:
             if {name: found.pop(name, None) for name in key} == key:
                 return TextFacts(**found)
     if not corpus.is_validated:
-        judged = corpus.judged
-        corpus = dataclasses.replace(corpus, train=corpus.train[: -len(judged)], val=judged)
+        learned = max(1, len(corpus.train) - len(corpus.judged))
+        corpus = dataclasses.replace(corpus, train=corpus.train[:learned], val=corpus.train[learned:])
     facts = measure(corpus)
     if path is not None:
         with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
