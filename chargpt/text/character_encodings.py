@@ -85,8 +85,9 @@ class Fault:
         self.has_nul = 0 in before + rest
         # The beginning of a line is not inside a character.
         self._around = before[0 if self.has_nul else before.rfind(b"\n") + 1 :] + rest
-        is_utf8 = encoding != "utf-8" and not self.has_nul and _decoded(self._around, "utf-8") is not None
-        self.encoding, self.guess = codecs.lookup(encoding).name, "utf-8" if is_utf8 else likely_encoding(self._around)
+        self.encoding, self.guess = codecs.lookup(encoding).name, likely_encoding(self._around)
+        if encoding != "utf-8" and not self.has_nul and _decoded(self._around, "utf-8") is not None:
+            self.guess = "utf-8"
 
     @property
     def first_words(self) -> str:

@@ -258,8 +258,8 @@ def _interpolated(
     what shorter contexts say. Grams with the same context are adjacent, since they are sorted."""
     seen, index = np.unique(seen, return_inverse=True)
     counts = np.bincount(index, weights=counts)
-    contexts, first = np.unique(seen // vocab_size, return_index=True)
-    followed = np.stack([np.add.reduceat(counts, first), np.diff(first, append=len(seen))])  # how often, by how many ids
+    contexts, index = np.unique(seen // vocab_size, return_index=True)  # and where each begins
+    followed = np.stack([np.add.reduceat(counts, index), np.diff(index, append=len(seen))])  # how often, by how many ids
     times, kinds = _lookup(contexts, followed, wanted // vocab_size)
     return np.where(times, (_lookup(seen, counts, wanted) + kinds * probability) / np.maximum(times + kinds, 1), probability)
 

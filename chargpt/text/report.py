@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from chargpt.errors import Message, Option, Words, join
-from chargpt.terminal import Kind, Notice, one_line, plural
+from chargpt.terminal import Notice, one_line, plural
 from chargpt.text.advice import Advice, advice_on
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, TRAIN_SAMPLE, sample
@@ -156,8 +156,8 @@ def _alike(corpus: Corpus, counts: dict[str, int]) -> Iterator[Notice]:
         said += [Message(f"{listed} (", advice, ")")] * bool(pairs)
         rarer += sum(min(left.pop(one), counts[to]) for one, to in pairs.items())
     if said:
-        level: Kind = "line" if rarer > FORMS_MATTER * corpus.characters else "detail"
-        yield Notice("alike", Message("characters that look the same, with their counts: ", join("; ", said)), level)
+        said[0] = Message("characters that look the same, with their counts: ", said[0])
+        yield Notice("alike", join("; ", said), "line" if rarer > FORMS_MATTER * corpus.characters else "detail")
 
 
 def _looks_like(other: str, spelling: str, counts: dict[str, int]) -> bool:

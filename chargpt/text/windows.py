@@ -36,12 +36,16 @@ def windows_of_items(ids: np.ndarray, marks: ItemMarks, *, size: int, vocab_size
     labels, and what fills a row up. An item at the end that is not complete is left out, unless it is the only one."""
     stream, counted = np.append(marks.end, ids), np.append(False, marks.counted(ids))  # an input comes before each id
     firsts, sizes = _cut(*marks.bounds(ids), size)
-    left, batches = np.argsort(sizes, kind="stable"), list[Windows]()
+    batches = _batches(sizes, vocab_size)
+    return [windows_at(stream, firsts[one], sizes[one], length=int(sizes[one[-1]]), counted=counted) for one in batches]
+
+
+def _batches(sizes: np.ndarray, vocab_size: int) -> Iterator[np.ndarray]:
+    """The numbers of windows of these sizes, in batches of like sizes, the largest first."""
+    left = np.argsort(sizes, kind="stable")
     while len(left):
-        most = max(1, ids_at_once(vocab_size) // int(sizes[left[-1]]))
-        left, chosen = left[:-most], left[-most:]
-        batches.append(windows_at(stream, firsts[chosen], sizes[chosen], length=int(sizes[chosen[-1]]), counted=counted))
-    return batches
+        left, batch = np.split(left, [-max(1, ids_at_once(vocab_size) // int(sizes[left[-1]]))])
+        yield batch
 
 
 def _cut(starts: np.ndarray, stops: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
