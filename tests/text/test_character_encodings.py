@@ -6,7 +6,6 @@ import gzip
 import importlib
 import lzma
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -15,8 +14,7 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.terminal import UserError
-from chargpt.text import character_encodings
-from chargpt.text.character_encodings import SAMPLE, may_be_utf8
+from chargpt.text.character_encodings import ADVICE, SAMPLE, may_be_utf8
 
 ETE = "Un été à la mer\n".encode() * 50
 UNDECODABLE = {  # a text, the encoding that is given for it, and what is said
@@ -45,19 +43,14 @@ UNDECODABLE = {  # a text, the encoding that is given for it, and what is said
 }
 
 
-def test_what_cannot_be_decoded_says_in_one_line_what_to_do_and_each_advice_has_a_case(load, tmp_path, monkeypatch):
-    said, advice_on = [], character_encodings.advice_on
-
-    def noted(fault: object, rows: tuple) -> Iterator:
-        said.append(next(row for row in rows if row.find(fault)))
-        return advice_on(fault, rows)
-
-    monkeypatch.setattr(character_encodings, "advice_on", noted)
+def test_what_cannot_be_decoded_says_in_one_line_what_to_do_and_each_advice_has_a_case(load, tmp_path):
+    said = []
     for content, encoding, message in UNDECODABLE.values():
-        with pytest.raises(UserError, match=f"^.*text.txt.*{message}.*$"):
+        with pytest.raises(UserError, match=f"^.*text.txt.*{message}.*$") as error:
             load(write(tmp_path / "text.txt", content), encoding=encoding)
+        said.append(str(error.value))
         assert {path.name for path in (tmp_path / ".cache").iterdir()} == {".lock", "seen"}
-    assert {*said} == {*character_encodings.ADVICE}
+    assert all(any(row.words.partition("{")[0][:24] in one for one in said) for row in ADVICE)
 
 
 @given(st.integers(0, 9000), st.integers(0, 9000), st.sampled_from(["a", "é", "海", "\x01"]))
@@ -116,12 +109,12 @@ def test_a_guess_reads_the_text_right_and_shows_how_it_reads_it(language, load, 
 
 
 @pytest.mark.parametrize("dtype", ["<u2", ">u2", "<u4", "<i8"])
-@pytest.mark.parametrize("vocabulary", [65, 5000, 50257, "letters of many scripts"])
-def test_token_ids_are_not_text(dtype, vocabulary, load, tmp_path):
-    letters = [point for point in range(50257) if chr(point).isalpha() or not point % 256]
-    ids = np.random.default_rng(0).choice(vocabulary if isinstance(vocabulary, int) else letters, 5000)
-    with pytest.raises(UserError, match="NUL bytes, so it is probably not text; give a text file"):
-        load(write(tmp_path / "train.bin", ids.astype(dtype).tobytes()))
+def test_token_ids_are_not_text(dtype, load, tmp_path):
+    letters = [point for point in range(50257) if chr(point).isalpha() or not point % 256]  # of many scripts
+    for vocabulary in (65, 5000, 50257, letters):
+        ids = np.random.default_rng(0).choice(vocabulary, 5000)
+        with pytest.raises(UserError, match="NUL bytes, so it is probably not text; give a text file"):
+            load(write(tmp_path / "train.bin", ids.astype(dtype).tobytes()))
 
 
 TEXT = "the sea and the stone\n" * 20
@@ -168,10 +161,7 @@ NOT_TEXT = {
     "a.tbz2": (bz2.compress(TAR), "a tar archive, not text; unpack it"),
     "zeros.txt": (bytes(100_000), "not utf-8, and it contains NUL bytes, so it is probably not text; give"),
     "zeros.gz": (gzip.compress(bytes(100_000)), "not utf-8, .* NUL bytes"),
-    "sea.txt": (
-        TEXT.encode("utf-16-le"),
-        "not utf-8; perhaps it is utf-16-le, which reads “the sea and the stone”; if",
-    ),
+    "sea.txt": (TEXT.encode("utf-16-le"), "not utf-8; perhaps it is utf-16-le, which reads “the sea and the stone”; if"),
     "stone.txt": (TEXT.encode("utf-32-be"), "not utf-8; perhaps it is utf-32-be"),
     "b.txt": (bz2.compress(TEXT.encode()), "compressed with bzip2; give it a name that ends in .bz2"),
 }
@@ -180,8 +170,7 @@ NOT_TEXT = {
 @pytest.mark.parametrize("name", NOT_TEXT)
 def test_a_file_that_is_not_text_is_recognised_when_it_is_named_and_in_a_folder(name, load, tmp_path):
     content, message = NOT_TEXT[name]
-    (tmp_path / "all").mkdir()
-    (tmp_path / "all" / name).write_bytes(content)
+    write(tmp_path / "all" / name, content)
     with pytest.raises(UserError, match=f"^.*{name}: {message}.*$"):
         load(tmp_path / "all" / name)
     with pytest.raises(UserError, match="binary files skipped: 1"):

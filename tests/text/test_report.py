@@ -91,6 +91,7 @@ ROWS = {
 
 @pytest.mark.parametrize("row", range(len(ROWS)))
 def test_each_row_of_advice_is_given_where_it_holds_and_nowhere_else(row, load, tmp_path):
+    assert [*ROWS] == [*ODD, *SPLIT, REPEATS, ONCE]
     changes, texts, said, others = [*ROWS.values()][row]
     for number, text in enumerate(texts + others):
         corpus = load(write(tmp_path / f"a{'.csv' * ('items' in changes)}", text), **changes)
@@ -98,16 +99,10 @@ def test_each_row_of_advice_is_given_where_it_holds_and_nowhere_else(row, load, 
         assert any(re.search(said, words) for words in found) == (number < len(texts)), found
 
 
-def test_every_row_of_advice_has_a_row_of_tests():
-    assert [*ROWS] == [*ODD, *SPLIT, REPEATS, ONCE]
-
-
-HARMLESS = {  # texts, and how many invisible characters they need
-    "a family 👩\u200d👩\u200d👧 by the sea": 2,
-    "England \U0001f3f4\U000e0067\U000e0062\U000e007f by the sea": 3,
-    "می\u200cخواهم می\u200cروم به دریا و سنگ": 2,
-    "הים והאבן\u200f הים והאבן": 1,
-}
+HARMLESS = (
+    *("a family 👩\u200d👩\u200d👧 by the sea", "England \U0001f3f4\U000e0067\U000e0062\U000e007f by the sea"),
+    *("می\u200cخواهم می\u200cروم به دریا و سنگ", "הים והאבן\u200f הים והאבן"),
+)
 
 
 def test_invisible_characters_that_a_text_needs_are_not_odd(load_string):
@@ -142,15 +137,12 @@ def test_characters_that_look_the_same_are_counted_with_what_makes_them_one(case
     assert (said in text if said else not text) and (level == "line") == is_told, text
 
 
-def test_the_marks_between_items_are_neither_odd_nor_rare(load_string):
+def test_the_marks_between_items_and_what_the_text_does_not_have_are_neither_odd_nor_rare(load_string):
     corpus = load_string("one\ntwo\n\nthree\n\nfour\nfive\n\n\n", items="paragraph")
     assert line(corpus, "odd") == "no odd characters" and "U+001E" not in line(corpus, "rarest") and corpus.items.items == 3
     assert not [note for note in corpus.notes if "empty items" in str(note)], "the end of a file is no item"
     assert "U+000A" not in line(load_string("aaa\nbbb\n", items="line"), "rarest")
-
-
-def test_what_the_text_does_not_have_is_neither_rare_nor_odd(load_string):
-    """A vocabulary may hold the characters of a start as well."""
+    # A vocabulary may hold the characters of a start as well.
     corpus = load_string("aaaaaabbbbbb\u00e9", known="xyz\u200b\ufffd" + "".join(map(chr, range(0x4E00, 0x4E80))))
     assert corpus.tokenizer.vocab_size == 3 + 5 + 0x80 and corpus.distinct == 3
     assert line(corpus, "rarest").endswith("ACUTE, once") and line(corpus, "odd").endswith("no odd characters")
