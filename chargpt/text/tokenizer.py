@@ -81,7 +81,7 @@ class Tokenizer:
         """The ids of `text` after normalisation, int64, (n_ids,). Raises UnknownCharacters, which calls the text `name`."""
         text = self.normalized(text)
         ids = self.ids_of(text, name)
-        if unknown := _characters(text, ids < 0):
+        if unknown := dict.fromkeys(_characters(text, ids < 0)):
             raise self.unknown(name, {one: f"at character {text.index(one) + 1:,}" for one in unknown}, what_to_do)
         return ids
 
@@ -93,8 +93,8 @@ class Tokenizer:
 
     def folded_in(self, text: str) -> str:
         """The characters of `text` after normalisation that are read as the folded character, in order."""
-        text = self.normalized(text)
-        return _characters(text, self.ids_of(text) == self.vocab_size - 1) if self.folded else ""
+        text = self.normalized(text) if self.folded else ""
+        return _characters(text, self.ids_of(text) == self.vocab_size - 1)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`."""

@@ -117,6 +117,7 @@ def test_half_a_surrogate_pair_is_unknown_but_no_crash():
     for tokenizer in (fitted("abc"), Tokenizer(None)):
         with pytest.raises(UnknownCharacters, match="U\\+D800"):
             tokenizer.encode("a\ud800")
+        assert tokenizer.folded_in("a\ud800") == ""
     assert Tokenizer(None).encode("\udce9").tolist() == [0xE9]  # how a command line hands on a byte that is not UTF-8
     assert utf8_lengths(np.array([0xDC7F, 0xDC80, 0xDCFF, 0xDD00])).tolist() == [3, 1, 1, 3]
 
