@@ -10,14 +10,11 @@ from chargpt.text.formats import binary_format
 from chargpt.text.source import Source
 
 CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give this many only by design
-SAMPLE = 8192  # bytes in which an encoding is looked for
-NEAR = 2**18  # bytes before and behind a fault
-MAX_NUL_SHARE = 1 / 4  # of a text, and of other control characters
+SAMPLE, NEAR = 8192, 2**18  # bytes in which an encoding is looked for, and bytes before and behind a fault
+MAX_NUL_SHARE, FEWEST = 1 / 4, 64  # of a text, and of other control characters; bytes in which such a share is no chance
 CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f"})
-FEWEST = 64  # bytes in which such a share is no chance
 WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # text in them holds many zeros
-MAX_ODD = 0.01  # share of characters that no text has, above which bytes are not a text in such an encoding
-MAX_BLOCKS = 8  # blocks of 256 characters in such a text
+MAX_ODD, MAX_BLOCKS = 0.01, 8  # of a text in them: the share of characters that no text has, and blocks of 256 characters
 SHOWN = 40  # characters of a text as an encoding reads it
 # Characters beyond ASCII that are frequent in some languages, and the encodings of texts in them, the most frequent one first.
 # Several encodings may decode the same bytes without an error; these characters tell which one is right. A list is no longer
@@ -109,9 +106,7 @@ ADVICE = (  # what is said of a fault: the first row that finds something
     ),
     Advice(
         lambda it: it.guess,
-        "; perhaps it is {n}, which reads “{it.first_words}”; if that is right, add ",
-        "data.encoding",
-        "{n}",
+        *("; perhaps it is {n}, which reads “{it.first_words}”; if that is right, add ", "data.encoding", "{n}"),
     ),
     Advice(lambda it: it.has_nul, ", and it contains NUL bytes, so it is probably not text; give a text file"),
     Advice(lambda _: True, "; name its encoding in data.encoding, correct that byte, or set ", "data.vocabulary", "bytes"),
@@ -133,11 +128,12 @@ def likely_encoding(sample: bytes) -> str | None:
     sample = sample[: 2 * SAMPLE]
     if 0 in sample:
         return next((encoding for encoding in WIDE if _is_wide_text(sample, encoding)), None)
-    rows = ((letters, rank, encoding) for letters, names in LANGUAGES for rank, encoding in enumerate(names.split()))
-    likely = [
-        (_likelihood(_decoded(sample, encoding) or "", letters) - RARER * rank, encoding) for letters, rank, encoding in rows
-    ]
-    likelihood, best = max(likely, key=lambda pair: pair[0])
+    likely = (
+        (_likelihood(_decoded(sample, encoding) or "", letters) - RARER * rank, encoding)
+        for letters, encodings in LANGUAGES
+        for rank, encoding in enumerate(encodings.split())
+    )
+    likelihood, best = max(likely, key=lambda pair: pair[0])  # the first of equals
     return best if likelihood > LIKELY else None
 
 

@@ -21,7 +21,7 @@ FOLDED = "\N{REPLACEMENT CHARACTER}"  # the id of folded characters decodes to t
 LOOK_ALIKES = ('"“”„‟″«»', "'’‘‚‛′ʼ`´", "-‐‑‒–—―−", " \t", "\n\r\u2028\u2029", "x×", "*•·")
 MAX_LISTED = 8  # unknown characters that an error message describes
 CHANGE_OR_SKIP = Message("change them, or skip them with ", Option("unknown", "skip"))
-# What a saved vocabulary has beside its characters, and what each may be
+# What a saved vocabulary has beside its characters, and what each may be.
 SAVED = dict[str, Any](
     folded=[False, True], newlines=["keep", "fold"], normalize=["none", "NFC", "NFKC"], lowercase=[False, True]
 )
