@@ -31,7 +31,7 @@ def folder(tmp_path) -> Path:
             words = [f"W{number + i}é" for i in range(draw.randrange(4))]
             number += len(words)
             content = " ".join(words)
-            lines.append(json.dumps({"text": content + "\n."}) if name.endswith("jsonl") else content)
+            lines.append(json.dumps({"text": ".\n" + content}) if name.endswith("jsonl") else content)
         (tmp_path / "texts" / name).write_bytes(draw.choice(["\n", "\r\n"]).join(lines).encode())
     return tmp_path / "texts"
 
@@ -63,7 +63,7 @@ def test_each_word_is_found_in_its_file_and_line_and_all_between_on_the_way(sett
 
 
 def test_each_word_of_a_table_is_found_in_the_line_where_its_record_begins(load, tmp_path):
-    (tmp_path / "a.csv").write_text("id,body\n" + "".join(f'{n},"W{n}é\nmore"\n' for n in range(20)))
+    (tmp_path / "a.csv").write_text("id,body\n" + "".join(f'{n},"more\nW{n}é"\n' for n in range(20)))
     settings = {"field": "body", "format": "fields", "val_fraction": 0.5}
     corpus = load(tmp_path / "a.csv", **settings)
     words = words_of(corpus)
@@ -91,5 +91,5 @@ def test_texts_that_cannot_be_read_again_have_no_places_and_are_not_opened(load,
     process = ["/proc/self/environ", "/proc/self/net"]
     for texts in (["-"], [str(folder / "gone")], [str(folder), "-"], ["shakespeare"], *([path] for path in process)):
         assert find_places([0], corpus, DataConfig(pattern="*"), texts=texts, root=folder.parent) == {}
-    config = DataConfig(pattern="*", val_text="-")
-    assert find_places([0], corpus, config, texts=[str(folder)], root=folder.parent) == {}
+    config = DataConfig(pattern="*", val_text="shakespeare")
+    assert find_places([0], corpus, config, texts=[str(folder / "a.txt")], root=folder.parent) == {}
