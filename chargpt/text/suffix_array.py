@@ -8,6 +8,7 @@ that follow it, so that every match of up to OVERLAP ids is found; of a longer o
 
 import contextlib
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ CHUNK = 2**22  # ids that are sorted together
 OVERLAP = 2**16  # ids after a chunk that are sorted with it
 NAME = "train.suffixes"  # change it whenever the same ids give another file
 QUERIES = 4096  # queries searched at a time
-COMPARED = 32  # ids of a query compared at a time
+COMPARED = 16  # ids of a query compared at a time
 
 
 class _Chunk(NamedTuple):
@@ -44,9 +45,14 @@ class SuffixIndex:
 
     def count(self, wanted: np.ndarray) -> int:
         """How often the sequence `wanted`, of at most OVERLAP ids, occurs in the text."""
-        ends = [np.append(wanted.astype(np.int64), end) for end in (2**62, -3)]  # above and below all that begins with it
-        above, below = (sum(self._search(end, np.zeros(1, int), chunk)[1][1, 0] for chunk in self._chunks) for end in ends)
-        return int(above - below)
+        sequence, count = wanted.tolist(), 0
+        for start, suffixes in self._chunks:
+
+            def content(place: int, start: int = start) -> list[int]:
+                return self.ids[start + int(place) :][: len(sequence)].tolist()
+
+            count += bisect_right(suffixes, sequence, key=content) - bisect_left(suffixes, sequence, key=content)
+        return count
 
     def longest_matches(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each place in `query` (m,), the length of the longest sequence from there on that stands in the text, and where.
