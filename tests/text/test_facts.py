@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import train
@@ -69,6 +69,7 @@ def test_a_training_from_its_plan_to_its_report_measures_them_once(text, tmp_pat
 
 
 @given(st.integers(3, 200), st.integers(0, 40))
+@example(30, 1)
 def test_a_model_is_judged_by_the_validation_split_or_without_one_by_the_last_tenth(n_train, n_val):
     ids = np.arange(n_train + n_val, dtype=np.uint8)
     text = {"fingerprint": "", "tokenizer": Tokenizer(None), "counts": ids, "distinct": 0}
