@@ -48,7 +48,7 @@ def test_each_item_is_predicted_once_from_its_beginning_without_its_label(length
     items = [[2, 1] * has_labels + [3 + n] * (length - 1) + [0] for n, length in enumerate(lengths)]  # 0: end, 1: tab
     marks = ItemMarks(0, 1 if has_labels else None)
     with patch.object(windows, "IDS_AT_ONCE", 20):
-        batches = windows_of_items(np.array(sum(items, [7]), np.uint8)[1:], marks, size=size, vocab_size=9)
+        batches = windows_of_items(np.array(sum(items, []), np.uint8), marks, size=size, vocab_size=9)
     assert all(ids.size <= max(20, size) for ids, _ in batches) and all(ids.size + ids.shape[1] > 20 for ids, _ in batches[:-1])
     expected = []
     for item in items:
