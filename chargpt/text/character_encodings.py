@@ -3,27 +3,24 @@
 import codecs
 import re
 import unicodedata
-from collections.abc import Iterator
 
-from chargpt.errors import Option, UserError
+from chargpt.errors import UserError
+from chargpt.text.advice import Advice, advice_on
 from chargpt.text.formats import binary_format
 from chargpt.text.source import Source
 
 CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give this many only by design
-SAMPLE = 8192  # bytes in which an encoding is looked for
-NEAR = 2**18  # bytes before and behind a fault
-MAX_NUL_SHARE = 1 / 4  # of a text, and of other control characters
+SAMPLE, NEAR = 8192, 2**18  # bytes in which an encoding is looked for, and bytes before and behind a fault
+MAX_NUL_SHARE, FEWEST = 1 / 4, 64  # of a text, and of other control characters; bytes in which such a share is no chance
 CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f"})
-FEWEST = 64  # bytes in which such a share is no chance
 WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # text in them holds many zeros
-MAX_ODD = 0.01  # share of characters that no text has, above which bytes are not a text in such an encoding
-MAX_BLOCKS = 8  # blocks of 256 characters in such a text
+MAX_ODD, MAX_BLOCKS = 0.01, 8  # of a text in them: the share of characters that no text has, and blocks of 256 characters
 SHOWN = 40  # characters of a text as an encoding reads it
 # Characters beyond ASCII that are frequent in some languages, and the encodings of texts in them, the most frequent one first.
 # Several encodings may decode the same bytes without an error; these characters tell which one is right. A list is no longer
 # than it has to be: with more characters, texts in other languages would have them too.
 WESTERN, CENTRAL = "cp1252 cp850 cp437 mac_roman", "cp1250 cp852 iso8859_2"
-LATIN = (  # languages in which most letters are ASCII
+LANGUAGES = (
     ("éèàêçôûîùâëïœ", WESTERN),
     ("äöüß", WESTERN),
     ("áéíóúñü¿¡", WESTERN),
@@ -41,8 +38,6 @@ LATIN = (  # languages in which most letters are ASCII
     ("āēīūčģķļņšž", "cp1257"),
     ("õäöü", "cp1257"),
     ("ơưăâđêô\u0300\u0301\u0303\u0309\u0323", "cp1258"),
-)
-OTHER = (
     ("оеаинтсрвлмы", "cp1251 koi8_r cp866 iso8859_5 mac_cyrillic"),
     ("оаинтсрвлмії", "cp1251 koi8_u"),
     ("αοιετσνηυρκς", "cp1253 cp737 iso8859_7"),
@@ -70,57 +65,62 @@ def may_be_utf8(head: bytes) -> bool:
     return not (binary_format(head) or are_zeros or are_controls)
 
 
+class Fault:
+    """A byte that the encoding of a text cannot decode, and what is near it."""
+
+    def __init__(self, source: Source, offset: int, encoding: str) -> None:
+        before, rest, self.line, at = b"", b"", 1, 0
+        for chunk in source.chunks(NEAR):
+            cut = max(0, offset - at)
+            self.line += chunk.count(b"\n", 0, cut)
+            before, rest, at = (before + chunk[:cut])[-NEAR:], rest + chunk[cut:], at + len(chunk)
+            if len(rest) > NEAR:
+                break
+        beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore")) if encoding == "utf-8" else 0
+        self.is_cut = beyond > 0 and _decoded(rest, "utf-8") == ""
+        self.is_damage = beyond >= CERTAIN
+        self.has_nul = 0 in before + rest
+        # The beginning of a line is not inside a character.
+        self._around = before[0 if self.has_nul else before.rfind(b"\n") + 1 :] + rest
+        self.encoding, self.guess = codecs.lookup(encoding).name, likely_encoding(self._around)
+        if encoding != "utf-8" and not self.has_nul and _decoded(self._around, "utf-8") is not None:
+            self.guess = "utf-8"
+
+    @property
+    def first_words(self) -> str:
+        """The first line beyond ASCII as the guess reads it, or its beginning."""
+        lines = codecs.getincrementaldecoder(str(self.guess))("replace").decode(self._around).splitlines()
+        read = " ".join(next((line for line in lines if not line.isascii()), lines[0] if lines else "").split())
+        return read[:SHOWN] + "..." * (len(read) > SHOWN)
+
+
+ADVICE = (  # what is said of a fault: the first row that finds something
+    Advice(lambda it: it.is_cut, ": the file was cut off in the middle of a character; copy it again, or remove its last line"),
+    Advice(
+        lambda it: it.is_damage,
+        ", unlike the text before it: the file is damaged there, or joined from files in different encodings; copy it again, "
+        "or correct that line",
+    ),
+    Advice(
+        lambda it: it.guess == it.encoding, ", unlike the text around it: the file is damaged there, or cut off; copy it again"
+    ),
+    Advice(
+        lambda it: it.guess,
+        *("; perhaps it is {n}, which reads “{it.first_words}”; if that is right, add ", "data.encoding", "{n}"),
+    ),
+    Advice(lambda it: it.has_nul, ", and it contains NUL bytes, so it is probably not text; give a text file"),
+    Advice(lambda _: True, "; name its encoding in data.encoding, correct that byte, or set ", "data.vocabulary", "bytes"),
+)
+
+
 def undecodable(source: Source, offset: int | None, encoding: str) -> UserError:
     """The error for a text that cannot be decoded at byte `offset`, or which looks like another encoding (None): the line, and
     which encoding may be right."""
     if what := binary_format(next(source.chunks(SAMPLE), b""), path=source.path):
         return UserError(f"{source.label}: {what}")
-    before, rest, line = _around(source, offset or 0)
-    place = "" if offset is None else f"byte {offset:,} (line {line:,}) is "
-    where = f"{source.label}: {place}not {encoding}"
-    if what := _damage(before, rest) if encoding == "utf-8" else "":
-        return UserError(where + what)
-    around, has_nul = before + rest, 0 in before + rest
-    if not has_nul:  # the beginning of a line is not inside a character
-        around = before[before.rfind(b"\n") + 1 :] + rest
-    is_utf8 = encoding != "utf-8" and not has_nul and _decoded(around, "utf-8") is not None
-    if guess := "utf-8" if is_utf8 else likely_encoding(around):
-        if guess == codecs.lookup(encoding).name:
-            return UserError(f"{where}, unlike the text around it: the file is damaged there, or cut off; copy it again")
-        what = f"{where}; perhaps it is {guess}, which reads “{_first_words(around, guess)}”; if that is right, add "
-        return UserError(what, Option("data.encoding", guess))
-    if has_nul:
-        return UserError(f"{where}, and it contains NUL bytes, so it is probably not text; give a text file")
-    what = f"{where}; name its encoding in data.encoding, correct that byte, or set "
-    return UserError(what, Option("data.vocabulary", "bytes"))
-
-
-def _around(source: Source, offset: int) -> tuple[bytes, bytes, int]:
-    """What is near before and behind a byte, and the line that it is in."""
-    before, rest, line, at = b"", b"", 1, 0
-    for chunk in source.chunks(NEAR):
-        cut = max(0, offset - at)
-        line += chunk.count(b"\n", 0, cut)
-        before, rest, at = (before + chunk[:cut])[-NEAR:], rest + chunk[cut:], at + len(chunk)
-        if len(rest) > NEAR:
-            break
-    return before, rest, line
-
-
-def _damage(before: bytes, rest: bytes) -> str:
-    """What is wrong with a text that was UTF-8 up to here, and what to do; empty if it was not."""
-    beyond = sum(not c.isascii() for c in before.decode("utf-8", "ignore"))
-    if beyond and _decoded(rest, "utf-8") == "":
-        return ": the file was cut off in the middle of a character; copy it again, or remove its last line"
-    what = "the file is damaged there, or joined from files in different encodings"
-    return f", unlike the text before it: {what}; copy it again, or correct that line" if beyond >= CERTAIN else ""
-
-
-def _first_words(content: bytes, encoding: str) -> str:
-    """The first line beyond ASCII as an encoding reads it, or its beginning."""
-    lines = codecs.getincrementaldecoder(encoding)("replace").decode(content).splitlines()
-    read = " ".join(next((line for line in lines if not line.isascii()), lines[0] if lines else "").split())
-    return read[:SHOWN] + "..." * (len(read) > SHOWN)
+    fault = Fault(source, offset or 0, encoding)
+    place = "" if offset is None else f"byte {offset:,} (line {fault.line:,}) is "
+    return UserError(f"{source.label}: {place}not {encoding}", next(advice_on(fault, ADVICE)))
 
 
 def likely_encoding(sample: bytes) -> str | None:
@@ -128,7 +128,12 @@ def likely_encoding(sample: bytes) -> str | None:
     sample = sample[: 2 * SAMPLE]
     if 0 in sample:
         return next((encoding for encoding in WIDE if _is_wide_text(sample, encoding)), None)
-    likelihood, best = max(_likelihoods(sample), key=lambda pair: pair[0], default=(0.0, ""))
+    likely = (
+        (_likelihood(_decoded(sample, encoding) or "", letters) - RARER * rank, encoding)
+        for letters, encodings in LANGUAGES
+        for rank, encoding in enumerate(encodings.split())
+    )
+    likelihood, best = max(likely, key=lambda pair: pair[0])  # the first of equals
     return best if likelihood > LIKELY else None
 
 
@@ -141,20 +146,18 @@ def _is_wide_text(sample: bytes, encoding: str) -> bool:
     return bool(text) and odd <= MAX_ODD * len(text) and len(blocks) <= MAX_BLOCKS
 
 
-def _likelihoods(sample: bytes) -> Iterator[tuple[float, str]]:
-    """Each encoding that decodes `sample`, with the share of its characters beyond ASCII that are frequent in a language of it,
-    less those that are in no text, and the capitals after small letters."""
-    for letters, encodings in (*LATIN, *OTHER):
-        for rank, encoding in enumerate(encodings.split()):
-            text = _decoded(sample, encoding) or ""
-            beyond = [c for c in text if not c.isascii()]
-            is_mostly_ascii = 2 * len(beyond) <= sum(map(str.isalpha, text))
-            if beyond and (is_mostly_ascii or (letters, encodings) not in LATIN):
-                frequent = sum(c in letters or c.lower() in letters or c in COMMON for c in beyond)
-                unlikely = sum(unicodedata.category(c) in UNLIKELY or c in "ªº" for c in beyond)
-                words = (word for word in re.findall(r"[^\W\d_]+", text) if not word.isascii())
-                mixed = sum(a.islower() and b.isupper() for word in words for a, b in zip(word, word[1:]))
-                yield (frequent - 2 * unlikely - 2 * mixed) / len(beyond) - RARER * rank, encoding
+def _likelihood(text: str, letters: str) -> float:
+    """The share of the characters beyond ASCII that are frequent in a language with these letters, less those that are in no
+    text, and the capitals after small letters; -1 for a text that is not in this language."""
+    beyond = [c for c in text if not c.isascii()]
+    is_mostly_ascii = 2 * len(beyond) <= sum(map(str.isalpha, text))  # as in all languages with Latin letters
+    if not beyond or (unicodedata.name(letters[0]).startswith("LATIN") and not is_mostly_ascii):
+        return -1.0
+    frequent = sum(c in letters or c.lower() in letters or c in COMMON for c in beyond)
+    unlikely = sum(unicodedata.category(c) in UNLIKELY or c in "ªº" for c in beyond)
+    words = (word for word in re.findall(r"[^\W\d_]+", text) if not word.isascii())
+    mixed = sum(a.islower() and b.isupper() for word in words for a, b in zip(word, word[1:]))
+    return (frequent - 2 * unlikely - 2 * mixed) / len(beyond)
 
 
 def _decoded(sample: bytes, encoding: str) -> str | None:

@@ -13,39 +13,38 @@ import lzma
 import math
 import re
 import unicodedata
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from chargpt.files import publish_file
 from chargpt.text.cache import EncodedText
+from chargpt.text.suffix_array import grams
 
 FACTS = "facts.json"
 VERSION = 2  # of the facts; increase it whenever one is measured in another way
-TRAIN_SAMPLE = 2_000_000  # characters of the training split; a longer one is judged by pieces from all over it
-VAL_SAMPLE = 250_000  # characters of the validation split, likewise
+TRAIN_SAMPLE, VAL_SAMPLE = 2_000_000, 250_000  # characters of the splits; a longer one is judged by pieces from all over it
 COMPRESSED_SAMPLE = 300_000  # characters of the training split that the compression programs see; more takes seconds
-COPIED_SAMPLE = 50_000  # characters of the validation split that may be copies
-COPIED_WINDOW = 128  # characters: how far back a copy is looked for
-SPLIT_SAMPLE = 500_000  # characters of the training split on which an n-gram model compares the validation split
-SPLIT_VAL_SAMPLE = 50_000  # the same of the validation split
-PIECES = 16  # pieces of a text, spread over it
+COPIED_SAMPLE, COPIED_WINDOW = 50_000, 128  # characters of the validation split that may be copies, of what is so far before
+SPLIT_SAMPLE, SPLIT_VAL_SAMPLE = 500_000, 50_000  # characters of the splits that an n-gram model compares
+PIECES = 16  # of a text, spread over it
 OTHER_TEXT = 1.15  # factor between the two losses above which the validation split is another kind of text
-OTHER_NATS = 0.3  # their difference then at least, in nats per character
-SURE = 3.0  # standard errors of their difference, at least
+OTHER_NATS, SURE = 0.3, 3.0  # their difference then at least, in nats per character and in its standard errors
 LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list of them; an empty line does not count
-LIST_LINES = 2000  # lines of a text that are looked at to tell whether it is a list
-FEWEST_LINES = 20  # lines that a list has at least
+FEWEST_LINES, LIST_LINES = 20, 2000  # lines that a list has at least, and that are looked at to tell whether a text is one
 LIST_LINE = 60  # characters; most lines of a list are no longer
 SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet, above which a list is sorted
 HIGHEST_ORDER = 3  # of the n-gram model
 NGRAM_MODEL = "an n-gram model (a table of character counts)"  # what a message calls it
-SHORTEST_COPY = 4  # ids that must agree before the next one is copied
-LONGEST_COPY = 20  # ids; longer matches count as this long
+SHORTEST_COPY, LONGEST_COPY = 4, 20  # ids that must agree before the next one is copied; longer matches count as the longest
 ROUNDS = 20  # of expectation maximisation
 # UTF-8 that was decoded as Latin-1 or cp1252 and encoded again.
 GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")
+# gzip, and xz without the padding of its files to whole groups of four bytes
+PACKERS: tuple[Callable[[bytes], bytes], ...] = (gzip.compress, functools.partial(lzma.compress, format=lzma.FORMAT_ALONE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +68,16 @@ class TextFacts:
     sampled: int  # characters of the pieces, or of the whole text
 
     @property
-    def is_split_other(self) -> bool:
-        """Whether the validation split is another kind of text than the training split."""
+    def other_kind(self) -> str:
+        """What the validation split is, `harder` or `easier`, if it is another kind of text than the training split."""
         low, high = sorted((self.own_loss, self.spread_loss))
-        return high > low * OTHER_TEXT and high - low >= max(OTHER_NATS, SURE * self.split_error)
+        is_other = high > low * OTHER_TEXT and high - low >= max(OTHER_NATS, SURE * self.split_error)
+        return ("harder" if self.own_loss > self.spread_loss else "easier") if is_other else ""
 
     @property
     def is_split_harder(self) -> bool:
-        """Whether it is a harder kind of text."""
-        return self.own_loss > self.spread_loss and self.is_split_other
+        """Whether the validation split is a harder kind of text than the training split."""
+        return self.other_kind == "harder"
 
 
 def facts_of(corpus: EncodedText) -> TextFacts:
@@ -90,8 +90,8 @@ def facts_of(corpus: EncodedText) -> TextFacts:
             if {name: found.pop(name, None) for name in key} == key:
                 return TextFacts(**found)
     if not corpus.is_validated:
-        judged = corpus.judged
-        corpus = dataclasses.replace(corpus, train=corpus.train[: -len(judged)], val=judged)
+        learned = max(1, len(corpus.train) - len(corpus.judged))
+        corpus = dataclasses.replace(corpus, train=corpus.train[:learned], val=corpus.train[learned:])
     facts = measure(corpus)
     if path is not None:
         with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
@@ -101,40 +101,24 @@ def facts_of(corpus: EncodedText) -> TextFacts:
 
 def measure(corpus: EncodedText) -> TextFacts:
     """The facts about a text. This takes up to a second."""
-    tokenizer = corpus.tokenizer
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)
-    train_text, val_text = tokenizer.decode(train), tokenizer.decode(val)
-    parts = (sample(train, COMPRESSED_SAMPLE), val)
-    seen, content = (ids.tobytes() if tokenizer.characters is None else tokenizer.decode(ids).encode() for ids in parts)
+    text, val_text = corpus.tokenizer.decode(train), corpus.tokenizer.decode(val)
+    shares = corpus.counts[corpus.counts > 0] / corpus.counts.sum()
     with ThreadPoolExecutor() as pool:  # compressing lets other threads run, and takes most of the time
-        # xz without the padding of its files to whole groups of four bytes
-        packers = (gzip.compress, functools.partial(lzma.compress, format=lzma.FORMAT_ALONE))
-        packed = [[pool.submit(pack, part) for part in (seen + content, seen)] for pack in packers]
-        probability = ngram_probabilities(train, val, vocab_size=tokenizer.vocab_size)
-        order = len(val) - len(probability)
-        counted = np.ones(len(val), bool) if corpus.marks is None else corpus.marks.counted(val)  # all but labels
-        part = sample(np.arange(len(probability)), COPIED_SAMPLE)
-        own_loss, spread_loss, split_error = _split_losses(corpus)
-        repeated, shared = repeated_lines(train_text, val_text)
-        shares = corpus.counts[corpus.counts > 0] / corpus.counts.sum()
-        # What the text adds to the compressed size of `seen` is its size for a program that knows `seen`.
-        gzip_bits, xz_bits = (8 * (len(both.result()) - len(alone.result())) / len(val) for both, alone in packed)
-    return TextFacts(
-        entropy=float(-(shares * np.log(shares)).sum()),
-        ngram_order=order,
-        ngram_loss=float(-np.log(probability[counted[order:]] if counted[order:].any() else probability).mean()),
-        copying=copying(val[order:][part], probability[part], window=COPIED_WINDOW),
-        own_loss=own_loss,
-        spread_loss=spread_loss,
-        split_error=split_error,
-        repeated=repeated,
-        shared=shared,
-        is_sorted=_is_sorted(train_text, val_text),
-        garbled=len(GARBLED.findall(train_text)),
-        gzip_bits=gzip_bits,
-        xz_bits=xz_bits,
-        sampled=len(train) + len(val),
-    )
+        packed = [pool.submit(_added_bits, pack, corpus, train, val) for pack in PACKERS]
+        repeated, shared = repeated_lines(text, val_text)
+        return TextFacts(
+            entropy=float(-(shares * np.log(shares)).sum()),
+            repeated=repeated,
+            shared=shared,
+            is_sorted=_is_sorted(text, val_text),
+            garbled=len(GARBLED.findall(text)),
+            sampled=len(train) + len(val),
+            **_predictability(corpus, train, val),
+            **_split_losses(corpus),
+            gzip_bits=packed[0].result(),
+            xz_bits=packed[1].result(),
+        )
 
 
 def sample(ids: np.ndarray, size: int) -> np.ndarray:
@@ -145,14 +129,22 @@ def sample(ids: np.ndarray, size: int) -> np.ndarray:
     return np.concatenate([ids[start : start + size // PIECES] for start in starts])
 
 
+def _added_bits(pack: Callable[[bytes], bytes], corpus: EncodedText, train: np.ndarray, val: np.ndarray) -> float:
+    """What `val` adds to the compressed size of the training split, in bits for each id: its size for a program that knows the
+    training split."""
+    decode, parts = corpus.tokenizer.decode, (sample(train, COMPRESSED_SAMPLE), val)
+    seen, new = (ids.tobytes() if corpus.tokenizer.characters is None else decode(ids).encode() for ids in parts)
+    return 8 * (len(pack(seen + new)) - len(pack(seen))) / len(val)
+
+
 def repeated_lines(train: str, val: str) -> tuple[float, float]:
     """The share of the training split that is lines which it already contains, and the share of the validation split that is
     lines of the training split. The first are learned twice; the second lower the validation loss."""
     shortest = 1 if is_list_of_words(train) else LONG_LINE
     lines, val_lines = ([line for line in text.split("\n") if len(line) >= shortest] for text in (train, val))
     distinct = set(lines)
-    repeated = len("".join(lines)) - len("".join(distinct))
-    return repeated / max(1, len(train)), len("".join(filter(distinct.__contains__, val_lines))) / max(1, len(val))
+    repeated, shared = sum(map(len, lines)) - sum(map(len, distinct)), sum(len(line) for line in val_lines if line in distinct)
+    return repeated / max(1, len(train)), shared / max(1, len(val))
 
 
 def is_list_of_words(text: str) -> bool:
@@ -178,63 +170,73 @@ def _is_sorted(train: str, val: str) -> bool:
     def key(line: str) -> str:
         return "".join(c for c in unicodedata.normalize("NFKD", line.casefold()) if not unicodedata.combining(c))
 
-    lines, val_lines = _lines_of_list(train), [key(line) for line in map(str.strip, val.split("\n")[1:]) if line]
+    lines, val_lines = _lines_of_list(train), [line for line in map(str.strip, val.split("\n")[1:]) if line]
     if not (lines and val_lines):
         return False
     names, places = np.unique([key(line) for line in lines], return_inverse=True)
     correlation = np.corrcoef(places, np.arange(len(places)))[0, 1]
     border = names[-1 - len(names) // 10] if correlation > 0 else names[len(names) // 10]
-    beyond = np.mean([(line > border) == (correlation > 0) for line in val_lines[:LIST_LINES]])
+    beyond = np.mean([(key(line) > border) == (correlation > 0) for line in val_lines[:LIST_LINES]])
     return bool(abs(correlation) >= SORTED and beyond >= SORTED)
 
 
-def _split_losses(corpus: EncodedText) -> tuple[float, float, float]:
+def _predictability(corpus: EncodedText, train: np.ndarray, val: np.ndarray) -> dict[str, Any]:
+    """The facts on how well an n-gram model of `train` predicts `val`, without labels, and on what copying adds."""
+    probability = ngram_probabilities(train, val, vocab_size=corpus.tokenizer.vocab_size)
+    order = len(val) - len(probability)
+    counted = np.ones(len(val), bool) if corpus.marks is None else corpus.marks.counted(val)
+    part = sample(np.arange(len(probability)), COPIED_SAMPLE)
+    return {
+        "ngram_order": order,
+        "ngram_loss": float(-np.log(probability[counted[order:]] if counted[order:].any() else probability).mean()),
+        "copying": copying(val[order:][part], probability[part], window=COPIED_WINDOW),
+    }
+
+
+def _split_losses(corpus: EncodedText) -> dict[str, Any]:
     """The loss of an n-gram model on the validation split, that on as much text that is spread over the training split and left
     out of what it counts, and the standard error of their difference; nats per character."""
     train, val = sample(corpus.train, SPLIT_SAMPLE), sample(corpus.val, SPLIT_VAL_SAMPLE)
-    size = max(1, min(len(val), len(train) // 4) // PIECES)
-    starts = np.linspace(0, len(train) - size, PIECES).astype(np.int64)
-    places = np.minimum((starts[:, None] + np.arange(size)).ravel(), len(train) - 1)
+    size = min(len(val), len(train) // 4) // PIECES
     if size <= HIGHEST_ORDER:
-        return 0.0, 0.0, math.inf
-    both = np.concatenate([val, train[places]])
-    loss = -np.log(ngram_probabilities(np.delete(train, places), both, vocab_size=corpus.tokenizer.vocab_size))
-    losses = [loss[: len(loss) - len(places)], loss[len(val) :]]
-    pieces = [[piece.mean() for piece in np.array_split(loss, PIECES)] for loss in losses]
-    error = math.sqrt(sum(np.var(means, ddof=1) / PIECES for means in pieces))
-    return float(losses[0].mean()), float(losses[1].mean()), error
+        return {"own_loss": 0.0, "spread_loss": 0.0, "split_error": math.inf}
+    places = sample(np.arange(len(train)), size * PIECES)
+    train, both = np.delete(train, places), np.append(val, train[places])
+    loss = -np.log(ngram_probabilities(train, both, vocab_size=corpus.tokenizer.vocab_size))
+    own, spread = loss[: len(loss) - len(places)], loss[len(val) :]
+    errors = [np.var([piece.mean() for piece in np.array_split(one, PIECES)], ddof=1) / PIECES for one in (own, spread)]
+    return {"own_loss": float(own.mean()), "spread_loss": float(spread.mean()), "split_error": math.sqrt(sum(errors))}
 
 
 def copying(ids: np.ndarray, probability: np.ndarray, *, window: int) -> float:
     """The loss on `ids` of a model that also copies, divided by that of the model that gives them `probability`; at most 1.
     What is copied is the id after the longest match among the last `window` ids. How likely that is depends on the length of
     the match alone, and is chosen for these ids."""
-    length, following = _longest_matches(ids, window=window)
-    length, hit = np.minimum(length, LONGEST_COPY), following == ids
-    times = np.bincount(length, minlength=LONGEST_COPY + 1)
+    without = np.log(probability).sum()
+    if not without:
+        return 1.0
+    length, hit = _longest_matches(ids, window=window)
+    times = np.bincount(length, minlength=LONGEST_COPY + 1) + 1
     share = np.where(np.arange(LONGEST_COPY + 1) < SHORTEST_COPY, 0.0, 0.5)  # of copying, for each length of a match
     for _ in range(ROUNDS):
         copies = share[length] * hit
-        by_copying = copies / (copies + (1 - share[length]) * probability)
-        share = np.bincount(length, by_copying, minlength=len(share)) / (times + 1)
-    mixed = share[length] * hit + (1 - share[length]) * probability
-    without = np.log(probability).sum()
-    return min(1.0, float(np.log(mixed).sum() / without)) if without else 1.0  # the shares are near the best ones
+        share = np.bincount(length, copies / (copies + (1 - share[length]) * probability), minlength=len(share)) / times
+    # The shares are near the best ones.
+    return min(1.0, float(np.log(share[length] * hit + (1 - share[length]) * probability).sum() / without))
 
 
 def _longest_matches(ids: np.ndarray, *, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each place, how many of the ids before it equal those before an earlier place, at most `window` ids back, and the id
-    at that place: of the longest such match, and of the nearest of several."""
+    """For each place, how many of the ids before it (LONGEST_COPY or fewer) equal those before another one, up to `window` ids
+    back, and whether the same id is at both: of the longest such match, and of the nearest of several."""
     length, following = np.zeros(len(ids), np.int64), np.zeros_like(ids)
-    place = np.arange(len(ids))
     for distance in range(min(window, len(ids) - 1), 0, -1):
-        equal = ids[distance:] == ids[:-distance]
-        last_other = np.maximum.accumulate(np.where(equal, -1, place[: len(equal)]))
-        matching = (place[: len(equal)] - last_other)[:-1]  # ids up to each place
+        equal = ids[distance:-1] == ids[: -distance - 1]
+        place = np.arange(len(equal))
+        matching = place - np.maximum.accumulate(np.where(equal, -1, place))  # ids up to each place
         better = np.flatnonzero(matching >= np.maximum(length[distance + 1 :], 1))
         length[better + distance + 1] = matching[better]
         following[better + distance + 1] = ids[better + 1]
-    return length, following
+    return np.minimum(length, LONGEST_COPY), following == ids
 
 
 def ngram_probabilities(train: np.ndarray, val: np.ndarray, *, vocab_size: int, order: int = HIGHEST_ORDER) -> np.ndarray:
@@ -242,33 +244,27 @@ def ngram_probabilities(train: np.ndarray, val: np.ndarray, *, vocab_size: int, 
     Shorter contexts are interpolated, with a weight that depends on how many different ids followed the context (Witten and
     Bell 1991). The order is lower for a large vocabulary (vocab_size ** (order + 1) < 2^63) and for a few ids."""
     order = min(order if vocab_size ** (order + 1) < 2**63 else 2, len(train) - 1, len(val) - 1)
-    grams, counts = np.unique(_grams(train, order + 1, vocab_size), return_counts=True)
-    probability = np.full(len(val) - order, 1 / vocab_size)
-    wanted = _grams(val, order + 1, vocab_size)
-    for length in range(1, order + 2):
-        # `grams` is sorted, so grams with the same context are adjacent.
-        suffixes, index = np.unique(grams % vocab_size**length, return_inverse=True)
-        times = np.bincount(index, weights=counts)
-        contexts, first = np.unique(suffixes // vocab_size, return_index=True)
-        total = np.add.reduceat(times, first)
-        kinds = np.diff(first, append=len(suffixes))
-        gram = wanted % vocab_size**length
-        seen = _lookup(suffixes, times, gram)
-        in_context, followers = _lookup(contexts, total, gram // vocab_size), _lookup(contexts, kinds, gram // vocab_size)
-        mixed = (seen + followers * probability) / np.maximum(in_context + followers, 1)
-        probability = np.where(in_context > 0, mixed, probability)
+    seen, counts = np.unique(grams(train, order + 1, vocab_size), return_counts=True)
+    wanted, probability = grams(val, order + 1, vocab_size), np.full(len(val) - order, 1 / vocab_size)
+    for base in (vocab_size ** (length + 1) for length in range(order + 1)):
+        probability = _interpolated(seen % base, counts, wanted % base, probability, vocab_size=vocab_size)
     return probability
 
 
-def _grams(ids: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
-    """Every sequence of `length` ids as a number in base vocab_size, the last id as its last digit."""
-    number = np.zeros(len(ids) - length + 1, np.int64)
-    for i in range(length):
-        number = number * vocab_size + ids[i : len(ids) - length + 1 + i]
-    return number
+def _interpolated(
+    seen: np.ndarray, counts: np.ndarray, wanted: np.ndarray, probability: np.ndarray, *, vocab_size: int
+) -> np.ndarray:
+    """The probability of the last id of each n-gram of `wanted` where those of `seen` occur `counts` times; `probability` is
+    what shorter contexts say. Grams with the same context are adjacent, since they are sorted."""
+    seen, index = np.unique(seen, return_inverse=True)
+    counts = np.bincount(index, weights=counts)
+    contexts, index = np.unique(seen // vocab_size, return_index=True)  # and where each begins
+    followed = np.stack([np.add.reduceat(counts, index), np.diff(index, append=len(seen))])  # how often, by how many ids
+    times, kinds = _lookup(contexts, followed, wanted // vocab_size)
+    return np.where(times, (_lookup(seen, counts, wanted) + kinds * probability) / np.maximum(times + kinds, 1), probability)
 
 
 def _lookup(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The value of each wanted key, 0 for a key that is missing; `keys` ascend."""
+    """The value, or values, of each wanted key, 0 for a key that is missing; `keys` ascend."""
     index = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-    return np.where(keys[index] == wanted, values[index], 0)
+    return np.where(keys[index] == wanted, values[..., index], 0)

@@ -66,8 +66,7 @@ class TextNormalizer:
     def safe_cut(self, text: str) -> int:
         """An index i near the end of `text` with apply(text[:i]) + apply(text[i:] + more) == apply(text + more) for any `more`;
         0 when there is no such index near the end."""
-        found = LAST_CUT.match(text, max(0, len(text) - MAX_HELD))
-        return found.start(1) if found else 0
+        return found.start(1) if (found := LAST_CUT.match(text, max(0, len(text) - MAX_HELD))) else 0
 
 
 def cleaned(text: str) -> tuple[str, dict[str, int]]:
@@ -75,29 +74,22 @@ def cleaned(text: str) -> tuple[str, dict[str, int]]:
     word goes to the line of the first; a word that is elsewhere written with a hyphen keeps it."""
     pages = text.replace("\r\n", "\n").replace("\r", "\n").split("\f")
     text = pages[0] if len(pages) == 1 else _joined(pages)
-    compounds = {word.lower() for word in COMPOUND.findall(text)}
-    joined = 0
+    compounds, joined = {word.lower() for word in COMPOUND.findall(text)}, list[str]()
 
     def join(found: re.Match[str]) -> str:
-        nonlocal joined
         first, second, rest = found.groups()
         if not second[0].islower():
             return found[0]
-        joined += 1
-        hyphen = "-" * (f"{first}-{second}".lower() in compounds)
-        return f"{first}{hyphen}{second}{rest}\n"
+        joined.append(f"{first}-{second}")
+        return f"{joined[-1] if joined[-1].lower() in compounds else first + second}{rest}\n"
 
     text = DIVIDED.sub(join, text).replace("\u00ad", "")  # soft hyphens
     forms = sum(count for one, count in Counter(text).items() if unicodedata.normalize("NFKC", one) != one)
-    counts = {"page breaks": len(pages) - 1, "hyphens at line ends": joined, "letters in special forms, such as \ufb01": forms}
-    return unicodedata.normalize("NFKC", text), counts
+    counts = {"page breaks": len(pages) - 1, "hyphens at line ends": len(joined)}
+    return unicodedata.normalize("NFKC", text), counts | {"letters in special forms, such as \ufb01": forms}
 
 
 def _joined(pages: list[str]) -> str:
     """The `pages` without the numbers below them. A paragraph goes on behind a page that does not end with a sentence."""
-    text = ""
-    for page in pages:
-        if body := PAGE_NUMBER.sub("", page.strip("\n")).rstrip():
-            between = "\n" if text[-1:] not in ENDS else "\n\n"
-            text += between * bool(text) + body
-    return text + "\n"
+    bodies = [body for page in pages if (body := PAGE_NUMBER.sub("", page.strip("\n")).rstrip())]
+    return "".join(body + "\n" * (1 + (body[-1] in ENDS)) for body in bodies[:-1]) + "".join(bodies[-1:]) + "\n"

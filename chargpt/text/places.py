@@ -2,9 +2,9 @@
 
 import contextlib
 import dataclasses
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from chargpt.text.cache import EncodedText
 from chargpt.text.document import TRAIN, Origin
 from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.sources import can_be_read_again, is_on_a_share, needs_download, select_sources
-from chargpt.text.tokenizer import code_points
+from chargpt.text.tokenizer import Tokenizer, code_points
 
 
 def find_places(
@@ -27,50 +27,51 @@ def find_places(
     place is absent if they cannot be read again, or if what they hold up to there is not the training text in its order. The
     run may be a stranger's: nothing but files on this machine is opened.
     """
-    found: dict[int, tuple[str, int]] = {}
-    for text in filter(None, [*texts, config.val_text]):
-        if is_on_a_share(text) or needs_download(text, root=root) or not can_be_read_again(text):
-            return found
-    train, tokenizer = encoded.train, encoded.tokenizer
-    with contextlib.suppress(UserError, OSError), contextlib.ExitStack() as stack:
-        sources = select_sources(texts, config, root=root)
-        # A file without a size is empty, or it is one of /proc, which may block its reader.
-        some, others = ([source for source in part if source.size != 0] for part in (sources.train, sources.val))
-        config = tokenizer.settings(reading_of(config, sources))
-        reader = TextReader(dataclasses.replace(sources, train=some, val=others), config)
-        done, waiting, place = 0, deque(sorted(set(wanted))), _Place()
-        for origin, split, piece in stack.enter_context(contextlib.closing(reader.pieces())):
-            if split != TRAIN:
-                continue
-            ids = (code_points(piece) if tokenizer.characters is None else tokenizer.ids_of(piece))[: len(train) - done]
-            if not waiting or not np.array_equal(ids, train[done : done + len(ids)]):
+    places, wanted, named = dict[int, tuple[str, int]](), sorted(wanted), [*filter(None, [*texts, config.val_text])]
+    if any(is_on_a_share(one) or needs_download(one, root=root) or not can_be_read_again(one) for one in named) or not wanted:
+        return places
+    with contextlib.suppress(UserError, OSError):
+        for piece in _read_again(_reader(texts, config, encoded.tokenizer, root), encoded):
+            end = piece.start + len(piece.text)
+            places |= {number: piece.place(number) for number in wanted if piece.start <= number < end}
+            if wanted[-1] < end:
                 break
-            place.begin(origin, piece)
-            while waiting and waiting[0] < done + len(ids):
-                number = waiting.popleft()
-                found[number] = place.at(number - done)
-            done += len(ids)
-            place.at(len(piece))
-    return found
+    return places
 
 
-class _Place:
-    """A place that moves on in a document, which comes in pieces."""
+class _Piece(NamedTuple):
+    """A part of the training text."""
 
-    def __init__(self) -> None:
-        self._origin: Origin | None = None
-        self._line, self._piece, self._counted = 1, "", 0
+    start: int  # the number of its first character
+    text: str
+    origin: Origin  # of its document, or of the one before a separator
+    line: int  # of its first character
 
-    def begin(self, origin: Origin | None, piece: str) -> None:
-        """Go to the beginning of a piece; a separator, which has no origin, is in no document."""
-        if origin is not None and origin is not self._origin:
-            self._origin, self._line = origin, origin.line
-        self._piece, self._counted = piece, 0
+    def place(self, number: int) -> tuple[str, int]:
+        """The label of the file and the line of a character."""
+        lines = 0 if self.origin.is_record else self.text.count("\n", 0, number - self.start)
+        return self.origin.source.label, self.line + lines
 
-    def at(self, number: int) -> tuple[str, int]:
-        """The label of the file and the line of a character of the piece."""
-        assert self._origin is not None, "a document comes before a separator"
-        if not self._origin.is_record:
-            self._line += self._piece.count("\n", self._counted, number)
-        self._counted = number
-        return self._origin.source.label, self._line
+
+def _reader(texts: list[str], config: DataConfig, tokenizer: Tokenizer, root: Path) -> TextReader:
+    sources = select_sources(texts, config, root=root)
+    # A file without a size is empty, or it is one of /proc, which may block its reader.
+    train, val = ([source for source in part if source.size != 0] for part in (sources.train, sources.val))
+    return TextReader(dataclasses.replace(sources, train=train, val=val), tokenizer.settings(reading_of(config, sources)))
+
+
+def _read_again(reader: TextReader, encoded: EncodedText) -> Iterator[_Piece]:
+    """The training text in pieces, as long as the files hold it in its order."""
+    tokenizer, piece, start = encoded.tokenizer, None, 0
+    with contextlib.closing(reader.pieces()) as pieces:
+        for origin, _, text in (one for one in pieces if one[1] == TRAIN):
+            ids = (code_points(text) if tokenizer.characters is None else tokenizer.ids_of(text))[: len(encoded.train) - start]
+            if not np.array_equal(ids, encoded.train[start : start + len(ids)]):
+                break
+            if piece and origin in (None, piece.origin):
+                piece = _Piece(start, text, piece.origin, piece.place(start)[1])
+            else:
+                assert origin is not None, "a document comes before a separator"
+                piece = _Piece(start, text, origin, origin.line)
+            yield piece
+            start += len(ids)

@@ -14,18 +14,15 @@ def shuffled_lines(ids: np.ndarray, newline: int) -> Iterator[np.ndarray]:
     """The ids of each line of `ids`, with its newline, in the new order. Empty lines stay where they are. Joined, the lines
     have as many ids as `ids`: the last one has a newline if the text has."""
     ids = np.asarray(ids)
-    blocks = range(0, len(ids), BLOCK)
-    found = [start + np.flatnonzero(ids[start : start + BLOCK] == newline) for start in blocks]
-    is_complete = not len(ids) or ids[-1] == newline
-    stops = np.concatenate([np.empty(0, np.int64), *found, *[[len(ids)]] * (not is_complete)]).astype(np.int64)
-    starts = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1] + 1])
-    order, filled = np.arange(len(starts)), np.flatnonzero(stops > starts)
+    found = [start + np.flatnonzero(ids[start : start + BLOCK] == newline) for start in range(0, len(ids), BLOCK)]
+    stops = np.concatenate([*found, [len(ids)]]).astype(np.int64)  # the last line is empty if the text ends with a newline
+    starts = np.append(0, stops[:-1] + 1)
+    order, filled, last = np.arange(len(stops)), np.flatnonzero(stops > starts), len(stops) - 1
     order[filled] = filled[random_order(len(filled))]
-    last = len(order) - 1
     for place, line in enumerate(order.tolist()):
-        if is_complete or (line != last and place != last):
+        if last not in (line, place):
             yield ids[starts[line] : stops[line] + 1]
-        else:  # the line at the end of the text has no newline, and the one that comes there loses it
+        else:  # the last line has no newline, and the one that comes there loses it
             yield np.append(ids[starts[line] : stops[line]], np.full(int(place != last), newline, ids.dtype))
 
 

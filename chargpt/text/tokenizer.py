@@ -64,10 +64,9 @@ class Tokenizer:
         fewer than `max_vocab`, are in the vocabulary too, whether they occur or not."""
         seen, always = np.flatnonzero(counts), np.unique(code_points(known))
         more = np.setdiff1d(seen[counts[seen] >= min_count], always)
+        if max_vocab and len(always) + len(more) + (len(np.union1d(seen, always)) > len(always) + len(more)) > max_vocab:
+            more = more[np.argsort(-counts[more], kind="stable")][: max(0, max_vocab - 1 - len(always))]
         kept = np.union1d(always, more)
-        if max_vocab and len(kept) + (not np.isin(seen, kept).all()) > max_vocab:
-            most = more[np.argsort(-counts[more], kind="stable")][: max(0, max_vocab - 1 - len(always))]
-            kept = np.union1d(always, most)
         return cls("".join(map(chr, kept)), folded=not np.isin(seen, kept).all(), normalizer=normalizer)
 
     def table(self) -> np.ndarray:
@@ -82,23 +81,20 @@ class Tokenizer:
         """The ids of `text` after normalisation, int64, (n_ids,). Raises UnknownCharacters, which calls the text `name`."""
         text = self.normalized(text)
         ids = self.ids_of(text, name)
-        if unknown := dict.fromkeys(text[i] for i in np.flatnonzero(ids < 0)):
-            positions = {character: f"at character {text.index(character) + 1:,}" for character in unknown}
-            raise self.unknown(name, positions, what_to_do)
+        if unknown := dict.fromkeys(_characters(text, ids < 0)):
+            raise self.unknown(name, {one: f"at character {text.index(one) + 1:,}" for one in unknown}, what_to_do)
         return ids
 
     def encode_known(self, text: str) -> tuple[np.ndarray, str]:
         """The ids of the known characters of `text` after normalisation, int64, and the unknown characters in order."""
         text = self.normalized(text)
         ids = self.ids_of(text)
-        return ids[ids >= 0], "".join(text[i] for i in np.flatnonzero(ids < 0))
+        return ids[ids >= 0], _characters(text, ids < 0)
 
     def folded_in(self, text: str) -> str:
         """The characters of `text` after normalisation that are read as the folded character, in order."""
-        if not self.folded:
-            return ""
-        text = self.normalized(text)
-        return "".join(text[i] for i in np.flatnonzero(self.ids_of(text) == self.vocab_size - 1))
+        text = self.normalized(text) if self.folded else ""
+        return _characters(text, self.ids_of(text) == self.vocab_size - 1)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`."""
@@ -107,14 +103,13 @@ class Tokenizer:
 
     def unknown(self, where: str, positions: dict[str, str], what_to_do: Words) -> UnknownCharacters:
         """The error for unknown characters; `positions` says where each one occurs, or how often."""
-        described = []
-        for character, position in list(positions.items())[:MAX_LISTED]:
+        listed = []
+        for character, position in [*positions.items()][:MAX_LISTED]:
             nearest = self.nearest(character)
             hint = f" (nearest known: {character_name(nearest)})" if nearest else ""
-            described.append(f"{character_name(character)} {position}{hint}")
+            listed.append(f"{character_name(character)} {position}{hint}")
         more = f" and {len(positions) - MAX_LISTED:,} more" if len(positions) > MAX_LISTED else ""
-        what = f"{where}: characters that the model has never seen: {', '.join(described)}{more}; "
-        return UnknownCharacters(what, what_to_do)
+        return UnknownCharacters(f"{where}: characters that the model has never seen: {', '.join(listed)}{more}; ", what_to_do)
 
     def settings(self, config: DataConfig) -> DataConfig:
         """`config` for reading a text with this vocabulary and its normaliser. If \\r is unknown, line ends become \\n, unless
@@ -197,6 +192,10 @@ class DecodeStream:
     def finish(self) -> str:
         """The rest at the end: U+FFFD for an unfinished character."""
         return self._utf8.decode(b"", final=True)
+
+
+def _characters(text: str, chosen: np.ndarray) -> str:
+    return "".join(text[i] for i in np.flatnonzero(chosen))
 
 
 def code_points(text: str) -> np.ndarray:

@@ -34,21 +34,26 @@ def windows_of_items(ids: np.ndarray, marks: ItemMarks, *, size: int, vocab_size
     """The windows in which a model predicts each item of `ids` alone, after the end of an item; in batches of like lengths. An
     item longer than `size` goes on in windows without the context of those before. Targets that do not count are IGNORED:
     labels, and what fills a row up. An item at the end that is not complete is left out, unless it is the only one."""
-    starts, stops = marks.bounds(ids)
-    stream = np.concatenate(([marks.end], ids))  # so that an input comes before each id
-    counted = np.concatenate(([False], marks.counted(ids)))
-    lengths = stops + 1 - starts
-    pieces = -(-lengths // size)  # windows of each item
-    number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)  # of a window in its item
-    firsts = np.repeat(starts, pieces) + number * size
-    sizes = np.minimum(np.repeat(lengths, pieces) - number * size, size)
-    order, batches = np.argsort(sizes, kind="stable"), list[Windows]()
-    while len(order):
-        longest = int(sizes[order[-1]])
-        chosen = order[-max(1, ids_at_once(vocab_size) // longest) :]
-        order = order[: len(order) - len(chosen)]
-        batches.append(windows_at(stream, firsts[chosen], sizes[chosen], length=longest, counted=counted))
-    return batches
+    stream, counted = np.append(marks.end, ids), np.append(False, marks.counted(ids))  # an input comes before each id
+    firsts, sizes = _cut(*marks.bounds(ids), size)
+    batches = _batches(sizes, vocab_size)
+    return [windows_at(stream, firsts[one], sizes[one], length=int(sizes[one[-1]]), counted=counted) for one in batches]
+
+
+def _batches(sizes: np.ndarray, vocab_size: int) -> Iterator[np.ndarray]:
+    """The numbers of windows of these sizes, in batches of like sizes, the largest first."""
+    left = np.argsort(sizes, kind="stable")
+    while len(left):
+        left, batch = np.split(left, [-max(1, ids_at_once(vocab_size) // int(sizes[left[-1]]))])
+        yield batch
+
+
+def _cut(starts: np.ndarray, stops: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the windows of items begin, and how many ids each of them predicts."""
+    windows = (stops - starts) // size + 1  # of each item
+    number = np.arange(windows.sum()) - np.repeat(np.cumsum(windows) - windows, windows)  # of a window in its item
+    firsts = np.repeat(starts, windows) + number * size
+    return firsts, np.minimum(np.repeat(stops + 1, windows) - firsts, size)
 
 
 def windows_at(

@@ -9,9 +9,12 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.terminal import UserError
+from chargpt.text.character_encodings import ADVICE, SAMPLE, may_be_utf8
 
 ETE = "Un été à la mer\n".encode() * 50
 UNDECODABLE = {  # a text, the encoding that is given for it, and what is said
@@ -24,33 +27,46 @@ UNDECODABLE = {  # a text, the encoding that is given for it, and what is said
     "cut within a character": ("the sea 海".encode()[:-1], "utf-8", r"byte 8 \(line 1\) is not utf-8"),
     "random bytes": (np.random.default_rng(0).bytes(5000), "utf-8", "NUL bytes, so it is probably not text"),
     "a cut file": ("Wörter\nund mehr …".encode()[:-1], "utf-8", r"line 2\).*: the file was cut off in the middle of a char"),
-    "a damaged file": ("Wörter, Öl, Füße, Äpfel\n".encode() + b"\xff und\n", "utf-8", r"line 2\).*: the file is damaged there"),
+    "a damaged file": (
+        "Wörter, Öl, Füße, Äpfel\n".encode() + b"\xff und\n",
+        "utf-8",
+        r"line 2\).*: the file is damaged there, or j",
+    ),
+    "in no encoding": (
+        b"Eu\n" + bytes(range(0x80, 0x100)),
+        "utf-8",
+        r"line 2\).*; name its encoding in data.encoding, correct",
+    ),
     "not UTF-16": (ETE, "utf-16", "byte 0 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
     "not ASCII": (ETE, "ascii", "byte 3 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
     "cut UTF-16": ("Un été\n".encode("utf-16")[:-1], "utf-8", "unlike the text around it: the file is damaged there, or cut"),
 }
 
 
-@pytest.mark.parametrize("case", UNDECODABLE)
-def test_what_cannot_be_decoded_says_in_one_line_what_to_do(case, load, tmp_path):
-    content, encoding, message = UNDECODABLE[case]
-    with pytest.raises(UserError, match=f"^.*text.txt.*{message}.*$"):
-        load(write(tmp_path / "text.txt", content), encoding=encoding)
-    assert {path.name for path in (tmp_path / ".cache").iterdir()} == {".lock", "seen"}
+def test_what_cannot_be_decoded_says_in_one_line_what_to_do_and_each_advice_has_a_case(load, tmp_path):
+    said = []
+    for content, encoding, message in UNDECODABLE.values():
+        with pytest.raises(UserError, match=f"^.*text.txt.*{message}.*$") as error:
+            load(write(tmp_path / "text.txt", content), encoding=encoding)
+        said.append(str(error.value))
+        assert {path.name for path in (tmp_path / ".cache").iterdir()} == {".lock", "seen"}
+    assert all(any(row.words.partition("{")[0][:24] in one for one in said) for row in ADVICE)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
-def test_a_byte_order_mark_is_honoured_and_noted(encoding, load, tmp_path):
-    (tmp_path / "text.txt").write_text("Un été à la mer 🌊", encoding=encoding)
-    corpus = load(tmp_path / "text.txt")
-    assert text_of(corpus) == "Un été à la mer 🌊"
-    assert any("its first bytes say" in notice.text for notice in corpus.describe())
+@given(st.integers(0, 9000), st.integers(0, 9000), st.sampled_from(["a", "é", "海", "\x01"]))
+def test_a_quarter_of_zeros_in_the_beginning_is_the_most_that_a_text_has(zeros, others, other):
+    head = bytes(zeros) + other.encode() * others
+    assert may_be_utf8(head) == (min(zeros, SAMPLE) <= min(len(head), SAMPLE) / 4)
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16-be", "utf-16", "gb18030"])
-def test_an_encoding_can_be_named(encoding, load, tmp_path):
-    content = ("Un été à la mer\n" if encoding != "gb18030" else "春眠不觉晓，处处闻啼鸟。") * 100_000
-    assert text_of(load(write(tmp_path / "text.txt", content.encode(encoding)), encoding=encoding)) == content
+def test_a_byte_order_mark_is_honoured_and_noted_and_an_encoding_can_be_named(load, tmp_path):
+    for encoding in ("utf-8-sig", "utf-16", "utf-32"):
+        corpus = load(write(tmp_path / "text.txt", "Un été à la mer 🌊".encode(encoding)))
+        assert text_of(corpus) == "Un été à la mer 🌊"
+        assert any("its first bytes say" in notice.text for notice in corpus.describe())
+    for encoding in ("latin-1", "cp1252", "utf-16-be", "utf-16", "gb18030"):
+        content = ("Un été à la mer\n" if encoding != "gb18030" else "春眠不觉晓，处处闻啼鸟。") * 100_000
+        assert text_of(load(write(tmp_path / "text.txt", content.encode(encoding)), encoding=encoding)) == content
 
 
 WIDE = "utf-16-le utf-16-be utf-32-le"  # without a mark
@@ -93,12 +109,12 @@ def test_a_guess_reads_the_text_right_and_shows_how_it_reads_it(language, load, 
 
 
 @pytest.mark.parametrize("dtype", ["<u2", ">u2", "<u4", "<i8"])
-@pytest.mark.parametrize("vocabulary", [65, 5000, 50257, "letters of many scripts"])
-def test_token_ids_are_not_text(dtype, vocabulary, load, tmp_path):
-    letters = [point for point in range(50257) if chr(point).isalpha() or not point % 256]
-    ids = np.random.default_rng(0).choice(vocabulary if isinstance(vocabulary, int) else letters, 5000)
-    with pytest.raises(UserError, match="NUL bytes, so it is probably not text; give a text file"):
-        load(write(tmp_path / "train.bin", ids.astype(dtype).tobytes()))
+def test_token_ids_are_not_text(dtype, load, tmp_path):
+    letters = [point for point in range(50257) if chr(point).isalpha() or not point % 256]  # of many scripts
+    for vocabulary in (65, 5000, 50257, letters):
+        ids = np.random.default_rng(0).choice(vocabulary, 5000)
+        with pytest.raises(UserError, match="NUL bytes, so it is probably not text; give a text file"):
+            load(write(tmp_path / "train.bin", ids.astype(dtype).tobytes()))
 
 
 TEXT = "the sea and the stone\n" * 20
@@ -145,10 +161,7 @@ NOT_TEXT = {
     "a.tbz2": (bz2.compress(TAR), "a tar archive, not text; unpack it"),
     "zeros.txt": (bytes(100_000), "not utf-8, and it contains NUL bytes, so it is probably not text; give"),
     "zeros.gz": (gzip.compress(bytes(100_000)), "not utf-8, .* NUL bytes"),
-    "sea.txt": (
-        TEXT.encode("utf-16-le"),
-        "not utf-8; perhaps it is utf-16-le, which reads “the sea and the stone”; if",
-    ),
+    "sea.txt": (TEXT.encode("utf-16-le"), "not utf-8; perhaps it is utf-16-le, which reads “the sea and the stone”; if"),
     "stone.txt": (TEXT.encode("utf-32-be"), "not utf-8; perhaps it is utf-32-be"),
     "b.txt": (bz2.compress(TEXT.encode()), "compressed with bzip2; give it a name that ends in .bz2"),
 }
@@ -157,8 +170,7 @@ NOT_TEXT = {
 @pytest.mark.parametrize("name", NOT_TEXT)
 def test_a_file_that_is_not_text_is_recognised_when_it_is_named_and_in_a_folder(name, load, tmp_path):
     content, message = NOT_TEXT[name]
-    (tmp_path / "all").mkdir()
-    (tmp_path / "all" / name).write_bytes(content)
+    write(tmp_path / "all" / name, content)
     with pytest.raises(UserError, match=f"^.*{name}: {message}.*$"):
         load(tmp_path / "all" / name)
     with pytest.raises(UserError, match="binary files skipped: 1"):

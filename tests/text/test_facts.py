@@ -2,16 +2,21 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import train
 from chargpt.text import facts
+from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import copying, ngram_probabilities
+from chargpt.text.tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -28,13 +33,8 @@ def measured(monkeypatch) -> list[Corpus]:
     return found
 
 
-def test_they_are_measured_once_and_are_the_same_from_the_file(corpus, measured):
-    first = corpus()
-    assert first.facts == first.facts == corpus().facts and len(measured) == 1
-    assert corpus().fingerprint == first.fingerprint, "the file is no part of it"
-
-
 DAMAGED = [
+    lambda content: content,
     lambda content: "",
     lambda content: content[:-9],
     lambda content: "[1]",
@@ -45,14 +45,14 @@ DAMAGED = [
 ]
 
 
-def test_a_file_that_is_damaged_or_of_another_version_is_measured_and_written_again(corpus, measured):
+def test_they_are_measured_once_and_again_if_their_file_is_damaged_or_of_another_version(corpus, measured):
     known = corpus()
     path, whole = known.folder / facts.FACTS, known.facts
     content = path.read_text()
-    for number, damaged in enumerate(DAMAGED, 2):
+    for number, damaged in enumerate(DAMAGED, 1):
         path.write_text(damaged(content))
-        assert path.read_text() != content
-        assert corpus().facts == whole and len(measured) == number and path.read_text() == content
+        assert (path.read_text() == content) == (number == 1) and corpus().fingerprint == known.fingerprint
+        assert corpus().facts == whole == known.facts and len(measured) == number and path.read_text() == content
 
 
 def test_where_the_file_cannot_be_written_and_for_a_text_of_no_cache_they_are_measured_in_memory(corpus, measured):
@@ -63,38 +63,43 @@ def test_where_the_file_cannot_be_written_and_for_a_text_of_no_cache_they_are_me
 
 def test_a_training_from_its_plan_to_its_report_measures_them_once(text, tmp_path, measured):
     words = ["--config", "tiny", "train.max_steps=4", "runtime.threads=1", f"data.cache={tmp_path}/cache"]
-    assert train.main([str(text), *words, "--run", f"{tmp_path}/run"]) == 0
-    assert len(measured) == 1 and Path(tmp_path, "run", "report.html").is_file()
-    assert train.main([str(text), *words, "--run", f"{tmp_path}/other"]) == 0 and len(measured) == 1
+    for run in ("run", "other"):
+        assert train.main([str(text), *words, "--run", f"{tmp_path}/{run}"]) == 0 and len(measured) == 1
+    assert Path(tmp_path, "run", "report.html").is_file()
 
 
-def ngram_bits(train, val, *, vocab_size, order):
-    return -np.log2(ngram_probabilities(train, val, vocab_size=vocab_size, order=order)).mean()
+@given(st.integers(3, 200), st.integers(0, 40))
+@example(30, 1)
+def test_a_model_is_judged_by_the_validation_split_or_without_one_by_the_last_tenth(n_train, n_val):
+    ids = np.arange(n_train + n_val, dtype=np.uint8)
+    text = {"fingerprint": "", "tokenizer": Tokenizer(None), "counts": ids, "distinct": 0}
+    judged = EncodedText(train=ids[:n_train], val=ids[n_train:], **text).judged
+    assert judged.tolist() == (ids[n_train:] if n_val > 1 else ids[:n_train][-max(2, n_train // 10) :]).tolist()
 
 
-def test_the_ngram_is_a_distribution():
-    """Over all that could come next, the probabilities of a context sum to one: seen contexts and unseen ones."""
-    train = np.random.default_rng(0).integers(0, 4, 200).astype(np.uint8)
-    for context in ([0, 1, 2], [3, 3, 3], [2, 0, 2]):
-        bits = [ngram_bits(train, np.uint8([*context, c]), vocab_size=5, order=3) for c in range(5)]
-        assert sum(2**-b for b in bits) == pytest.approx(1)
+@settings(max_examples=50)
+@given(st.data(), st.integers(1, 4), st.integers(1, 3))
+def test_the_ngram_model_is_that_of_witten_and_bell(data, vocab_size, order):
+    """Computed one by one: how often an id follows its context, mixed with what the shorter context says."""
+    ids = st.lists(st.integers(0, vocab_size - 1), min_size=order + 1, max_size=40)
+    train, val = data.draw(ids), data.draw(ids)
+    grams = [tuple(train[i : i + order + 1]) for i in range(len(train) - order)]
 
+    def probability(context: tuple[int, ...], wanted: int) -> float:
+        following = [gram[-1] for gram in grams if gram[order - len(context) : order] == context]
+        shorter = probability(context[1:], wanted) if context else 1 / vocab_size
+        kinds = len({*following})
+        return (following.count(wanted) + kinds * shorter) / (len(following) + kinds) if following else shorter
 
-def test_the_ngram_finds_what_there_is_to_find():
-    noise, cycle = np.random.default_rng(0).integers(0, 16, 100_000), np.tile(np.arange(7), 1000)
-    assert ngram_bits(noise[:50_000], noise[50_000:], vocab_size=16, order=2) == pytest.approx(4, abs=0.2)
-    assert ngram_bits(cycle, cycle, vocab_size=7, order=3) < 0.01
-
-
-def repeating(distance: int) -> np.ndarray:
-    """Random ids in which every group of `distance` is followed by a copy of itself."""
-    groups = np.random.default_rng(1).integers(0, 16, (20_000 // distance, 1, distance))
-    return np.repeat(groups, 2, axis=1).astype(np.uint16).ravel()
+    found = ngram_probabilities(np.uint8(train), np.uint8(val), vocab_size=vocab_size, order=order)
+    expected = [probability(tuple(val[i - order : i]), val[i]) for i in range(order, len(val))]
+    assert found == pytest.approx(expected) and math.isclose(sum(probability((), c) for c in range(vocab_size)), 1)
 
 
 @pytest.mark.parametrize(("distance", "window", "finds"), [(40, 64, True), (40, 40, True), (40, 39, False), (100, 64, False)])
 def test_copies_within_the_window_make_a_text_easier(distance, window, finds):
-    ids = repeating(distance)
+    groups = np.random.default_rng(1).integers(0, 16, (20_000 // distance, 1, distance))
+    ids = np.repeat(groups, 2, axis=1).astype(np.uint16).ravel()  # every group is followed by a copy of itself
     ratio = copying(ids, np.full(len(ids), 1 / 16), window=window)
     assert 0.5 < ratio < 0.65 if finds else 0.97 < ratio <= 1
 

@@ -15,6 +15,7 @@ SETTINGS = [
     {},
     {"newlines": "fold", "lowercase": True},
     {"vocabulary": "bytes", "separator": "é\\n"},
+    {"separator": "\\n\\n"},
     {"split": "document", "val_fraction": 0.3},
 ]
 
@@ -30,7 +31,7 @@ def folder(tmp_path) -> Path:
             words = [f"W{number + i}é" for i in range(draw.randrange(4))]
             number += len(words)
             content = " ".join(words)
-            lines.append(json.dumps({"text": content + "\n."}) if name.endswith("jsonl") else content)
+            lines.append(json.dumps({"text": ".\n" + content}) if name.endswith("jsonl") else content)
         (tmp_path / "texts" / name).write_bytes(draw.choice(["\n", "\r\n"]).join(lines).encode())
     return tmp_path / "texts"
 
@@ -48,17 +49,21 @@ def places_in(corpus: Corpus, wanted: object, folder: Path, **settings: object) 
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_each_word_is_found_in_its_file_and_line(settings, load, folder):
+def test_each_word_is_found_in_its_file_and_line_and_all_between_on_the_way(settings, load, folder):
     corpus = load(folder, pattern="*", **settings)
     words, files = words_of(corpus), [path for path in folder.rglob("*.*") if path.is_file()]
     lines = [(str(path), n, line) for path in files for n, line in enumerate(path.read_bytes().split(b"\n"), 1)]
     written = {word: [place[:2] for place in lines if re.search(rb"%s(\xc3|\\u)" % word.encode(), place[2])] for word in words}
-    places = places_in(corpus, words.values(), folder, **settings)
+    places = places_in(corpus, [*words.values()][::-1], folder, **settings)
     assert len(words) > 20 and {word: [places[at]] for word, at in words.items()} == written
+    every = places_in(corpus, range(len(corpus.train)), folder, **settings)
+    assert [*every] == [*range(len(corpus.train))] and places.items() <= every.items()
+    assert all(b[1] >= a[1] or b[0] != a[0] for a, b in zip([*every.values()], [*every.values()][1:])), "in their order"
+    assert places_in(corpus, [], folder, **settings) == {}
 
 
 def test_each_word_of_a_table_is_found_in_the_line_where_its_record_begins(load, tmp_path):
-    (tmp_path / "a.csv").write_text("id,body\n" + "".join(f'{n},"W{n}é\nmore"\n' for n in range(20)))
+    (tmp_path / "a.csv").write_text("id,body\n" + "".join(f'{n},"more\nW{n}é"\n' for n in range(20)))
     settings = {"field": "body", "format": "fields", "val_fraction": 0.5}
     corpus = load(tmp_path / "a.csv", **settings)
     words = words_of(corpus)
@@ -68,13 +73,12 @@ def test_each_word_of_a_table_is_found_in_the_line_where_its_record_begins(load,
 
 def test_a_file_that_has_changed_ends_the_search(load, folder):
     corpus = load(folder, pattern="*")
-    words = words_of(corpus)
     path = folder / "b.txt"
     path.write_bytes(path.read_bytes().replace(b"W", b"X", 1))
-    places = places_in(corpus, words.values(), folder)
+    places = places_in(corpus, words_of(corpus).values(), folder)
     assert {file for file, _ in places.values()} == {str(folder / "a.txt")}
     path.unlink()
-    assert places_in(corpus, words.values(), folder) == places
+    assert places_in(corpus, words_of(corpus).values(), folder) == places
 
 
 def test_texts_that_cannot_be_read_again_have_no_places_and_are_not_opened(load, folder, monkeypatch):
@@ -84,6 +88,8 @@ def test_texts_that_cannot_be_read_again_have_no_places_and_are_not_opened(load,
     corpus = load(folder, pattern="*")
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("read from the network"))
     monkeypatch.setattr("chargpt.text.source.open", lambda path, *_: pytest.fail(f"{path} was opened"), raising=False)
-    gone, process = str(folder / "gone"), ["/proc/self/environ", "/proc/self/net"]
-    for texts in (["-"], [gone], [str(folder), "-"], ["shakespeare"], *([path] for path in process)):
+    process = ["/proc/self/environ", "/proc/self/net"]
+    for texts in (["-"], [str(folder / "gone")], [str(folder), "-"], ["shakespeare"], *([path] for path in process)):
         assert find_places([0], corpus, DataConfig(pattern="*"), texts=texts, root=folder.parent) == {}
+    config = DataConfig(pattern="*", val_text="shakespeare")
+    assert find_places([0], corpus, config, texts=[str(folder / "a.txt")], root=folder.parent) == {}

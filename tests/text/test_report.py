@@ -1,18 +1,22 @@
-"""The text report is true of the text."""
+"""The text report is true of the text, and each piece of advice is given where it holds and nowhere else."""
 
 import math
 import random
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from text_helpers import write
 
 from chargpt.text import facts
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import examine
+from chargpt.text.report import ODD, ONCE, REPEATS, SPLIT, examine
+from chargpt.text.tokenizer import Tokenizer, character_name
 
 
 @pytest.fixture
@@ -21,9 +25,9 @@ def load_string(load, tmp_path) -> Callable[..., Corpus]:
     return lambda text, **changes: load(write(tmp_path / "text.txt", text), **changes)
 
 
-def words(count: int, seed: int = 0) -> str:
+def words(count: int, seed: int = 0, letters: str = "abcdefgh") -> str:
     draw = random.Random(seed)
-    return " ".join("".join(draw.choices("abcdefgh", k=5)) for _ in range(count))
+    return " ".join("".join(draw.choices(letters, k=5)) for _ in range(count))
 
 
 def line(corpus: Corpus, what: str) -> str:
@@ -34,28 +38,71 @@ def marks(said: str) -> list[float]:
     return [float(mark) for mark in re.findall(r"(?:\(|gzip needs |xz )(\d+\.\d+)", said)]
 
 
-def test_odd_characters_are_counted_and_explained(load_string):
-    content = "ab\x00\x00\u200b\ue000\ufffd\r\n\tÃ© Ã¼ a\r\n" + "a\n" * 10
-    said = line(load_string(content, newlines="keep"), "odd")
-    for part in (
-        "2 control char",
-        "1 invisible character (U+200B ZERO WIDTH SPACE)",
-        "1 private use char",
-        "1 lost character, now \ufffd (U+FFFD",
-        "2 wrong characters, such as Ã©",
-    ):
-        assert part in said
-    assert "2 line ends with \\r (data.newlines=fold" in said
-    assert "line ends" not in line(load_string(content), "odd")
-    assert line(load_string("the sea\tand\nthe stone é海"), "odd").endswith("no odd characters")
+@settings(max_examples=50)
+@given(st.text("abc é海\n", min_size=2), st.booleans())
+def test_the_rarest_character_is_the_first_of_those_that_occur_least(text, are_bytes):
+    tokenizer = Tokenizer(None) if are_bytes else Tokenizer("".join(sorted({*text, "z"})))
+    ids = tokenizer.encode(text)
+    counts, source = np.bincount(ids, minlength=tokenizer.vocab_size), {"name": "", "texts": [], "fingerprint": ""}
+    said = line(Corpus(tokenizer=tokenizer, train=ids, val=ids[:0], counts=counts, distinct=len({*text}), **source), "rarest")
+    times, rarest = min((count, character) for character, count in Counter(text).items())
+    expected = f"{character_name(rarest)}, {'once' if times == 1 else f'{times} times'}"
+    assert said == (f"{256 - len({*text.encode()})} of 256 byte values do not occur" if are_bytes else expected)
 
 
-HARMLESS = {  # texts, and how many invisible characters they need
-    "a family 👩\u200d👩\u200d👧 by the sea": 2,
-    "England \U0001f3f4\U000e0067\U000e0062\U000e007f by the sea": 3,
-    "می\u200cخواهم می\u200cروم به دریا و سنگ": 2,
-    "הים והאבן\u200f הים והאבן": 1,
+NAMES = [f"{a}{b}{c}" for a in "ABDEFGHIJKLMNOPRSTUVWZ" for b in ("an", "el", "or", "ún") for c in "adeimnoy"]
+POEM = [f"line number {n:04} of the poem" for n in range(100)]
+PLAIN, UNINTENDED = "the sea\tand the stone é海\n", "ab\x00\x00\u200b\ue000\ufffd\r\n\tÃ© Ã¼ a\r\n" + "a\n" * 10
+VERSE, OTHER, KNOWN = words(3200, letters="abcd"), words(400, seed=1), "abcd " * 400
+LABELLED = "kind,body\n" + "\n".join(f"k{{}},the sea and {n} stones" for n in range(40))
+BY_INITIAL, PROSE = sorted(NAMES, key=lambda name: (name[0], name[::-1])), [words(8, seed) for seed in range(200)]
+# Each row of advice: its settings, texts of which it holds, what is said, and texts of which it does not hold.
+ROWS = {
+    ODD[0]: ({}, [UNINTENDED], r"2 control characters \(U\+0000\), 1 invisible .*\(U\+200B ZERO WIDTH SPACE\), 1 pri", [PLAIN]),
+    ODD[1]: ({}, [UNINTENDED], r"1 lost character, now \ufffd \(U\+FFFD; use the original file\)", [PLAIN]),
+    ODD[2]: ({}, [UNINTENDED], "2 wrong characters, such as Ã© for é .UTF-8 read as Latin-1; use the original", [PLAIN + "Ã"]),
+    ODD[3]: ({"newlines": "keep"}, [UNINTENDED], r"2 line ends with \\r \(data.newlines=fold changes them to \\n\)", [PLAIN]),
+    SPLIT[0]: (
+        {"val_fraction": 0.1},
+        [*map("\n".join, (NAMES, NAMES[::-1], BY_INITIAL)), "\n  ".join(NAMES).lower(), "\n\n".join(NAMES)],
+        "^the lines are in alphabetical order, .* says little; add data.shuffle=lines, which shuffles the lines before",
+        [*map("\n".join, (random.Random(0).sample(NAMES, len(NAMES)), PROSE, NAMES[:10], ["the sea"] * 100, ["a"] * 100))],
+    ),
+    SPLIT[1]: (
+        {"val_fraction": 0.1},
+        [VERSE + OTHER, KNOWN + VERSE + KNOWN],
+        r"^the validation split is (hard|easi)er than the rest of the text .* elsewhere\); .*, add data.split=blocks$",
+        [VERSE, OTHER, "\n".join(NAMES)],
+    ),
+    REPEATS: (
+        {},
+        ["\n".join(POEM + POEM)],
+        "^97% of the validation text is lines that the training text has too, so a low loss is partly memory$",
+        ["\n".join(POEM + POEM[:10]), "\n".join([POEM[0]] * 200 + POEM)],
+    ),
+    ONCE: (
+        {"items": "body", "label": "kind"},
+        [LABELLED.format(*range(20), *[1, 2] * 10)],
+        "^18 of 20 labels occur once, such as k0, so the model cannot learn what they mean; name a field with fewer",
+        [LABELLED.format(*[1, 2] * 20), LABELLED.format(*[1] * 40)],
+    ),
 }
+
+
+@pytest.mark.parametrize("row", range(len(ROWS)))
+def test_each_row_of_advice_is_given_where_it_holds_and_nowhere_else(row, load, tmp_path):
+    assert [*ROWS] == [*ODD, *SPLIT, REPEATS, ONCE]
+    changes, texts, said, others = [*ROWS.values()][row]
+    for number, text in enumerate(texts + others):
+        corpus = load(write(tmp_path / f"a{'.csv' * ('items' in changes)}", text), **changes)
+        found = [str(words) for label, words, _ in examine(corpus) if label in ("odd", "warning", "note")]
+        assert any(re.search(said, words) for words in found) == (number < len(texts)), found
+
+
+HARMLESS = (
+    *("a family 👩\u200d👩\u200d👧 by the sea", "England \U0001f3f4\U000e0067\U000e0062\U000e007f by the sea"),
+    *("می\u200cخواهم می\u200cروم به دریا و سنگ", "הים והאבן\u200f הים והאבן"),
+)
 
 
 def test_invisible_characters_that_a_text_needs_are_not_odd(load_string):
@@ -90,50 +137,27 @@ def test_characters_that_look_the_same_are_counted_with_what_makes_them_one(case
     assert (said in text if said else not text) and (level == "line") == is_told, text
 
 
-def test_the_marks_between_items_are_neither_odd_nor_rare(load_string):
+def test_the_marks_between_items_and_what_the_text_does_not_have_are_neither_odd_nor_rare(load_string):
     corpus = load_string("one\ntwo\n\nthree\n\nfour\nfive\n\n\n", items="paragraph")
     assert line(corpus, "odd") == "no odd characters" and "U+001E" not in line(corpus, "rarest") and corpus.items.items == 3
     assert not [note for note in corpus.notes if "empty items" in str(note)], "the end of a file is no item"
     assert "U+000A" not in line(load_string("aaa\nbbb\n", items="line"), "rarest")
-
-
-def test_what_the_text_does_not_have_is_neither_rare_nor_odd(load_string):
-    """A vocabulary may hold the characters of a start as well."""
+    # A vocabulary may hold the characters of a start as well.
     corpus = load_string("aaaaaabbbbbb\u00e9", known="xyz\u200b\ufffd" + "".join(map(chr, range(0x4E00, 0x4E80))))
     assert corpus.tokenizer.vocab_size == 3 + 5 + 0x80 and corpus.distinct == 3
     assert line(corpus, "rarest").endswith("ACUTE, once") and line(corpus, "odd").endswith("no odd characters")
 
 
-def test_repeated_lines_are_counted_and_refrains_are_a_note_and_no_fault(load_string):
-    poem = [f"line number {n:04} of the poem" for n in range(100)]
-    said = {label: str(text) for label, text, _ in examine(load_string("\n".join(poem + poem)))}
-    assert "0.0% of the training text is repeated lines" in said["repeats"]
-    assert "96.6% of the validation text is lines" in said["repeats"] and "warning" not in said
-    note = "97% of the validation text is lines that the training text has too, so a low loss is partly memory"
-    assert said["note"] == note
-    said = {label: str(text) for label, text, _ in examine(load_string("\n".join([poem[0]] * 200 + poem)))}
-    assert "95.9% of the training text" in said["repeats"]
-    assert "note" not in {label for label, _, _ in examine(load_string("\n".join(poem + poem[:10])))}
+def test_repeated_lines_are_counted(load_string):
+    said = line(load_string("\n".join(POEM + POEM)), "repeats")
+    assert said.startswith("0.0% of the training text is repeated lines; 96.6% of the validation text is lines")
+    assert line(load_string("\n".join([POEM[0]] * 200 + POEM)), "repeats").startswith("95.9% of the training text")
 
 
-NAMES = [f"{a}{b}{c}" for a in "ABDEFGHIJKLMNOPRSTUVWZ" for b in ("an", "el", "or", "ún") for c in "adeimnoy"]
-
-
-def sorted_warning(corpus: Corpus) -> str:
-    return "".join(str(text) for _, text, _ in examine(corpus) if "alphabetical" in str(text))
-
-
-def test_a_list_in_alphabetical_order_is_a_warning_that_names_the_mend(load_string, tmp_path):
-    draw = random.Random(0)
-    nearly = sorted(NAMES, key=lambda name: (name[0], draw.random()))  # by initials
-    for lines in (NAMES, NAMES[::-1], nearly, [f"  {name.lower()}" for name in NAMES], "\n\n".join(NAMES).split("\n")):
-        said = sorted_warning(load_string("\n".join(lines), val_fraction=0.1))
-        assert said.startswith("the lines are in alphabetical order") and "; add data.shuffle=lines, which" in said
-    prose = [words(8, seed) for seed in range(200)]
-    for lines in (draw.sample(NAMES, len(NAMES)), prose, NAMES[:10], ["the sea"] * 100, ["a"] * 100):
-        assert not sorted_warning(load_string("\n".join(lines), val_fraction=0.1))
-    (tmp_path / "val.txt").write_text("\n".join(NAMES[::7]))
-    assert not sorted_warning(load_string("\n".join(NAMES), val_text=str(tmp_path / "val.txt"))), "both have every initial"
+def test_a_list_in_order_whose_splits_both_have_every_initial_needs_no_shuffling(load_string, tmp_path):
+    write(tmp_path / "val.txt", "\n".join(NAMES[::7]))
+    corpus = load_string("\n".join(NAMES), val_text=str(tmp_path / "val.txt"))
+    assert not any("alphabetical" in str(text) for _, text, _ in examine(corpus))
 
 
 def test_a_text_without_a_validation_split_is_told_of_its_format(load, tmp_path):
@@ -164,20 +188,14 @@ def test_a_part_of_a_few_characters_has_a_mark(before, ids, load_string):
     assert math.isfinite(corpus.facts.ngram_loss) and math.isfinite(corpus.facts.copying)
 
 
-def test_a_validation_split_of_another_kind_is_a_warning_with_both_losses_and_the_mend(load_string):
-    """The last tenth of a concatenated text has other letters in another order."""
-    texts = (range(4000), range(4000, 4400))
-    verse, same = (" ".join("".join(random.Random(n).choices("abcd", k=4)) for n in numbers) for numbers in texts)
-    other, known = words(400, seed=1), "abcd " * 400
-
-    def said(before: str, after: str, **settings: object) -> tuple[str, Corpus]:
-        corpus = load_string(before + after, **{"val_fraction": len(after) / len(before + after), **settings})
-        return "".join(str(text) for _, text, _ in examine(corpus) if "from all parts" in str(text)), corpus
-
-    warning, harder = said(verse, other)
-    assert "the validation split is harder than the rest" in warning and warning.endswith("add data.split=blocks")
-    own, spread = map(float, re.findall(r"\d+\.\d\d", warning))
-    assert own > spread + 0.5 and spread == pytest.approx(1.4, abs=0.2) and harder.facts.is_split_harder
-    warning, easier = said(known + verse, known)
-    assert "the validation split is easier than the rest" in warning and not easier.facts.is_split_harder
-    assert not said(verse, same)[0] and not said(verse, other, split="blocks")[0]
+@pytest.mark.parametrize(("text", "level"), [(VERSE + OTHER, "harder"), (KNOWN + VERSE + KNOWN, "easier")])
+def test_a_validation_split_of_another_kind_is_told_with_both_losses_and_blocks_mend_it(text, level, load_string):
+    """The last part of a concatenated text has other letters in another order."""
+    corpus = load_string(text, val_fraction=0.1)
+    said, is_harder = line(corpus, "warning"), level == "harder"
+    own, spread = map(float, re.findall(r"\d+\.\d\d", said))
+    assert f"is {level} than" in said and corpus.facts.is_split_harder == is_harder
+    assert own > spread + 0.5 if is_harder else own < spread - 0.5
+    assert not any(
+        "from all parts" in str(words) for _, words, _ in examine(load_string(text, val_fraction=0.1, split="blocks"))
+    )
