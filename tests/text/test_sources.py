@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
-from chargpt.project import STATE, STEP_NAME
+from chargpt.project import STATE
 from chargpt.terminal import UserError
 from chargpt.text import sources
 from chargpt.text.sources import named_corpus, select_sources
