@@ -160,7 +160,7 @@ def test_the_speed_is_told_again_only_when_it_has_changed_by_a_tenth(trainer, ca
     assert all(not 1 / NEWS < now / before < NEWS for before, now in zip(speeds, speeds[1:]))
 
 
-def test_the_second_model_has_its_own_time_after_that_of_the_first(trainer, monkeypatch, clock):
+def test_the_second_model_has_its_own_time_after_that_of_the_first(trainer, monkeypatch, clock, capsys):
     """What the first one does not use is for the second, which has twice as much."""
     ends, begin = [], Budget.begin
 
@@ -174,6 +174,8 @@ def test_the_second_model_has_its_own_time_after_that_of_the_first(trainer, monk
     (_, first), (began, second) = ends
     assert first == pytest.approx(started + 1.5) and second == pytest.approx(first + 3)
     assert began > started and began + 1.5 < clock.now <= second
+    told = re.findall(r"(?m)^training +model \d of 2: for (\d+:\d\d)", capsys.readouterr().out)
+    assert told == ["0:02", f"0:0{round(second - began)}"], "each is told its own time"
 
 
 def fails(arguments: list[str], capsys) -> str:

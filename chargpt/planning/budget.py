@@ -153,7 +153,8 @@ class Budget:
         self.announced = 0.0 if known is None else known.step  # seconds of a step, as the user was last told; 0: not yet
         self.kept = 0.0  # seconds for what follows the last step, as last measured
         self.watch = Stopwatch()
-        self._steps_left, self._given = 0, self.left  # when this process begins to train the model
+        self.given = self.share  # seconds of this model alone, from its own start on; None: no limit
+        self._steps_left = 0
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
         self._measured = self.watch.window_start
         self._expected = 0.0  # seconds per step, as last measured for the length; 0 before it
@@ -172,11 +173,13 @@ class Budget:
 
     def next(self, *, later: float, known: TimeModel) -> "Budget":
         """That of the model which follows. It gets what this one has not used, too."""
-        return Budget(self.limit, started=self.started, later=later, known=known)
+        following = Budget(self.limit, started=self.started, later=later, known=known)
+        following.given = None if self.limit is None else max(0.0, following.left)
+        return following
 
     def begin(self, steps_left: int, *, waits_every: int = 1) -> None:
         """The model begins its training, or goes on, with so many steps left. See `Stopwatch`."""
-        self.watch, self._steps_left, self._given = Stopwatch(waits_every=waits_every), steps_left, self.left
+        self.watch, self._steps_left = Stopwatch(waits_every=waits_every), steps_left
 
     def step_done(self) -> float:
         """One more step is done. Returns the seconds that it took."""
@@ -212,7 +215,7 @@ class Budget:
         if steps > 0:
             step, self._measured = seconds / steps, (watch.steps, watch.seconds)
         self.known = TimeModel(step, watch.evaluation, AFTER_SECONDS * (slowness() if self.limit else 1.0))
-        given = 0.0 if self.limit is None else max(0.0, self._given)
+        given = self.given or 0.0
         self.kept = self.known.reserve(given) + SPARE * given
 
     def length_that_fits(self, step: int, *, eval_interval: int, longest: int = MAX_STEPS) -> tuple[int, int]:

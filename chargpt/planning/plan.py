@@ -114,7 +114,7 @@ class Opening(Decision):
         """How long the training takes, by these times: its limit, unless the epochs end it sooner."""
         stage, step, characters = self.state.stage, self.state.progress.step, len(self.corpus.train)
         left, takes = stage.length.steps - step, 0.0
-        if (limit := self.budget.share) is not None:
+        if (limit := self.budget.given) is not None:
             seconds = limit - known.reserve(limit)
             fits = known.steps_in(seconds, interval=self.config.train.eval_interval)
             if self.folder is not None and self.state.settings.sources.get("train.max_steps") is Source.CHOSEN:

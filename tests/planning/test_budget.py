@@ -183,7 +183,7 @@ def test_each_model_may_take_what_those_after_it_need_not(clock):
     assert first.share == 25.0 and first.left == 22.0
     clock.now += 10.0  # it ends early
     second = first.next(later=50.0, known=TimeModel(0.1, 0.1))
-    assert second.left == 50.0 - 13.0
+    assert second.left == second.given == 50.0 - 13.0
     second.later = 0.0  # it was decided that no other follows
     assert second.left == 100.0 - 13.0
     assert Budget(None, later=0.0).share is None
