@@ -87,10 +87,10 @@ class Speeds:
         return float(np.exp(np.interp(size, sizes, speeds) - exponent * beyond))
 
     def is_known(self, config: Config) -> bool:
-        """Whether the speed of a model of about this size is known."""
-        size = self._parameters(config)
-        near = self._near(self._asked(config, self.teachers))
-        return any(1 / SAME_SIZE <= size / timed.parameters <= SAME_SIZE for timed in near)
+        """Whether the speed of a model of about this size, with the same kernels, is known."""
+        asked = self._asked(config, self.teachers)
+        same = [timed for timed in self._timed if timed[:2] == asked[:2]]
+        return any(1 / SAME_SIZE <= asked.parameters / timed.parameters <= SAME_SIZE for timed in same)
 
     def time_model(self, config: Config, *, speed: float | None = None) -> TimeModel:
         """The times of a training with this speed, or the one that is known or timed now."""

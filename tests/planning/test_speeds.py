@@ -86,7 +86,9 @@ def test_what_is_known_of_one_kind_of_training_is_no_speed_of_another(other, cor
     speeds = Speeds(corpus)
     speeds.keep(of_width(64, "runtime.precision=float32"), 12345.0)
     assert Speeds(corpus).measured(of_width(64, "runtime.precision=float32")) == 12345.0 and not machine
-    Speeds(corpus).measured(of_width(64, "runtime.precision=float32", *OTHERS[other]))
+    another = of_width(64, "runtime.precision=float32", *OTHERS[other])
+    assert not Speeds(corpus).is_known(another)
+    Speeds(corpus).measured(another)
     assert len(machine) == 1
 
 
