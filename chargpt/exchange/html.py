@@ -24,7 +24,7 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.prompt import first_id
 from chargpt.text.items import end_in
 
-TEMPLATE = Path(__file__).with_name("page.html")
+TEMPLATE = Path(__file__).with_name("web") / "page.html"
 # What the comments of the template stand for: scripts, the policy and the model.
 SCRIPTS = {"/* the engine goes here */\n": "engine.js", "/* the interface goes here */\n": "interface.js"}
 POLICY_HERE = "<!-- the content security policy goes here -->"

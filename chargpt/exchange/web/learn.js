@@ -1,0 +1,293 @@
+/*
+Learning, in a worker: what training/, planning/law.py and planning/adaptation.py do, for one browser. learn.c computes gradients and
+updates; the numbers of the program, `P`, come with the page. T, C, V and B are those of model.py; ids are numbers below V.
+*/
+const LEARNER = ["B", "T", "h", "C", "V", "layers", "count", "muon", "decayed", "threshold", "seed", "places", "weights", "gradient",
+  "means", "squares", "start", "positions", "cosine", "sine", "idx", "targets", "logits", "coefficients", "rounds", "scratch"]; // of learn.c
+const LAYER = ["norm_1.weight", "norm_1.bias", "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias",
+  "norm_2.weight", "norm_2.bias", "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"]; // as step.h numbers them
+const SHORTEST = 200, LONGEST = 5e7; // characters of a text that a model can learn from, and of one that a page reads
+const EVALUATIONS = 12, EVALUATION_SHARE = 0.05, SAMPLE = 160; // of a run, at least; of its time, at most; characters
+let P = null; // the numbers of the program
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+
+/* ---- The text ---- */
+
+/** The characters of the content of files: UTF-8 or UTF-16, else what Windows writes in the West. */
+function decoded(content) {
+  const bytes = new Uint8Array(content), mark = bytes[0] << 8 | bytes[1];
+  if (mark === 0xfffe || mark === 0xfeff) return new TextDecoder(mark === 0xfffe ? "utf-16le" : "utf-16be").decode(bytes);
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return new TextDecoder("windows-1252").decode(bytes);
+  }
+}
+
+/** The ids of `text` after its normalisation; unknown characters have the id of folded ones, or none. */
+function idsOf(text, tokenizer) {
+  if (tokenizer.characters === null) return new TextEncoder().encode(text);
+  const characters = [...tokenizer.characters], ids = new Uint32Array(text.length), known = new Map(characters.map((c, id) => [c, id]));
+  let n = 0;
+  for (const character of text) {
+    const id = known.get(character) ?? (tokenizer.folded ? characters.length : -1);
+    if (id >= 0) ids[n++] = id;
+  }
+  return ids.subarray(0, n);
+}
+
+/** `text` as a tokenizer reads it. */
+function normalized(text, { newlines, lowercase, normalize, characters }) {
+  if (newlines === "fold" || (characters !== null && !characters.includes("\r"))) text = text.replace(/\r\n?/g, "\n");
+  if (lowercase) text = text.toLowerCase();
+  return normalize === "none" ? text : text.normalize(normalize);
+}
+
+/** `tokenizer` with every character of `text` that it does not know yet. */
+function grown(tokenizer, text) {
+  if (tokenizer.characters === null) return tokenizer;
+  const all = new Set([...tokenizer.characters, ...text.replace(/\p{Surrogate}/gu, "")]);
+  return { ...tokenizer, characters: [...all].sort((a, b) => a.codePointAt(0) - b.codePointAt(0)).join("") };
+}
+
+/** A known character that resembles another one, as `Tokenizer.nearest` finds it, or undefined. */
+function nearest(character, known) {
+  const base = [...character.normalize("NFKD").trimStart(), " "][0], swap = (c) => (c === c.toLowerCase() ? c.toUpperCase() : c.toLowerCase());
+  const group = P.LOOK_ALIKES.find((all) => all.includes(character) || all.includes(base)) ?? base;
+  const kind = [/\p{P}/u, /\p{S}/u, /\p{Z}/u, /\p{N}/u].find((pattern) => pattern.test(character));
+  const distance = (c) => Math.abs(c.codePointAt(0) - character.codePointAt(0));
+  const alike = kind ? [...known].filter((c) => kind.test(c)).sort((a, b) => distance(a) - distance(b)) : [];
+  return [swap(character), base, ...group, swap(base), ...alike].find((c) => known.has(c));
+}
+
+/** The mean loss on `val`, in nats, of a table of counts of up to four neighbours in `train` (Witten and Bell 1991). */
+function ngramLoss(train, val, V) {
+  const order = Math.min(V ** 4 < Number.MAX_SAFE_INTEGER ? 3 : 2, train.length - 1, val.length - 1), n = val.length - order;
+  const gram = (ids, end, length) => {
+    let number = 0;
+    for (let i = end - length; i < end; i++) number = number * V + ids[i];
+    return number;
+  };
+  let shares = new Float64Array(n).fill(1 / V);
+  for (let length = 1; length <= order + 1; length++) {
+    const times = new Map(), contexts = new Map(); // of each gram; of what precedes its last id: [times, kinds]
+    for (let end = length; end <= train.length; end++) {
+      const key = gram(train, end, length), before = times.get(key) ?? 0, context = gram(train, end - 1, length - 1);
+      times.set(key, before + 1);
+      const counted = contexts.get(context);
+      if (!counted) contexts.set(context, [1, 1]);
+      else counted[0]++, before || counted[1]++;
+    }
+    shares = shares.map((share, i) => {
+      const end = order + i + 1, [total, kinds] = contexts.get(gram(val, end - 1, length - 1)) ?? [0, 0];
+      return total ? ((times.get(gram(val, end, length)) ?? 0) + kinds * share) / (total + kinds) : share;
+    });
+  }
+  return -sum(shares.map(Math.log)) / n;
+}
+
+/** The loss on `ids` of a model that knows their frequencies alone. */
+function entropyOf(ids, V) {
+  const counts = new Float64Array(V);
+  for (const id of ids) counts[id]++;
+  return -sum(counts.map((n) => (n ? (n / ids.length) * Math.log(n / ids.length) : 0)));
+}
+
+/* ---- The batch of a step: batches.py ---- */
+
+function splitmix64(state) {
+  const mask = (1n << 64n) - 1n;
+  let x = (state + 0x9e3779b97f4a7c15n) & mask;
+  x = ((x ^ (x >> 30n)) * 0xbf58476d1ce4e5b9n) & mask;
+  x = ((x ^ (x >> 27n)) * 0x94d049bb133111ebn) & mask;
+  return x ^ (x >> 31n);
+}
+
+class Batches {
+  constructor(ids, T, size, seed) {
+    this.ids = ids.length > T ? ids : Uint32Array.from({ length: T + 1 }, (_, i) => ids[i % ids.length]);
+    this.perEpoch = Math.max(1, Math.floor((this.ids.length - T) / T));
+    Object.assign(this, { T, size, seed: BigInt(seed), epoch: -1, key: null });
+  }
+
+  /** Where the windows of a step begin. */
+  starts(step) {
+    return Array.from({ length: this.size }, (_, i) => {
+      const sample = step * this.size + i, epoch = Math.floor(sample / this.perEpoch);
+      if (epoch !== this.epoch) this.setEpoch(epoch);
+      return this.permuted(sample % this.perEpoch) * this.T + this.offset;
+    });
+  }
+
+  setEpoch(epoch) {
+    const mixed = splitmix64(BigInt(epoch) ^ splitmix64(this.seed));
+    const [first, ...key] = Array.from({ length: 8 }, (_, i) => splitmix64(BigInt.asUintN(64, BigInt(i) + mixed)));
+    this.epoch = epoch;
+    this.offset = Number(first % BigInt(this.ids.length - this.perEpoch * this.T));
+    this.key = key.map((n) => Number(n & 0xffffffffn) | 0); // the upper bits of a key count in no number of up to 32 bits
+  }
+
+  permuted(number) {
+    const bits = Math.max(1, 32 - Math.clz32(this.perEpoch - 1)), mask = 2 ** bits - 1, shift = (bits + 1) >> 1, [start, ...rest] = this.key;
+    let x = number;
+    do {
+      x = (x + start) & mask;
+      for (let i = 0; i < 3; i++) x = (Math.imul(x ^ (x >>> shift), rest[i] | 1) + rest[i + 3]) & mask;
+      x ^= x >>> shift;
+    } while (x >= this.perEpoch);
+    return x;
+  }
+}
+
+/* ---- A model in training ---- */
+
+/** The names and shapes of the weights of a model, and the order in which they lie in the vectors, as in weights.py. */
+function shapesOf({ n_layer, n_embd: C, block_size, vocab_size, bias, positions }) {
+  const sizes = { "attn.qkv.weight": [3 * C, C], "attn.proj.weight": [C, C], "mlp.up.weight": [4 * C, C], "mlp.down.weight": [C, 4 * C],
+    "attn.qkv.bias": [3 * C], "mlp.up.bias": [4 * C] };
+  const layers = Array.from({ length: n_layer }, (_, i) => i), some = (names) => layers.flatMap((i) => names.map((name) => [`blocks.${i}.${name}`, sizes[name] ?? [C]]));
+  const vectors = LAYER.filter((name) => name.includes("norm") || name.endsWith("bias")).filter((name) => bias || !name.endsWith("bias"));
+  return [...some(["attn.qkv.weight", "attn.proj.weight"]), ...some(["mlp.up.weight"]), ...some(["mlp.down.weight"]),
+    ["token_embedding.weight", [vocab_size, C]], ...(positions === "learned" ? [["position_embedding.weight", [block_size, C]]] : []),
+    ...some(vectors), ["norm.weight", [C]], ...(bias ? [["norm.bias", [C]]] : [])];
+}
+
+const lengthOf = (size) => size.reduce((a, b) => a * b, 1);
+const parametersOf = (shape) => sum(shapesOf(shape).map(([, size]) => lengthOf(size)));
+const inBlocks = ({ n_layer, n_embd }) => 12 * n_layer * n_embd ** 2;
+
+/** New weights, by name: those of initialisation.py for rotary positions and biases. */
+function initialWeights(shape, seed) {
+  const random = new Random(seed), { n_layer, n_head: h, n_embd: C } = shape, d = C / h, half = d / 2, weights = {};
+  const normal = () => Math.sqrt(-2 * Math.log(1 - random.next())) * Math.cos(2 * Math.PI * random.next());
+  for (const [name, size] of shapesOf(shape)) {
+    const writes = /attn.proj|mlp.down/.test(name), deviation = name.includes("embedding") ? P.initial.EMBEDDING_STD : writes ? P.initial.INITIAL_STD / Math.sqrt(2 * n_layer) : 1 / Math.sqrt(size[1]);
+    weights[name] = Float32Array.from({ length: lengthOf(size) }, () => (size.length > 1 ? deviation * normal() : Number(name.endsWith("weight"))));
+  }
+  const angle = (i) => 10000 ** (-2 * i / d), drop = sum(Array.from({ length: half }, (_, i) => 1 - Math.cos(angle(i))));
+  const strength = Math.sqrt(P.initial.SCORE_DIFFERENCE * Math.sqrt(d) / drop), matrix = weights["blocks.0.attn.qkv.weight"], vector = weights["blocks.0.attn.qkv.bias"];
+  for (let i = 0; i < 2 * C * C; i++) matrix[i] *= P.initial.RANDOM_SHARE;
+  for (let head = 0; head < h; head++) for (let i = 0; i < (d + 5 - (d + 5) % 6) / 6; i++) {
+    vector[head * d + i] = strength;
+    vector[C + head * d + i] = strength * Math.cos((head + 1) * angle(i));
+    vector[C + head * d + half + i] = strength * Math.sin((head + 1) * angle(i));
+  }
+  return weights;
+}
+
+class Learner {
+  /** `weights` by name; `plan`: B, rate, decay, startDecay, momentum, dropout, warmup, falls (share of the run), steps, seconds, seed. */
+  constructor(module, shape, weights, ids, plan) {
+    const { n_layer: layers, n_head: h, n_embd: C, block_size: T, vocab_size: V, positions } = shape, sizes = shapesOf(shape), { B } = plan;
+    this.c = new WebAssembly.Instance(module).exports;
+    Object.assign(this, { shape, plan, step: 0, used: 0, batches: new Batches(ids, T, B, plan.seed), spans: new Map() });
+    const count = parametersOf(shape), places = [], f = this.fields = { B, T, h, C, V, layers, count, rounds: P.NEWTON_SCHULZ.length, threshold: plan.dropout * 2 ** 31 };
+    let end = 0;
+    for (const [name, size] of sizes) this.spans.set(name, [end, end += lengthOf(size)]);
+    for (let i = 0; i < layers; i++) places.push(...LAYER.map((name) => `blocks.${i}.${name}`));
+    places.push("token_embedding.weight", "position_embedding.weight", "norm.weight", "norm.bias");
+    f.decayed = (this.spans.get("position_embedding.weight") ?? this.spans.get("token_embedding.weight"))[1];
+    f.muon = plan.optimizer === "muon" ? this.spans.get("token_embedding.weight")[0] : 0;
+    for (const name of ["weights", "gradient", "means", "squares", ...(plan.startDecay ? ["start"] : [])]) f[name] = this.take(4 * count);
+    const table = positions === "learned" ? [] : positions === "rotary" ? rotary(T, C / h) : [weights["position_embedding.weight"]];
+    const at = table.map((numbers) => this.put(Float32Array, numbers));
+    Object.assign(f, positions === "rotary" ? { cosine: at[0], sine: at[1] } : { positions: at[0] ?? f.weights + 4 * this.spans.get("position_embedding.weight")[0] });
+    f.places = this.put(BigInt64Array, places.map((name) => BigInt(this.spans.get(name)?.[0] ?? -1)));
+    f.coefficients = this.put(Float32Array, P.NEWTON_SCHULZ.flat());
+    [f.idx, f.targets, f.logits] = [8 * B * T, 8 * B * T, 4 * B * T * V].map((bytes) => this.take(bytes));
+    [this.at, this.update] = [this.take(4 * LEARNER.length), this.take(72)];
+    this.describe();
+    f.scratch = this.take(this.c.learn_scratch_size(this.at));
+    this.describe();
+    this.weights = this.view(Float32Array, f.weights, count);
+    for (const [name, [begin]] of this.spans) this.weights.set(weights[name], begin);
+    if (f.start) this.view(Float32Array, f.start, count).set(this.weights);
+  }
+
+  take(bytes) {
+    const at = this.c.learn_memory(bytes);
+    if (!at) throw new RangeError("too little memory");
+    return at;
+  }
+
+  view(Type, at, n) {
+    return new Type(this.c.memory.buffer, at, n);
+  }
+
+  put(Type, numbers) {
+    const at = this.take(Type.BYTES_PER_ELEMENT * numbers.length);
+    this.view(Type, at, numbers.length).set(numbers);
+    return at;
+  }
+
+  describe() {
+    this.view(Int32Array, this.at, LEARNER.length).set(LEARNER.map((name) => this.fields[name] ?? 0));
+  }
+
+  /** Set the inputs and the targets: windows of `ids` from `starts` on; beyond the end, nothing counts. */
+  fill(ids, starts) {
+    const { B, T, idx, targets } = this.fields, [inputs, following] = [idx, targets].map((at) => this.view(Int32Array, at, 2 * B * T));
+    inputs.fill(0);
+    following.fill(-1);
+    starts.forEach((start, row) => {
+      for (let t = 0, i = 2 * row * T; t < T && start + t + 1 < ids.length; t++, i += 2) {
+        inputs[i] = ids[start + t];
+        following[i] = ids[start + t + 1];
+        following[i + 1] = 0;
+      }
+    });
+  }
+
+  /** How much of the run is over, by steps or by time, 0 to 1. */
+  get share() {
+    return Math.max(this.step / this.plan.steps, this.used / this.plan.seconds);
+  }
+
+  get rate() {
+    const { rate, warmup, falls, steps } = this.plan, start = Math.max(1 - falls, warmup / steps);
+    return rate * (this.step < warmup ? (this.step + 1) / (warmup + 1) : 1 - Math.max(0, this.share - start) / (1 - start));
+  }
+
+  /** Take a step; returns the loss of its batch. Throws if it is not a number. */
+  advance() {
+    const { plan, step } = this, [beta1, beta2] = P.optim.betas, n = step + 1;
+    this.fields.seed = plan.seed * 1000003 + step;
+    this.describe();
+    this.fill(this.batches.ids, this.batches.starts(step));
+    const loss = this.c.learn_gradient(this.at);
+    this.view(Float64Array, this.update, 9).set([this.rate, P.optim.grad_clip, plan.decay, plan.startDecay, beta1, beta2, 1 - beta1 ** n, 1 - beta2 ** n, plan.momentum]);
+    if (!Number.isFinite(loss + this.c.learn_update(this.at, this.update))) throw new RangeError("the loss is not a number any more");
+    this.step = n;
+    return loss;
+  }
+
+  /** The mean loss on `ids`. */
+  evaluate(ids) {
+    const { B, T } = this.fields, windows = Math.ceil((ids.length - 1) / T);
+    let loss = 0;
+    for (let first = 0; first < windows; first += B) {
+      this.fill(ids, Array.from({ length: Math.min(B, windows - first) }, (_, row) => (first + row) * T));
+      loss += this.c.learn_loss(this.at);
+    }
+    return loss / (ids.length - 1);
+  }
+
+  /** What the page and `Model` read. */
+  tensors(vector = this.weights) {
+    const found = {};
+    for (const [name, [rows, columns]] of shapesOf(this.shape)) {
+      const data = vector.slice(...this.spans.get(name));
+      found[name] = { rows: columns ? rows : 1, columns: columns ?? rows, format: "float32", data };
+    }
+    return found;
+  }
+}
+
+/** Cosines and sines of rotary positions, [T][d / 2] each. */
+function rotary(T, d) {
+  return [Math.cos, Math.sin].map((f) => Float32Array.from({ length: T * d / 2 }, (_, i) => f(Math.floor(i / (d / 2)) * 10000 ** (-2 * (i % (d / 2)) / d))));
+}
+
+if (typeof module === "object") {
+  Object.assign(module.exports, { Batches, Learner, initialWeights, shapesOf, ngramLoss, decoded, setNumbers: (numbers) => (P = numbers) });
+}
