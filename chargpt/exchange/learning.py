@@ -37,9 +37,10 @@ def numbers() -> dict[str, Any]:
     return {name: _plain(value) for name, value in found.items()}
 
 
-def modules() -> dict[str, str]:
-    """The kernel for each of its sets of instructions, in gzip and base64. Raises Unavailable."""
-    return {name: base64.b64encode(gzip.compress(code, mtime=0)).decode() for name, code in load_web().items()}
+def needed() -> dict[str, Any]:
+    """What a page needs: the numbers, and the kernel for each set of instructions, in gzip and base64. Raises Unavailable."""
+    code = {name: base64.b64encode(gzip.compress(code, mtime=0)).decode() for name, code in load_web().items()}
+    return {"numbers": numbers(), "code": code}
 
 
 def _constants(module: ModuleType) -> dict[str, Any]:

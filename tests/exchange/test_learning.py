@@ -1,4 +1,4 @@
-"""A page learns as the program does: the same batches, losses and weights, in Node.js, as `Trainer` with the C of this machine."""
+"""A page learns as the program does: the same batches, losses and weights, in Node.js, as `Trainer` with the C here."""
 
 import json
 import shutil
@@ -12,7 +12,6 @@ import torch
 
 from chargpt.config import Config, ModelConfig, OptimConfig, TrainConfig
 from chargpt.exchange import html, learning
-from chargpt.exchange.html import tensors_of
 from chargpt.kernels import compiler
 from chargpt.kernels.attention import load_kernel
 from chargpt.kernels.compiler import LEARN, Unavailable

@@ -179,7 +179,7 @@ class Learner {
   /** `weights` by name; `plan`: B, rate, decay, startDecay, momentum, dropout, warmup, falls (share of the run), steps, seconds, seed. */
   constructor(module, shape, weights, ids, plan) {
     const { n_layer: layers, n_head: h, n_embd: C, block_size: T, vocab_size: V, positions } = shape, sizes = shapesOf(shape), { B } = plan;
-    this.c = new WebAssembly.Instance(module).exports;
+    this.kernel = new WebAssembly.Instance(module).exports;
     Object.assign(this, { shape, plan, step: 0, used: 0, batches: new Batches(ids, T, B, plan.seed), spans: new Map() });
     const count = parametersOf(shape), places = [], f = this.fields = { B, T, h, C, V, layers, count, rounds: P.NEWTON_SCHULZ.length, threshold: plan.dropout * 2 ** 31 };
     let end = 0;
@@ -197,7 +197,7 @@ class Learner {
     [f.idx, f.targets, f.logits] = [8 * B * T, 8 * B * T, 4 * B * T * V].map((bytes) => this.take(bytes));
     [this.at, this.update] = [this.take(4 * LEARNER.length), this.take(72)];
     this.describe();
-    f.scratch = this.take(this.c.learn_scratch_size(this.at));
+    f.scratch = this.take(this.kernel.learn_scratch_size(this.at));
     this.describe();
     this.weights = this.view(Float32Array, f.weights, count);
     for (const [name, [begin]] of this.spans) this.weights.set(weights[name], begin);
@@ -205,13 +205,13 @@ class Learner {
   }
 
   take(bytes) {
-    const at = this.c.learn_memory(bytes);
+    const at = this.kernel.learn_memory(bytes);
     if (!at) throw new RangeError("too little memory");
     return at;
   }
 
   view(Type, at, n) {
-    return new Type(this.c.memory.buffer, at, n);
+    return new Type(this.kernel.memory.buffer, at, n);
   }
 
   put(Type, numbers) {
@@ -254,9 +254,9 @@ class Learner {
     this.fields.seed = plan.seed * 1000003 + step;
     this.describe();
     this.fill(this.batches.ids, this.batches.starts(step));
-    const loss = this.c.learn_gradient(this.at);
+    const loss = this.kernel.learn_gradient(this.at);
     this.view(Float64Array, this.update, 9).set([this.rate, P.optim.grad_clip, plan.decay, plan.startDecay, beta1, beta2, 1 - beta1 ** n, 1 - beta2 ** n, plan.momentum]);
-    if (!Number.isFinite(loss + this.c.learn_update(this.at, this.update))) throw new RangeError("the loss is not a number any more");
+    if (!Number.isFinite(loss + this.kernel.learn_update(this.at, this.update))) throw new RangeError("the loss is not a number any more");
     this.step = n;
     return loss;
   }
@@ -267,7 +267,7 @@ class Learner {
     let loss = 0;
     for (let first = 0; first < windows; first += B) {
       this.fill(ids, Array.from({ length: Math.min(B, windows - first) }, (_, row) => (first + row) * T));
-      loss += this.c.learn_loss(this.at);
+      loss += this.kernel.learn_loss(this.at);
     }
     return loss / (ids.length - 1);
   }
@@ -288,6 +288,197 @@ function rotary(T, d) {
   return [Math.cos, Math.sin].map((f) => Float32Array.from({ length: T * d / 2 }, (_, i) => f(Math.floor(i / (d / 2)) * 10000 ** (-2 * (i % (d / 2)) / d))));
 }
 
+/* ---- A lesson: messages from the page, and what they start ---- */
+
+/** The compiled kernel, with the best instructions that this browser has. */
+async function compiled(code) {
+  for (const name of ["relaxed", "simd"]) {
+    const zipped = new Blob([bytesOf(code[name])]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const bytes = await new Response(zipped).arrayBuffer();
+    if (WebAssembly.validate(bytes)) return WebAssembly.compile(bytes);
+  }
+  throw new Error("this browser has no SIMD in WebAssembly; a newer one can learn");
+}
+
+/** About `size` of the ids in 16 pieces from all over. */
+function sampled(ids, size) {
+  const piece = size >> 4, from = (i) => Math.floor(i * (ids.length - piece) / 15);
+  return ids.length <= size ? ids : Uint32Array.from({ length: 16 * piece }, (_, i) => ids[from(Math.floor(i / piece)) + i % piece]);
+}
+
+class Lesson {
+  /** `contents`: texts, or the bytes of files; `tensors`: of the model to begin with, or null; `memory`: bytes that it may take. */
+  constructor(given) {
+    P = given.numbers;
+    Object.assign(this, { given, channel: new MessageChannel(), stopped: false, best: null, mean: null, means: 0, worse: 0, losses: [] });
+    this.prepare().then(() => this.learn()).catch((error) => postMessage({ kind: "failed", message: error.message }));
+  }
+
+  async prepare() {
+    const { contents, tensors, about, minutes, memory, code } = this.given, began = performance.now(), module = await compiled(code);
+    const plain = { characters: "", folded: false, newlines: "fold", lowercase: false, normalize: "none" }, before = tensors ? about.tokenizer : plain;
+    const text = normalized(contents.map((c) => (typeof c === "string" ? c : decoded(c))).join("\n").slice(0, LONGEST), before);
+    if (text.length < SHORTEST) throw new Error(`the text has ${text.length} characters, and ${SHORTEST} are needed; give a longer one`);
+    const tokenizer = this.tokenizer = grown(before, text), V = tokenizer.characters === null ? 256 : [...tokenizer.characters].length + tokenizer.folded;
+    const ids = idsOf(text, tokenizer), train = ids.subarray(0, Math.floor(ids.length * (1 - P.val_fraction))), val = ids.subarray(train.length);
+    const measured = val.subarray(0, P.start.MEASURED), ngram = ngramLoss(sampled(train, 3e5), measured, V);
+    const facts = this.facts = { characters: train.length, judged: val.length, vocabulary: V, ngram, entropy: entropyOf(train, V) };
+    const left = () => 60 * minutes - (performance.now() - began) / 1000, timed = { rate: 0, decay: 0, startDecay: 0, momentum: 0, dropout: 0, warmup: 0, falls: 1, steps: 1e9, seconds: 1e9, optimizer: P.optimizer.name, seed: P.train.seed };
+    let shape, plan, weights, speed;
+    postMessage({ kind: "phase", text: "measuring how fast this device learns" });
+    if (tensors) {
+      shape = { ...about.shape, vocab_size: V, dropout: 0 };
+      weights = this.grownWeights(tensors, before, tokenizer);
+      const trial = new Learner(module, shape, weights, train, { ...timed, B: planFromModel(facts, shape, 0, Infinity).B });
+      speed = this.speedOf(trial);
+      plan = planFromModel(facts, shape, Math.max(0, trial.evaluate(measured) - (about.val_loss ?? Infinity)), speed * left());
+    } else {
+      const speeds = new Map(), speedOf = (tried, B) => {
+        speeds.set(tried.n_embd, this.speedOf(new Learner(module, tried, initialWeights(tried, 1), train, { ...timed, B })));
+        return speeds.get(tried.n_embd);
+      };
+      ({ shape, plan } = planFromNothing(facts, 0.95 * left(), speedOf, memory / 64)); // 14 vectors, and as much for a second one
+      weights = initialWeights(shape, P.train.seed);
+      speed = speeds.get(shape.n_embd);
+    }
+    this.plan = { ...timed, ...plan, seconds: left() };
+    this.learner = new Learner(module, shape, weights, train, this.plan);
+    const affordable = EVALUATION_SHARE * this.plan.seconds * 3 * speed / plan.evaluations; // the forward pass is a third of a step
+    this.val = val.subarray(0, Math.max(2000, Math.min(affordable, P.train.eval_chars)));
+    this.due = 0;
+    postMessage({ kind: "planned", parameters: parametersOf(shape), shape, speed, ngram, characters: ids.length, epochs: Math.min(plan.steps * plan.B * shape.block_size, speed * left()) / train.length });
+  }
+
+  /** Characters a second of a learner, after what the browser needs to compile the code well. */
+  speedOf(learner) {
+    const { B, T } = learner.fields, began = performance.now();
+    let best = Infinity;
+    for (let i = 0; i < 3 || performance.now() - began < 200; i++) {
+      const before = performance.now();
+      learner.advance();
+      best = Math.min(best, performance.now() - before);
+    }
+    return 1000 * B * T / best;
+  }
+
+  /** The weights of the model to begin with, with a row of the embedding for each character of the new vocabulary. */
+  grownWeights(tensors, before, after) {
+    const float16 = float16Values(), weights = Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => [name, numbersOf(tensor, float16)]));
+    const old = weights["token_embedding.weight"], C = this.given.about.shape.n_embd, rows = old.length / C;
+    const row = (i) => old.subarray(i * C, (i + 1) * C), mean = Float32Array.from({ length: C }, (_, c) => sum(Array.from({ length: rows }, (_, i) => old[i * C + c])) / rows);
+    if (after.characters !== before.characters) {
+      const known = new Map([...before.characters].map((c, i) => [c, i])), unknown = before.folded ? row(rows - 1) : mean;
+      const places = [...after.characters].map((c) => known.get(known.has(c) ? c : nearest(c, known)));
+      const begun = weights["token_embedding.weight"] = new Float32Array((places.length + after.folded) * C);
+      [...places, ...(after.folded ? [undefined] : [])].forEach((place, i) => begun.set(place === undefined ? unknown : row(place), i * C));
+    }
+    return weights;
+  }
+
+  async learn() {
+    const { learner, plan } = this;
+    let told = 0, usual = Infinity;
+    while (!this.stopped && learner.share < 1 && !(plan.patience && this.worse >= plan.patience)) {
+      const began = performance.now();
+      if (learner.share >= this.due) {
+        this.due = learner.share + 1 / plan.evaluations;
+        this.evaluate();
+      }
+      this.losses.push(learner.advance());
+      if (plan.averaged && learner.share > 1 - plan.averaged) this.average();
+      const took = (performance.now() - began) / 1000;
+      usual = Math.min(usual, took);
+      learner.used += Math.min(took, 20 * usual + 1); // a device that sleeps does not learn
+      if (performance.now() - told > 8 * SLICE) {
+        told = performance.now();
+        const { B, T } = learner.fields, left = Math.min(plan.seconds - learner.used, (plan.steps - learner.step) * learner.used / learner.step);
+        postMessage({ kind: "progress", share: learner.share, speed: learner.step * B * T / learner.used, left, loss: this.loss() });
+      }
+      await this.turn();
+    }
+    this.evaluate();
+    this.give();
+  }
+
+  loss() {
+    const last = this.losses.slice(-50);
+    return sum(last) / last.length;
+  }
+
+  average() {
+    const { weights } = this.learner, share = 1 / ++this.means, mean = this.mean ??= weights.slice();
+    for (let i = 0; i < mean.length; i++) mean[i] += (weights[i] - mean[i]) * share;
+  }
+
+  evaluate() {
+    const { learner, plan } = this, val = learner.evaluate(this.val), isFalling = learner.share > 1 - plan.falls;
+    if (plan.patience && !(val >= this.best?.val)) this.best = { val, step: learner.step, weights: learner.weights.slice() };
+    this.worse = this.best?.step === learner.step ? 0 : this.worse + isFalling;
+    this.last = val;
+    postMessage({ kind: "evaluated", share: learner.share, step: learner.step, val, loss: this.losses.length ? this.loss() : NaN, sample: this.sample() });
+  }
+
+  /** Ids that the model writes now. */
+  sample() {
+    const { shape } = this.learner, model = new Model(shape, this.tensors(), {}), window = new Window(model, model.contexts[0]), random = new Random(this.learner.step + 1);
+    const text = [this.first], never = this.tokenizer.folded ? shape.vocab_size - 1 : -1;
+    while (text.length <= SAMPLE) {
+      let logits;
+      for (const [, following] of window.read(text)) logits = following;
+      text.push(choose(logits, { temperature: 0.8, topK: 0 }, never, random));
+    }
+    return textOf(text.slice(1), this.tokenizer);
+  }
+
+  get first() {
+    return this.tokenizer.characters === null ? 10 : Math.max(0, [...this.tokenizer.characters].indexOf("\n"));
+  }
+
+  tensors(vector) {
+    const found = this.learner.tensors(vector), { "position_embedding.weight": table } = this.given.tensors ?? {};
+    return this.learner.shape.positions === "sinusoidal" ? { ...found, "position_embedding.weight": table } : found;
+  }
+
+  /** Give the page what was learned: the last weights, their mean, or the best ones. */
+  give() {
+    const { learner, given: { about, tensors, names, run }, tokenizer, facts } = this, { shape, step } = learner, last = learner.weights.slice();
+    let [val, weights, kept] = [this.last, last, step];
+    if (this.mean) {
+      learner.weights.set(this.mean);
+      const ofMean = learner.evaluate(this.val);
+      learner.weights.set(last);
+      if (!(ofMean > val)) [val, weights] = [ofMean, this.mean];
+    }
+    if (this.best?.val < val) [val, weights, kept] = [this.best.val, this.best.weights, this.best.step];
+    const never = tokenizer.folded ? shape.vocab_size - 1 : -1, texts = [...(tensors ? about.texts : []), ...names];
+    const taught = { run, step, val_loss: val, texts, parameters: weights.length, shape, tokenizer, never, first: this.first, weights: "float32", items: tensors ? about.items : null };
+    postMessage({ kind: "learned", about: taught, tensors: this.tensors(weights), ngram: facts.ngram, loss: this.loss(), kept, isOver: !this.stopped });
+  }
+
+  turn() {
+    return Engine.prototype.turn.call(this);
+  }
+
+  stop() {
+    this.stopped = true;
+  }
+
+  /** Go on after `stop`. */
+  resume() {
+    this.stopped = false;
+    this.learn().catch((error) => postMessage({ kind: "failed", message: error.message }));
+  }
+}
+
+/** The text of ids. */
+function textOf(ids, { characters }) {
+  if (characters === null) return new TextDecoder().decode(Uint8Array.from(ids));
+  const all = [...characters];
+  return ids.map((id) => all[id] ?? "\ufffd").join("");
+}
+
+BEGINS.learn = Lesson;
+
 if (typeof module === "object") {
-  Object.assign(module.exports, { Batches, Learner, initialWeights, shapesOf, ngramLoss, decoded, setNumbers: (numbers) => (P = numbers) });
+  Object.assign(module.exports, { Batches, Learner, initialWeights, ngramLoss, decoded, normalized, grown, nearest, expectedLoss, recipeFor, contextFor, planFromModel, setNumbers: (numbers) => (P = numbers) });
 }
