@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # reading a checkpoint needs no torch
     from torch import Tensor
 
 WEIGHTS, TRAINING, STATE, BEST = "model.safetensors", "training.safetensors", "state.json", "best.json"
+KEPT = ".safetensors"  # how the name of a model in one file ends: see kept.py
 # text/sources.py recognises a run by such a folder with a STATE.
 STEP_NAME = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?")
 STAGE = re.compile(r"stage-([2-9]|10)")
@@ -138,8 +139,8 @@ def newest_stage(run: Path, *, learned: bool = False) -> int:
 
 
 def run_of(path: Path) -> Path:
-    """The folder of the run to which a checkpoint belongs."""
-    return run_of_stage(path.parent)
+    """The folder of the run to which a checkpoint belongs; of a model that was kept in a file, that file."""
+    return path if path.suffix == KEPT and path.name != WEIGHTS else run_of_stage(path.parent)
 
 
 def run_of_stage(folder: Path) -> Path:

@@ -56,7 +56,7 @@ function nearest(character, known) {
   const group = P.LOOK_ALIKES.find((all) => all.includes(character) || all.includes(base)) ?? base;
   const kind = [/\p{P}/u, /\p{S}/u, /\p{Z}/u, /\p{N}/u].find((pattern) => pattern.test(character));
   const distance = (c) => Math.abs(c.codePointAt(0) - character.codePointAt(0));
-  const alike = kind ? [...known].filter((c) => kind.test(c)).sort((a, b) => distance(a) - distance(b)) : [];
+  const alike = kind ? [...known.keys()].filter((c) => kind.test(c)).sort((a, b) => distance(a) - distance(b)) : [];
   return [swap(character), base, ...group, swap(base), ...alike].find((c) => known.has(c));
 }
 
@@ -71,7 +71,7 @@ function ngramLoss(train, val, V) {
   let shares = new Float64Array(n).fill(1 / V);
   for (let length = 1; length <= order + 1; length++) {
     const times = new Map(), contexts = new Map(); // of each gram; of what precedes its last id: [times, kinds]
-    for (let end = length; end <= train.length; end++) {
+    for (let end = order + 1; end <= train.length; end++) {
       const key = gram(train, end, length), before = times.get(key) ?? 0, context = gram(train, end - 1, length - 1);
       times.set(key, before + 1);
       const counted = contexts.get(context);
@@ -479,6 +479,4 @@ function textOf(ids, { characters }) {
 
 BEGINS.learn = Lesson;
 
-if (typeof module === "object") {
-  Object.assign(module.exports, { Batches, Learner, initialWeights, ngramLoss, decoded, normalized, grown, nearest, expectedLoss, recipeFor, contextFor, planFromModel, setNumbers: (numbers) => (P = numbers) });
-}
+if (typeof module === "object") Object.assign(module.exports, { Learner, setNumbers: (numbers) => (P = numbers) });

@@ -224,10 +224,9 @@ if (!stored) {
   $("teach").open = true;
   $("name").textContent = document.title = "A page that learns";
   $("facts").textContent = "Give it a text, and it learns to write like it: in this page, on this device.";
+}
+if (!stored || shape.n_embd % 8) { // the kernel computes widths of whole vectors
   $("begins").value = "nothing";
-  $("begins").options[0].disabled = true;
-} else if (shape.n_embd % 8) {
-  $("begins").value = "nothing";
-  $("begins").options[0].disabled = true; // the kernel computes widths of whole vectors
+  $("this-model").disabled = true;
 }
 recall();
