@@ -1,7 +1,7 @@
 """`--to html`: one HTML file that opens from a disk, offline, in any browser, writes text with the model inside, and learns.
 
 web/ has the sources: page.html, engine.js (the model, which runs in a worker) and interface.js, and with law.js, learn.js and
-teach.js the page learns. This module packs the weights and assembles the page. What a run gives is in it as ASCII JSON or base64.
+teach.js the page learns. This module packs the weights and assembles the page. What a run gives is in it as JSON or base64.
 """
 
 import base64

@@ -9,8 +9,7 @@ from typing import Any
 from chargpt.config import Config
 from chargpt.kernels.compiler import load_web
 from chargpt.model import EMBEDDING_STD, INITIAL_STD
-from chargpt.planning import adaptation, law
-from chargpt.planning.chosen_for_time import CLEARLY_WORSE, NEGLIGIBLE, PATIENT_EPOCHS, SHORTEST_CONTEXT
+from chargpt.planning import adaptation, chosen_for_time, law
 from chargpt.text.tokenizer import LOOK_ALIKES
 from chargpt.training.initialisation import RANDOM_SHARE, SCORE_DIFFERENCE
 from chargpt.training.optimizers import NEWTON_SCHULZ, OPTIMIZERS, WITH_MINUTES
@@ -21,9 +20,8 @@ LARGEST = 1e308  # stands for infinity, which JSON does not have
 def numbers() -> dict[str, Any]:
     """The numbers of the program that learn.js computes with, as JSON types: they have one owner."""
     config, kind = Config(), OPTIMIZERS[WITH_MINUTES]
-    chosen = {"CLEARLY_WORSE": CLEARLY_WORSE, "NEGLIGIBLE": NEGLIGIBLE, "PATIENT_EPOCHS": PATIENT_EPOCHS}
     found = {
-        "law": _constants(law) | chosen | {"SHORTEST_CONTEXT": SHORTEST_CONTEXT},
+        "law": _constants(law) | _constants(chosen_for_time),
         "start": _constants(adaptation),
         "optimizer": {"name": WITH_MINUTES, **{name: value for name, value in vars(kind).items() if name != "make"}},
         "initial": {"EMBEDDING_STD": EMBEDDING_STD, "INITIAL_STD": INITIAL_STD, "RANDOM_SHARE": RANDOM_SHARE}

@@ -321,9 +321,9 @@ class Lesson {
     if (text.length < SHORTEST) throw new Error(`the text has ${text.length} characters, and ${SHORTEST} are needed; give a longer one`);
     const tokenizer = this.tokenizer = grown(before, text), V = tokenizer.characters === null ? 256 : [...tokenizer.characters].length + tokenizer.folded;
     const ids = idsOf(text, tokenizer), train = ids.subarray(0, Math.floor(ids.length * (1 - P.val_fraction))), val = ids.subarray(train.length);
-    const measured = val.subarray(0, P.start.MEASURED), ngram = ngramLoss(sampled(train, 3e5), measured, V);
+    const measured = sampled(val, P.start.MEASURED), ngram = ngramLoss(sampled(train, 3e5), sampled(val, 1e5), V);
     const facts = this.facts = { characters: train.length, judged: val.length, vocabulary: V, ngram, entropy: entropyOf(train, V) };
-    const left = () => 60 * minutes - (performance.now() - began) / 1000, timed = { rate: 0, decay: 0, startDecay: 0, momentum: 0, dropout: 0, warmup: 0, falls: 1, steps: 1e9, seconds: 1e9, optimizer: P.optimizer.name, seed: P.train.seed };
+    const passed = () => (performance.now() - began) / 1000, left = () => Math.max(6 * minutes, 60 * minutes - passed()), timed = { rate: 0, decay: 0, startDecay: 0, momentum: 0, dropout: 0, warmup: 0, falls: 1, steps: 1e9, seconds: 1e9, optimizer: P.optimizer.name, seed: P.train.seed };
     let shape, plan, weights, speed;
     postMessage({ kind: "phase", text: "measuring how fast this device learns" });
     if (tensors) {
@@ -333,9 +333,14 @@ class Lesson {
       speed = this.speedOf(trial);
       plan = planFromModel(facts, shape, Math.max(0, trial.evaluate(measured) - (about.val_loss ?? Infinity)), speed * left());
     } else {
-      const speeds = new Map(), speedOf = (tried, B) => {
-        speeds.set(tried.n_embd, this.speedOf(new Learner(module, tried, initialWeights(tried, 1), train, { ...timed, B })));
-        return speeds.get(tried.n_embd);
+      const timings = passed() + Math.min(P.law.TIMING_SECONDS, 3 * minutes), speeds = new Map();
+      let known = null; // the last shape that was timed, and its speed
+      const speedOf = (tried, B) => {
+        const faster = known && (parametersOf(known.tried) / parametersOf(tried)) ** P.law.STEP_TIME_EXPONENT;
+        const found = known && passed() > timings ? known.speed * faster : this.speedOf(new Learner(module, tried, initialWeights(tried, 1), train, { ...timed, B }));
+        known = { tried, speed: found };
+        speeds.set(tried.n_embd, found);
+        return found;
       };
       ({ shape, plan } = planFromNothing(facts, 0.95 * left(), speedOf, memory / 64)); // 14 vectors, and as much for a second one
       weights = initialWeights(shape, P.train.seed);
@@ -344,7 +349,8 @@ class Lesson {
     this.plan = { ...timed, ...plan, seconds: left() };
     this.learner = new Learner(module, shape, weights, train, this.plan);
     const affordable = EVALUATION_SHARE * this.plan.seconds * 3 * speed / plan.evaluations; // the forward pass is a third of a step
-    this.val = val.subarray(0, Math.max(2000, Math.min(affordable, P.train.eval_chars)));
+    this.judged = val.subarray(0, P.train.eval_chars); // at the end; on the way, as much of it as there is time for
+    this.val = sampled(this.judged, Math.max(2000, affordable));
     this.due = 0;
     postMessage({ kind: "planned", parameters: parametersOf(shape), shape, speed, ngram, characters: ids.length, epochs: Math.min(plan.steps * plan.B * shape.block_size, speed * left()) / train.length });
   }
@@ -446,10 +452,12 @@ class Lesson {
     if (this.mean) {
       learner.weights.set(this.mean);
       const ofMean = learner.evaluate(this.val);
-      learner.weights.set(last);
       if (!(ofMean > val)) [val, weights] = [ofMean, this.mean];
     }
     if (this.best?.val < val) [val, weights, kept] = [this.best.val, this.best.weights, this.best.step];
+    learner.weights.set(weights);
+    if (!this.stopped) val = learner.evaluate(this.judged);
+    learner.weights.set(last);
     const never = tokenizer.folded ? shape.vocab_size - 1 : -1, texts = [...(tensors ? about.texts : []), ...names];
     const taught = { run, step, val_loss: val, texts, parameters: weights.length, shape, tokenizer, never, first: this.first, weights: "float32", items: tensors ? about.items : null };
     postMessage({ kind: "learned", about: taught, tensors: this.tensors(weights), ngram: facts.ngram, loss: this.loss(), kept, isOver: !this.stopped });
