@@ -505,7 +505,7 @@ function adopt(tensors) {
   if (items) $("prompt").placeholder = "How the item begins; empty: any item";
   $("label-choice").hidden = !items?.labels.length;
   $("label").replaceChildren(...(items?.labels ?? []).map((label) => Object.assign(create("option", "", escaped(label)), { value: label })));
-  for (const id of ["form", "written", "aside"]) $(id).hidden = false;
+  for (const id of ["form", "written", "aside", "more"]) $(id).hidden = false;
   ready = false;
   worker.postMessage({ kind: "load", shape, never: about.never, tensors, webAssembly: true });
 }

@@ -4,6 +4,7 @@ const source = document.documentElement.outerHTML; // the page without a model, 
 const MEMORY = (navigator.deviceMemory ?? 2) * 2 ** 27; // bytes that a lesson may take: an eighth of the device's
 const SHOWN = 40; // samples
 let lesson = null, taught = null; // the worker; {about, tensors} that it has given, or those of the page
+let long = ""; // a pasted text whose beginning the field shows: browsers take minutes to lay out all of it
 let points = [], ngram = NaN, isSafe = true, isLearning = false; // points: [share, loss, validation loss]
 
 const saying = (text) => ($("lesson").textContent = text);
@@ -11,7 +12,7 @@ const choices = (loss) => Math.exp(loss).toFixed(loss < 2.3 ? 1 : 0); // as many
 const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 
 async function teach() {
-  const files = [...$("files").files], pasted = $("material").value.trim(), names = [...files.map((file) => file.name), ...(pasted ? ["a pasted text"] : [])];
+  const files = [...$("files").files], pasted = long || $("material").value.trim(), names = [...files.map((file) => file.name), ...(pasted ? ["pasted text"] : [])];
   if (!names.length) return saying("Give it a text first: paste one, or choose files.");
   const contents = [...(await Promise.all(files.map((file) => file.arrayBuffer()))), ...(pasted ? [`${pasted}\n`] : [])];
   const begins = taught && $("begins").value === "model";
@@ -24,7 +25,7 @@ async function teach() {
   for (const id of ["practice", "curve-says"]) $(id).replaceChildren();
   setLearning(true);
   saying("Reading the text \u2026");
-  const run = files.length ? files[0].name.replace(/\.\w+$/, "") : "pasted";
+  const run = files.length ? files[0].name.replace(/\.\w+$/, "") : "pasted text";
   lesson.postMessage({ kind: "learn", ...learning, contents, names, run, minutes: Number($("minutes").value), memory: MEMORY,
     about: begins ? taught.about : null, tensors: begins ? taught.tensors : null });
 }
@@ -34,7 +35,7 @@ function setLearning(now) {
   if (now) isSafe = false;
   $("learn").textContent = now ? "Stop" : "Teach";
   $("share").hidden = !now;
-  for (const id of ["keep", "save"]) $(id).hidden = now || taught?.about.weights !== "float32";
+  for (const id of ["keep", "save", "ways"]) $(id).hidden = now || taught?.about.weights !== "float32";
   if (now) $("resume").hidden = true;
 }
 
@@ -202,6 +203,15 @@ async function recall() {
 }
 
 $("learn").addEventListener("click", () => (isLearning ? lesson.postMessage({ kind: "stop" }) : teach()));
+$("material").addEventListener("input", () => (long = ""));
+$("material").addEventListener("paste", (event) => {
+  const text = event.clipboardData.getData("text/plain");
+  if (text.length < 20_000) return;
+  event.preventDefault();
+  $("material").value = `${text.slice(0, 300)} \u2026`;
+  long = text;
+  saying(`A text of ${count(text.length)} characters is here; the field shows its beginning.`);
+});
 $("resume").addEventListener("click", () => {
   setLearning(true);
   lesson.postMessage({ kind: "resume" });
