@@ -102,11 +102,11 @@ def test_a_blank_page_learns_and_its_model_writes_the_same_in_python(teach, tmp_
 
 def test_a_lesson_stops_goes_on_and_is_saved_with_the_page(teach, tmp_path):
     page = teach(None, poem(200), minutes=0.5)
-    page.locator("#lesson", has_text="a second").wait_for(timeout=60_000)
+    page.locator("#pace", has_text="a second").wait_for(timeout=60_000)
     page.click("#learn")
     assert finish(page).startswith("Stopped.") and page.is_visible("#resume")
     page.click("#resume")
-    page.locator("#lesson", has_text="a second").wait_for(timeout=60_000)
+    page.locator("#pace", has_text="a second").wait_for(timeout=60_000)
     page.click("#learn")
     finish(page)
     with page.expect_download() as download:

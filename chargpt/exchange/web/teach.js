@@ -35,6 +35,7 @@ function setLearning(now) {
   if (now) isSafe = false;
   $("learn").textContent = now ? "Stop" : "Teach";
   $("share").hidden = !now;
+  $("pace").textContent = "";
   for (const id of ["keep", "save", "ways"]) $(id).hidden = now || taught?.about.weights !== "float32";
   if (now) $("resume").hidden = true;
 }
@@ -52,7 +53,7 @@ const HEARD = { // messages from the worker
   progress({ share, speed, left, loss }) {
     $("share").value = share;
     points.push([share, loss, null]);
-    saying(`${count(speed)} characters a second, ${clock(Math.max(0, left))} left`);
+    $("pace").textContent = `${count(speed)} characters a second, ${clock(Math.max(0, left))} left`; // too often for a screen reader
     drawCurve();
   },
   evaluated({ share, step, val, loss, sample }) {
