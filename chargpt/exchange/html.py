@@ -1,7 +1,8 @@
 """`--to html`: one HTML file that opens from a disk, offline, in any browser, writes text with the model inside, and learns.
 
-web/ has the sources: page.html, engine.js (the model, which runs in a worker) and interface.js, and with law.js, learn.js and
-teach.js the page learns. This module packs the weights and assembles the page. What a run gives is in it as JSON or base64.
+web/ has the sources: page.html, engine.js (the model, which runs in a worker) and interface.js; those of a page that learns are
+reading.js, law.js, learn.js and lesson.js (in another worker), and teach.js. This module packs weights and assembles the page. What a
+run gives is in it as JSON or base64.
 """
 
 import base64
@@ -27,7 +28,7 @@ from chargpt.text.items import end_in
 TEMPLATE = Path(__file__).with_name("web") / "page.html"
 # What the comments of the template stand for: scripts, those that only a page that learns has, the policy and the model.
 SCRIPTS = {
-    "/* the engine goes here */\n": ("engine.js", ("law.js", "learn.js")),
+    "/* the engine goes here */\n": ("engine.js", ("reading.js", "law.js", "learn.js", "lesson.js")),
     "/* the interface goes here */\n": ("interface.js", ("teach.js",)),
 }
 POLICY_HERE = "<!-- the content security policy goes here -->"

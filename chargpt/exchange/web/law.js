@@ -1,4 +1,4 @@
-/* What to train for a text and a time: planning/law.py and adaptation.py, for the optimizer of --minutes. Their numbers come with the page. */
+/* What to train for a text and a time: law.py and adaptation.py of planning/, for the optimizer of --minutes, with their numbers. */
 
 /** The value at a number, between those of the `points` next to it, by its logarithm. */
 function interpolated(points, at) {
@@ -35,12 +35,14 @@ function regularization(text, parameters, seen) {
     if (text.vocabulary > L.LARGE_VOCABULARY) dropping *= L.EMBEDDING_MEMORISES ** memorised;
   }
   const dropout = interpolated(L.DROPOUT, dropping);
-  return [Number(decay.toPrecision(2)), Number((parameters <= L.SMALL ? Math.min(dropout, P.optimizer.small_dropout) : dropout).toFixed(2))];
+  const most = parameters <= L.SMALL ? P.optimizer.small_dropout : 1;
+  return [Number(decay.toPrecision(2)), Number(Math.min(dropout, most).toFixed(2))];
 }
 
 /** The training of a model with `parameters` in its blocks. */
 function recipeFor(text, parameters, seen) {
-  const L = P.law, [decay, dropout] = regularization(text, parameters, seen), most = parameters < L.MEDIUM ? L.MOST_IN_STEP : L.MOST_IN_STEP_MEDIUM;
+  const L = P.law, [decay, dropout] = regularization(text, parameters, seen);
+  const most = parameters < L.MEDIUM ? L.MOST_IN_STEP : L.MOST_IN_STEP_MEDIUM;
   const inStep = Math.min(most, Math.max(L.LEAST_IN_STEP, L.IN_STEP_MULTIPLE * Math.round(seen / L.STEPS / L.IN_STEP_MULTIPLE)));
   const highest = Math.max(L.LOWEST_LIMIT, L.MAX_TIMESCALES / (decay * Math.max(1, seen / inStep)));
   const rate = Math.min(highest, P.optimizer.rates.find(([size]) => parameters <= size)[1]);
@@ -54,36 +56,45 @@ function contextFor(text, width, seen) {
   return Math.max(L.SHORTEST_CONTEXT, Math.min(wanted, Math.floor(text.characters / 2), text.judged - 1));
 }
 
-/** A training from nothing: the shape and the plan with the lowest loss to expect. `speedOf(shape, B)` measures characters a second. */
-function planFromNothing(text, seconds, speedOf, mostNumbers) {
+/** A training from nothing: shape, plan and speed with the lowest loss to expect. `measured(shape, B)` gives characters a second. */
+function planFromNothing(text, seconds, measured, mostNumbers) {
   const L = P.law, useful = L.MAX_EPOCHS * text.characters, candidates = [];
   for (const [n_layer, n_embd] of L.SHAPES) {
     const shape = { n_layer, n_embd, n_head: n_embd / L.HEAD_SIZE, dropout: 0, ...P.optimizer.model, vocab_size: text.vocabulary };
     shape.block_size = contextFor(text, n_embd, 0);
     if (candidates.length && parametersOf(shape) > mostNumbers) break;
-    const speed = speedOf(shape, Math.max(1, Math.round(L.LEAST_IN_STEP / shape.block_size)));
-    const seen = Math.min(useful, speed * seconds), parameters = inBlocks(shape), { inStep, ...recipe } = recipeFor(text, parameters, seen);
-    shape.block_size = contextFor(text, n_embd, seen);
-    const B = Math.max(1, Math.round(inStep / shape.block_size)), loss = expectedLoss(text, parameters, seen);
+    const speed = measured(shape, Math.max(1, Math.round(L.LEAST_IN_STEP / shape.block_size)));
+    const seen = Math.min(useful, speed * seconds), loss = expectedLoss(text, inBlocks(shape), seen);
     if (candidates.length > 1 && loss > candidates.at(-1).loss + L.CLEARLY_WORSE) break;
-    const inTime = seen / (B * shape.block_size), steps = Math.max(L.MIN_STEPS, Math.floor(useful / (B * shape.block_size)));
-    const averaged = text.characters <= L.AVERAGED_UP_TO && seen >= L.AVERAGED_FROM * text.characters ? L.AVERAGED : 0;
-    const patience = seen > L.PATIENT_EPOCHS * text.characters ? 3 : 0, warmup = Math.min(P.optim.warmup_steps, Math.floor(inTime / 10));
-    const plan = { B, ...recipe, startDecay: 0, warmup, falls: P.optim.decay_fraction, steps, averaged, patience, evaluations: EVALUATIONS, expected: loss };
-    candidates.push({ shape, plan, loss });
+    shape.block_size = contextFor(text, n_embd, seen);
+    candidates.push({ shape, speed, loss, plan: completed(text, shape, seen, useful) });
   }
   const lowest = Math.min(...candidates.map(({ loss }) => loss));
   return candidates.find(({ loss }) => loss <= lowest + L.NEGLIGIBLE);
 }
 
+/** The plan of a shape that sees so many characters in its time, and `useful` ones at most. */
+function completed(text, shape, seen, useful) {
+  const L = P.law, { inStep, ...recipe } = recipeFor(text, inBlocks(shape), seen), epochs = seen / text.characters;
+  const B = Math.max(1, Math.round(inStep / shape.block_size)), stepsOf = (characters) => Math.floor(characters / (B * shape.block_size));
+  const averaged = text.characters <= L.AVERAGED_UP_TO && epochs >= L.AVERAGED_FROM ? L.AVERAGED : 0;
+  const warmup = Math.min(P.optim.warmup_steps, Math.floor(stepsOf(seen) / 10)), patience = epochs > L.PATIENT_EPOCHS ? 3 : 0;
+  const length = { steps: Math.max(L.MIN_STEPS, stepsOf(useful)), warmup, falls: P.optim.decay_fraction, averaged, patience };
+  return { B, ...recipe, ...length, startDecay: 0, evaluations: EVALUATIONS };
+}
+
 /** A training of a model that knows a language, `distance` nats from the text: gentle, for a few epochs of `most` characters in all. */
 function planFromModel(text, shape, distance, most) {
-  const S = P.start, [lowest, highest] = P.optimizer.start_rates, parameters = parametersOf(shape), T = shape.block_size, n = text.characters;
-  const epochs = Math.min(S.EPOCHS, Number((S.FEWEST_EPOCHS + S.EPOCHS_OF_A_NAT * distance / Math.max(1, parameters / S.SMALL) ** 2).toFixed(1)));
-  const inStep = Math.min(S.STEP_CHARACTERS[1], Math.max(S.STEP_CHARACTERS[0], S.EPOCHS * n / S.STEPS)), B = Math.max(1, Math.round(inStep / T));
-  const steps = Math.max(1, Math.ceil(Math.min(epochs * n, most) / (B * T))), sameKind = Math.min(highest, Math.max(lowest, lowest * (n / S.LOWEST_RATE_FOR) ** S.RATE_POWER));
+  const S = P.start, [lowest, highest] = P.optimizer.start_rates, parameters = parametersOf(shape), n = text.characters;
+  const gentle = S.FEWEST_EPOCHS + S.EPOCHS_OF_A_NAT * distance / Math.max(1, parameters / S.SMALL) ** 2;
+  const [least, largest] = S.STEP_CHARACTERS, inStep = Math.min(largest, Math.max(least, S.EPOCHS * n / S.STEPS));
+  const B = Math.max(1, Math.round(inStep / shape.block_size)), perStep = B * shape.block_size;
+  const steps = Math.max(1, Math.ceil(Math.min(Math.min(S.EPOCHS, Number(gentle.toFixed(1))) * n, most) / perStep));
+  const sameKind = Math.min(highest, Math.max(lowest, lowest * (n / S.LOWEST_RATE_FOR) ** S.RATE_POWER));
   const rate = Number((sameKind * (highest / sameKind) ** Math.sqrt(Math.min(1, distance / S.FAR))).toPrecision(2));
-  const startDecay = parameters > S.SMALL ? Number((S.START_DECAY_STEPS / steps).toPrecision(2)) : 0, passes = steps * B * T / n;
-  return { B, rate, startDecay, decay: S.WEIGHT_DECAY, dropout: S.DROPOUT, momentum: P.optim.momentum, warmup: Math.min(S.WARMUP_STEPS, steps >> 1), falls: 1, steps,
-    averaged: 0, patience: text.judged < S.SMALL_SPLIT ? 0 : S.PATIENCE, evaluations: passes >= 2 ? Math.min(S.MOST_EVALUATIONS, Math.floor(2 * passes)) : S.EVALUATIONS };
+  const startDecay = parameters > S.SMALL ? Number((S.START_DECAY_STEPS / steps).toPrecision(2)) : 0, passes = steps * perStep / n;
+  const length = { steps, warmup: Math.min(S.WARMUP_STEPS, steps >> 1), falls: 1, averaged: 0 };
+  const evaluations = passes >= 2 ? Math.min(S.MOST_EVALUATIONS, Math.floor(2 * passes)) : S.EVALUATIONS;
+  const patience = text.judged < S.SMALL_SPLIT ? 0 : S.PATIENCE, { momentum } = P.optim;
+  return { B, rate, startDecay, decay: S.WEIGHT_DECAY, dropout: S.DROPOUT, momentum, ...length, evaluations, patience };
 }

@@ -1,97 +1,14 @@
 /*
-Learning, in a worker: what training/, planning/law.py and planning/adaptation.py do, for one browser. learn.c computes gradients and
-updates; the numbers of the program, `P`, come with the page. T, C, V and B are those of model.py; ids are numbers below V.
+A model in training, in a worker, as training/ has it. learn.c computes gradients and updates. The numbers of the program, `P`, come
+with the page. T, C, V and B are those of model.py; ids are numbers below V.
 */
-const LEARNER = ["B", "T", "h", "C", "V", "layers", "count", "muon", "decayed", "threshold", "seed", "places", "weights", "gradient",
-  "means", "squares", "start", "positions", "cosine", "sine", "idx", "targets", "logits", "coefficients", "rounds", "scratch"]; // of learn.c
+let P = null;
+const LEARNER = [ // the fields of learn.c
+  "B", "T", "h", "C", "V", "layers", "count", "muon", "decayed", "threshold", "seed", "places", "weights", "gradient", "means", "squares",
+  "start", "positions", "cosine", "sine", "idx", "targets", "logits", "coefficients", "rounds", "scratch",
+];
 const LAYER = ["norm_1.weight", "norm_1.bias", "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias",
   "norm_2.weight", "norm_2.bias", "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"]; // as step.h numbers them
-const SHORTEST = 200, LONGEST = 5e7; // characters of a text that a model can learn from, and of one that a page reads
-const EVALUATIONS = 12, EVALUATION_SHARE = 0.05, SAMPLE = 160; // of a run, at least; of its time, at most; characters
-let P = null; // the numbers of the program
-const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
-
-/* ---- The text ---- */
-
-/** The characters of the content of files: UTF-8 or UTF-16, else what Windows writes in the West. */
-function decoded(content) {
-  const bytes = new Uint8Array(content), mark = bytes[0] << 8 | bytes[1];
-  if (mark === 0xfffe || mark === 0xfeff) return new TextDecoder(mark === 0xfffe ? "utf-16le" : "utf-16be").decode(bytes);
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-  } catch {
-    return new TextDecoder("windows-1252").decode(bytes);
-  }
-}
-
-/** The ids of `text` after its normalisation; unknown characters have the id of folded ones, or none. */
-function idsOf(text, tokenizer) {
-  if (tokenizer.characters === null) return new TextEncoder().encode(text);
-  const characters = [...tokenizer.characters], ids = new Uint32Array(text.length), known = new Map(characters.map((c, id) => [c, id]));
-  let n = 0;
-  for (const character of text) {
-    const id = known.get(character) ?? (tokenizer.folded ? characters.length : -1);
-    if (id >= 0) ids[n++] = id;
-  }
-  return ids.subarray(0, n);
-}
-
-/** `text` as a tokenizer reads it. */
-function normalized(text, { newlines, lowercase, normalize, characters }) {
-  if (newlines === "fold" || (characters !== null && !characters.includes("\r"))) text = text.replace(/\r\n?/g, "\n");
-  if (lowercase) text = text.toLowerCase();
-  return normalize === "none" ? text : text.normalize(normalize);
-}
-
-/** `tokenizer` with every character of `text` that it does not know yet. */
-function grown(tokenizer, text) {
-  if (tokenizer.characters === null) return tokenizer;
-  const all = new Set([...tokenizer.characters, ...text.replace(/\p{Surrogate}/gu, "")]);
-  return { ...tokenizer, characters: [...all].sort((a, b) => a.codePointAt(0) - b.codePointAt(0)).join("") };
-}
-
-/** A known character that resembles another one, as `Tokenizer.nearest` finds it, or undefined. */
-function nearest(character, known) {
-  const base = [...character.normalize("NFKD").trimStart(), " "][0], swap = (c) => (c === c.toLowerCase() ? c.toUpperCase() : c.toLowerCase());
-  const group = P.LOOK_ALIKES.find((all) => all.includes(character) || all.includes(base)) ?? base;
-  const kind = [/\p{P}/u, /\p{S}/u, /\p{Z}/u, /\p{N}/u].find((pattern) => pattern.test(character));
-  const distance = (c) => Math.abs(c.codePointAt(0) - character.codePointAt(0));
-  const alike = kind ? [...known.keys()].filter((c) => kind.test(c)).sort((a, b) => distance(a) - distance(b)) : [];
-  return [swap(character), base, ...group, swap(base), ...alike].find((c) => known.has(c));
-}
-
-/** The mean loss on `val`, in nats, of a table of counts of up to four neighbours in `train` (Witten and Bell 1991). */
-function ngramLoss(train, val, V) {
-  const order = Math.min(V ** 4 < Number.MAX_SAFE_INTEGER ? 3 : 2, train.length - 1, val.length - 1), n = val.length - order;
-  const gram = (ids, end, length) => {
-    let number = 0;
-    for (let i = end - length; i < end; i++) number = number * V + ids[i];
-    return number;
-  };
-  let shares = new Float64Array(n).fill(1 / V);
-  for (let length = 1; length <= order + 1; length++) {
-    const times = new Map(), contexts = new Map(); // of each gram; of what precedes its last id: [times, kinds]
-    for (let end = order + 1; end <= train.length; end++) {
-      const key = gram(train, end, length), before = times.get(key) ?? 0, context = gram(train, end - 1, length - 1);
-      times.set(key, before + 1);
-      const counted = contexts.get(context);
-      if (!counted) contexts.set(context, [1, 1]);
-      else counted[0]++, before || counted[1]++;
-    }
-    shares = shares.map((share, i) => {
-      const end = order + i + 1, [total, kinds] = contexts.get(gram(val, end - 1, length - 1)) ?? [0, 0];
-      return total ? ((times.get(gram(val, end, length)) ?? 0) + kinds * share) / (total + kinds) : share;
-    });
-  }
-  return -sum(shares.map(Math.log)) / n;
-}
-
-/** The loss on `ids` of a model that knows their frequencies alone. */
-function entropyOf(ids, V) {
-  const counts = new Float64Array(V);
-  for (const id of ids) counts[id]++;
-  return -sum(counts.map((n) => (n ? (n / ids.length) * Math.log(n / ids.length) : 0)));
-}
 
 /* ---- The batch of a step: batches.py ---- */
 
@@ -145,8 +62,8 @@ class Batches {
 function shapesOf({ n_layer, n_embd: C, block_size, vocab_size, bias, positions }) {
   const sizes = { "attn.qkv.weight": [3 * C, C], "attn.proj.weight": [C, C], "mlp.up.weight": [4 * C, C], "mlp.down.weight": [C, 4 * C],
     "attn.qkv.bias": [3 * C], "mlp.up.bias": [4 * C] };
-  const layers = Array.from({ length: n_layer }, (_, i) => i), some = (names) => layers.flatMap((i) => names.map((name) => [`blocks.${i}.${name}`, sizes[name] ?? [C]]));
-  const vectors = LAYER.filter((name) => name.includes("norm") || name.endsWith("bias")).filter((name) => bias || !name.endsWith("bias"));
+  const some = (names) => Array.from({ length: n_layer }, (_, i) => names.map((name) => [`blocks.${i}.${name}`, sizes[name] ?? [C]])).flat();
+  const vectors = LAYER.filter((name) => (name.endsWith("bias") ? bias : name.includes("norm")));
   return [...some(["attn.qkv.weight", "attn.proj.weight"]), ...some(["mlp.up.weight"]), ...some(["mlp.down.weight"]),
     ["token_embedding.weight", [vocab_size, C]], ...(positions === "learned" ? [["position_embedding.weight", [block_size, C]]] : []),
     ...some(vectors), ["norm.weight", [C]], ...(bias ? [["norm.bias", [C]]] : [])];
@@ -158,16 +75,18 @@ const inBlocks = ({ n_layer, n_embd }) => 12 * n_layer * n_embd ** 2;
 
 /** New weights, by name: those of initialisation.py for rotary positions and biases. */
 function initialWeights(shape, seed) {
-  const random = new Random(seed), { n_layer, n_head: h, n_embd: C } = shape, d = C / h, half = d / 2, weights = {};
+  const { EMBEDDING_STD, INITIAL_STD, RANDOM_SHARE, SCORE_DIFFERENCE } = P.initial, { n_layer, n_head: h, n_embd: C } = shape;
+  const random = new Random(seed), d = C / h, half = d / 2, weights = {};
   const normal = () => Math.sqrt(-2 * Math.log(1 - random.next())) * Math.cos(2 * Math.PI * random.next());
   for (const [name, size] of shapesOf(shape)) {
-    const writes = /attn.proj|mlp.down/.test(name), deviation = name.includes("embedding") ? P.initial.EMBEDDING_STD : writes ? P.initial.INITIAL_STD / Math.sqrt(2 * n_layer) : 1 / Math.sqrt(size[1]);
-    weights[name] = Float32Array.from({ length: lengthOf(size) }, () => (size.length > 1 ? deviation * normal() : Number(name.endsWith("weight"))));
+    const writes = /attn.proj|mlp.down/.test(name), ofMatrix = writes ? INITIAL_STD / Math.sqrt(2 * n_layer) : 1 / Math.sqrt(size[1]);
+    const deviation = name.includes("embedding") ? EMBEDDING_STD : ofMatrix, constant = Number(name.endsWith("weight"));
+    weights[name] = Float32Array.from({ length: lengthOf(size) }, () => (size.length > 1 ? deviation * normal() : constant));
   }
-  const angle = (i) => 10000 ** (-2 * i / d), drop = sum(Array.from({ length: half }, (_, i) => 1 - Math.cos(angle(i))));
-  const strength = Math.sqrt(P.initial.SCORE_DIFFERENCE * Math.sqrt(d) / drop), matrix = weights["blocks.0.attn.qkv.weight"], vector = weights["blocks.0.attn.qkv.bias"];
-  for (let i = 0; i < 2 * C * C; i++) matrix[i] *= P.initial.RANDOM_SHARE;
-  for (let head = 0; head < h; head++) for (let i = 0; i < (d + 5 - (d + 5) % 6) / 6; i++) {
+  const matrix = weights["blocks.0.attn.qkv.weight"], vector = weights["blocks.0.attn.qkv.bias"], angle = (i) => 10000 ** (-2 * i / d);
+  const drop = sum(Array.from({ length: half }, (_, i) => 1 - Math.cos(angle(i)))), strength = Math.sqrt(SCORE_DIFFERENCE * Math.sqrt(d) / drop);
+  for (let i = 0; i < 2 * C * C; i++) matrix[i] *= RANDOM_SHARE;
+  for (let head = 0; head < h; head++) for (let i = 0; i < Math.floor((d + 5) / 6); i++) {
     vector[head * d + i] = strength;
     vector[C + head * d + i] = strength * Math.cos((head + 1) * angle(i));
     vector[C + head * d + half + i] = strength * Math.sin((head + 1) * angle(i));
@@ -178,30 +97,36 @@ function initialWeights(shape, seed) {
 class Learner {
   /** `weights` by name; `plan`: B, rate, decay, startDecay, momentum, dropout, warmup, falls (share of the run), steps, seconds, seed. */
   constructor(module, shape, weights, ids, plan) {
-    const { n_layer: layers, n_head: h, n_embd: C, block_size: T, vocab_size: V, positions } = shape, sizes = shapesOf(shape), { B } = plan;
+    const { n_layer: layers, n_head: h, n_embd: C, block_size: T, vocab_size: V } = shape, { B } = plan;
     this.kernel = new WebAssembly.Instance(module).exports;
     Object.assign(this, { shape, plan, step: 0, used: 0, batches: new Batches(ids, T, B, plan.seed), spans: new Map() });
-    const count = parametersOf(shape), places = [], f = this.fields = { B, T, h, C, V, layers, count, rounds: P.NEWTON_SCHULZ.length, threshold: plan.dropout * 2 ** 31 };
-    let end = 0;
-    for (const [name, size] of sizes) this.spans.set(name, [end, end += lengthOf(size)]);
-    for (let i = 0; i < layers; i++) places.push(...LAYER.map((name) => `blocks.${i}.${name}`));
-    places.push("token_embedding.weight", "position_embedding.weight", "norm.weight", "norm.bias");
-    f.decayed = (this.spans.get("position_embedding.weight") ?? this.spans.get("token_embedding.weight"))[1];
-    f.muon = plan.optimizer === "muon" ? this.spans.get("token_embedding.weight")[0] : 0;
+    let count = 0;
+    for (const [name, size] of shapesOf(shape)) this.spans.set(name, [count, count += lengthOf(size)]);
+    const [tokens, afterTokens] = this.spans.get("token_embedding.weight"), table = this.spans.get("position_embedding.weight");
+    this.fields = { B, T, h, C, V, layers, count, muon: plan.optimizer === "muon" ? tokens : 0, decayed: table?.[1] ?? afterTokens };
+    this.allocate(weights);
+    this.weights = this.view(Float32Array, this.fields.weights, count);
+    for (const [name, [begin]] of this.spans) this.weights.set(weights[name], begin);
+    if (plan.startDecay) this.view(Float32Array, this.fields.start, count).set(this.weights);
+  }
+
+  /** Give each field of learn.c its memory, which then stays where it is. */
+  allocate(weights) {
+    const { plan, shape: { positions }, fields: f, fields: { B, T, h, C, V, layers, count } } = this, ofMatrices = P.NEWTON_SCHULZ;
     for (const name of ["weights", "gradient", "means", "squares", ...(plan.startDecay ? ["start"] : [])]) f[name] = this.take(4 * count);
-    const table = positions === "learned" ? [] : positions === "rotary" ? rotary(T, C / h) : [weights["position_embedding.weight"]];
-    const at = table.map((numbers) => this.put(Float32Array, numbers));
-    Object.assign(f, positions === "rotary" ? { cosine: at[0], sine: at[1] } : { positions: at[0] ?? f.weights + 4 * this.spans.get("position_embedding.weight")[0] });
-    f.places = this.put(BigInt64Array, places.map((name) => BigInt(this.spans.get(name)?.[0] ?? -1)));
-    f.coefficients = this.put(Float32Array, P.NEWTON_SCHULZ.flat());
+    if (positions === "learned") f.positions = f.weights + 4 * this.spans.get("position_embedding.weight")[0];
+    else if (positions === "rotary") [f.cosine, f.sine] = rotary(T, C / h).map((table) => this.put(Float32Array, table));
+    else f.positions = this.put(Float32Array, weights["position_embedding.weight"]);
+    const names = Array.from({ length: layers }, (_, i) => LAYER.map((name) => `blocks.${i}.${name}`)).flat();
+    names.push("token_embedding.weight", "position_embedding.weight", "norm.weight", "norm.bias");
+    f.places = this.put(BigInt64Array, names.map((name) => BigInt(this.spans.get(name)?.[0] ?? -1)));
+    Object.assign(f, { coefficients: this.put(Float32Array, ofMatrices.flat()), rounds: ofMatrices.length });
     [f.idx, f.targets, f.logits] = [8 * B * T, 8 * B * T, 4 * B * T * V].map((bytes) => this.take(bytes));
     [this.at, this.update] = [this.take(4 * LEARNER.length), this.take(72)];
+    f.threshold = plan.dropout * 2 ** 31;
     this.describe();
     f.scratch = this.take(this.kernel.learn_scratch_size(this.at));
     this.describe();
-    this.weights = this.view(Float32Array, f.weights, count);
-    for (const [name, [begin]] of this.spans) this.weights.set(weights[name], begin);
-    if (f.start) this.view(Float32Array, f.start, count).set(this.weights);
   }
 
   take(bytes) {
@@ -250,12 +175,13 @@ class Learner {
 
   /** Take a step; returns the loss of its batch. Throws if it is not a number. */
   advance() {
-    const { plan, step } = this, [beta1, beta2] = P.optim.betas, n = step + 1;
+    const { plan, step } = this, { grad_clip, betas } = P.optim, n = step + 1, done = betas.map((beta) => 1 - beta ** n);
     this.fields.seed = plan.seed * 1000003 + step;
     this.describe();
     this.fill(this.batches.ids, this.batches.starts(step));
     const loss = this.kernel.learn_gradient(this.at);
-    this.view(Float64Array, this.update, 9).set([this.rate, P.optim.grad_clip, plan.decay, plan.startDecay, beta1, beta2, 1 - beta1 ** n, 1 - beta2 ** n, plan.momentum]);
+    const update = [this.rate, grad_clip, plan.decay, plan.startDecay, ...betas, ...done, plan.momentum];
+    this.view(Float64Array, this.update, update.length).set(update);
     if (!Number.isFinite(loss + this.kernel.learn_update(this.at, this.update))) throw new RangeError("the loss is not a number any more");
     this.step = n;
     return loss;
@@ -285,206 +211,8 @@ class Learner {
 
 /** Cosines and sines of rotary positions, [T][d / 2] each. */
 function rotary(T, d) {
-  return [Math.cos, Math.sin].map((f) => Float32Array.from({ length: T * d / 2 }, (_, i) => f(Math.floor(i / (d / 2)) * 10000 ** (-2 * (i % (d / 2)) / d))));
+  const half = d / 2, angle = (i) => Math.floor(i / half) * 10000 ** (-(i % half) / half);
+  return [Math.cos, Math.sin].map((f) => Float32Array.from({ length: T * half }, (_, i) => f(angle(i))));
 }
-
-/* ---- A lesson: messages from the page, and what they start ---- */
-
-/** The compiled kernel, with the best instructions that this browser has. */
-async function compiled(code) {
-  for (const name of ["relaxed", "simd"]) {
-    const zipped = new Blob([bytesOf(code[name])]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const bytes = await new Response(zipped).arrayBuffer();
-    if (WebAssembly.validate(bytes)) return WebAssembly.compile(bytes);
-  }
-  throw new Error("this browser has no SIMD in WebAssembly; a newer one can learn");
-}
-
-/** About `size` of the ids in 16 pieces from all over. */
-function sampled(ids, size) {
-  const piece = size >> 4, from = (i) => Math.floor(i * (ids.length - piece) / 15);
-  return ids.length <= size ? ids : Uint32Array.from({ length: 16 * piece }, (_, i) => ids[from(Math.floor(i / piece)) + i % piece]);
-}
-
-class Lesson {
-  /** `contents`: texts, or the bytes of files; `tensors`: of the model to begin with, or null; `memory`: bytes that it may take. */
-  constructor(given) {
-    P = given.numbers;
-    Object.assign(this, { given, channel: new MessageChannel(), stopped: false, best: null, mean: null, means: 0, worse: 0, losses: [] });
-    this.prepare().then(() => this.learn()).catch((error) => postMessage({ kind: "failed", message: error.message }));
-  }
-
-  async prepare() {
-    const { contents, tensors, about, minutes, memory, code } = this.given, began = performance.now(), module = await compiled(code);
-    const plain = { characters: "", folded: false, newlines: "fold", lowercase: false, normalize: "none" }, before = tensors ? about.tokenizer : plain;
-    const text = normalized(contents.map((c) => (typeof c === "string" ? c : decoded(c))).join("\n").slice(0, LONGEST), before);
-    if (text.length < SHORTEST) throw new Error(`the text has ${text.length} characters, and ${SHORTEST} are needed; give a longer one`);
-    const tokenizer = this.tokenizer = grown(before, text), V = tokenizer.characters === null ? 256 : [...tokenizer.characters].length + tokenizer.folded;
-    const ids = idsOf(text, tokenizer), train = ids.subarray(0, Math.floor(ids.length * (1 - P.val_fraction))), val = ids.subarray(train.length);
-    const measured = sampled(val, P.start.MEASURED), ngram = ngramLoss(sampled(train, 3e5), sampled(val, 1e5), V);
-    const facts = this.facts = { characters: train.length, judged: val.length, vocabulary: V, ngram, entropy: entropyOf(train, V) };
-    const passed = () => (performance.now() - began) / 1000, left = () => Math.max(6 * minutes, 60 * minutes - passed()), timed = { rate: 0, decay: 0, startDecay: 0, momentum: 0, dropout: 0, warmup: 0, falls: 1, steps: 1e9, seconds: 1e9, optimizer: P.optimizer.name, seed: P.train.seed };
-    let shape, plan, weights, speed;
-    postMessage({ kind: "phase", text: "measuring how fast this device learns" });
-    if (tensors) {
-      shape = { ...about.shape, vocab_size: V, dropout: 0 };
-      weights = this.grownWeights(tensors, before, tokenizer);
-      const trial = new Learner(module, shape, weights, train, { ...timed, B: planFromModel(facts, shape, 0, Infinity).B });
-      speed = this.speedOf(trial);
-      plan = planFromModel(facts, shape, Math.max(0, trial.evaluate(measured) - (about.val_loss ?? Infinity)), speed * left());
-    } else {
-      const timings = passed() + Math.min(P.law.TIMING_SECONDS, 3 * minutes), speeds = new Map();
-      let known = null; // the last shape that was timed, and its speed
-      const speedOf = (tried, B) => {
-        const faster = known && (parametersOf(known.tried) / parametersOf(tried)) ** P.law.STEP_TIME_EXPONENT;
-        const found = known && passed() > timings ? known.speed * faster : this.speedOf(new Learner(module, tried, initialWeights(tried, 1), train, { ...timed, B }));
-        known = { tried, speed: found };
-        speeds.set(tried.n_embd, found);
-        return found;
-      };
-      ({ shape, plan } = planFromNothing(facts, 0.95 * left(), speedOf, memory / 64)); // 14 vectors, and as much for a second one
-      weights = initialWeights(shape, P.train.seed);
-      speed = speeds.get(shape.n_embd);
-    }
-    this.plan = { ...timed, ...plan, seconds: left() };
-    this.learner = new Learner(module, shape, weights, train, this.plan);
-    const affordable = EVALUATION_SHARE * this.plan.seconds * 3 * speed / plan.evaluations; // the forward pass is a third of a step
-    this.judged = val.subarray(0, P.train.eval_chars); // at the end; on the way, as much of it as there is time for
-    this.val = sampled(this.judged, Math.max(2000, affordable));
-    this.due = 0;
-    postMessage({ kind: "planned", parameters: parametersOf(shape), shape, speed, ngram, characters: ids.length, epochs: Math.min(plan.steps * plan.B * shape.block_size, speed * left()) / train.length });
-  }
-
-  /** Characters a second of a learner, after what the browser needs to compile the code well. */
-  speedOf(learner) {
-    const { B, T } = learner.fields, began = performance.now();
-    let best = Infinity;
-    for (let i = 0; i < 3 || performance.now() - began < 200; i++) {
-      const before = performance.now();
-      learner.advance();
-      best = Math.min(best, performance.now() - before);
-    }
-    return 1000 * B * T / best;
-  }
-
-  /** The weights of the model to begin with, with a row of the embedding for each character of the new vocabulary. */
-  grownWeights(tensors, before, after) {
-    const float16 = float16Values(), weights = Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => [name, numbersOf(tensor, float16)]));
-    const old = weights["token_embedding.weight"], C = this.given.about.shape.n_embd, rows = old.length / C;
-    const row = (i) => old.subarray(i * C, (i + 1) * C), mean = Float32Array.from({ length: C }, (_, c) => sum(Array.from({ length: rows }, (_, i) => old[i * C + c])) / rows);
-    if (after.characters !== before.characters) {
-      const known = new Map([...before.characters].map((c, i) => [c, i])), unknown = before.folded ? row(rows - 1) : mean;
-      const places = [...after.characters].map((c) => known.get(known.has(c) ? c : nearest(c, known)));
-      const begun = weights["token_embedding.weight"] = new Float32Array((places.length + after.folded) * C);
-      [...places, ...(after.folded ? [undefined] : [])].forEach((place, i) => begun.set(place === undefined ? unknown : row(place), i * C));
-    }
-    return weights;
-  }
-
-  async learn() {
-    const { learner, plan } = this;
-    let told = 0, usual = Infinity;
-    while (!this.stopped && learner.share < 1 && !(plan.patience && this.worse >= plan.patience)) {
-      const began = performance.now();
-      if (learner.share >= this.due) {
-        this.due = learner.share + 1 / plan.evaluations;
-        this.evaluate();
-      }
-      this.losses.push(learner.advance());
-      if (plan.averaged && learner.share > 1 - plan.averaged) this.average();
-      const took = (performance.now() - began) / 1000;
-      usual = Math.min(usual, took);
-      learner.used += Math.min(took, 20 * usual + 1); // a device that sleeps does not learn
-      if (performance.now() - told > 8 * SLICE) {
-        told = performance.now();
-        const { B, T } = learner.fields, left = Math.min(plan.seconds - learner.used, (plan.steps - learner.step) * learner.used / learner.step);
-        postMessage({ kind: "progress", share: learner.share, speed: learner.step * B * T / learner.used, left, loss: this.loss() });
-      }
-      await this.turn();
-    }
-    this.evaluate();
-    this.give();
-  }
-
-  loss() {
-    const last = this.losses.slice(-50);
-    return sum(last) / last.length;
-  }
-
-  average() {
-    const { weights } = this.learner, share = 1 / ++this.means, mean = this.mean ??= weights.slice();
-    for (let i = 0; i < mean.length; i++) mean[i] += (weights[i] - mean[i]) * share;
-  }
-
-  evaluate() {
-    const { learner, plan } = this, val = learner.evaluate(this.val), isFalling = learner.share > 1 - plan.falls;
-    if (plan.patience && !(val >= this.best?.val)) this.best = { val, step: learner.step, weights: learner.weights.slice() };
-    this.worse = this.best?.step === learner.step ? 0 : this.worse + isFalling;
-    this.last = val;
-    postMessage({ kind: "evaluated", share: learner.share, step: learner.step, val, loss: this.losses.length ? this.loss() : NaN, sample: this.sample() });
-  }
-
-  /** Ids that the model writes now. */
-  sample() {
-    const { shape } = this.learner, model = new Model(shape, this.tensors(), {}), window = new Window(model, model.contexts[0]), random = new Random(this.learner.step + 1);
-    const text = [this.first], never = this.tokenizer.folded ? shape.vocab_size - 1 : -1;
-    while (text.length <= SAMPLE) {
-      let logits;
-      for (const [, following] of window.read(text)) logits = following;
-      text.push(choose(logits, { temperature: 0.8, topK: 0 }, never, random));
-    }
-    return textOf(text.slice(1), this.tokenizer);
-  }
-
-  get first() {
-    return this.tokenizer.characters === null ? 10 : Math.max(0, [...this.tokenizer.characters].indexOf("\n"));
-  }
-
-  tensors(vector) {
-    const found = this.learner.tensors(vector), { "position_embedding.weight": table } = this.given.tensors ?? {};
-    return this.learner.shape.positions === "sinusoidal" ? { ...found, "position_embedding.weight": table } : found;
-  }
-
-  /** Give the page what was learned: the last weights, their mean, or the best ones. */
-  give() {
-    const { learner, given: { about, tensors, names, run }, tokenizer, facts } = this, { shape, step } = learner, last = learner.weights.slice();
-    let [val, weights, kept] = [this.last, last, step];
-    if (this.mean) {
-      learner.weights.set(this.mean);
-      const ofMean = learner.evaluate(this.val);
-      if (!(ofMean > val)) [val, weights] = [ofMean, this.mean];
-    }
-    if (this.best?.val < val) [val, weights, kept] = [this.best.val, this.best.weights, this.best.step];
-    learner.weights.set(weights);
-    if (!this.stopped) val = learner.evaluate(this.judged);
-    learner.weights.set(last);
-    const never = tokenizer.folded ? shape.vocab_size - 1 : -1, texts = [...(tensors ? about.texts : []), ...names];
-    const taught = { run, step, val_loss: val, texts, parameters: weights.length, shape, tokenizer, never, first: this.first, weights: "float32", items: tensors ? about.items : null };
-    postMessage({ kind: "learned", about: taught, tensors: this.tensors(weights), ngram: facts.ngram, loss: this.loss(), kept, isOver: !this.stopped });
-  }
-
-  turn() {
-    return Engine.prototype.turn.call(this);
-  }
-
-  stop() {
-    this.stopped = true;
-  }
-
-  /** Go on after `stop`. */
-  resume() {
-    this.stopped = false;
-    this.learn().catch((error) => postMessage({ kind: "failed", message: error.message }));
-  }
-}
-
-/** The text of ids. */
-function textOf(ids, { characters }) {
-  if (characters === null) return new TextDecoder().decode(Uint8Array.from(ids));
-  const all = [...characters];
-  return ids.map((id) => all[id] ?? "\ufffd").join("");
-}
-
-BEGINS.learn = Lesson;
 
 if (typeof module === "object") Object.assign(module.exports, { Learner, setNumbers: (numbers) => (P = numbers) });

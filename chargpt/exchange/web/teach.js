@@ -12,7 +12,8 @@ const choices = (loss) => Math.exp(loss).toFixed(loss < 2.3 ? 1 : 0); // as many
 const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 
 async function teach() {
-  const files = [...$("files").files], pasted = long || $("material").value.trim(), names = [...files.map((file) => file.name), ...(pasted ? ["pasted text"] : [])];
+  const files = [...$("files").files], pasted = long || $("material").value.trim();
+  const names = [...files.map((file) => file.name), ...(pasted ? ["pasted text"] : [])];
   if (!names.length) return saying("Give it a text first: paste one, or choose files.");
   const contents = [...(await Promise.all(files.map((file) => file.arrayBuffer()))), ...(pasted ? [`${pasted}\n`] : [])];
   const begins = taught && $("begins").value === "model";
@@ -70,7 +71,9 @@ const HEARD = { // messages from the worker
     $("resume").hidden = isOver;
     $("begins").value = "model";
     $("share").value = 1;
-    const loss = `Where it has not read the text, it wavers between about ${choices(model.val_loss)} characters (loss ${model.val_loss.toFixed(2)}); a table of character counts between ${choices(found.ngram)} (${found.ngram.toFixed(2)}).`;
+    const [own, counts] = [model.val_loss, found.ngram].map((loss) => [choices(loss), loss.toFixed(2)]);
+    const loss = `Where it has not read the text, it wavers between about ${own[0]} characters (loss ${own[1]}); ${
+      `a table of character counts between ${counts[0]} (${counts[1]}).`}`;
     const knows = model.val_loss - found.loss > learning.numbers.law.STUDENT_GAP * 10 ? " It knows a part of your text by heart." : "";
     const back = kept < model.step ? ` It was best after ${count(kept)} steps, so that is what the page has now.` : "";
     saying(`${isOver ? "Done." : "Stopped."} ${loss}${knows}${back}`);
@@ -89,13 +92,15 @@ const HEARD = { // messages from the worker
 function drawCurve() {
   const seen = points.flatMap(([, ...losses]) => losses).filter((loss) => Number.isFinite(loss)), width = $("teach").clientWidth - 32, height = 150;
   if (!seen.length || width <= 0) return;
-  const context = canvasContext($("curve"), width, height), top = Math.max(...seen, ngram || 0), low = Math.min(...seen, ngram || Infinity), room = (top - low) * 0.08 + 0.05;
-  const y = (loss) => 4 + (height - 8) * (top + room - loss) / (top - low + 2 * room), x = (share) => 2 + (width - 4) * Math.min(1, share);
+  const context = canvasContext($("curve"), width, height), top = Math.max(...seen, ngram || 0), low = Math.min(...seen, ngram || Infinity);
+  const room = (top - low) * 0.08 + 0.05, x = (share) => 2 + (width - 4) * Math.min(1, share);
+  const y = (loss) => 4 + (height - 8) * (top + room - loss) / (top - low + 2 * room);
+  const known = (index) => points.filter((point) => Number.isFinite(point[index] ?? NaN));
   const line = (index, tint, dash = []) => {
     context.strokeStyle = colour(tint);
     context.setLineDash(dash);
     context.beginPath();
-    points.filter((point) => Number.isFinite(point[index] ?? NaN)).forEach((point, i) => context[i ? "lineTo" : "moveTo"](x(point[0]), y(point[index])));
+    known(index).forEach((point, i) => context[i ? "lineTo" : "moveTo"](x(point[0]), y(point[index])));
     context.stroke();
   };
   context.lineWidth = 2;
@@ -106,8 +111,9 @@ function drawCurve() {
     context.setLineDash([5, 4]);
     context.strokeRect(x(0), y(ngram), x(1) - x(0), 0);
   }
-  const last = (index) => points.findLast((point) => Number.isFinite(point[index] ?? NaN))?.[index].toFixed(2) ?? "not known yet";
-  const says = `Loss, the lower the better: ${last(1)} on what it reads (grey), ${last(2)} on text that it has not read (blue), ${Number.isFinite(ngram) ? ngram.toFixed(2) : "?"} of a table of character counts (dashed)`;
+  const last = (index) => known(index).at(-1)?.[index].toFixed(2) ?? "not known yet", table = Number.isFinite(ngram) ? ngram.toFixed(2) : "?";
+  const says = `Loss, the lower the better: ${last(1)} on what it reads (grey), ${last(2)} on text that it has not read (blue), ${
+    `${table} of a table of character counts (dashed)`}`;
   $("curve-says").textContent = says;
   $("curve").setAttribute("aria-label", says);
 }
@@ -125,9 +131,11 @@ function download(parts, name, type) {
 
 /** The weights in float32 and what is needed to use them: a safetensors file, as `export --to safetensors` writes it. */
 function keptFile({ about: model, tensors }) {
-  const { vocab_size, ...shape } = model.shape, table = shape.positions === "sinusoidal" ? "position_embedding.weight" : "", names = Object.keys(tensors).filter((name) => name !== table).sort();
-  const state = { step: model.step, val_loss: model.val_loss, texts: model.texts, items: model.items?.end ?? null };
-  const header = { __metadata__: { format: "pt", model: JSON.stringify({ ...shape, dropout: 0 }), vocabulary: JSON.stringify(model.tokenizer), state: JSON.stringify(state) } };
+  const { vocab_size, ...shape } = model.shape, table = shape.positions === "sinusoidal" ? "position_embedding.weight" : ""; // not learned
+  const names = Object.keys(tensors).filter((name) => name !== table).sort();
+  const state = { step: model.step, val_loss: model.val_loss, texts: model.texts };
+  const [ofModel, vocabulary, known] = [{ ...shape, dropout: 0 }, model.tokenizer, state].map((part) => JSON.stringify(part));
+  const header = { __metadata__: { format: "pt", model: ofModel, vocabulary, state: known } };
   let end = 0;
   const numbers = names.map((name) => {
     const { rows, columns, data } = tensors[name], isMatrix = /embedding|qkv.weight|proj.weight|up.weight|down.weight/.test(name);
@@ -142,8 +150,9 @@ function keptFile({ about: model, tensors }) {
 
 /** This page with what it has learned, in float16. */
 function* pageWith({ about: model, tensors }) {
-  const place = source.indexOf('<script type="text/plain" id="engine">');
-  yield `<!doctype html>\n${source.slice(0, place).replace(/(<script type="application\/json" id="about">)[^]*?(?=<\/script>)/, (_, tag) => tag + asJson({ ...model, weights: "float16" }))}`;
+  const place = source.indexOf('<script type="text/plain" id="engine">'), about = asJson({ ...model, weights: "float16" });
+  const known = /(<script type="application\/json" id="about">)[^]*?(?=<\/script>)/;
+  yield `<!doctype html>\n${source.slice(0, place).replace(known, (_, tag) => tag + about)}`;
   for (const [name, tensor] of Object.entries(tensors)) {
     const { rows, columns, data } = tensor, tag = `data-tensor="${name}" data-rows="${rows}" data-columns="${columns}" data-format="float16"`;
     yield `<script type="application/octet-stream" ${tag}>${base64Of(new Uint8Array(float16Of(data).buffer))}<\/script>\n`;
