@@ -1,8 +1,8 @@
 """`--to html`: one HTML file that opens from a disk, offline, in any browser, writes text with the model inside, and learns.
 
-web/ has the sources: page.html, engine.js (the model, which runs in a worker) and interface.js; those of a page that learns are
-reading.js, law.js, learn.js and lesson.js (in another worker), and teach.js. This module packs weights and assembles the page. What a
-run gives is in it as JSON or base64.
+web/ has the sources: page.html, engine.js (the model, which runs in a worker) and interface.js. A page that learns has
+reading.js, law.js, learn.js and lesson.js (in another worker) and teach.js, too. This module packs the weights and assembles
+the page. What a run gives is in it as JSON or base64.
 """
 
 import base64
