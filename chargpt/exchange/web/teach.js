@@ -48,7 +48,8 @@ const HEARD = { // messages from the worker
   planned(plan) {
     ({ ngram } = plan);
     const size = `${count(plan.parameters)} parameters (${plan.shape.n_layer} layers, width ${plan.shape.n_embd})`;
-    saying(`A model of ${size} learns from ${count(plan.characters)} characters, about ${plan.epochs.toFixed(1)} times over.`);
+    const often = plan.epochs < 1 ? `there is time for ${percent(plan.epochs)} of them` : `about ${plan.epochs.toFixed(1)} times over`;
+    saying(`A model of ${size} learns from ${count(plan.characters)} characters, ${often}.`);
     $("curve").hidden = $("practice").hidden = false;
   },
   progress({ share, speed, left, loss }) {
@@ -74,9 +75,10 @@ const HEARD = { // messages from the worker
     const [own, counts] = [model.val_loss, found.ngram].map((loss) => [choices(loss), loss.toFixed(2)]);
     const loss = `Where it has not read the text, it wavers between about ${own[0]} characters (loss ${own[1]}); ${
       `a table of character counts between ${counts[0]} (${counts[1]}).`}`;
+    const more = model.val_loss > found.ngram ? " More minutes would help, or a longer text." : "";
     const knows = model.val_loss - found.loss > learning.numbers.law.STUDENT_GAP * 10 ? " It knows a part of your text by heart." : "";
     const back = kept < model.step ? ` It was best after ${count(kept)} steps, so that is what the page has now.` : "";
-    saying(`${isOver ? "Done." : "Stopped."} ${loss}${knows}${back}`);
+    saying(`${isOver ? "Done." : "Stopped."} ${loss}${more}${knows}${back}`);
     know(model);
     adopt(tensors);
     remember();
