@@ -218,8 +218,9 @@ def test_hostile_names_and_vocabularies_are_only_text(tmp_path, open_page):
     assert "\u202e" not in shown and "\u2028" not in shown and "\\u{202e}txt.exe" in shown
 
 
-def test_a_page_can_load_nothing_and_run_nothing_else(tmp_path, sea):
-    page_of(sea, tmp_path / "page.html")
+@pytest.mark.parametrize("learning", [None, {"numbers": {}, "code": {}}], ids=["writes", "learns"])
+def test_a_page_can_load_nothing_and_run_nothing_else(tmp_path, sea, learning):
+    page_of(sea, tmp_path / "page.html", learning=learning)
     source = (tmp_path / "page.html").read_text(encoding="utf-8")
     policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', source)[1]
     assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe-inline" not in policy
