@@ -35,7 +35,7 @@ def verb_parser(verb: str, usage: str, description: str) -> Parser:
 
 def add_run_options(parser: ArgumentParser) -> None:
     """The run, and the device to compute on."""
-    parser.add_argument("run", metavar="RUN", help="a run in checkpoints/, its path, or the path of one of its checkpoints")
+    parser.add_argument("run", metavar="RUN", help="a run in checkpoints/, its path, that of a checkpoint, or a kept file")
     add_device_option(parser)
 
 

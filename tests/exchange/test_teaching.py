@@ -51,10 +51,10 @@ def teach(browser, needed, tmp_path):
         )
         if not page.locator("#teach").evaluate("e => e.open"):
             page.click("#teach > summary")
-        page.fill("#material", material)
-        page.select_option("#begins", begins)
-        page.select_option("#minutes", str(minutes))
-        page.click("#learn")
+        page.get_by_label("Text: paste it, or drop files here").fill(material)  # by the names that a screen reader says
+        page.get_by_label("Begin with").select_option(begins)
+        page.get_by_label("Minutes").select_option(str(minutes))
+        page.get_by_role("button", name="Teach").press("Enter")
         return page
 
     yield teach
@@ -72,7 +72,7 @@ def finish(page) -> str:
 def kept(page, tmp_path):
     """The model that the page keeps, as a run."""
     with page.expect_download() as download:
-        page.click("#keep")
+        page.get_by_role("button", name="Keep the model").press("Enter")
     path = tmp_path / "kept.safetensors"
     download.value.save_as(path)
     return load_model(str(path), tmp_path, device="cpu")[0]
