@@ -2,7 +2,8 @@
 const SHORTEST = 200; // characters of a text that a model can learn from
 const EVALUATIONS = 12, EVALUATION_SHARE = 0.05; // of a run from nothing; of its time, at most
 const VECTORS = 16; // as long as the weights, in bytes 4 each: what a lesson needs, and the page besides
-const SAMPLE = 160, LATELY = 50, TOLD = 250; // characters; steps whose mean loss is told; milliseconds between two reports
+const SAMPLE = 160, LATELY = 50; // characters; steps whose mean loss is told
+const TOLD = 250, TIMED = 300; // milliseconds between two reports; of timing a model, at least
 
 /** The compiled kernel, with the best instructions that this browser has. */
 async function compiled(code) {
@@ -209,16 +210,17 @@ class Lesson {
   }
 }
 
-/** Characters a second of a learner, after what the browser needs to compile the code well. */
+/** Characters a second of a learner, after a step in which the browser compiles: those of a busy device, if it is busy. */
 function speedOf(learner) {
-  const { B, T } = learner.fields, began = performance.now();
-  let best = Infinity;
-  for (let i = 0; i < 3 || performance.now() - began < 200; i++) {
-    const before = performance.now();
+  const { B, T } = learner.fields;
+  learner.advance();
+  const began = performance.now();
+  let steps = 0;
+  while (steps < 2 || performance.now() - began < TIMED) {
     learner.advance();
-    best = Math.min(best, performance.now() - before);
+    steps++;
   }
-  return 1000 * B * T / best;
+  return 1000 * B * T * steps / (performance.now() - began);
 }
 
 BEGINS.learn = Lesson;
