@@ -100,8 +100,7 @@ def _described(loaded: "LoadedModel | None", options: Namespace) -> ExportOption
 
 def _learning(options: Namespace) -> dict[str, Any] | None:
     """What a page needs to learn; None, with a notice, where no compiler makes it. Raises UserError for a blank page then."""
-    from chargpt.exchange.learning import needed
-    from chargpt.kernels.compiler import Unavailable
+    from chargpt.exchange.learning import Unavailable, needed
 
     try:
         return needed()

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from chargpt.config import Config
+from chargpt.kernels.compiler import Unavailable as Unavailable  # what `needed` raises
 from chargpt.kernels.compiler import load_web
 from chargpt.model import EMBEDDING_STD, INITIAL_STD
 from chargpt.planning import adaptation, chosen_for_time, law
