@@ -40,13 +40,9 @@ WEB_TARGET, WEB_LINK = "wasm32-wasi", ("-nostdlib", "-Wl,--no-entry", "-Wl,--exp
 # On Windows, only clang: gcc does not align the vectors on its stack there (its bug 54412).
 COMPILERS = ("clang",) if os.name == "nt" else ("cc", "gcc", "clang")
 ZIGLANG = "ziglang"  # a Python package with a C compiler for every system, based on clang
-OPTIONS = () if os.name == "nt" else ("-fPIC", "-pthread", "-lm")
-SUFFIXES = {
-    "windows": ".dll",
-    "darwin": ".dylib",
-    "macos": ".dylib",
-    "wasm": ".wasm",
-}  # of libraries, by a part of a system's name; others: .so
+OPTIONS, SHARED = () if os.name == "nt" else ("-fPIC", "-pthread", "-lm"), ("-shared",)
+# Of libraries, by a part of a system's name; others: .so
+SUFFIXES = {"windows": ".dll", "darwin": ".dylib", "macos": ".dylib", "wasm": ".wasm"}
 HOW_TO_INSTALL = f"to install one: pip install {ZIGLANG}"  # on any system, without administrator's rights
 SECONDS = 300  # time limit of one call of a compiler; the first call of ziglang takes a minute
 
@@ -88,13 +84,7 @@ class Compiler:
     is_zig: bool = False
 
     def compile(
-        self,
-        source: Source,
-        instructions: str,
-        path: Path,
-        *,
-        options: tuple[str, ...] = OPTIONS,
-        link: tuple[str, ...] = ("-shared",),
+        self, source: Source, instructions: str, path: Path, *, options: Sequence[str] = OPTIONS, link: Sequence[str] = SHARED
     ) -> None:
         """Write the library of `source`; without `link`, a program. Raises OSError or subprocess.SubprocessError."""
         features = _features(instructions)

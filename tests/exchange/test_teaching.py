@@ -98,6 +98,7 @@ def test_a_blank_page_learns_and_its_model_writes_the_same_in_python(teach, tmp_
     assert loaded.val_loss == pytest.approx(evaluate(loaded.model, ids[int(0.9 * len(ids)) :]), abs=1e-4)
     assert loaded.val_loss < 1.6 and loaded.step > 0  # it has learned: a character of it has an entropy of 2.6
     assert loaded.generate("The ", temperature=0, length=60).rstrip("\n") == greedy(page, 60)
+    html.write(loaded, tmp_path / "again.html", ExportOptions(name="again", texts=[]))  # a page again
 
 
 def test_a_lesson_stops_goes_on_and_is_saved_with_the_page(teach, tmp_path):
