@@ -131,7 +131,7 @@ class Learner {
 
   take(bytes) {
     const at = this.kernel.learn_memory(bytes);
-    if (!at) throw new RangeError("too little memory");
+    if (!at) throw new RangeError("this device has too little memory for it");
     return at;
   }
 
