@@ -2,9 +2,11 @@
 
 In a checkout, model.py, train.py, sample.py and configs/ are at the top of the repository. In the wheel they are inside the
 package, so that it installs one name, chargpt. Python loads the kernels by ctypes, so a wheel is for every Python of a
-platform. Where there is no C compiler, the wheel has no kernels, and is for every platform.
+platform. Where there is no C compiler, the wheel has no kernels, and is for every platform. Those of pages
+that learn need the package ziglang.
 """
 
+import os
 import platform
 import re
 import sys
@@ -24,6 +26,10 @@ PLACES = {
 
 
 class CustomBuildHook(BuildHookInterface):
+    def dependencies(self) -> list[str]:
+        """Published wheels have the kernel of pages that learn, which ziglang compiles; a user's own build does without it."""
+        return ["ziglang"] if "CIBUILDWHEEL" in os.environ else []
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the files; an editable installation uses those of the repository."""
         if version == "editable":

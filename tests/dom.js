@@ -46,7 +46,7 @@ const content = (pattern) => page.match(new RegExp(`<script${pattern}>([^]*?)</s
 const byId = (id) => (elements[id] ??= Object.assign(new Element(), { own: content(`[^>]*id="${id}"[^>]*`) ?? "", value: "" }));
 const posted = []; // messages to the worker
 const globals = {
-  document: { getElementById: byId, createElement: (name) => new Element(name), body: new Element("body"), documentElement: new Element("html"),
+  document: { getElementById: byId, createElement: (name) => new Element(name), body: new Element("body"), documentElement: Object.assign(new Element("html"), { outerHTML: page }),
     querySelectorAll: () => [], querySelector: () => new Element(), addEventListener() {}, createRange: () => ({}) },
   Option: class extends Element { constructor(text, value) { super("option"); Object.assign(this, { own: text, value }); } },
   Worker: class { postMessage(message) { posted.push(message); } },
@@ -57,6 +57,8 @@ const globals = {
   addEventListener() {},
   devicePixelRatio: 1,
   navigator: {},
+  location: { pathname: "/page.html" },
+  indexedDB: { open: () => ({}) },
   posted,
 };
 const run = new Function(...Object.keys(globals), `return (async () => { ${content(script)}\n${code} })()`);

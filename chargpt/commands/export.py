@@ -1,4 +1,4 @@
-"""`python -m chargpt export RUN --to TARGET [OUT]`: a run in the format of another program.
+"""`python -m chargpt export RUN --to TARGET [OUT]`: a run, or a start, in the format of another program.
 
 Each format is a module with a function `write` (see `chargpt/exchange/export.py`). This module finds the run, calls that
 function on a path aside, and publishes the result whole or not at all.
@@ -6,50 +6,37 @@ function on a path aside, and publishes the result whole or not at all.
 
 import importlib
 import re
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from chargpt.commands.frame import load_run, verb_parser
-from chargpt.errors import UserError
+from chargpt.errors import Option, UserError
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_target, publish
-from chargpt.project import shell_word
+from chargpt.project import project_root, shell_word
+from chargpt.runs.checkpoint import KEPT, has_steps
+from chargpt.runs.load import places_of
+from chargpt.runs.starts import start_names
 from chargpt.terminal import notice, shown
+
+if TYPE_CHECKING:  # --help is answered before torch is imported
+    from chargpt.sampling.loaded_model import LoadedModel
+
+ONLY_HTML = ("weights", "write_only", "blank")  # options
 
 
 def main(argv: Sequence[str]) -> int:
     """Export the run that the options in `argv` name. Returns the exit code. Raises UserError."""
-    parser = verb_parser("export", "RUN --to TARGET [OUT] [--force]", "Write a run in the format of another program.")
-    parser.add_argument("run", metavar="RUN", help="the name of a run, its path, or the path of one of its checkpoints")
-    targets = "; ".join(f"{name}: {target.what}" for name, target in TARGETS.items())
-    parser.add_argument("--to", required=True, choices=TARGETS, metavar="TARGET", help=targets)
-    parser.add_argument(
-        "destination", nargs="?", metavar="OUT", help="the file or folder (default: the name of the run and of the format)"
-    )
-    parser.add_argument(
-        "--weights",
-        choices=("float16", "int8"),
-        help="html: how the page holds the weights; int8 halves its size and costs a little of the quality (default: float16)",
-    )
-    parser.add_argument("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
-    options = parser.parse_intermixed_args(argv)
+    options = _options(argv)
     from chargpt.device import one_thread
 
-    target = TARGETS[options.to]
-    if options.weights and options.to != "html":
-        raise UserError(f"--weights: {options.weights} given, which works only with --to html; leave it out")
-    loaded = load_run(options.run, device="cpu")
-    name = re.sub(r"[^\w.-]+", "-", loaded.run).strip(".-") or "run"  # it needs no quotes
-    destination = Path(options.destination or name + target.suffix)
+    loaded, target = None if options.blank else _loaded(options.run), TARGETS[options.to]
+    name = "learn" if loaded is None else re.sub(r"[^\w.-]+", "-", loaded.run).strip(".-") or "run"  # it needs no quotes
+    destination = Path(options.destination or name.removesuffix(KEPT) + target.suffix)
     is_folder = not target.suffix.startswith(".")
     check_destination(destination, is_folder=is_folder, force=options.force)
-    check_target(options.to, loaded.model.config)
-    corpus = loaded.find_corpus()
-    export_options = ExportOptions(
-        name=loaded.run,
-        texts=[Path(text).name or text for text in loaded.texts],
-        labels=() if corpus is None or corpus.items is None else tuple(corpus.items.labels),
-        weights=options.weights or "float16",
-    )
+    export_options = _described(loaded, options)
     write = importlib.import_module(target.module).write
     with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
         publish(destination, lambda path: write(loaded, path, export_options), is_folder=is_folder, force=options.force)
@@ -57,3 +44,68 @@ def main(argv: Sequence[str]) -> int:
     notice("written", path)
     notice("use", target.use.format(path=path, word=shell_word(path)))
     return 0
+
+
+def _options(argv: Sequence[str]) -> Namespace:
+    """The options in `argv`. Raises UserError for those that do not go together."""
+    usage = "RUN --to TARGET [OUT] [--force] | --to html --blank [OUT]"
+    parser = verb_parser("export", usage, "Write a run in the format of another program.")
+    add = parser.add_argument
+    add("run", nargs="?", metavar="RUN", help="a run, the path of one of its checkpoints, a kept file, or the name of a start")
+    targets = "; ".join(f"{name}: {target.what}" for name, target in TARGETS.items())
+    add("--to", required=True, choices=TARGETS, metavar="TARGET", help=targets)
+    add("destination", nargs="?", metavar="OUT", help="the file or folder (default: the name of the run and of the format)")
+    weights = "html: how the page holds the weights; int8 halves its size and costs a little of the quality (default: float16)"
+    add("--weights", choices=("float16", "int8"), help=weights)
+    add("--write-only", action="store_true", help="html: the page writes and does not learn, which makes it 0.1 MB smaller")
+    add("--blank", action="store_true", help="html: a page without a model, which learns from the first text that it is given")
+    add("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
+    options = parser.parse_intermixed_args(argv)
+    for name in ONLY_HTML:
+        if getattr(options, name) and options.to != "html":
+            raise UserError(Option(name), ": works only with --to html; leave it out")
+    if options.blank and (options.write_only or options.weights or options.destination):
+        raise UserError(Option("blank"), ": a page without a model, which must learn; give OUT and --force alone with it")
+    if options.blank:
+        options.run, options.destination = None, options.run
+    elif options.run is None:
+        raise UserError(
+            "RUN: missing; name a run or a start, or give ", Option("blank"), " for a page that has learned nothing"
+        )
+    return options
+
+
+def _loaded(name: str) -> "LoadedModel":
+    """The model of the run `name`, or of the start, where there is no run of that name. Raises UserError."""
+    checkpoints = project_root() / "checkpoints"
+    is_start = name in start_names() and not any(map(has_steps, places_of(name, checkpoints)))
+    return load_run(name, device="cpu", is_start=is_start)
+
+
+def _described(loaded: "LoadedModel | None", options: Namespace) -> ExportOptions:
+    """What a writer gets besides the model. Raises UserError if the target cannot hold the model."""
+    learning = _learning(options) if options.to == "html" and not options.write_only else None
+    if loaded is None:
+        return ExportOptions(name="", texts=[], learning=learning)
+    check_target(options.to, loaded.model.config)
+    corpus = loaded.find_corpus()
+    return ExportOptions(
+        name=loaded.run,
+        texts=[Path(text).name or text for text in loaded.texts],
+        labels=() if corpus is None or corpus.items is None else tuple(corpus.items.labels),
+        weights=options.weights or "float16",
+        learning=learning,
+    )
+
+
+def _learning(options: Namespace) -> dict[str, Any] | None:
+    """What a page needs to learn; None, with a notice, where no compiler makes it. Raises UserError for a blank page then."""
+    from chargpt.exchange.learning import Unavailable, needed
+
+    try:
+        return needed()
+    except Unavailable as reason:
+        if options.blank:
+            raise UserError(Option("blank"), f": a page that learns needs a kernel for browsers: {reason}") from None
+        notice("note", f"this page writes, but does not learn, which needs a kernel for browsers: {reason}")
+        return None

@@ -35,7 +35,7 @@ def verb_parser(verb: str, usage: str, description: str) -> Parser:
 
 def add_run_options(parser: ArgumentParser) -> None:
     """The run, and the device to compute on."""
-    parser.add_argument("run", metavar="RUN", help="a run in checkpoints/, its path, or the path of one of its checkpoints")
+    parser.add_argument("run", metavar="RUN", help="a run in checkpoints/, its path, that of a checkpoint, or a kept file")
     add_device_option(parser)
 
 
@@ -66,8 +66,8 @@ def page_file(name: str) -> Path:
     return path
 
 
-def load_run(name: str, *, device: str) -> "LoadedModel":
-    """The model of the run `name`. Its warnings, and a line that describes it, go to standard error.
+def load_run(name: str, *, device: str, is_start: bool = False) -> "LoadedModel":
+    """The model of the run, or of the start, `name`. Its warnings, and a line that describes it, go to standard error.
 
     Torch computes with it, on the device that the line names. Raises UserError.
     """
@@ -77,7 +77,8 @@ def load_run(name: str, *, device: str) -> "LoadedModel":
         from chargpt.device import choose_device
 
         device = str(choose_device(device))
-    loaded, warnings = load_model(name, project_root() / "checkpoints", device=device)
+    run, start = (None, name) if is_start else (name, None)
+    loaded, warnings = load_model(run, project_root() / "checkpoints", start=start, device=device)
     for warning in warnings:
         log(f"warning: {warning}")
     log(loaded.describe())

@@ -13,7 +13,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -59,7 +59,7 @@ TARGETS = {  # a format of one file also needs its mark in `_is_export`
     "html": Target(
         "chargpt.exchange.html",
         ".html",
-        "one page that writes text in any browser, offline",
+        "one page that writes text in any browser, and learns from one, offline",
         "open {path} in a browser; it needs no network",
     ),
     "safetensors": Target(
@@ -79,6 +79,7 @@ class ExportOptions:
     texts: list[str]  # the names of the training texts, without folders
     labels: tuple[str, ...] = ()  # of a run on items, most frequent first
     weights: str = "float16"  # or "int8": how a page holds the weights
+    learning: Mapping[str, object] | None = None  # what a page needs to learn, as `needed` of learning.py gives it
 
 
 def check_target(target: str, config: GPTConfig) -> None:

@@ -1,12 +1,13 @@
-"""`--to html`: one HTML file that opens from a disk, offline, in any browser, and writes text with the model inside.
+"""`--to html`: one HTML file that opens from a disk, offline, in any browser, writes text with the model inside, and learns.
 
-The page has three sources: page.html, engine.js (the model, which runs in a worker) and interface.js. This module packs the
-weights and assembles the page. Everything that comes from the run is embedded as ASCII JSON or base64.
+web/ has the sources: page.html, engine.js (the model, which runs in a worker) and interface.js. A page that learns has
+reading.js, law.js, learn.js and lesson.js (in another worker) and teach.js, too. This module packs the weights and assembles
+the page. What a run gives is in it as JSON or base64.
 """
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,32 +25,43 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.prompt import first_id
 from chargpt.text.items import end_in
 
-TEMPLATE = Path(__file__).with_name("page.html")
-# What the comments of the template stand for: scripts, the policy and the model.
-SCRIPTS = {"/* the engine goes here */\n": "engine.js", "/* the interface goes here */\n": "interface.js"}
+TEMPLATE = Path(__file__).with_name("web") / "page.html"
+# What the comments of the template stand for: scripts, those that only a page that learns has, the policy and the model.
+SCRIPTS = {
+    "/* the engine goes here */\n": ("engine.js", ("reading.js", "law.js", "learn.js", "lesson.js")),
+    "/* the interface goes here */\n": ("interface.js", ("teach.js",)),
+}
 POLICY_HERE = "<!-- the content security policy goes here -->"
 MODEL_HERE = "<!-- the model goes here -->"
 MAX_NUMBERS = 2**29  # weights, keys, values and queries of a page: 2 GiB in the browser
 MAX_LABELS = 500  # in the menu of a page: the most frequent
 
 
-def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
-    """Write the page to `path`. Raises UserError, see `chargpt/exchange/export.py`."""
-    config = loaded.model.config
+def write(loaded: LoadedModel | None, path: Path, options: ExportOptions) -> None:
+    """Write the page to `path`; without a model, one that has learned nothing. It learns if `options.learning` is given.
+
+    Raises UserError, see `chargpt/exchange/export.py`.
+    """
+    if loaded is None:
+        write_pieces_synced(path, _pieces({}, None, options))
+        return
+    config, tensors = loaded.model.config, tensors_of(loaded.model)
     cached = 6 * config.n_layer * config.block_size * config.n_embd  # keys, values and queries, twice
-    needed = sum(tensor.numel() for tensor in tensors_of(loaded.model).values()) + cached
+    needed = sum(tensor.numel() for tensor in tensors.values()) + cached
     if needed > MAX_NUMBERS:
         raise UserError(f"model: too large for a web page, with {needed:,} numbers (at most {MAX_NUMBERS:,}); use --to gguf")
-    write_pieces_synced(path, _pieces(loaded, options))
+    write_pieces_synced(path, _pieces(tensors, describe(loaded, options), options))
 
 
-def _pieces(loaded: LoadedModel, options: ExportOptions) -> Iterator[bytes]:
+def _pieces(tensors: Mapping[str, Tensor], about: dict[str, Any] | None, options: ExportOptions) -> Iterator[bytes]:
     """The page, a tensor at a time."""
-    source = page_source()
+    source = page_source(learns=options.learning is not None)
     head, model_to_end = source.replace(POLICY_HERE, _policy(source)).split(MODEL_HERE)
     yield head.encode()
-    yield f'<script type="application/json" id="about">{as_json(describe(loaded, options))}</script>\n'.encode()
-    for name, tensor in tensors_of(loaded.model).items():
+    yield f'<script type="application/json" id="about">{as_json(about)}</script>\n'.encode()
+    if options.learning is not None:
+        yield f'<script type="application/json" id="learning">{as_json(options.learning)}</script>\n'.encode()
+    for name, tensor in tensors.items():
         numbers, scales = pack(tensor, options.weights)
         rows, columns = tensor.shape if tensor.dim() == 2 else (1, tensor.numel())
         tag = f'data-tensor="{name}" data-rows="{rows}" data-columns="{columns}" data-format="{numbers.dtype}"'
@@ -96,11 +108,12 @@ def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:
     }
 
 
-def page_source() -> str:
+def page_source(*, learns: bool) -> str:
     """The page without a model and without a policy: the template with its scripts."""
     source = TEMPLATE.read_text(encoding="utf-8")
-    for place, name in SCRIPTS.items():
-        source = source.replace(place, TEMPLATE.with_name(name).read_text(encoding="utf-8"))
+    for place, (name, more) in SCRIPTS.items():
+        scripts = [TEMPLATE.with_name(one).read_text(encoding="utf-8") for one in (name, *(more if learns else ()))]
+        source = source.replace(place, "\n".join(scripts))
     return source
 
 

@@ -1,5 +1,7 @@
 """Compiles every kernel into a folder: the libraries of a wheel, which then needs no compiler where it is installed.
 
+Those of pages that learn are among them if the package ziglang is installed.
+
     python -m chargpt.kernels.build FOLDER [--target TARGET]
 
 Without a target, the compiler of this machine is used. A target is a name of ziglang, such as aarch64-linux-gnu.2.28,
@@ -12,10 +14,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 from chargpt.kernels import compiler
-from chargpt.kernels.compiler import Compiler, Unavailable, compilers, is_x86_64, library_suffix
+from chargpt.kernels.compiler import LEARN, WEB_LINK, WEB_TARGET, Unavailable, compilers, is_x86_64, library_suffix
 
 
 def build(folder: Path, target: str | None = None) -> list[Path]:
@@ -23,9 +26,7 @@ def build(folder: Path, target: str | None = None) -> list[Path]:
 
     Raises Unavailable where there is no compiler, and subprocess.CalledProcessError where one fails.
     """
-    found = compilers()
-    if target:
-        found = [Compiler((*one.command, "-target", target), is_zig=True) for one in found if one.is_zig]
+    found = compilers(target)
     if not found:
         raise Unavailable(
             f"{'a target needs the package ziglang' if target else 'no C compiler found'}; {compiler.HOW_TO_INSTALL}"
@@ -41,7 +42,11 @@ def build(folder: Path, target: str | None = None) -> list[Path]:
     options = () if target and "windows" in target else compiler.OPTIONS
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor() as pool:
-        for made in [pool.submit(found[0].compile, *what, library, options=options) for what, library in zip(sets, libraries)]:
+        making = [pool.submit(found[0].compile, *what, library, options=options) for what, library in zip(sets, libraries)]
+        for web, name in product(compilers(WEB_TARGET), LEARN.instructions):
+            libraries.append(folder / (LEARN.name(name) + library_suffix(WEB_TARGET)))
+            making.append(pool.submit(web.compile, LEARN, name, libraries[-1], options=(), link=WEB_LINK))
+        for made in making:
             made.result()
     for beside in (*folder.glob("*.pdb"), *folder.glob("*.lib")):  # what a linker for Windows writes beside a library
         beside.unlink()

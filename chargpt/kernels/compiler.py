@@ -1,7 +1,7 @@
 """Finds the library of a C source for this processor: in the package, in a cache, or compiled when it is first needed.
 
 A wheel brings the libraries in chargpt/kernels/lib, where chargpt/kernels/build.py has written them. Elsewhere the C compiler
-of the machine is used, or the one of the Python package ziglang.
+of the machine is used, or the one of the Python package ziglang. Only the latter compiles for a browser, too: `load_web`.
 """
 
 import ctypes
@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -33,11 +34,15 @@ INSTRUCTIONS: dict[str, tuple[str, ...]] = {
     "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl"),
     "avx512bf16": ("avx512bf16", "bmi2"),
 }
+# The same of WebAssembly. Every browser of today has the first set; "relaxed" multiplies and adds in one instruction.
+WEB_INSTRUCTIONS: dict[str, tuple[str, ...]] = {"simd": ("simd128", "bulk_memory"), "relaxed": ("relaxed_simd",)}
+WEB_TARGET, WEB_LINK = "wasm32-wasi", ("-nostdlib", "-Wl,--no-entry", "-Wl,--export-dynamic")
 # On Windows, only clang: gcc does not align the vectors on its stack there (its bug 54412).
 COMPILERS = ("clang",) if os.name == "nt" else ("cc", "gcc", "clang")
 ZIGLANG = "ziglang"  # a Python package with a C compiler for every system, based on clang
-OPTIONS = () if os.name == "nt" else ("-fPIC", "-pthread", "-lm")
-SUFFIXES = {"windows": ".dll", "darwin": ".dylib", "macos": ".dylib"}  # of libraries, by a part of a system's name; others: .so
+OPTIONS, SHARED = () if os.name == "nt" else ("-fPIC", "-pthread", "-lm"), ("-shared",)
+# Of libraries, by a part of a system's name; others: .so
+SUFFIXES = {"windows": ".dll", "darwin": ".dylib", "macos": ".dylib", "wasm": ".wasm"}
 HOW_TO_INSTALL = f"to install one: pip install {ZIGLANG}"  # on any system, without administrator's rights
 SECONDS = 300  # time limit of one call of a compiler; the first call of ziglang takes a minute
 
@@ -79,9 +84,9 @@ class Compiler:
     is_zig: bool = False
 
     def compile(
-        self, source: Source, instructions: str, path: Path, *, options: tuple[str, ...] = OPTIONS, shared: bool = True
+        self, source: Source, instructions: str, path: Path, *, options: Sequence[str] = OPTIONS, link: Sequence[str] = SHARED
     ) -> None:
-        """Write the library of `source`, or a program. Raises OSError or subprocess.SubprocessError."""
+        """Write the library of `source`; without `link`, a program. Raises OSError or subprocess.SubprocessError."""
         features = _features(instructions)
         chosen = tuple(f"-m{name}" for name in features)
         linked: tuple[str, ...] = ()
@@ -90,7 +95,7 @@ class Compiler:
         with tempfile.TemporaryDirectory() as folder:
             compiled = str(Path(folder) / "code.o")
             self._run(*source.flags, *chosen, *options, "-c", str(source.path), "-o", compiled)
-            self._run(*linked, *("-shared",) * shared, compiled, "-o", str(path), *options)
+            self._run(*linked, *link, compiled, "-o", str(path), *options)
 
     def _run(self, *arguments: str) -> None:
         subprocess.run((*self.command, *arguments), capture_output=True, check=True, timeout=SECONDS)
@@ -107,6 +112,7 @@ STEP_FLOAT32, STEP_BFLOAT16 = _source("step_float32"), _source("step_bfloat16", 
 REORDER = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-ffinite-math-only")
 DECODE = _source("decode", *REORDER)
 SOURCES = (PROCESSOR, STEP_FLOAT32, STEP_BFLOAT16, DECODE)
+LEARN = _source("learn", "-ffp-contract=fast", instructions=tuple(WEB_INSTRUCTIONS))  # for a browser
 
 
 def load(source: Source, *, cache: Path | None = None) -> ctypes.CDLL:
@@ -120,8 +126,21 @@ def load(source: Source, *, cache: Path | None = None) -> ctypes.CDLL:
         sets = [name for name in reversed(available_instructions(cache)) if name in sets]
     if not sets:
         raise Unavailable(f"needs a processor with {' and '.join(_features(source.instructions[0])[-2:])} instructions")
-    try:
+    with _reasons(cache):
         return ctypes.CDLL(str(_library(source, sets, cache)))
+
+
+def load_web(*, cache: Path | None = None) -> dict[str, bytes]:
+    """LEARN as WebAssembly, for each of its sets of instructions. Raises Unavailable as `load` does."""
+    with _reasons(cache):
+        return {name: _library(LEARN, [name], cache, WEB_TARGET).read_bytes() for name in LEARN.instructions}
+
+
+@contextmanager
+def _reasons(cache: Path | None) -> Iterator[None]:
+    """Turns what may go wrong in `_library`, and in loading what it finds, into Unavailable."""
+    try:
+        yield
     except subprocess.CalledProcessError as error:
         raise Unavailable(one_line(f"{Path(error.cmd[0]).name}: {_first_error(error.stderr)}")) from error
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
@@ -150,16 +169,20 @@ def library_suffix(target: str | None = None) -> str:
     return next((suffix for name, suffix in SUFFIXES.items() if name in system), ".so")
 
 
-def compilers() -> list[Compiler]:
-    """The C compiler of this machine, if it has one, and that of the package ziglang, if it is installed."""
+def compilers(target: str | None = None) -> list[Compiler]:
+    """The C compiler of this machine, if it has one, and that of the package ziglang, if it is installed.
+
+    Only the latter compiles for a `target`.
+    """
     found = []
     program = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if program is not None:
+    if program is not None and target is None:
         status = os.stat(program)
         found.append(Compiler((program,), f"{os.path.realpath(program)} {status.st_size} {status.st_mtime_ns}"))
     zig = importlib.util.find_spec(ZIGLANG)
     if zig is not None and zig.origin is not None:
-        found.append(Compiler((sys.executable, "-m", ZIGLANG, "cc"), f"zig {os.stat(zig.origin).st_mtime_ns}", is_zig=True))
+        command = (sys.executable, "-m", ZIGLANG, "cc", *(("-target", target) if target else ()))
+        found.append(Compiler(command, f"zig {os.stat(zig.origin).st_mtime_ns}", is_zig=True))
     return found
 
 
@@ -170,31 +193,35 @@ def is_x86_64(machine: str) -> bool:
 
 def _features(instructions: str) -> tuple[str, ...]:
     """The compiler's names of a set of instructions and of those before it."""
-    names = list(INSTRUCTIONS)
-    return tuple(feature for name in names[: names.index(instructions) + 1] for feature in INSTRUCTIONS[name])
+    sets = INSTRUCTIONS if instructions in INSTRUCTIONS else WEB_INSTRUCTIONS
+    names = list(sets)
+    return tuple(feature for name in names[: names.index(instructions) + 1] for feature in sets[name])
 
 
-def _library(source: Source, sets: Sequence[str], cache: Path | None) -> Path:
+def _library(source: Source, sets: Sequence[str], cache: Path | None, target: str | None = None) -> Path:
     """The library with the first of `sets` that the package or the cache has, or that a compiler of this machine can make.
+
+    It is for this machine or for a `target`.
 
     Raises OSError, subprocess.SubprocessError, or RuntimeError for a user without a home folder.
     """
     for name in sets:
-        library = PACKAGED / (source.name(name) + library_suffix())
+        library = PACKAGED / (source.name(name) + library_suffix(target))
         if library.is_file():
             return library
-    found, problems = compilers(), list[subprocess.CalledProcessError]()
+    found, problems = compilers(target), list[subprocess.CalledProcessError]()
     if not found:
-        raise FileNotFoundError(f"no C compiler found; {HOW_TO_INSTALL}")
+        raise FileNotFoundError(f"no C compiler {f'for {target} ' if target else ''}found; {HOW_TO_INSTALL}")
+    how: dict[str, Any] = {"options": (), "link": WEB_LINK} if target == WEB_TARGET else {}
     folder = user_cache_folder() / "chargpt" if cache is None else cache
     for compiler, name in product(found, sets):  # an old compiler does not know the newest instructions
-        library = folder / (source.name(name, compiler.version) + library_suffix())
+        library = folder / (source.name(name, compiler.version) + library_suffix(target))
         record = library.with_suffix(".sha256")  # to load a truncated library would end the process by SIGBUS
         if record.is_file() and library.is_file() and record.read_bytes() == hashlib.sha256(library.read_bytes()).digest():
             return library
         with tempfile.TemporaryDirectory() as made:
             try:
-                compiler.compile(source, name, path := Path(made) / f"code{library_suffix()}")
+                compiler.compile(source, name, path := Path(made) / f"code{library_suffix(target)}", **how)
             except subprocess.CalledProcessError as problem:
                 problems.append(problem)
                 continue

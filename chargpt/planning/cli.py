@@ -143,7 +143,7 @@ def _parser(program: str, description: str) -> Parser:
     once("--device", metavar="D", help="auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
     start = f"begin with a model that comes with the program and knows a language; {command('starts')} lists them"
     once("--start", metavar="NAME", help=start)
-    once("--init-from", metavar="RUN", help="begin with the weights of another run, matched by character")
+    once("--init-from", metavar="RUN", help="begin with the weights of another run or kept file, matched by character")
     teacher = "learn from the predictions of another run as well as from the text; may be given several times"
     parser.add_argument("--teacher", action="append", default=[], metavar="RUN", help=teacher)
     vocabulary = "use the vocabulary of another run; a character that it does not have is an error"

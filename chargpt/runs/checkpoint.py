@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # reading a checkpoint needs no torch
     from torch import Tensor
 
 WEIGHTS, TRAINING = "model.safetensors", "training.safetensors"
+KEPT = ".safetensors"  # how the name of a model in one file ends: see kept.py
 STAGE = re.compile(r"stage-([2-9]|10)")
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2, and the weights of the beginning 1
 
@@ -128,7 +129,7 @@ def newest_stage(run: Path, *, learned: bool = False) -> int:
 
 
 def run_of(path: Path) -> Path:
-    """The folder of the run to which a checkpoint belongs. A start is both."""
+    """The folder of the run to which a checkpoint belongs. A start is both, and so is a model that was kept in a file."""
     return run_of_stage(path.parent) if STEP_NAME.fullmatch(path.name) else path
 
 

@@ -11,6 +11,7 @@ from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, UserError, Words, resuming
 from chargpt.project import STEP_NAME, command
 from chargpt.runs.checkpoint import (
+    KEPT,
     Checkpoint,
     best,
     has_steps,
@@ -22,6 +23,7 @@ from chargpt.runs.checkpoint import (
     steps,
 )
 from chargpt.runs.checkpoint_schema import CheckpointError
+from chargpt.runs.kept import load_kept
 from chargpt.runs.run import settle
 from chargpt.runs.starts import load_start, start_names
 from chargpt.terminal import shown
@@ -126,7 +128,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = None) -> tuple[Checkpoint, list[Words]]:
-    """The weights that `name` means, the path of one checkpoint or the best of a run (see `find_run`), and warnings.
+    """The weights that `name` means, one checkpoint, a kept file or the best of a run (see `find_run`), and warnings.
 
     `start` is the name of a start that comes with the program, in place of a run. Of several models in a run, it is the newest
     one that has taken a step. A run that was stopped before its first evaluation after step 0 gives its newest checkpoint: the
@@ -137,6 +139,8 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     path = Path(name or "").absolute()
     if name and path.exists() and (step := _step_in(path)):
         return load(step, training=False), []
+    if name and path.suffix == KEPT and path.is_file():
+        return load_kept(path), []
     run = find_run(name, checkpoints)
     place = stage_folder(run, newest_stage(run, learned=True))
     if name and run_of_stage(path) == run.absolute() != path:  # the path of one of its models

@@ -86,8 +86,8 @@ class LoadedModel:
 
     def _what(self) -> str:
         loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
-        stage = self.path.resolve().parent.name
-        which = f", {stage}" if stage != self.run else ""  # a later model of the run
+        path, run = self.path.resolve(), run_of(self.path.resolve())
+        which = "" if run in (path, path.parent) else f", {path.parent.name}"  # a later model of the run
         return f"{one_line(self.run)}{which}, step {self.step:,}{loss}, {self.parameters:,} parameters"
 
     @property

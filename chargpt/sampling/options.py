@@ -339,7 +339,7 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
         description="Write text with a trained model: the prompt, then its continuation. A terminal gets control characters "
         "other than newline and tab as escapes such as \\x1b; a file or pipe gets the exact text.",
     )
-    run = "the name of a run in checkpoints/, the path of a run, or the path of one of its checkpoints "
+    run = "the name of a run in checkpoints/, its path, the path of one of its checkpoints, or a file that a page has kept "
     run += "(default: the best checkpoint of the newest run)"
     parser.add_argument("run", nargs="?", metavar="RUN", help=run)
     groups = {name: parser.add_argument_group(title) if name else parser for name, title in GROUPS.items()}

@@ -10,7 +10,7 @@ The probabilities are summed in the order of the ids, and the first id at which 
 a text does not depend on the others of its batch, and that a character depends on the seed and its position in the stream, not
 on how its logits were computed. `GPT.generate` draws in the same way.
 
-Three files have copies of rules: decode.c of its `Rules`, torch_texts.py of its `RULES`, and chargpt/exchange/engine.js of
+Three files have copies of rules: decode.c of its `Rules`, torch_texts.py of its `RULES`, and chargpt/exchange/web/engine.js of
 temperature and top-k. Tests compare them with this file.
 """
 

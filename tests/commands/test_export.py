@@ -63,3 +63,56 @@ print("more", threads() - before)
     done = programs.run(code=code, timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode().split("more ")[1:] == ["0\n", "1\n"]
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """A stand-in of the compiled kernel: which one it is does not matter here."""
+    monkeypatch.setattr("chargpt.exchange.learning.load_web", lambda: {"simd": b"simd", "relaxed": b"relaxed"})
+
+
+def test_a_page_learns_unless_it_is_to_write_only(run, kernel, tmp_path):
+    export.main(["my run", "--to", "html"])
+    export.main(["my run", "--to", "html", "writes.html", "--write-only"])
+    learns, writes = ((tmp_path / name).read_text(encoding="utf-8") for name in ("my-run.html", "writes.html"))
+    assert '<script type="application/json" id="learning">' in learns and "class Lesson" in learns
+    assert 'id="learning"' not in writes and "class Lesson" not in writes and len(writes) < len(learns) - 30_000
+
+
+def test_a_blank_page_and_that_of_a_start_need_no_run(installed, kernel, tmp_path):
+    export.main(["--to", "html", "--blank"])
+    export.main(["--to", "html", "--blank", "class.html"])
+    assert (tmp_path / "learn.html").read_bytes() == (tmp_path / "class.html").read_bytes()
+    assert '<script type="application/json" id="about">null</script>' in (tmp_path / "learn.html").read_text(encoding="utf-8")
+    export.main(["spanish", "--to", "html"])
+    assert '"run":"spanish"' in (tmp_path / "spanish.html").read_text(encoding="utf-8")
+
+
+def test_a_run_is_meant_before_a_start_of_its_name(installed, kernel, tmp_path):
+    publish_model(tmp_path / "checkpoints" / "english", tokenizer=Tokenizer("\n xyz"))
+    export.main(["english", "--to", "html"])
+    assert '"characters":"\\n xyz"' in (tmp_path / "english.html").read_text(encoding="utf-8")
+
+
+def test_without_a_compiler_a_page_writes_and_one_line_says_what_learning_needs(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("chargpt.kernels.compiler.compilers", lambda target=None: [])
+    monkeypatch.setattr("chargpt.kernels.compiler.PACKAGED", tmp_path / "absent")
+    export.main(["my run", "--to", "html"])
+    assert [line for line in capsys.readouterr().out.splitlines() if "pip install ziglang" in line][0].startswith("note")
+    assert 'id="learning"' not in (tmp_path / "my-run.html").read_text(encoding="utf-8")
+    with pytest.raises(UserError, match="pip install ziglang"):
+        export.main(["--to", "html", "--blank"])
+
+
+MISTAKES = {
+    "--to hf --blank": "--blank: works only with --to html",
+    "my-run --to hf --write-only": "--write-only: works only with --to html",
+    "--to html": "RUN: missing",
+    "--to html --blank --write-only": "must learn",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_options_that_do_not_go_together_are_told(installed, words):
+    with pytest.raises(UserError, match=MISTAKES[words]):
+        export.main(words.split())

@@ -170,7 +170,7 @@ def test_the_keyboard_alone_is_enough(open_page, sea):
     assert page.locator(".chosen").count() == 1
     press("Home", "ArrowRight", "ArrowRight", "ArrowRight", "Enter")
     assert page.evaluate("document.activeElement.closest('#choices') !== null")
-    label = page.evaluate("document.activeElement.getAttribute('aria-label')").split(",")[0]
+    label = page.evaluate("document.activeElement.getAttribute('aria-label')").split(", ")[0]
     press("Enter")
     finish(page)
     assert text_of(page)[3] == {"space": " "}.get(label, label)
@@ -190,7 +190,7 @@ def test_a_phone_shows_everything_the_panel_below_the_text(open_page, sea, schem
         assert sheet["y"] + sheet["height"] <= panel["y"] + 1  # it covers no text
         assert sheet["y"] - 1 <= chosen["y"] and chosen["y"] + chosen["height"] <= sheet["y"] + sheet["height"] + 1
         assert chosen["y"] >= 0 and panel["y"] + panel["height"] <= 640 + 1  # both are on the screen
-    page.locator("summary").click()
+    page.locator("footer summary").click()
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
@@ -211,15 +211,16 @@ def test_hostile_names_and_vocabularies_are_only_text(tmp_path, open_page):
     page = open_page(loaded, name=HOSTILE, texts=[HOSTILE, "\u202etxt.exe"])
     assert write(page, prompt=HOSTILE, temperature="2", length=300).startswith(HOSTILE)
     page.locator(".line > span").nth(4).click()
-    page.locator("summary").click()
+    page.locator("footer summary").click()
     assert page.text_content("h1") == page.title() == HOSTILE
     assert page.locator("img").count() == 0 and page.locator("script").count() == 3
     shown = page.inner_text("body")
     assert "\u202e" not in shown and "\u2028" not in shown and "\\u{202e}txt.exe" in shown
 
 
-def test_a_page_can_load_nothing_and_run_nothing_else(tmp_path, sea):
-    page_of(sea, tmp_path / "page.html")
+@pytest.mark.parametrize("learning", [None, {"numbers": {}, "code": {}}], ids=["writes", "learns"])
+def test_a_page_can_load_nothing_and_run_nothing_else(tmp_path, sea, learning):
+    page_of(sea, tmp_path / "page.html", learning=learning)
     source = (tmp_path / "page.html").read_text(encoding="utf-8")
     policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', source)[1]
     assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe-inline" not in policy

@@ -120,8 +120,9 @@ function float16Values() {
   });
 }
 
-/** The numbers of a tensor in base64, little-endian: float16, or int8 in rows after a float32 factor for each row. */
+/** The numbers of a tensor: float32 as they are, or in base64, little-endian, float16, or int8 in rows after a float32 factor for each. */
 function numbersOf({ rows, columns, format, data }, float16) {
+  if (format === "float32") return data;
   const bytes = bytesOf(data), view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const numbers = new Float32Array(rows * columns);
   for (let row = 0, i = 0; row < rows; row++) {
@@ -526,11 +527,12 @@ class Engine {
   }
 }
 
+const BEGINS = { load: Engine }; // what a message to a worker begins; further ones are calls of what it has begun
 if (typeof WorkerGlobalScope === "function") {
-  let engine = null;
+  let begun = null;
   onmessage = ({ data: { kind, ...message } }) => {
-    if (kind === "load") engine = new Engine(message);
-    else engine[kind](message);
+    if (BEGINS[kind]) begun = new BEGINS[kind](message);
+    else begun[kind](message);
   };
 }
 

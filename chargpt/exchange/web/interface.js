@@ -1,10 +1,6 @@
 "use strict";
 /* The user interface: what is written, the chosen character with its alternatives, and the attention that led to it. */
 const $ = (id) => document.getElementById(id);
-const about = JSON.parse($("about").textContent);
-const { shape, tokenizer, items } = about; // items: {end, labels} of a model of items; null of any other
-const USUAL = about.val_loss === null ? Math.log2(shape.vocab_size) / 3 : about.val_loss / Math.LN2; // bits: what an id costs on average
-const BITS = [0.5, 1.5, 3].map((times) => times * USUAL); // where a colour begins
 const ASKED = 200; // characters in the list of those that the prompt leaves out
 const MOST = 20000; // ids of a prompt; more would make the page slow
 // What could reorder or hide text; it is shown as an escape. (chargpt/terminal.py has the same list.)
@@ -13,12 +9,23 @@ const NAMES = { " ": "space", "\n": "line break", "\t": "tab", "\ufffd": "any ot
 const SIGNS = { " ": "\u2423", "\n": "\u21b5", "\t": "\u21e5" };
 const WIDE = /[\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\u{20000}-\u{3ffff}]/u; // East Asian characters
 
-/* ---- The vocabulary ---- */
+/* ---- The model and its vocabulary ---- */
 
-const isBytes = tokenizer.characters === null;
-const unit = isBytes ? "bytes" : "characters";
-const characters = isBytes ? [] : [...tokenizer.characters, ...(tokenizer.folded ? ["\ufffd"] : [])];
-const idOf = new Map(characters.map((character, id) => [character, id]));
+let about, shape, tokenizer, items; // items: {end, labels} of a model of items; null of any other
+let usual, limits; // bits: what an id costs on average, and where a colour begins
+let isBytes, unit, characters, idOf;
+
+/** Know a model by what the page says about it. */
+function know(model) {
+  about = model;
+  ({ shape, tokenizer, items } = about);
+  usual = about.val_loss === null ? Math.log2(shape.vocab_size) / 3 : about.val_loss / Math.LN2;
+  limits = [0.5, 1.5, 3].map((times) => times * usual);
+  isBytes = tokenizer.characters === null;
+  unit = isBytes ? "bytes" : "characters";
+  characters = isBytes ? [] : [...tokenizer.characters, ...(tokenizer.folded ? ["\ufffd"] : [])];
+  idOf = new Map(characters.map((character, id) => [character, id]));
+}
 
 /** The ids of `text`, and the characters that the model does not know. */
 function encode(text) {
@@ -92,7 +99,7 @@ function newSpan(index) {
 function show(span, text) {
   pieces[span.index] = text;
   const visible = escaped(text.replace("\n", ""));
-  const level = Number.isNaN(records[span.index].probability) ? 1 : BITS.filter((limit) => span.bits >= limit).length;
+  const level = Number.isNaN(records[span.index].probability) ? 1 : limits.filter((limit) => span.bits >= limit).length;
   span.textContent = visible;
   span.className = `s${level}`;
   if (span.index < promptEnd) span.classList.add("prompt");
@@ -478,8 +485,9 @@ function fillDetails() {
   $("details").replaceChildren(...rows.flatMap(([term, text]) => [create("dt", "", term), create("dd", "", escaped(text))]));
 }
 
-function begin() {
-  const loss = about.val_loss === null ? "" : `, validation loss ${about.val_loss.toFixed(2)} nats (${USUAL.toFixed(2)} bits)`;
+/** Show the model that the page knows, and let the worker write with its weights. */
+function adopt(tensors) {
+  const loss = about.val_loss === null ? "" : `, validation loss ${about.val_loss.toFixed(2)} nats (${usual.toFixed(2)} bits)`;
   const millions = about.parameters / 1e6;
   $("name").textContent = document.title = escaped(about.run);
   $("facts").textContent = escaped(`A language model of ${isBytes ? "bytes" : "characters"} with ${
@@ -492,20 +500,32 @@ function begin() {
   $("head").prepend(create("option", "", "mean of all"));
   $("head").selectedIndex = 0;
   for (const [level, times] of [[2, "1.5"], [3, "3"]]) {
-    $(`limit-${level}`).textContent = `${BITS[level - 1].toFixed(1)} bits or more (${times} \u00d7 ${about.val_loss === null ? "a usual average" : "the model's average"})`;
+    $(`limit-${level}`).textContent = `${limits[level - 1].toFixed(1)} bits or more (${times} \u00d7 ${about.val_loss === null ? "a usual average" : "the model's average"})`;
   }
   if (items) $("prompt").placeholder = "How the item begins; empty: any item";
   $("label-choice").hidden = !items?.labels.length;
   $("label").replaceChildren(...(items?.labels ?? []).map((label) => Object.assign(create("option", "", escaped(label)), { value: label })));
-  $("label").addEventListener("change", () => { if (ready) { stop(); start(); } });
-  showTemperature();
+  for (const id of ["form", "written", "aside", "more"]) $(id).hidden = false;
+  ready = false;
+  worker.postMessage({ kind: "load", shape, never: about.never, tensors, webAssembly: true });
+}
+
+/** The weights in the page, by name; their elements go. */
+function storedTensors() {
   const tensors = {};
   for (const element of document.querySelectorAll("script[data-tensor]")) {
     const { tensor, rows, columns, format } = element.dataset;
     tensors[tensor] = { rows: Number(rows), columns: Number(columns), format, data: element.textContent };
     element.remove();
   }
-  worker.postMessage({ kind: "load", shape, never: about.never, tensors, webAssembly: true });
+  return tensors;
 }
 
-begin();
+const stored = JSON.parse($("about").textContent); // null in a page that has learned nothing yet
+const firstTensors = storedTensors();
+$("label").addEventListener("change", () => { if (ready) { stop(); start(); } });
+showTemperature();
+if (stored) {
+  know(stored);
+  adopt(firstTensors);
+}

@@ -1,0 +1,218 @@
+/*
+A model in training, in a worker, as training/ has it. learn.c computes gradients and updates. The numbers of the program, `P`, come
+with the page. T, C, V and B are those of model.py; ids are numbers below V.
+*/
+let P = null;
+const LEARNER = [ // the fields of learn.c
+  "B", "T", "h", "C", "V", "layers", "count", "muon", "decayed", "threshold", "seed", "places", "weights", "gradient", "means", "squares",
+  "start", "positions", "cosine", "sine", "idx", "targets", "logits", "coefficients", "rounds", "scratch",
+];
+const LAYER = ["norm_1.weight", "norm_1.bias", "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias",
+  "norm_2.weight", "norm_2.bias", "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"]; // as step.h numbers them
+
+/* ---- The batch of a step: batches.py ---- */
+
+function splitmix64(state) {
+  const mask = (1n << 64n) - 1n;
+  let x = (state + 0x9e3779b97f4a7c15n) & mask;
+  x = ((x ^ (x >> 30n)) * 0xbf58476d1ce4e5b9n) & mask;
+  x = ((x ^ (x >> 27n)) * 0x94d049bb133111ebn) & mask;
+  return x ^ (x >> 31n);
+}
+
+class Batches {
+  constructor(ids, T, size, seed) {
+    this.ids = ids.length > T ? ids : Uint32Array.from({ length: T + 1 }, (_, i) => ids[i % ids.length]);
+    this.perEpoch = Math.max(1, Math.floor((this.ids.length - T) / T));
+    Object.assign(this, { T, size, seed: BigInt(seed), epoch: -1, key: null });
+  }
+
+  /** Where the windows of a step begin. */
+  starts(step) {
+    return Array.from({ length: this.size }, (_, i) => {
+      const sample = step * this.size + i, epoch = Math.floor(sample / this.perEpoch);
+      if (epoch !== this.epoch) this.setEpoch(epoch);
+      return this.permuted(sample % this.perEpoch) * this.T + this.offset;
+    });
+  }
+
+  setEpoch(epoch) {
+    const mixed = splitmix64(BigInt(epoch) ^ splitmix64(this.seed));
+    const [first, ...key] = Array.from({ length: 8 }, (_, i) => splitmix64(BigInt.asUintN(64, BigInt(i) + mixed)));
+    this.epoch = epoch;
+    this.offset = Number(first % BigInt(this.ids.length - this.perEpoch * this.T));
+    this.key = key.map((n) => Number(n & 0xffffffffn) | 0); // the upper bits of a key count in no number of up to 32 bits
+  }
+
+  permuted(number) {
+    const bits = Math.max(1, 32 - Math.clz32(this.perEpoch - 1)), mask = 2 ** bits - 1, shift = (bits + 1) >> 1, [start, ...rest] = this.key;
+    let x = number;
+    do {
+      x = (x + start) & mask;
+      for (let i = 0; i < 3; i++) x = (Math.imul(x ^ (x >>> shift), rest[i] | 1) + rest[i + 3]) & mask;
+      x ^= x >>> shift;
+    } while (x >= this.perEpoch);
+    return x;
+  }
+}
+
+/* ---- A model in training ---- */
+
+/** The names and shapes of the weights of a model, and the order in which they lie in the vectors, as in weights.py. */
+function shapesOf({ n_layer, n_embd: C, block_size, vocab_size, bias, positions }) {
+  const sizes = { "attn.qkv.weight": [3 * C, C], "attn.proj.weight": [C, C], "mlp.up.weight": [4 * C, C], "mlp.down.weight": [C, 4 * C],
+    "attn.qkv.bias": [3 * C], "mlp.up.bias": [4 * C] };
+  const some = (names) => Array.from({ length: n_layer }, (_, i) => names.map((name) => [`blocks.${i}.${name}`, sizes[name] ?? [C]])).flat();
+  const vectors = LAYER.filter((name) => (name.endsWith("bias") ? bias : name.includes("norm")));
+  return [...some(["attn.qkv.weight", "attn.proj.weight"]), ...some(["mlp.up.weight"]), ...some(["mlp.down.weight"]),
+    ["token_embedding.weight", [vocab_size, C]], ...(positions === "learned" ? [["position_embedding.weight", [block_size, C]]] : []),
+    ...some(vectors), ["norm.weight", [C]], ...(bias ? [["norm.bias", [C]]] : [])];
+}
+
+const lengthOf = (size) => size.reduce((a, b) => a * b, 1);
+const parametersOf = (shape) => sum(shapesOf(shape).map(([, size]) => lengthOf(size)));
+const inBlocks = ({ n_layer, n_embd }) => 12 * n_layer * n_embd ** 2;
+
+/** New weights, by name: those of initialisation.py for rotary positions and biases. */
+function initialWeights(shape, seed) {
+  const { EMBEDDING_STD, INITIAL_STD, RANDOM_SHARE, SCORE_DIFFERENCE } = P.initial, { n_layer, n_head: h, n_embd: C } = shape;
+  const random = new Random(seed), d = C / h, half = d / 2, weights = {};
+  const normal = () => Math.sqrt(-2 * Math.log(1 - random.next())) * Math.cos(2 * Math.PI * random.next());
+  for (const [name, size] of shapesOf(shape)) {
+    const writes = /attn.proj|mlp.down/.test(name), ofMatrix = writes ? INITIAL_STD / Math.sqrt(2 * n_layer) : 1 / Math.sqrt(size[1]);
+    const deviation = name.includes("embedding") ? EMBEDDING_STD : ofMatrix, constant = Number(name.endsWith("weight"));
+    weights[name] = Float32Array.from({ length: lengthOf(size) }, () => (size.length > 1 ? deviation * normal() : constant));
+  }
+  const matrix = weights["blocks.0.attn.qkv.weight"], vector = weights["blocks.0.attn.qkv.bias"], angle = (i) => 10000 ** (-2 * i / d);
+  const drop = sum(Array.from({ length: half }, (_, i) => 1 - Math.cos(angle(i)))), strength = Math.sqrt(SCORE_DIFFERENCE * Math.sqrt(d) / drop);
+  for (let i = 0; i < 2 * C * C; i++) matrix[i] *= RANDOM_SHARE;
+  for (let head = 0; head < h; head++) for (let i = 0; i < Math.floor((d + 5) / 6); i++) {
+    vector[head * d + i] = strength;
+    vector[C + head * d + i] = strength * Math.cos((head + 1) * angle(i));
+    vector[C + head * d + half + i] = strength * Math.sin((head + 1) * angle(i));
+  }
+  return weights;
+}
+
+class Learner {
+  /** `weights` by name; `plan`: B, rate, decay, startDecay, momentum, dropout, warmup, falls (share of the run), steps, seconds, seed. */
+  constructor(module, shape, weights, ids, plan) {
+    const { n_layer: layers, n_head: h, n_embd: C, block_size: T, vocab_size: V } = shape, { B } = plan;
+    this.kernel = new WebAssembly.Instance(module).exports;
+    Object.assign(this, { shape, plan, step: 0, used: 0, batches: new Batches(ids, T, B, plan.seed), spans: new Map() });
+    let count = 0;
+    for (const [name, size] of shapesOf(shape)) this.spans.set(name, [count, count += lengthOf(size)]);
+    const [tokens, afterTokens] = this.spans.get("token_embedding.weight"), table = this.spans.get("position_embedding.weight");
+    this.fields = { B, T, h, C, V, layers, count, muon: plan.optimizer === "muon" ? tokens : 0, decayed: table?.[1] ?? afterTokens };
+    this.allocate(weights);
+    this.weights = this.view(Float32Array, this.fields.weights, count);
+    for (const [name, [begin]] of this.spans) this.weights.set(weights[name], begin);
+    if (plan.startDecay) this.view(Float32Array, this.fields.start, count).set(this.weights);
+  }
+
+  /** Give each field of learn.c its memory, which then stays where it is. */
+  allocate(weights) {
+    const { plan, shape: { positions }, fields: f, fields: { B, T, h, C, V, layers, count } } = this, ofMatrices = P.NEWTON_SCHULZ;
+    for (const name of ["weights", "gradient", "means", "squares", ...(plan.startDecay ? ["start"] : [])]) f[name] = this.take(4 * count);
+    if (positions === "learned") f.positions = f.weights + 4 * this.spans.get("position_embedding.weight")[0];
+    else if (positions === "rotary") [f.cosine, f.sine] = rotary(T, C / h).map((table) => this.put(Float32Array, table));
+    else f.positions = this.put(Float32Array, weights["position_embedding.weight"]);
+    const names = Array.from({ length: layers }, (_, i) => LAYER.map((name) => `blocks.${i}.${name}`)).flat();
+    names.push("token_embedding.weight", "position_embedding.weight", "norm.weight", "norm.bias");
+    f.places = this.put(BigInt64Array, names.map((name) => BigInt(this.spans.get(name)?.[0] ?? -1)));
+    Object.assign(f, { coefficients: this.put(Float32Array, ofMatrices.flat()), rounds: ofMatrices.length });
+    [f.idx, f.targets, f.logits] = [8 * B * T, 8 * B * T, 4 * B * T * V].map((bytes) => this.take(bytes));
+    [this.at, this.update] = [this.take(4 * LEARNER.length), this.take(72)];
+    f.threshold = plan.dropout * 2 ** 31;
+    this.describe();
+    f.scratch = this.take(this.kernel.learn_scratch_size(this.at));
+    this.describe();
+  }
+
+  take(bytes) {
+    const at = this.kernel.learn_memory(bytes);
+    if (!at) throw new RangeError("this device has too little memory for it");
+    return at;
+  }
+
+  view(Type, at, n) {
+    return new Type(this.kernel.memory.buffer, at, n);
+  }
+
+  put(Type, numbers) {
+    const at = this.take(Type.BYTES_PER_ELEMENT * numbers.length);
+    this.view(Type, at, numbers.length).set(numbers);
+    return at;
+  }
+
+  describe() {
+    this.view(Int32Array, this.at, LEARNER.length).set(LEARNER.map((name) => this.fields[name] ?? 0));
+  }
+
+  /** Set the inputs and the targets: windows of `ids` from `starts` on; beyond the end, nothing counts. */
+  fill(ids, starts) {
+    const { B, T, idx, targets } = this.fields, [inputs, following] = [idx, targets].map((at) => this.view(Int32Array, at, 2 * B * T));
+    inputs.fill(0);
+    following.fill(-1);
+    starts.forEach((start, row) => {
+      for (let t = 0, i = 2 * row * T; t < T && start + t + 1 < ids.length; t++, i += 2) {
+        inputs[i] = ids[start + t];
+        following[i] = ids[start + t + 1];
+        following[i + 1] = 0;
+      }
+    });
+  }
+
+  /** How much of the run is over, by steps or by time, 0 to 1. */
+  get share() {
+    return Math.max(this.step / this.plan.steps, this.used / this.plan.seconds);
+  }
+
+  get rate() {
+    const { rate, warmup, falls, steps } = this.plan, start = Math.max(1 - falls, warmup / steps);
+    return rate * (this.step < warmup ? (this.step + 1) / (warmup + 1) : 1 - Math.max(0, this.share - start) / (1 - start));
+  }
+
+  /** Take a step; returns the loss of its batch. Throws if it is not a number. */
+  advance() {
+    const { plan, step } = this, { grad_clip, betas } = P.optim, n = step + 1, done = betas.map((beta) => 1 - beta ** n);
+    this.fields.seed = plan.seed * 1000003 + step;
+    this.describe();
+    this.fill(this.batches.ids, this.batches.starts(step));
+    const loss = this.kernel.learn_gradient(this.at);
+    const update = [this.rate, grad_clip, plan.decay, plan.startDecay, ...betas, ...done, plan.momentum];
+    this.view(Float64Array, this.update, update.length).set(update);
+    if (!Number.isFinite(loss + this.kernel.learn_update(this.at, this.update))) throw new RangeError("the loss is not a number any more");
+    this.step = n;
+    return loss;
+  }
+
+  /** The mean loss on `ids`. */
+  evaluate(ids) {
+    const { B, T } = this.fields, windows = Math.ceil((ids.length - 1) / T);
+    let loss = 0;
+    for (let first = 0; first < windows; first += B) {
+      this.fill(ids, Array.from({ length: Math.min(B, windows - first) }, (_, row) => (first + row) * T));
+      loss += this.kernel.learn_loss(this.at);
+    }
+    return loss / (ids.length - 1);
+  }
+
+  /** What the page and `Model` read. */
+  tensors(vector = this.weights) {
+    const found = {};
+    for (const [name, [rows, columns]] of shapesOf(this.shape)) {
+      const data = vector.slice(...this.spans.get(name));
+      found[name] = { rows: columns ? rows : 1, columns: columns ?? rows, format: "float32", data };
+    }
+    return found;
+  }
+}
+
+/** Cosines and sines of rotary positions, [T][d / 2] each. */
+function rotary(T, d) {
+  const half = d / 2, angle = (i) => Math.floor(i / half) * 10000 ** (-(i % half) / half);
+  return [Math.cos, Math.sin].map((f) => Float32Array.from({ length: T * half }, (_, i) => f(angle(i))));
+}
+
+if (typeof module === "object") Object.assign(module.exports, { Learner, setNumbers: (numbers) => (P = numbers) });

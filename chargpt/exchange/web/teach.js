@@ -1,0 +1,254 @@
+/* Teaching: a text, a lesson in a worker of its own, the curve, and what becomes of the model. */
+const learning = JSON.parse($("learning").textContent); // {numbers, code}
+const source = document.documentElement.outerHTML; // the page without a model, before anything is shown in it
+const MEMORY = (navigator.deviceMemory ?? 2) * 2 ** 27; // bytes that a lesson may take: an eighth of the device's
+const SHOWN = 40; // samples
+let lesson = null, taught = null; // the worker; {about, tensors} that it has given, or those of the page
+let long = ""; // a pasted text whose beginning the field shows: browsers take minutes to lay out all of it
+let points = [], ngram = NaN, isSafe = true, isLearning = false; // points: [share, loss, validation loss]
+
+const saying = (text) => ($("lesson").textContent = text);
+const choices = (loss) => Math.exp(loss).toFixed(loss < 2.3 ? 1 : 0); // as many equal ones are as hard to guess
+const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
+
+async function teach() {
+  const files = [...$("files").files], pasted = long || $("material").value.trim();
+  const names = [...files.map((file) => file.name), ...(pasted ? ["pasted text"] : [])];
+  if (!names.length) return saying("Give it a text first: paste one, or choose files.");
+  const contents = [...(await Promise.all(files.map((file) => file.arrayBuffer()))), ...(pasted ? [`${pasted}\n`] : [])];
+  const begins = taught && $("begins").value === "model";
+  lesson?.terminate(); // with all of its memory
+  lesson = new Worker(URL.createObjectURL(new Blob([$("engine").textContent], { type: "text/javascript" })));
+  lesson.onmessage = ({ data }) => HEARD[data.kind](data);
+  lesson.onerror = (event) => HEARD.failed({ message: event.message || "this browser allows no worker here" });
+  points = [];
+  ngram = NaN;
+  for (const id of ["practice", "curve-says"]) $(id).replaceChildren();
+  setLearning(true);
+  saying("Reading the text \u2026");
+  const run = files.length ? files[0].name.replace(/\.\w+$/, "") : "pasted text";
+  lesson.postMessage({ kind: "learn", ...learning, contents, names, run, minutes: Number($("minutes").value), memory: MEMORY,
+    about: begins ? taught.about : null, tensors: begins ? taught.tensors : null });
+}
+
+function setLearning(now) {
+  isLearning = now;
+  if (now) isSafe = false;
+  $("learn").textContent = now ? "Stop" : "Teach";
+  $("share").hidden = !now;
+  $("pace").textContent = "";
+  for (const id of ["keep", "save", "ways"]) $(id).hidden = now || taught?.about.weights !== "float32";
+  if (now) $("resume").hidden = true;
+}
+
+const HEARD = { // messages from the worker
+  phase({ text }) {
+    saying(`${text[0].toUpperCase()}${text.slice(1)} \u2026`);
+  },
+  planned(plan) {
+    ({ ngram } = plan);
+    const size = `${count(plan.parameters)} parameters (${plan.shape.n_layer} layers, width ${plan.shape.n_embd})`;
+    const often = plan.epochs < 1 ? `there is time for ${percent(plan.epochs)} of them` : `about ${plan.epochs.toFixed(1)} times over`;
+    saying(`A model of ${size} learns from ${count(plan.characters)} characters, ${often}.`);
+    $("curve").hidden = $("practice").hidden = false;
+  },
+  progress({ share, speed, left, loss }) {
+    $("share").value = share;
+    points.push([share, loss, null]);
+    $("pace").textContent = `${count(speed)} characters a second, ${clock(Math.max(0, left))} left`; // too often for a screen reader
+    drawCurve();
+  },
+  evaluated({ share, step, val, loss, sample }) {
+    points.push([share, loss, val]);
+    drawCurve();
+    const entry = create("p", "", escaped(sample));
+    entry.prepend(create("b", "", step ? `After ${count(step)} steps` : "Before the first step"));
+    $("practice").prepend(entry);
+    if ($("practice").children.length > SHOWN) $("practice").lastChild.remove();
+  },
+  learned({ about: model, tensors, isOver, kept, ...found }) {
+    taught = { about: model, tensors };
+    setLearning(false);
+    $("resume").hidden = isOver;
+    $("begins").value = "model";
+    $("share").value = 1;
+    const [own, counts] = [model.val_loss, found.ngram].map((loss) => [choices(loss), loss.toFixed(2)]);
+    const loss = `Where it has not read the text, it wavers between about ${own[0]} characters (loss ${own[1]}); ${
+      `a table of character counts between ${counts[0]} (${counts[1]}).`}`;
+    const more = model.val_loss > found.ngram ? " More minutes would help, or a longer text." : "";
+    const knows = model.val_loss - found.loss > learning.numbers.law.STUDENT_GAP * 10 ? " It knows a part of your text by heart." : "";
+    const back = kept < model.step ? ` It was best after ${count(kept)} steps, so that is what the page has now.` : "";
+    saying(`${isOver ? "Done." : "Stopped."} ${loss}${more}${knows}${back}`);
+    know(model);
+    adopt(tensors);
+    remember();
+  },
+  failed({ message }) {
+    setLearning(false);
+    isSafe = true;
+    saying(`It could not learn: ${message}.`);
+  },
+};
+
+/** Training loss, validation loss, and that of counts, over the time of the lesson. */
+function drawCurve() {
+  const seen = points.flatMap(([, ...losses]) => losses).filter((loss) => Number.isFinite(loss)), width = $("teach").clientWidth - 32, height = 150;
+  if (!seen.length || width <= 0) return;
+  const context = canvasContext($("curve"), width, height), top = Math.max(...seen, ngram || 0), low = Math.min(...seen, ngram || Infinity);
+  const room = (top - low) * 0.08 + 0.05, x = (share) => 2 + (width - 4) * Math.min(1, share);
+  const y = (loss) => 4 + (height - 8) * (top + room - loss) / (top - low + 2 * room);
+  const known = (index) => points.filter((point) => Number.isFinite(point[index] ?? NaN));
+  const line = (index, tint, dash = []) => {
+    context.strokeStyle = colour(tint);
+    context.setLineDash(dash);
+    context.beginPath();
+    known(index).forEach((point, i) => context[i ? "lineTo" : "moveTo"](x(point[0]), y(point[index])));
+    context.stroke();
+  };
+  context.lineWidth = 2;
+  line(1, "--strong-line");
+  line(2, "--accent");
+  if (Number.isFinite(ngram)) {
+    context.strokeStyle = colour("--amber");
+    context.setLineDash([5, 4]);
+    context.strokeRect(x(0), y(ngram), x(1) - x(0), 0);
+  }
+  const last = (index) => known(index).at(-1)?.[index].toFixed(2) ?? "not known yet", table = Number.isFinite(ngram) ? ngram.toFixed(2) : "?";
+  const says = `Loss, the lower the better: ${last(1)} on what it reads (grey), ${last(2)} on text that it has not read (blue), ${
+    `${table} of a table of character counts (dashed)`}`;
+  $("curve-says").textContent = says;
+  $("curve").setAttribute("aria-label", says);
+}
+
+/* ---- What becomes of it ---- */
+
+/** Offer bytes or text as a file. */
+function download(parts, name, type) {
+  const link = create("a"), url = URL.createObjectURL(new Blob(parts, { type }));
+  Object.assign(link, { href: url, download: name.replace(/[^\p{L}\p{N} ._-]/gu, "-") });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  isSafe = true;
+}
+
+/** The weights in float32 and what is needed to use them: a safetensors file, as `export --to safetensors` writes it. */
+function keptFile({ about: model, tensors }) {
+  const { vocab_size, ...shape } = model.shape, table = shape.positions === "sinusoidal" ? "position_embedding.weight" : ""; // not learned
+  const names = Object.keys(tensors).filter((name) => name !== table).sort();
+  const state = { step: model.step, val_loss: model.val_loss, texts: model.texts };
+  const [ofModel, vocabulary, known] = [{ ...shape, dropout: 0 }, model.tokenizer, state].map((part) => JSON.stringify(part));
+  const header = { __metadata__: { format: "pt", model: ofModel, vocabulary, state: known } };
+  let end = 0;
+  const numbers = names.map((name) => {
+    const { rows, columns, data } = tensors[name], isMatrix = /embedding|qkv.weight|proj.weight|up.weight|down.weight/.test(name);
+    header[name] = { dtype: "F32", shape: isMatrix ? [rows, columns] : [columns], data_offsets: [end, (end += 4 * rows * columns)] };
+    return data;
+  });
+  const text = new TextEncoder().encode(JSON.stringify(header)), bytes = new Uint8Array(8 + Math.ceil(text.length / 8) * 8).fill(32);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(bytes.length - 8), true);
+  bytes.set(text, 8);
+  return [bytes, ...numbers];
+}
+
+/** This page with what it has learned, in float16. */
+function* pageWith({ about: model, tensors }) {
+  const place = source.indexOf('<script type="text/plain" id="engine">'), about = asJson({ ...model, weights: "float16" });
+  const known = /(<script type="application\/json" id="about">)[^]*?(?=<\/script>)/;
+  yield `<!doctype html>\n${source.slice(0, place).replace(known, (_, tag) => tag + about)}`;
+  for (const [name, tensor] of Object.entries(tensors)) {
+    const { rows, columns, data } = tensor, tag = `data-tensor="${name}" data-rows="${rows}" data-columns="${columns}" data-format="float16"`;
+    yield `<script type="application/octet-stream" ${tag}>${base64Of(new Uint8Array(float16Of(data).buffer))}<\/script>\n`;
+  }
+  yield source.slice(place);
+}
+
+/** JSON in ASCII that means nothing in HTML. */
+const asJson = (value) => JSON.stringify(value).replace(/[<>&\u007f-\uffff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+function base64Of(bytes) {
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 0x6000) text += btoa(String.fromCharCode(...bytes.subarray(i, i + 0x6000))); // a multiple of 3
+  return text;
+}
+
+/** The float16 numbers nearest to float32 ones, as 16 bits each. */
+function float16Of(numbers) {
+  const bits = new Uint32Array(numbers.buffer, numbers.byteOffset, numbers.length);
+  return Uint16Array.from(bits, (word, i) => {
+    const sign = word >>> 16 & 0x8000, size = Math.abs(numbers[i]);
+    if (size < 2 ** -14) return sign | Math.round(size * 2 ** 24);
+    return sign | Math.min(0x7bff, ((word & 0x7fffffff) - 0x38000000 + 0xfff + (word >>> 13 & 1)) >>> 13);
+  });
+}
+
+/** A place of this page in the browser that lasts until the next visit, where a browser gives one to a file; else null. */
+function memory(mode, act) {
+  return new Promise((resolve) => {
+    const opening = indexedDB.open("chargpt", 1);
+    opening.onupgradeneeded = () => opening.result.createObjectStore("models");
+    opening.onerror = () => resolve(null);
+    opening.onsuccess = () => {
+      const asked = act(opening.result.transaction("models", mode).objectStore("models"));
+      asked.onsuccess = () => resolve(asked.result ?? null);
+      asked.onerror = () => resolve(null);
+    };
+  }).catch(() => null);
+}
+
+async function remember() {
+  if (await memory("readwrite", (models) => models.put(taught, location.pathname))) isSafe = true;
+}
+
+async function recall() {
+  const model = await memory("readonly", (models) => models.get(location.pathname));
+  if (!model || isLearning) return;
+  const back = create("button", "", `Go on with \u201c${escaped(model.about.run)}\u201d, which it learned here before`);
+  back.type = "button";
+  back.addEventListener("click", () => {
+    taught = model;
+    know(model.about);
+    adopt(model.tensors);
+    setLearning(false);
+    back.remove();
+  });
+  $("lesson").before(back);
+}
+
+$("learn").addEventListener("click", () => (isLearning ? lesson.postMessage({ kind: "stop" }) : teach()));
+$("material").addEventListener("input", () => (long = ""));
+$("material").addEventListener("paste", (event) => {
+  const text = event.clipboardData.getData("text/plain");
+  if (text.length < 20_000) return;
+  event.preventDefault();
+  $("material").value = `${text.slice(0, 300)} \u2026`;
+  long = text;
+  saying(`A text of ${count(text.length)} characters is here; the field shows its beginning.`);
+});
+$("resume").addEventListener("click", () => {
+  setLearning(true);
+  lesson.postMessage({ kind: "resume" });
+});
+$("keep").addEventListener("click", () => download(keptFile(taught), `${taught.about.run}.safetensors`, "application/octet-stream"));
+$("save").addEventListener("click", () => download([...pageWith(taught)], `${taught.about.run}.html`, "text/html"));
+for (const kind of ["dragover", "dragleave", "drop"]) document.addEventListener(kind, (event) => {
+  event.preventDefault(); // a file that is dropped beside the field would replace the page
+  $("teach").classList.toggle("over", kind === "dragover");
+  if (kind !== "drop" || !event.dataTransfer.files.length) return;
+  $("files").files = event.dataTransfer.files;
+  $("teach").open = true;
+});
+addEventListener("beforeunload", (event) => isLearning || !isSafe ? event.preventDefault() : null);
+addEventListener("resize", drawCurve);
+
+taught = stored && { about: stored, tensors: firstTensors };
+$("teach").hidden = false;
+if (!stored) {
+  $("teach").open = true;
+  $("name").textContent = document.title = "A page that learns";
+  $("facts").textContent = "Give it a text, and it learns to write like it: in this page, on this device.";
+}
+if (!stored || shape.n_embd % 8) { // the kernel computes widths of whole vectors
+  $("begins").value = "nothing";
+  $("this-model").disabled = true;
+}
+recall();
