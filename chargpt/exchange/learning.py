@@ -10,7 +10,7 @@ from chargpt.config import Config
 from chargpt.kernels.compiler import Unavailable as Unavailable  # what `needed` raises
 from chargpt.kernels.compiler import load_web
 from chargpt.model import EMBEDDING_STD, INITIAL_STD
-from chargpt.planning import adaptation, chosen_for_time, law
+from chargpt.planning import adaptation, chosen_for_time, law, speeds
 from chargpt.text.tokenizer import LOOK_ALIKES
 from chargpt.training.initialisation import RANDOM_SHARE, SCORE_DIFFERENCE
 from chargpt.training.optimizers import NEWTON_SCHULZ, OPTIMIZERS, WITH_MINUTES
@@ -22,7 +22,7 @@ def numbers() -> dict[str, Any]:
     """The numbers of the program that learn.js computes with, as JSON types: they have one owner."""
     config, kind = Config(), OPTIMIZERS[WITH_MINUTES]
     found = {
-        "law": _constants(law) | _constants(chosen_for_time),
+        "law": _constants(law) | _constants(chosen_for_time) | _constants(speeds),
         "start": _constants(adaptation),
         "optimizer": {"name": WITH_MINUTES, **{name: value for name, value in vars(kind).items() if name != "make"}},
         "initial": {"EMBEDDING_STD": EMBEDDING_STD, "INITIAL_STD": INITIAL_STD, "RANDOM_SHARE": RANDOM_SHARE}

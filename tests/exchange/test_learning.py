@@ -1,6 +1,7 @@
 """A page learns as the program does: the same batches, losses and weights, in Node.js, as `Trainer` with the C here."""
 
 import json
+import re
 import subprocess
 from base64 import b64decode
 from dataclasses import asdict
@@ -36,6 +37,16 @@ HERE = Path(__file__).parent
 STEPS, V = 20, 41
 IDS = np.random.default_rng(5).integers(0, V, 3000) // np.random.default_rng(6).integers(1, 5, 3000)
 ENGINE = '[^>]*id="engine"'
+
+
+@pytest.mark.parametrize("script", ["law.js", "learn.js", "lesson.js"])
+def test_every_number_of_the_program_that_a_page_asks_for_is_in_it(script):
+    """A constant that was renamed, or has moved to another module, would be `undefined` there."""
+    code, numbers = html.TEMPLATE.with_name(script).read_text(encoding="utf-8"), learning.numbers()
+    for group, names in re.findall(r"\b(?:P\.|const )?(L|law|start|S)\.([A-Z][A-Z_]+)\b", code):
+        assert names in numbers["start" if group in ("start", "S") else "law"], names
+    for names, group in re.findall(r"\{([^{}]*)\} = P\.(law|start|initial)\b", code):
+        assert {name.partition(":")[0].strip() for name in names.split(",")} <= numbers[group].keys(), names
 
 
 @pytest.fixture(scope="module")
@@ -164,12 +175,13 @@ def test_what_a_page_trains_follows_the_law_of_the_program(blank):
 @pytest.mark.parametrize("characters", [300, 3000, 9000, 200_000])
 @pytest.mark.parametrize("distance", [0.0, 0.4, 2.0])
 @pytest.mark.parametrize("n_layer", [2, 8])
-def test_a_model_that_knows_its_language_is_trained_as_gently(blank, characters, distance, n_layer, monkeypatch):
+def test_a_model_that_knows_its_language_is_trained_as_gently(blank, characters, distance, n_layer):
     shape = ModelConfig(n_layer=n_layer, n_head=6, n_embd=192, block_size=128, bias=True, positions="rotary", dropout=0.0)
     tokenizer = Tokenizer("".join(map(chr, range(65, 65 + V))))
     corpus = SimpleNamespace(train=range(characters), val=range(characters // 9), tokenizer=tokenizer)
-    job = SimpleNamespace(corpus=corpus, processes=1, seconds=1e9, speed=lambda config: 1e9)  # there is time for all of it
-    monkeypatch.setattr(adaptation, "time_model_of", lambda *_, **__: SimpleNamespace(in_steps=lambda seconds: seconds))
+    known = SimpleNamespace(in_steps=lambda seconds: seconds)
+    speeds = SimpleNamespace(measured=lambda config: 1e9, time_model=lambda config, speed: known)
+    job = SimpleNamespace(corpus=corpus, processes=1, seconds=1e9, speeds=speeds)  # there is time for all of it
     config = adaptation.adapt(Settings(Config(model=shape)), job, distance=distance, minutes=None).values
     code = f"""const shape = {{ ...{json.dumps(asdict(shape))}, vocab_size: {V} }};
     return planFromModel({{ characters: {characters}, judged: {characters // 9} }}, shape, {distance}, Infinity);"""

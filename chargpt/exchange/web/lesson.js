@@ -4,6 +4,7 @@ const EVALUATIONS = 12, EVALUATION_SHARE = 0.05; // of a run from nothing; of it
 const VECTORS = 16; // as long as the weights, in bytes 4 each: what a lesson needs, and the page besides
 const SAMPLE = 160, LATELY = 50; // characters; steps whose mean loss is told
 const TOLD = 250, TIMED = 300; // milliseconds between two reports; of timing a model, at least
+const TIMING_SECONDS = 4; // for timing models of several sizes, at most
 
 /** The compiled kernel, with the best instructions that this browser has. */
 async function compiled(code) {
@@ -92,7 +93,7 @@ class Lesson {
   }
 
   fromNothing() {
-    const until = performance.now() + 1000 * Math.min(P.law.TIMING_SECONDS, 3 * this.given.minutes), speeds = [];
+    const until = performance.now() + 1000 * Math.min(TIMING_SECONDS, 3 * this.given.minutes), speeds = [];
     const measured = (shape, B) => { // the speed of a larger model follows from that of the last one, if there is no time to measure it
       const size = parametersOf(shape), last = speeds.at(-1), isTimed = !last || performance.now() < until;
       const speed = isTimed ? speedOf(this.trial(shape, initialWeights(shape, 1), B)) : last.speed * (last.size / size) ** P.law.STEP_TIME_EXPONENT;
