@@ -4,7 +4,7 @@ To add a kind, write a module with its row, and add the row to KINDS: docs/desig
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from chargpt.config import DataConfig
@@ -76,25 +76,32 @@ def _head_of(source: Source, content: bytes, config: DataConfig) -> Head:
     return Head(suffix=source.suffix, text=text, field=field_in(config.field))
 
 
-def _first(kinds: Iterable[Kind], head: Head) -> Structure | None:
-    return next(filter(None, (kind.find(kind, head) for kind in kinds)), None)
+def _found(kinds: Iterable[Kind], head: Head) -> Iterator[Structure]:
+    return filter(None, (kind.find(kind, head) for kind in kinds))
 
 
-def recognise(head: Head) -> Structure | None:
-    """The structure of a file, by its name if that says what it is; None for plain text."""
+def recognise(head: Head, *, asked: str = "") -> Structure | None:
+    """The structure of a file, by its name if that says what it is; None for plain text.
+
+    If it does not have the field that is `asked` for, but how the file begins says what has it, it is that: a table may be a
+    chat.
+    """
     kinds = [kind for kind in KINDS if not kind.magic]
-    return _first([kind for kind in kinds if head.suffix in kind.suffixes] or kinds, head)
+    found = list(_found([kind for kind in kinds if head.suffix in kind.suffixes] or kinds, head))
+    begins = _found([kind for kind in kinds if kind.reads == Reads.ALWAYS], head)
+    return next((structure for structure in (*found, *begins) if asked in structure.fields), found[0] if found else None)
 
 
 def structure_of(source: Source, content: bytes, config: DataConfig) -> Structure | None:
     """The structure by which `source`, which begins with `content`, is read; None if it is read as it is."""
     head = _head_of(source, content, config)
     if config.format == "fields":
-        found = recognise(head)
+        asked = head.field if config.items in ("", *UNITS) else field_in(config.items)
+        found = recognise(head, asked=asked)
         return found if found and found.kind.records and (config.items or found.kind.reads != Reads.ITEMS) else None
     named = {Reads.NAMED, Reads.ITEMS} if config.items else {Reads.NAMED}
     unasked = [kind for kind in KINDS if kind.reads in named and head.suffix in kind.suffixes or kind.reads == Reads.ALWAYS]
-    return _first(unasked, head) if config.format == "auto" else None
+    return next(_found(unasked, head), None) if config.format == "auto" else None
 
 
 def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:

@@ -53,7 +53,7 @@ def test_what_cannot_be_decoded_says_in_one_line_what_to_do_and_each_advice_has_
     assert all(any(row.words.partition("{")[0][:24] in one for one in said) for row in ADVICE)
 
 
-@given(st.integers(0, 9000), st.integers(0, 9000), st.sampled_from(["a", "é", "海", "\x01"]))
+@given(st.integers(0, 9000), st.integers(0, 9000), st.sampled_from(["a", "é", "海"]))
 def test_a_quarter_of_zeros_in_the_beginning_is_the_most_that_a_text_has(zeros, others, other):
     head = bytes(zeros) + other.encode() * others
     assert may_be_utf8(head) == (min(zeros, SAMPLE) <= min(len(head), SAMPLE) / 4)

@@ -149,6 +149,8 @@ def test_one_author_alone_the_texts_alone_and_the_file_as_it_is(name, chat, load
     path = chat(name)
     assert text_of(load(path, where="author=Oma")) == "Oma: hello, my dear: how are you?\nOma: bye"
     assert sorted(text_of(load(path, items="line", label="author")).splitlines())[0] == "Ben\tfine and you"
+    items = load(path, items="text", label="author").items
+    assert items.labels == {"Ben": 2, "Oma": 2} and text_of(load(path, field="text", format="fields")).startswith("hi there")
     with pytest.raises(UserError, match=r"line \d+: no field 'autor', .*; did you mean data.where=author\?"):
         load(path, where="autor=Oma")
     with pytest.raises(UserError, match="no text in it .*author is not Opa, left out: 4"):
