@@ -28,16 +28,18 @@ from chargpt.training.parallel import Group, join_group
 from chargpt.training.trainer import NotFinite
 
 
-def main(asked: Sequence[str] | TrainOptions | None = None) -> int:
+def main(asked: Sequence[str] | TrainOptions | None = None, *, started: float | None = None) -> int:
     """Train as `asked`: options that are read, or words (default: those of the command line).
+
+    The time of a run began when it `started`, on time.perf_counter; None: now.
 
     Returns the exit code: 0, 3 after a step that was not finite, or that of a signal, such as 130. Raises UserError, code 2.
     """
-    started, root = time.perf_counter(), project_root()
+    started, root = time.perf_counter() if started is None else started, project_root()
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
         options = parse_options(asked) if group.is_first else TrainOptions()  # the others get what the first one decides
         if options.dry_run:  # as in `open_session`; writes nothing but the cache of the text
-            print(make_plan(options, root=root, group=group).describe())
+            print(make_plan(options, root=root, group=group, started=started).describe())
             return 0
         if options.find_lr:
             from chargpt.session.rate_finder import find_learning_rate

@@ -12,6 +12,7 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 
 import difflib
 import sys
+import time
 
 from chargpt.commands.verbs import ALIASES, VERBS
 from chargpt.errors import UserError
@@ -48,11 +49,11 @@ def main(argv: list[str] | None = None) -> int:
         close = [ALIASES[argv[0]]] if argv[0] in ALIASES else difflib.get_close_matches(argv[0], VERBS, n=1)
         what_to_do = f"did you mean {close[0]}?" if close else f"use one of {', '.join(VERBS)}"
         raise UserError(f"{argv[0]}: no such command; {what_to_do}")
-    meanwhile = None
+    meanwhile, started = None, time.perf_counter()
     if argv[0] == "train":  # it imports torch, which takes seconds: a mistake is reported before
         from chargpt.planning.ahead import check_command_line
 
         meanwhile = check_command_line(argv[1:])
     module = import_program(VERBS[argv[0]][0], meanwhile=meanwhile)
     with best_effort_messages():  # the output is what counts
-        return module.main(argv[1:])
+        return module.main(argv[1:]) if meanwhile is None else module.main(argv[1:], started=started)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
@@ -21,9 +22,11 @@ RUNNING = "/proc/loadavg"  # on Linux
 def launch(program: str, *, options: str | None = None, trains: bool = False, arguments: Sequence[object] = ()) -> None:
     """Import the module `program`, run its `main(*arguments)` and end the process with its exit code.
 
-    If the module `options` is given, its `check_command_line()` is called first, so that a mistake is reported at once; what
-    that returns is called while the program is imported. The memory of a program that `trains` is managed for that.
+    If the module `options` is given, its `check_command_line()` is called first, so that a mistake is reported at once. What
+    that returns is called while the program is imported, and `main` is told when all that began, as `started`. The memory of a
+    program that `trains` is managed for that.
     """
+    started = time.perf_counter()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
     from chargpt.interrupt import ending_at_once
     from chargpt.terminal import run_program
@@ -37,7 +40,7 @@ def launch(program: str, *, options: str | None = None, trains: bool = False, ar
             module = import_program(program, meanwhile=meanwhile)
         if trains:
             keep_freed_memory()
-        return module.main(*arguments)
+        return module.main(*arguments) if meanwhile is None else module.main(*arguments, started=started)
 
     sys.exit(run_program(run))
 

@@ -29,7 +29,8 @@ def read_ahead(options: TrainOptions) -> None:
     Nothing is done for a run that has its text in another form, by a file, a start or another run, nor for what is read once.
     """
     others = (options.config, options.start, options.init_from, options.vocab_from)
-    if options.resume or any(others) or not all(map(os.path.exists, options.texts)):
+    files = [*options.texts, *filter(None, [str(options.settings.get("data", {}).get("val_text", ""))])]
+    if options.resume or any(others) or not all(text != "-" and os.path.isfile(text) or os.path.isdir(text) for text in files):
         return
     from chargpt.text.corpus import load_corpus
 

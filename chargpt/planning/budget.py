@@ -154,7 +154,7 @@ class Budget:
         self.kept = 0.0  # seconds for what follows the last step, as last measured
         self.watch = Stopwatch()
         self.given = self.share  # seconds of this model alone, from its own start on; None: no limit
-        self._steps_left = 0
+        self._steps_left = self._announced_length = 0
         self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
         self._measured = self.watch.window_start
         self._expected = 0.0  # seconds per step, as last measured for the length; 0 before it
@@ -171,15 +171,23 @@ class Budget:
         """The seconds that this model may still take; less than 0 if it is late, infinite without a limit."""
         return math.inf if self.share is None else self.started + self.share - time.perf_counter()
 
-    def next(self, *, later: float, known: TimeModel) -> "Budget":
-        """That of the model which follows. It gets what this one has not used, too."""
+    def next(self, seconds: float | None, *, later: float, known: TimeModel) -> "Budget":
+        """That of the model which follows, for which so many seconds are planned; None: as many as its steps take.
+
+        It gets what this one has not used, too. One without a limit, since its length was fitted, leaves the next one its own.
+        """
+        if seconds is None or self.limit is None:
+            return Budget(None if seconds is None else seconds + later, later=later, known=known)
         following = Budget(self.limit, started=self.started, later=later, known=known)
-        following.given = None if self.limit is None else max(0.0, following.left)
+        following.given = max(0.0, following.left)
         return following
 
-    def begin(self, steps_left: int, *, waits_every: int = 1) -> None:
-        """The model begins its training, or goes on, with so many steps left. See `Stopwatch`."""
-        self.watch, self._steps_left = Stopwatch(waits_every=waits_every), steps_left
+    def begin(self, step: int, length: int, *, waits_every: int = 1) -> None:
+        """The model is at `step` of so many, and begins its training, or goes on. See `Stopwatch`."""
+        self.watch, self._steps_left = Stopwatch(waits_every=waits_every), length - step
+        self._announced_length = length
+        self._next, self._measured, self._has_changed = None, self.watch.window_start, False
+        self._expected = self._slower_since = 0.0
 
     def step_done(self) -> float:
         """One more step is done. Returns the seconds that it took."""
@@ -250,9 +258,10 @@ class Budget:
         left, self._has_changed = length.steps - step, False
         self._expected, self._slower_since = self.known.step, self.watch.seconds
         self._next = step + left // 2 if left * self._expected > SETTLED_SECONDS else 0
-        if 1 / NEWS < self._expected / (self.announced or math.inf) < NEWS:
+        changes = (self._expected / (self.announced or math.inf), length.steps / self._announced_length)
+        if all(1 / NEWS < change < NEWS for change in changes):
             return []
-        self.announced = self._expected
+        self.announced, self._announced_length = self._expected, length.steps
         ends = f"training ends at step {length.steps:,}, in {clock(self.known.duration(left, interval=length.interval))}"
         return [Notice("speed", f"{1000 * self.announced:.1f} ms a step; {ends}")]
 

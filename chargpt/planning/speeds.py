@@ -1,8 +1,8 @@
 """How fast this machine trains: what is known from earlier runs, what a few steps tell, and what follows for other sizes.
 
 Speeds are kept in the user's folder for caches. A machine that knows its speeds times nothing before the first step of a run.
-One that does not times two sizes, for some tenths of a second. Each run writes down how fast its own steps were, so a wrong
-entry, or one of another day, costs the correction of a length in one run.
+One that does not times two sizes, for some tenths of a second. Each run writes down how fast its own steps were, which replaces
+what was known of them.
 """
 
 import contextlib
@@ -39,8 +39,9 @@ TIMED_SECONDS = 0.1  # seconds for which steps are timed, at least
 # within EXPONENTS: in small models, call overhead dominates.
 STEP_TIME_EXPONENT, FAR_APART, EXPONENTS = 0.8, 2.0, (0.6, 1.0)
 SAME_SIZE = 1.25  # the speed of a model is known if that of one is whose parameters are this many times as many, or as few
-OTHER_MACHINE = 1.25  # times as fast or slow as it was: the other speeds of the machine are taken to have changed as well
 MOST_KEPT, MOST_BYTES = 500, 2**20  # speeds in the file, and bytes of a file that is read
+POSSIBLE = (1e-3, 1e12)  # characters a second; another number is none that was measured
+MOST_PARAMETERS = 10**13
 KERNELS = ("step", "attention")  # in a runtime's environment: what differs between models of one machine
 
 
@@ -62,20 +63,18 @@ class Speeds:
         self._timed = _read()
         self._environments = dict[object, dict[str, str | int | bool]]()  # by the model and the settings of the machine
 
-    def measured(self, config: Config, *, is_taught: bool = True) -> float:
+    def measured(self, config: Config) -> float:
         """The speed of exactly this training: as it is known, or timed now."""
-        teachers = self.teachers if is_taught else ()
-        asked = self._asked(config, teachers)
+        asked = self._asked(config)
         known = [timed.speed for timed in self._timed if timed[:3] == asked[:3]]
         if not known:
-            speed = self.processes * training_speed(config, self.corpus, teachers)
-            self._timed.append(asked._replace(speed=speed))
-            return speed
+            self._keep(asked._replace(speed=self.processes * training_speed(config, self.corpus, self.teachers)))
+            return self._timed[-1].speed
         return known[0]
 
     def expected(self, config: Config) -> float:
         """The speed of this training, as it follows from those of the sizes next to it; if none is known, it is timed."""
-        near = self._near(self._asked(config, self.teachers))
+        near = self._near(self._asked(config))
         if not near:
             return self.measured(config)
         by_size = {timed.parameters: timed.speed for timed in sorted(near, key=lambda timed: timed.parameters)}
@@ -88,7 +87,7 @@ class Speeds:
 
     def is_known(self, config: Config) -> bool:
         """Whether the speed of a model of about this size, with the same kernels, is known."""
-        asked = self._asked(config, self.teachers)
+        asked = self._asked(config)
         same = [timed for timed in self._timed if timed[:2] == asked[:2]]
         return any(1 / SAME_SIZE <= asked.parameters / timed.parameters <= SAME_SIZE for timed in same)
 
@@ -99,17 +98,13 @@ class Speeds:
         return TimeModel(config.chars_per_step / speed, evaluated / EVALUATES_FASTER / speed)
 
     def keep(self, config: Config, speed: float) -> None:
-        """A run had this speed: write it down for the next one, with all that was timed. Never raises."""
-        now = self._asked(config, self.teachers)._replace(speed=speed)
-        others = {timed[:3]: timed for timed in (*self._timed, *_read())}
-        if before := others.pop(now[:3], None):
-            change = speed / before.speed
-            if not 1 / OTHER_MACHINE < change < OTHER_MACHINE:  # on a battery, beside other programs, or no more so
-                others = {
-                    key: timed._replace(speed=timed.speed * (change if timed.machine == now.machine else 1))
-                    for key, timed in others.items()
-                }
-        self._timed = [*others.values(), now]
+        """A run had this speed: write it down for the next one. Never raises."""
+        self._keep(self._asked(config)._replace(speed=speed))
+
+    def _keep(self, now: Timed) -> None:
+        known = {timed[:3]: timed for timed in (*self._timed, *_read())}
+        known.pop(now[:3], None)
+        self._timed = [*known.values(), now]
         with contextlib.suppress(OSError, RuntimeError):
             path = speeds_file()
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +115,7 @@ class Speeds:
         known = [timed for timed in self._timed if timed.machine == asked.machine]
         return [timed for timed in known if timed.kernels == asked.kernels] or known
 
-    def _asked(self, config: Config, teachers: Sequence[GPT]) -> Timed:
+    def _asked(self, config: Config) -> Timed:
         """What names a training, without its speed."""
         model, train = config.model, config.train
         key = (dataclasses.replace(model, dropout=0.0, block_size=1), config.runtime)
@@ -128,7 +123,7 @@ class Speeds:
             self._environments[key] = choose_runtime(config).environment()
         environment = self._environments[key]
         machine = [processor_name(), *(value for name, value in environment.items() if name not in KERNELS)]
-        machine += [self.processes, config.optim.name, len(teachers)]
+        machine += [self.processes, config.optim.name, len(self.teachers)]
         shape = [model.n_layer, model.n_head, model.n_embd, model.block_size, model.positions, model.bias, model.dropout > 0]
         training = [*shape, train.batch_size, train.accumulate, self.corpus.tokenizer.vocab_size]
         kernels = [environment[name] for name in KERNELS]
@@ -152,7 +147,7 @@ def _read() -> list[Timed]:
             entries = json.loads(file.read(MOST_BYTES))
         for *names, parameters, speed in entries:
             kinds = [type(value) for value in (*names, parameters, speed)]
-            if kinds == [str, str, str, int, float] and parameters > 0 and 0 < speed < math.inf:
+            if kinds == [str, str, str, int, float] and 0 < parameters < MOST_PARAMETERS and POSSIBLE[0] < speed < POSSIBLE[1]:
                 known.append(Timed._make([*names, parameters, speed]))
     return known
 

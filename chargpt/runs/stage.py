@@ -9,7 +9,7 @@ from chargpt.config import MAX_TEACHERS, Config
 
 @dataclass(frozen=True, kw_only=True)
 class Length:
-    """The steps of a model, and what follows from them: as the settings say, until the clock fits them to a time."""
+    """The steps of a model, and what follows from them: as the settings say, until they are fitted to a time."""
 
     steps: int
     warmup: int  # steps in which the rate rises

@@ -47,7 +47,7 @@ class Due:
         return (
             progress.best_step == step  # the evaluation of this step is the best one so far
             or (saved is not None and saved.progress.step == step)  # since then, a setting or an evaluation has changed
-            or (progress.evaluated == step and self.stage.length.interval < config.train.eval_interval)  # the clock has set it
+            or (progress.evaluated == step and self.stage.length.interval < config.train.eval_interval)  # fitted to the time
             or (saved is not None and before != decided)
             or step % config.checkpoint.interval == 0
             or self.is_finished

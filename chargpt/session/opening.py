@@ -60,7 +60,8 @@ def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Ru
         settings, models = for_last_model(settings), teachers_of_stage(run.folder, stage)
     config = settings.values
     known = Speeds(corpus, models, processes=runtime.processes).time_model(config)
-    budget = budget.next(later=stage.models.seconds_after(stage.number), known=known)
+    number = stage.number
+    budget = budget.next(stage.models.seconds_of(number), later=stage.models.seconds_after(number), known=known)
     run.begin_stage(stage.number)
     torch.manual_seed(config.train.seed)
     stage = dataclasses.replace(stage, length=Length.of(config, steps=budget.least(before.stage.length.steps)))

@@ -140,7 +140,7 @@ class Session:
         progress, steps, name = trainer.progress, trainer.length.steps, self.stage.name
         every = settings.values.train.log_interval if trainer.runtime.runs_ahead else 1
         with self.journal.recording(self.run, settings, progress=progress, steps=steps, is_new=is_new, name=name):
-            self.budget.begin(steps - progress.step, waits_every=every)
+            self.budget.begin(progress.step, steps, waits_every=every)
             yield self.budget.watch
 
     def record(self, report: Step) -> None:
@@ -163,7 +163,7 @@ class Session:
 
     @property
     def is_speed_due(self) -> bool:
-        """Whether to measure the speed now. With a time limit, the clock of the first process decides for all."""
+        """Whether to measure the speed now. With a time limit, the first process decides for all."""
         due, group = self.budget.is_due(self.trainer.progress.step) and not self.trainer.is_finished, self.trainer.group
         if self.budget.limit is None or group.size == 1:
             return due
@@ -314,7 +314,7 @@ class Session:
             budget.extends = False
             journal.move_bar(step, steps)
         journal.add(budget.set_length(step, trainer.length))
-        if self.run is not None and budget.known is not None and budget.known.step > 0:
+        if self.run is not None and budget.known is not None and not trainer.runtime.compile:  # what is timed is not compiled
             speeds = Speeds(self.corpus, self.opening.teachers, processes=trainer.group.size)
             speeds.keep(config, config.chars_per_step / budget.known.step)
         if budget.limit is not None:

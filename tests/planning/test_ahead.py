@@ -1,5 +1,6 @@
 """A text that is read while torch is imported is the one that the plan looks for."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,8 @@ def test_the_plan_finds_what_was_read_ahead_and_reads_and_measures_nothing_again
 WITHOUT = {
     "a text that is missing": ["{tmp}/missing.txt"],
     "what is read once": ["-"],
+    "a pipe": ["{tmp}/pipe"],
+    "a pipe for validation": ["{tmp}/sea.txt", "data.val_text={tmp}/pipe"],
     "settings that are wrong": ["{tmp}/sea.txt", "data.split=document", "data.val_text={tmp}/sea.txt"],
     "settings in a file": ["{tmp}/sea.txt", "--config", TINY_FILE],
     "a start, whose characters the vocabulary has": ["{tmp}/sea.txt", "--start", "english"],
@@ -53,5 +56,7 @@ WITHOUT = {
 def test_nothing_is_read_or_told_ahead_of_a_plan_that_needs_something_else_or_fails(words, tmp_path, capfd):
     (tmp_path / "sea.txt").write_text("the sea is blue\n" * 400)
     (tmp_path / "sea.bin").write_bytes(bytes(range(256)) * 9)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")  # to open it would wait for a writer
     read_ahead(parse_options([*(word.format(tmp=tmp_path) for word in words), f"data.cache={tmp_path}/cache"]))
     assert not list(Path(tmp_path, "cache").rglob("*.bin")) and capfd.readouterr() == ("", "")

@@ -50,7 +50,7 @@ def test_pauses_are_not_time_in_steps_and_evaluations_alone_are_expected_again(c
 def make_budget(seconds: float | None, steps_left: int = 1000) -> Budget:
     """0.1 s a step, 2 s an evaluation."""
     budget = Budget(seconds)
-    budget.begin(steps_left)
+    budget.begin(0, steps_left)
     watch = budget.watch
     watch.steps = watch.evaluated = SETTLING_STEPS + 10
     watch.seconds, watch.evaluation = 1.0, 2.0
@@ -75,7 +75,7 @@ def test_what_comes_before_and_after_the_steps_takes_at_most_a_third_of_a_short_
 def test_a_run_with_a_time_limit_is_long_enough_to_measure_its_speed_whatever_its_preset_says(step):
     budget = Budget(1.0)
     steps = budget.least(1, step=step) - step
-    budget.begin(steps)
+    budget.begin(step, step + steps)
     due = []
     for done in range(1, steps + 1):
         budget.step_done()
@@ -118,7 +118,7 @@ def step(clock: Machine, budget: Budget, milliseconds: float, *, seconds: float 
 def test_a_speed_that_has_changed_is_measured_soon_with_a_limit_and_a_short_disturbance_is_none(clock):
     for seconds in (None, 60.0):
         budget = Budget(seconds)
-        budget.begin(10_000)
+        budget.begin(0, 10_000)
         step(clock, budget, 10, seconds=2 * SETTLED_SECONDS)
         budget.measure()
         budget.set_length(budget.watch.steps, length_of(100_000))
@@ -140,7 +140,7 @@ def test_a_first_measurement_that_was_disturbed_is_made_again_soon(clock):
     """One step of it was stopped for seconds, or all its steps were slow. The run is then as long as on an idle machine."""
     for slow_steps, milliseconds in ((1, 2600), (100, 24)):
         budget = Budget(100.0)
-        budget.begin(10_000)
+        budget.begin(0, 10_000)
         step(clock, budget, 10, seconds=0.5)
         step(clock, budget, milliseconds, seconds=(slow_steps - 0.5) * milliseconds / 1000)
         step(clock, budget, 10, seconds=max(0.0, SETTLED_SECONDS - budget.watch.seconds))
@@ -182,11 +182,41 @@ def test_each_model_may_take_what_those_after_it_need_not(clock):
     first = Budget(100.0, started=clock.now - 3.0, later=75.0)
     assert first.share == 25.0 and first.left == 22.0
     clock.now += 10.0  # it ends early
-    second = first.next(later=50.0, known=TimeModel(0.1, 0.1))
+    second = first.next(25.0, later=50.0, known=TimeModel(0.1, 0.1))
     assert second.left == second.given == 50.0 - 13.0
     second.later = 0.0  # it was decided that no other follows
     assert second.left == 100.0 - 13.0
     assert Budget(None, later=0.0).share is None
+
+
+def test_a_model_after_one_without_a_limit_has_the_time_that_is_planned_for_it_alone(clock):
+    """Before it, a run was resumed whose length was fitted already; or no time is planned for it, but as many steps."""
+    known = TimeModel(0.1, 0.1)
+    assert Budget(None).next(25.0, later=50.0, known=known).left == 25.0
+    for limit in (None, 100.0):
+        assert Budget(limit).next(None, later=0.0, known=known).limit is None
+
+
+def test_a_model_that_goes_back_to_a_checkpoint_is_measured_anew(clock):
+    budget = Budget(100.0, known=TimeModel(0.1, 0.1))
+    for seconds in (0.2, 0.1):  # before, and after: the second time, the machine is faster
+        budget.begin(0, 1000)
+        step(clock, budget, 1000 * seconds)
+        assert budget.is_unmeasured
+        budget.measure()
+        budget.set_length(40, length_of(400))
+        assert budget.known.step == pytest.approx(seconds)
+
+
+def test_the_end_of_a_run_is_told_when_its_length_or_its_speed_changes_by_more_than_a_tenth(clock):
+    budget = Budget(100.0, known=TimeModel(0.1, 0.1))
+    budget.begin(0, 1000)
+    told = []
+    for milliseconds, length in ((100, 1000), (100, 960), (100, 700), (100, 720), (150, 720)):
+        step(clock, budget, milliseconds)
+        budget.measure()
+        told.append(bool(budget.set_length(0, length_of(length))))
+    assert told == [False, False, True, False, True]
 
 
 class Life(NamedTuple):
@@ -228,7 +258,7 @@ def lived(life: Life, clock: Machine) -> float:
     length, done = budget.least(int(life.seconds / life.sees)), 0
     eval_interval, last = max(1, length // 10), 0
     interval = eval_interval
-    budget.begin(length)
+    budget.begin(0, length)
     while done < length:
         if done == 0 or done - last >= interval:
             last = done
@@ -264,7 +294,7 @@ def train(seconds: float, *, step_times: list[float], planned: int, longest: int
         patch.setattr(time_budget, "time", clock)
         started = clock.now
         budget = Budget(seconds)
-        budget.begin(planned)
+        budget.begin(0, planned)
         while step < length:
             if step % 100 == 0:
                 with budget.watch.paused(evaluates=True):
