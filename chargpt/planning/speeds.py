@@ -34,7 +34,7 @@ from chargpt.training.trainer import Trainer
 EVALUATES_FASTER = 3.0  # an evaluation computes the loss alone, which is a third of the work for its gradient
 MOST_TIMED = 2**13  # characters in a step that is timed on a CPU, at most: more characters do not make it faster
 TIMED_TOGETHER = 10  # steps on a GPU that are timed together: the host waits for it after them
-TIMED_SECONDS = 0.1  # seconds for which steps are timed, at least
+TIMED_SECONDS, TIMED = 0.1, 10  # steps are timed for so many seconds at least, and so often at most
 # Step time grows as parameters^STEP_TIME_EXPONENT, about. Two sizes that are so many times apart tell it for this machine,
 # within EXPONENTS: in small models, call overhead dominates.
 STEP_TIME_EXPONENT, FAR_APART, EXPONENTS = 0.8, 2.0, (0.6, 1.0)
@@ -171,7 +171,7 @@ def training_speed(config: Config, corpus: Corpus, teachers: Sequence[GPT] = ())
         trainer = Trainer(model, corpus.train, config, runtime=runtime, marks=corpus.marks, teachers=teachers)
         for _ in range(first):
             trainer.step()  # allocates memory, and on a GPU records graphs
-        while sum(seconds) < TIMED_SECONDS:
+        while sum(seconds) < TIMED_SECONDS and len(seconds) < TIMED:
             started = time.perf_counter()
             for _ in range(together):
                 trainer.advance()
