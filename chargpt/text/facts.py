@@ -22,7 +22,6 @@ import numpy as np
 
 from chargpt.files import publish_file
 from chargpt.text.cache import EncodedText
-from chargpt.text.suffix_array import grams
 
 FACTS = "facts.json"
 VERSION = 2  # of the facts; increase it whenever one is measured in another way
@@ -268,3 +267,11 @@ def _lookup(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndar
     """The value, or values, of each wanted key, 0 for a key that is missing; `keys` ascend."""
     index = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
     return np.where(keys[index] == wanted, values[..., index], 0)
+
+
+def grams(ids: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
+    """Every sequence of `length` ids as a number in base vocab_size, int64, the last id as its last digit."""
+    number = np.zeros(len(ids) - length + 1, np.int64)
+    for i in range(length):
+        number = number * vocab_size + ids[i : len(ids) - length + 1 + i]
+    return number

@@ -19,6 +19,7 @@ from chargpt.errors import NotWritten, what_to_do
 from chargpt.files import SyncedFile, publishing, remove_left_behind
 from chargpt.terminal import shown
 from chargpt.text.cache import EncodedText
+from chargpt.text.facts import grams
 
 CHUNK = 2**22  # ids that are sorted together
 OVERLAP = 2**16  # ids after a chunk that are sorted with it
@@ -95,14 +96,6 @@ class SuffixIndex:
     def _ids_at(self, places: np.ndarray) -> np.ndarray:
         """The ids at some places, int64; -2, which no query has, behind the end of the text."""
         return np.where(places < len(self.ids), np.take(self.ids, places, mode="clip").astype(np.int64), -2)
-
-
-def grams(ids: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
-    """Every sequence of `length` ids as a number in base vocab_size, int64, the last id as its last digit."""
-    number = np.zeros(len(ids) - length + 1, np.int64)
-    for i in range(length):
-        number = number * vocab_size + ids[i : len(ids) - length + 1 + i]
-    return number
 
 
 def sort_suffixes(ids: np.ndarray, *, vocab_size: int) -> np.ndarray:
