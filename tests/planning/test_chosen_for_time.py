@@ -218,7 +218,14 @@ FOLLOWS = {
     "train.accumulate": {"train.batch_size"},
     "train.teachers": {*LENGTH, "model.dropout", "optim.average_fraction"},
 }
-OTHER = {"model.n_embd": 20, "data.max_vocab": 50, "data.encoding": "latin-1", "data.items": "line", "data.where": "a=b"}
+OTHER = {
+    "model.n_embd": 20,
+    "runtime.step": "torch",
+    "data.max_vocab": 50,
+    "data.encoding": "latin-1",
+    "data.items": "line",
+    "data.where": "a=b",
+}
 
 
 def another(key: str, value: object) -> object:
