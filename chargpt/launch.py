@@ -48,7 +48,7 @@ def launch(program: str, *, options: str | None = None, trains: bool = False, ar
 def import_program(name: str, *, meanwhile: Callable[[], None] | None = None) -> ModuleType:
     """The module of this name, which takes a second to import, with torch; meanwhile, this is done in a thread."""
     gc.disable()  # imports leave no garbage, and looking for some takes a tenth of their time
-    thread = threading.Thread(target=meanwhile or (lambda: None), daemon=True)
+    thread = threading.Thread(target=meanwhile, daemon=True)
     thread.start()
     module = importlib.import_module(name)
     thread.join()

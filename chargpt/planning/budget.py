@@ -123,7 +123,7 @@ class Stopwatch:
 
 
 class Budget:
-    """The time of a run, from the point of view of the model that it trains now. Plan, session and bar ask it.
+    """The time of a run, from the point of view of the model that it trains now. Plan and session ask it.
 
     | what it promises | how |
     |---|---|

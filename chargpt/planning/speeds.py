@@ -1,8 +1,8 @@
 """How fast this machine trains: what is known from earlier runs, what a few steps tell, and what follows for other sizes.
 
 Speeds are kept in the user's folder for caches. A machine that knows its speeds times nothing before the first step of a run.
-One that does not times two sizes, for some tenths of a second. Each run writes down how fast its own steps were, which replaces
-what was known of them.
+One that does not times two or three sizes, for some tenths of a second. Each run writes down how fast its own steps were, in
+place of what was known of them.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ from chargpt.planning.budget import TimeModel
 from chargpt.processor import processor_name
 from chargpt.project import user_cache_folder
 from chargpt.runs.blank_model import gpt_config
+from chargpt.runs.checkpoint_schema import read_bounded
 from chargpt.runs.model_shape import parameter_count
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
@@ -38,7 +39,8 @@ TIMED_SECONDS, TIMED = 0.1, 10  # steps are timed for so many seconds at least, 
 # Step time grows as parameters^STEP_TIME_EXPONENT, about. Two sizes that are so many times apart tell it for this machine,
 # within EXPONENTS: in small models, call overhead dominates.
 STEP_TIME_EXPONENT, FAR_APART, EXPONENTS = 0.8, 2.0, (0.6, 1.0)
-SAME_SIZE = 1.25  # the speed of a model is known if that of one is whose parameters are this many times as many, or as few
+# A speed is known if that of a model is with this many times as many parameters, or as few; a guess, not measured.
+SAME_SIZE = 1.25
 MOST_KEPT, MOST_BYTES = 500, 2**20  # speeds in the file, and bytes of a file that is read
 POSSIBLE = (1e-3, 1e12)  # characters a second; another number is none that was measured
 MOST_PARAMETERS = 10**13
@@ -88,7 +90,7 @@ class Speeds:
     def is_known(self, config: Config) -> bool:
         """Whether the speed of a model of about this size, with the same kernels, is known."""
         asked = self._asked(config)
-        same = [timed for timed in self._timed if timed[:2] == asked[:2]]
+        same = [timed for timed in self._near(asked) if timed.kernels == asked.kernels]
         return any(1 / SAME_SIZE <= asked.parameters / timed.parameters <= SAME_SIZE for timed in same)
 
     def time_model(self, config: Config, *, speed: float | None = None) -> TimeModel:
@@ -143,8 +145,7 @@ def _read() -> list[Timed]:
     """What the file has that makes sense; nothing of a file that is missing or damaged."""
     known = list[Timed]()
     with contextlib.suppress(OSError, RuntimeError, ValueError, TypeError):
-        with speeds_file().open("rb") as file:
-            entries = json.loads(file.read(MOST_BYTES))
+        entries = json.loads(read_bounded(speeds_file(), limit=MOST_BYTES))
         for *names, parameters, speed in entries:
             kinds = [type(value) for value in (*names, parameters, speed)]
             if kinds == [str, str, str, int, float] and 0 < parameters < MOST_PARAMETERS and POSSIBLE[0] < speed < POSSIBLE[1]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,12 @@ def test_a_damaged_file_is_as_none_and_is_replaced(content, corpus, machine, tmp
     path.write_text(content)
     Speeds(corpus).keep(of_width(32), 5.0)
     assert [entry[-1] for entry in json.loads(path.read_text())] == [5.0]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs the named pipes of POSIX")
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(corpus, machine):
+    os.mkfifo(module.speeds_file())
+    assert Speeds(corpus).measured(of_width(32)) == pytest.approx(real(of_width(32), corpus))
 
 
 def test_where_nothing_can_be_kept_a_run_is_timed_again(corpus, machine, monkeypatch):
