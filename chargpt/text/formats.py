@@ -114,11 +114,11 @@ def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]
     for first, *others in by_suffix.values():
         content = read_head(first)
         if not structure_of(first, content, config) and (structure := recognise(_head_of(first, content, config))):
-            warnings.append(advice_on(first, structure, config, more=len(others)))
+            warnings.append(advice_on_file(first, structure, config, more=len(others)))
     return warnings
 
 
-def advice_on(source: Source, structure: Structure, config: DataConfig, *, more: int = 0) -> Words:
+def advice_on_file(source: Source, structure: Structure, config: DataConfig, *, more: int = 0) -> Words:
     """What is read as it is, like so many `more` of its kind, and what to do if that is not meant."""
     advice = structure.kind.advice or _advice_on_fields
     assert callable(advice), "the advice of a text"

@@ -11,7 +11,7 @@ from typing import Any
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, Words
 from chargpt.text.document import Document, Label, Origin
-from chargpt.text.formats import PLACES, UNITS, advice_on, field_in, named, read_head, structure_of, word_for
+from chargpt.text.formats import PLACES, UNITS, advice_on_file, field_in, named, read_head, structure_of, word_for
 from chargpt.text.json_files import MISSING, joined, texts_in, value_of
 from chargpt.text.kind import Kind, LeftOut, Record, Structure, Text, longest
 from chargpt.text.source import Source, plain_name
@@ -96,7 +96,7 @@ def label_of_file(source: Source, config: DataConfig) -> Label:
     if other := next((word for word in words if word not in PLACES), None):
         what, content = f"data.label: {other!r} given, but ", read_head(source)
         if structure := structure_of(source, content, dataclasses.replace(config, format="fields")):
-            raise UserError(what, advice_on(source, structure, config))
+            raise UserError(what, advice_on_file(source, structure, config))
         use = "data.label=file, data.label=folder, or a regular expression such as 're:^K:(.*)'"
         raise UserError(f"{what}{source.label} is plain text, without fields; use {use}, or leave out data.label")
     return tuple(place_of(source, word) for word in words)

@@ -92,7 +92,7 @@ def greedy(page, length: int) -> str:
 def test_a_blank_page_learns_and_its_model_writes_the_same_in_python(teach, tmp_path):
     text = poem(300)
     page = teach(None, text)
-    assert finish(page).startswith("Done. Where it has not read the text, it wavers between about")
+    assert finish(page).startswith("Done. On text that it has not read, it is as unsure as if it chose among")
     loaded = kept(page, tmp_path)
     ids = loaded.tokenizer.encode(text).astype(np.uint8)
     assert loaded.val_loss == pytest.approx(evaluate(loaded.model, ids[int(0.9 * len(ids)) :]), abs=1e-4)

@@ -73,8 +73,8 @@ const HEARD = { // messages from the worker
     $("begins").value = "model";
     $("share").value = 1;
     const [own, counts] = [model.val_loss, found.ngram].map((loss) => [choices(loss), loss.toFixed(2)]);
-    const loss = `Where it has not read the text, it wavers between about ${own[0]} characters (loss ${own[1]}); ${
-      `a table of character counts between ${counts[0]} (${counts[1]}).`}`;
+    const loss = `On text that it has not read, it is as unsure as if it chose among ${own[0]} characters (loss ${own[1]}); ${
+      `a table of character counts chooses among ${counts[0]} (${counts[1]}).`}`;
     const more = model.val_loss > found.ngram ? " More minutes would help, or a longer text." : "";
     const knows = model.val_loss - found.loss > learning.numbers.law.STUDENT_GAP * 10 ? " It knows a part of your text by heart." : "";
     const back = kept < model.step ? ` It was best after ${count(kept)} steps, so that is what the page has now.` : "";
