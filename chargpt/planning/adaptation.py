@@ -6,6 +6,7 @@ A model that knows its language forgets it at the rates of a training from scrat
 import math
 
 from chargpt.config import Settings, Source
+from chargpt.planning.budget import EVALUATION_SHARE
 from chargpt.planning.chosen_for_time import Job, chooses, multiple
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
@@ -35,7 +36,7 @@ PATIENCE = 4  # evaluations without a better loss, after which the run ends: two
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
 FAR = 1.0  # nats that a start loses on a text, compared with its own: with this many or more, the rate is the higher one
 STEP_CHARACTERS, STEPS = (512, 2048), 1200  # characters in a step, least and most; steps, about, if the text is long enough
-MEASURED = 20_000  # characters of the validation split on which the loss of a start is measured; on a CPU, so not more
+MEASURED = 8000  # characters of the validation split on which the loss of a start is measured; on a CPU, so not more
 
 
 def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> tuple[float, list[Notice]]:
@@ -67,13 +68,19 @@ def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | Non
     rate is one for a training from scratch. `minutes` is the user's limit, `epochs` are the user's, None for those that fit
     the text. If the user gives the epochs, or the validation split is small, the last checkpoint is the best one.
     """
-    parameters = parameter_count(settings.values.model, job.corpus.tokenizer.vocab_size)
+    parameters, affordable = parameter_count(settings.values.model, job.corpus.tokenizer.vocab_size), float(MOST_EVALUATIONS)
     if epochs is not None or chooses(settings, minutes=minutes):
-        limit = job.seconds if minutes is not None or epochs is None else math.inf
-        settings = _with_length(settings, job, distance=distance, parameters=parameters, epochs=epochs, limit=limit)
+        settings = _with_batch(settings, job, distance=distance, parameters=parameters, epochs=epochs)
+        seen = (settings.values.train.max_epochs or math.inf) * len(job.corpus.train)
+        if minutes is not None or epochs is None:
+            known = job.speeds.time_model(settings.values)
+            seen = min(seen, known.in_steps(job.seconds) / known.step * settings.values.chars_per_step)
+            affordable = EVALUATION_SHARE * job.seconds / max(known.evaluation, 1e-9)
+        steps = max(1, math.ceil(seen / settings.values.chars_per_step))
+        settings = settings.decide("the epochs and the time", train={"max_steps": steps})
     config, characters = settings.values, len(job.corpus.train)
     passes = config.train.max_steps * config.chars_per_step / characters
-    evaluations = min(MOST_EVALUATIONS, 2 * passes) if passes >= 2 else EVALUATIONS
+    evaluations = max(1, min(MOST_EVALUATIONS, affordable, 2 * passes if passes >= 2 else EVALUATIONS))
     interval = max(1, math.ceil(config.train.max_steps / evaluations))
     is_to_end = epochs is not None or len(job.corpus.val) < SMALL_SPLIT
     optim = {
@@ -93,24 +100,15 @@ def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | Non
     )
 
 
-def _with_length(
-    settings: Settings, job: Job, *, distance: float, parameters: int, epochs: float | None, limit: float
-) -> Settings:
-    """With optimizer, batch and steps for these epochs, or for those that fit the text, in so many seconds at most."""
+def _with_batch(settings: Settings, job: Job, *, distance: float, parameters: int, epochs: float | None) -> Settings:
+    """With optimizer and batch, and with these epochs, or those that fit the text."""
     settings = settings.choose("a start learns most with it", optim={"name": WITH_MINUTES})
     (least, most), characters, config = STEP_CHARACTERS, len(job.corpus.train), settings.values
     windows = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
     settings = settings.choose("the length of the text", train={"batch_size": multiple(windows, of=job.processes)})
     gentle = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * distance / max(1.0, parameters / SMALL) ** 2
     passes = epochs or min(EPOCHS, round(gentle, 1))
-    settings = settings.choose("the distance of the text from those of the start", train={"max_epochs": passes})
-    config = settings.values
-    seen = (config.train.max_epochs or math.inf) * characters
-    if limit < math.inf:
-        speed = job.speeds.measured(config)
-        seen = min(seen, speed * job.speeds.time_model(config, speed=speed).in_steps(limit))
-    steps = max(1, math.ceil(seen / config.chars_per_step))
-    return settings.decide("the epochs and the time", train={"max_steps": steps})
+    return settings.choose("the distance of the text from those of the start", train={"max_epochs": passes})
 
 
 def _rate(optimizer: str, characters: int, distance: float) -> float:
