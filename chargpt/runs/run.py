@@ -74,8 +74,8 @@ class Run:
         self.folder = folder
         self.checkpoint: Path | None = None  # the newest one that was saved or loaded
         self._best_step: int | None = None  # as that one has it
-        remove_left_behind(folder, OWN)
-        self.begin_stage(newest_stage(folder))
+        for stage in range(1, newest_stage(folder) + 1):  # a crash in an earlier one may have left something
+            self.begin_stage(stage)
 
     @property
     def place(self) -> Path:
@@ -87,7 +87,7 @@ class Run:
         self.stage = stage
         if stage > 1:
             self.place.mkdir(exist_ok=True)
-            remove_left_behind(self.place, OWN)
+        remove_left_behind(self.place, OWN)
 
     def save(self, state: SavedState, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]") -> list[str]:
         """Publish a checkpoint, remove old ones. Returns a line for each problem with the rest.

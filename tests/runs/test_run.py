@@ -84,6 +84,17 @@ def test_of_a_model_that_another_follows_the_best_weights_stay(tmp_path):
     assert best(run.folder)[1] == [] and run.place.name == "stage-2"
 
 
+def test_what_a_crash_left_in_any_model_of_a_run_is_gone_when_it_is_opened(tmp_path):
+    run, dead = Run(tmp_path / "run"), 2**22 + 1  # no process has this id
+    for number in (1, 2, 3):
+        run.begin_stage(number)
+        run.save(saved_state(0, number=number), weights=random_weights(0), training={})
+        (run.place / f".step-00000010.tmp-{dead}").mkdir()
+    del run
+    Run(tmp_path / "run")
+    assert not [*(tmp_path / "run").rglob(".step-*")]
+
+
 def test_the_config_is_readable_and_replaces_a_link(tmp_path):
     config, run = Config(train=TrainConfig(max_steps=7)), Run(tmp_path / "run")
     (tmp_path / "canary").write_text("mine")
