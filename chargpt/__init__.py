@@ -86,7 +86,8 @@ def train(
     at the first evaluation of the new one after step 0, or at its end; `resume=True` continues it (None: the newest one), and
     then there is no `text`. `config` is the name of a preset or a YAML file, and `settings` are
     single settings such as {"train.max_steps": 500}. `start` is the name of a model that comes with the program and knows a
-    language; the new run begins with its weights. `init_from` and `vocab_from` are runs whose weights or vocabulary it begins
+    language; the new run begins with its weights. With "none" it begins with nothing, and without `start` a short trial decides
+    between the two. `init_from` and `vocab_from` are runs whose weights or vocabulary it begins
     with. It learns from the predictions of each `teacher`, a run or several, as well as from the text.
 
     The training runs in a process of its own and prints its progress here. An interrupt (Ctrl-C, or the stop button of a

@@ -25,7 +25,7 @@ def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
     import torch  # not in the process that shares out the tests
 
     from chargpt import device
-    from chargpt.planning import speeds
+    from chargpt.planning import speeds, trial
     from chargpt.sampling import surprisal
     from chargpt.training import distillation, runtime
 
@@ -33,6 +33,7 @@ def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
     torch.backends.mps.is_available = lambda: False  # a GPU of Apple cannot be hidden by a variable, as in conftest.py
     project.SOURCE = root
     speeds.speeds_file = lambda: Path(os.devnull, "speeds.json")  # no test writes or uses what this machine can do
+    trial.start_names = lambda: []  # a run begins with nothing, unless a test asks for a start
     if precision is not None:
         device.cpu_precision = lambda: getattr(torch, precision)
     if step is not None:

@@ -145,6 +145,7 @@ class Choice(NamedTuple):
 
     settings: Settings
     notices: list[Notice]
+    loss: float | None = None  # to expect at the end, nats per character; None if the law does not tell
     time_model: TimeModel | None = None  # None if it plays no part in the choice
     models: Models = Models()
 
@@ -187,7 +188,8 @@ def _choose(shapes: list[Settings], settings: Settings, job: Job, *, optimizer: 
     if best.seen >= job.useful(settings):  # the text has no more to give
         used = best.time_model.at_most(best.seen / best.config.chars_per_step)
     models = Models(count=1 + wanted, why=GIVEN) if wanted and not job.teachers else Models()
-    return Choice(best.settings, _described(best, compared, job, takes=used, models=models), best.time_model, models)
+    notices = _described(best, compared, job, takes=used, models=models)
+    return Choice(best.settings, notices, best.compared, best.time_model, models)
 
 
 def _best_of_all(
@@ -239,7 +241,7 @@ def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> C
         _about_models(models, first=job.timing + first, last=last, is_detail=not one.settings.is_any_given(*DECIDES_LOSS)),
         *_described(one, candidates, job, takes=job.timing + best.teachers * first + last, models=models),
     ]
-    return Choice(one.settings, notices, known, models)
+    return Choice(one.settings, notices, best.compared, known, models)
 
 
 def _models_with(one: Candidate, job: Job, *, seconds: float) -> Models:

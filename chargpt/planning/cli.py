@@ -16,7 +16,7 @@ from chargpt.project import command, project_root
 from chargpt.terminal import NUMBER, Parser, number
 
 SECTIONS = [section.name for section in dataclasses.fields(Config)]
-SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z_]+")
+SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z0-9_]+")
 SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option
 MAX_MINUTES, MAX_EPOCHS = 5_256_000, 1_000_000  # minutes: ten years
 # Options that leave no room for others, and why.
@@ -30,6 +30,7 @@ EXCLUDE = {
         ("config", "start", "init_from", "vocab_from", "teacher", "overwrite"),
     ),
 }
+NOTHING = "none"  # in place of the name of a start: initial weights
 SHORTEST_CONTEXT = 16  # characters of the context that is chosen, at least
 LONGEST_NAME = 255  # bytes, on nearly every file system
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
@@ -141,7 +142,8 @@ def _parser(program: str, description: str) -> Parser:
     label += "expression matches in the item (the same as data.label=NAMES)"
     once("--label", metavar="NAMES", help=label)
     once("--device", metavar="D", help="auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
-    start = f"begin with a model that comes with the program and knows a language; {command('starts')} lists them"
+    start = f"begin with this model, which knows a language ({command('starts')} lists them), or with {NOTHING}"
+    start += " (default: with the best one, if a short trial on the text shows that it pays)"
     once("--start", metavar="NAME", help=start)
     once("--init-from", metavar="RUN", help="begin with the weights of another run or kept file, matched by character")
     teacher = "learn from the predictions of another run as well as from the text; may be given several times"

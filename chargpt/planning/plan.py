@@ -17,6 +17,7 @@ from chargpt.model import GPT
 from chargpt.planning.adaptation import adapt, measure_start
 from chargpt.planning.budget import Budget, TimeModel, longest_run, steps_in
 from chargpt.planning.chosen_for_time import (
+    DECIDES_LOSS,
     DEFAULT_SECONDS,
     GIVEN,
     Choice,
@@ -27,10 +28,11 @@ from chargpt.planning.chosen_for_time import (
     shared,
     text_of,
 )
-from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
+from chargpt.planning.cli import NOTHING, SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.memory import check_memory, memory_needed
 from chargpt.planning.settings import load_settings
 from chargpt.planning.teachers import check_teachers, for_last_model, for_student, models_of
+from chargpt.planning.trial import Tried, try_starts
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
@@ -43,7 +45,7 @@ from chargpt.runs.stage import Length, Models, Stage, Start
 from chargpt.terminal import Notice, clock, notice_line, plural, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.report import examine
-from chargpt.text.sources import check_found, run_name
+from chargpt.text.sources import can_be_read_again, check_found, run_name
 from chargpt.training.initialisation import initial_model
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
 from chargpt.training.parallel import Group, check_batch
@@ -164,9 +166,8 @@ class Asked:
 
     @property
     def limit(self) -> float | None:
-        """The seconds of the run; None: as many as its length takes. A start has a length of its own."""
-        has_start = self.options.start is not None or self.options.init_from is not None
-        return self.seconds if self.options.minutes is not None or (self.is_open and not has_start) else None
+        """The seconds of the run; None: as many as its length takes."""
+        return self.seconds if self.options.minutes is not None or self.is_open else None
 
     @property
     def context(self) -> int:
@@ -196,6 +197,12 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     notices += [] if options.find_lr else examine(corpus)
     job = Job(corpus, text_of(corpus), asked.seconds, group.size, models_of(named.teachers))
     choice = _choose(asked, job, named.start)
+    tried = _try_starts(asked, job, named, expected=choice.loss)
+    if tried is not None and tried.pays:
+        with_start = dataclasses.replace(options, start=tried.start)
+        plan = make_plan(with_start, root=root, group=group, started=started)
+        return dataclasses.replace(plan, choices=(tried.notice, *plan.choices))
+    notices += [] if tried is None else [tried.notice]
     opening = _open(choice, job, named, asked, folder=folder, group=group, started=started)
     notices, choices = _with_one_note(notices, _about_choice(choice, asked, opening, named, group=group))
     return dataclasses.replace(opening, notices=tuple(notices), choices=tuple(choices))
@@ -239,7 +246,8 @@ def _open(
 def _find_named(options: TrainOptions, checkpoints: Path) -> Named:
     """The runs that the options name. Raises UserError."""
     notices = list[Notice]()
-    start = None if options.start is None else _checkpoint_of(None, checkpoints, notices, start=options.start)
+    is_named = options.start not in (None, NOTHING)
+    start = _checkpoint_of(None, checkpoints, notices, start=options.start) if is_named else None
     start = start if options.init_from is None else _checkpoint_of(options.init_from, checkpoints, notices)
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, checkpoints, notices)
     return Named(start, vocabulary, tuple(_checkpoint_of(name, checkpoints, notices) for name in options.teacher), notices)
@@ -319,6 +327,20 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
     settings = for_student(choice.settings) if job.teachers and start is None else choice.settings
     values = dataclasses.replace(settings.values, data=absolute_paths(settings.values.data))
     return choice._replace(settings=dataclasses.replace(settings, values=values))
+
+
+def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> Tried | None:
+    """What a short trial of the starts shows, if the user has left it open how the model begins; else None.
+
+    Without one, the law expects this loss of the run.
+    """
+    options, corpus = asked.options, job.corpus
+    others = (options.start, options.init_from, options.vocab_from, options.config, options.find_lr, named.teachers)
+    is_fixed = any(others) or asked.settings.is_any_given(*DECIDES_LOSS) or asked.settings.values.data.max_vocab
+    is_text = corpus.is_validated and corpus.items is None and all(map(can_be_read_again, options.texts))
+    if expected is None or is_fixed or not is_text or corpus.facts.is_sorted:
+        return None
+    return try_starts(asked.settings, job, minutes=options.minutes, expected=expected)
 
 
 def _length(choice: Choice, budget: Budget, *, characters: int) -> Length:

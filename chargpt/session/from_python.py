@@ -31,7 +31,7 @@ A_NAME = "a name or a path, in quotes"
 # The types of the arguments that train.py would not understand otherwise, besides None, and what to use.
 TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("run", "config", "init_from", "vocab_from"), (PATH, A_NAME)),
-    "start": ((str,), "the name of a start, such as 'english'"),
+    "start": ((str,), "the name of a start, such as 'english', or 'none'"),
     "device": ((str,), "auto, cpu, cuda, cuda:N or mps"),
     "settings": ((Mapping,), "a dict, for example {'train.max_steps': 500}"),
     "resume": ((bool,), "True or False; the argument run says which one"),

@@ -4,15 +4,15 @@ import math
 
 from chargpt.errors import Command, Message, Option, Words, join, resuming
 from chargpt.interrupt import Interrupt
+from chargpt.planning.budget import longest_run
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.runs.run import Run
 from chargpt.runs.stage import Start
-from chargpt.runs.starts import start_names
 from chargpt.session.session import Session, bits_per_item
 from chargpt.terminal import escape_controls, notice, plural, screen
 from chargpt.text.corpus import Corpus
-from chargpt.text.facts import NGRAM_MODEL, is_list_of_words
+from chargpt.text.facts import NGRAM_MODEL
 from chargpt.text.report import about_repeats
 from chargpt.training.trainer import NotFinite
 
@@ -20,7 +20,6 @@ FAR = 0.5  # nats from the training loss up to the validation loss: a larger dif
 NOTHING = 0.005  # nats: a loss below this is printed as 0.00, and the text repeats itself
 # Nats above the best validation loss: more than the noise of an evaluation. Any difference from the training loss is then told.
 RISEN = 0.02
-SHORT = 300_000  # characters of a text below which a start gives a lower loss than a training from scratch
 MINUTES = 10  # minutes that are named for a better model
 
 
@@ -134,15 +133,11 @@ def better_way(options: TrainOptions, state: SavedState, corpus: Corpus) -> Mess
     """
     decides = options.settings.keys() & {"model", "optim", "train"} or options.config is not None
     has_nothing = max(corpus.facts.ngram_loss, state.progress.best_loss or 0.0) < NOTHING
-    if decides or options.resume or state.stage.start is not None or has_nothing:
+    longest = longest_run(state.config, characters=len(corpus.train))
+    has_read_enough = state.stage.start is not None and state.stage.length.steps >= longest
+    if decides or options.resume or has_read_enough or has_nothing:
         return None
-    name = (" and ", Option("run", "NAME"))
-    has_letters = corpus.tokenizer.characters is not None and not state.config.data.max_vocab and corpus.items is None
-    is_short = corpus.characters < SHORT and has_letters
-    # Of names, a start knows only those of its language: with others, the loss is higher than without a start.
-    if is_short and (starts := start_names()) and not is_list_of_words(corpus.tokenizer.decode(corpus.train)):
-        what = "for a short text, begin with a model that knows its language: add "
-        return Message(what, Option("start", starts[0]), f" (or {', '.join(starts[1:])})", *name)
     if options.minutes is None and options.epochs is None:
-        return Message("for a better model, run the same command with ", Option("minutes", MINUTES), *name)
+        more = Option("minutes", MINUTES)
+        return Message("for a better model, run the same command with ", more, " and ", Option("run", "NAME"))
     return None

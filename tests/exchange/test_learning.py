@@ -24,6 +24,7 @@ from chargpt.kernels.attention import load_kernel
 from chargpt.kernels.compiler import LEARN, Unavailable
 from chargpt.kernels.step import StepKernel
 from chargpt.planning import adaptation, law
+from chargpt.planning.budget import TimeModel
 from chargpt.sampling.loaded_model import load_model
 from chargpt.text.facts import ngram_probabilities
 from chargpt.text.tokenizer import Tokenizer
@@ -179,8 +180,7 @@ def test_a_model_that_knows_its_language_is_trained_as_gently(blank, characters,
     shape = ModelConfig(n_layer=n_layer, n_head=6, n_embd=192, block_size=128, bias=True, positions="rotary", dropout=0.0)
     tokenizer = Tokenizer("".join(map(chr, range(65, 65 + V))))
     corpus = SimpleNamespace(train=range(characters), val=range(characters // 9), tokenizer=tokenizer)
-    known = SimpleNamespace(in_steps=lambda seconds: seconds)
-    speeds = SimpleNamespace(measured=lambda config: 1e9, time_model=lambda config, speed: known)
+    speeds = SimpleNamespace(time_model=lambda config: TimeModel(1e-6, 1e-6))
     job = SimpleNamespace(corpus=corpus, processes=1, seconds=1e9, speeds=speeds)  # there is time for all of it
     config = adaptation.adapt(Settings(Config(model=shape)), job, distance=distance, minutes=None).values
     code = f"""const shape = {{ ...{json.dumps(asdict(shape))}, vocab_size: {V} }};

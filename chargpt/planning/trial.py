@@ -1,0 +1,164 @@
+"""Start or nothing: a short trial on the text decides whether a run begins with a start, never its language or its length.
+
+Each start that knows the characters of the text predicts a little of it. The best two are trained for some steps. Where that
+leads in the time of the run, `expected_loss` says; of a training from nothing, the law says it (law.py). The lower loss wins.
+docs/lab/trial.md has the runs to which the constants were fitted, and those on other texts that judged them.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+from typing import NamedTuple
+
+from chargpt.config import COMMAND_LINE, Config, RuntimeConfig, Settings, apply
+from chargpt.errors import Message, Option
+from chargpt.files import publish_file
+from chargpt.model import GPT
+from chargpt.planning.adaptation import adapt
+from chargpt.planning.chosen_for_time import Job
+from chargpt.planning.cli import NOTHING
+from chargpt.planning.law import Text
+from chargpt.runs.blank_model import blank_model
+from chargpt.runs.checkpoint import Checkpoint
+from chargpt.runs.checkpoint_schema import read_bounded
+from chargpt.runs.models import start_from
+from chargpt.runs.starts import CARD, STARTS, load_start, start_names
+from chargpt.terminal import Notice
+from chargpt.text.corpus import Corpus
+from chargpt.training.evaluation import evaluate, validation_split
+from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
+from chargpt.training.runtime import choose_runtime
+from chargpt.training.trainer import Trainer
+
+KNOWN = 0.8  # share of the text whose characters a start must know
+GLANCED, JUDGED = 2000, 8000  # characters of the validation split that all starts predict, and the best one of them
+TRIED = 2  # starts that are trained, at most: of a far text, a smaller one may learn more in the time
+WINDOWS, STEPS = 4, 8  # sequences in a step of the trial, and its steps
+# The power with which the loss of an adaptation falls, beside that of n-grams: of a text on which the start is as good as these
+# after its trial, and how much more of each unit of the logarithm of the two, up to a bound; fitted.
+POWER, FASTER, MOST_AHEAD = 0.08, 0.22, 0.65
+# Nats by which a start must be better than a training from nothing is expected to become, before it is trained itself; and the
+# share of that loss if it was: of a text of another kind, the law may say too much by a fifth, and then a start costs more than
+# one that is not used would gain.
+MARGIN, DOUBT = 0.02, 0.15
+TRIALS, MOST_BYTES = "trial.json", 2**16  # in the entry of the text in the cache
+
+
+class Trial(NamedTuple):
+    """What the best start for a text has shown on it. Losses are in nats per character."""
+
+    start: str
+    before: float  # its loss on the text
+    after: float  # its loss after `seen` characters of a training
+    seen: int
+
+
+class Tried(NamedTuple):
+    """Whether to begin with the best start, and what to say of it."""
+
+    start: str
+    pays: bool
+    notice: Notice
+
+
+def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected: float) -> Tried | None:
+    """Whether the best start for a text gives a lower loss than is `expected` from nothing; None if none knows its characters.
+
+    `settings` are those of the run before anything is chosen.
+    """
+    losses, enough = dict[str, float](), expected - MARGIN
+    for trial in trials_of(job.corpus, settings.values.runtime, enough=enough):
+        enough = (1 - DOUBT) * expected if trial.seen else enough
+        start = load_start(trial.start).state
+        shape = {key: value for key, value in dataclasses.asdict(start.config.model).items() if key != "dropout"}
+        distance = max(0.0, trial.before - (start.progress.best_loss or trial.before))
+        adapted = adapt(settings.choose(trial.start, model=shape), job, distance=distance, minutes=minutes).values
+        losses[trial.start] = expected_loss(trial, job.text, seen=adapted.train.max_steps * adapted.chars_per_step)
+    if not losses:
+        return None
+    best = min(losses, key=losses.__getitem__)
+    pays, loss, nothing = losses[best] < enough, f"a loss of about {losses[best]:z.2f}", f"{expected:z.2f} from nothing"
+    what = f"and {nothing}; to begin with nothing" if pays else f"not clearly below the {nothing}; to begin with it"
+    said = Message(f"{loss} is expected with the model {best}, {what}, add ", Option("start", NOTHING if pays else best))
+    return Tried(best, pays, Notice("start", said, "line" if pays else "detail"))
+
+
+def expected_loss(trial: Trial, text: Text, *, seen: float) -> float:
+    """The loss of a run that begins with this start and sees so many characters of the text, in nats per character.
+
+    It falls as a power of the characters that are seen, the faster the more the start has still to learn after its trial. One
+    that needed no training in the trial is expected to become no worse.
+    """
+    if not trial.seen:
+        return trial.before
+    ngram = text.ngram_loss * text.copying
+    ahead = math.log(trial.after / ngram)
+    power = max(0.0, POWER + FASTER * min(ahead, MOST_AHEAD))
+    return ngram * math.exp(ahead - power * math.log(max(1.0, seen / trial.seen)))
+
+
+def trials_of(corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> list[Trial]:
+    """The trials of the starts that are best for a text, from the cache or made now; none if no start knows its characters.
+
+    If the best one has a loss below `enough` before any training, it alone is named, and not trained.
+    """
+    path = None if corpus.folder is None else corpus.folder / TRIALS
+    of = {name: (STARTS / name / CARD).stat().st_mtime for name in start_names()}
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            found = json.loads(read_bounded(path, limit=MOST_BYTES))
+            trials = [Trial(*fields) for fields in found["trials"]]
+            if found["of"] == of and all(trial.seen or trial.before < enough for trial in trials):
+                return trials
+    known = {name: start for name in of if _knows(start := load_start(name), corpus)}
+    glanced = sorted(known, key=lambda name: _loss(_begun(known[name], corpus), corpus, GLANCED))
+    trials = []
+    for name in glanced[:TRIED]:
+        trials.append(_tried(name, known[name], corpus, runtime, enough=enough))
+        if not trials[0].seen:
+            break
+    if path is not None:
+        with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
+            publish_file(path, json.dumps({"of": of, "trials": trials}).encode())
+    return trials
+
+
+def _knows(start: Checkpoint, corpus: Corpus) -> bool:
+    """Whether the start knows the characters of the text, but for a few."""
+    known, characters = start.state.tokenizer.characters or "", corpus.tokenizer.characters or ""
+    counts = [int(count) for character, count in zip(characters, corpus.counts) if character in known]
+    return sum(counts) >= KNOWN * corpus.characters
+
+
+def _begun(start: Checkpoint, corpus: Corpus) -> GPT:
+    """A model with the weights of the start, and the characters of the text."""
+    model = blank_model(start.state.config.model, corpus.tokenizer.vocab_size)
+    start_from(start, model, corpus.tokenizer)
+    return model
+
+
+def _loss(model: GPT, corpus: Corpus, characters: int) -> float:
+    loss = evaluate(model, validation_split(corpus.judged, characters))
+    assert loss is not None  # no signal ends this evaluation
+    return loss
+
+
+def _tried(name: str, start: Checkpoint, corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> Trial:
+    """The trial of one start: a training of STEPS steps, whose rate falls to its end; none if it is good `enough` before."""
+    model = _begun(start, corpus)
+    before = _loss(model, corpus, JUDGED)
+    if before < enough:
+        return Trial(name, before, before, 0)
+    optim = {"name": WITH_MINUTES, "learning_rate": OPTIMIZERS[WITH_MINUTES].start_rates[1], "warmup_steps": 2}
+    tree = {"optim": {**optim, "decay_fraction": 1.0}, "train": {"batch_size": WINDOWS, "max_steps": STEPS}}
+    shape = dataclasses.replace(start.state.config.model, dropout=0.0)
+    config = apply(dataclasses.replace(Config(), model=shape, runtime=runtime), tree, where=COMMAND_LINE)
+    chosen = choose_runtime(config)
+    with chosen.applied():
+        trainer = Trainer(model, corpus.train, config, runtime=chosen)
+        while not trainer.is_finished:
+            trainer.step()
+        after = _loss(trainer.model, corpus, JUDGED)
+        trainer.release()
+    return Trial(name, before, after, STEPS * config.chars_per_step)

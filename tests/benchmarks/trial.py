@@ -1,0 +1,81 @@
+"""The law of an adaptation: what a start reaches on a text, by what its trial has shown (chargpt/planning/trial.py).
+
+    python tests/benchmarks/trial.py measure START SEEN TEXT...   rows for docs/lab/results/trial.jsonl, on standard output
+    python tests/benchmarks/trial.py fit ROWS                     the constants, and what they say of each row
+
+A row has the trial of START on a text and the loss after an adaptation that sees so many characters, with the program's settings
+but for the time: it counts characters, so other programs may run beside it.
+"""
+
+import dataclasses
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from chargpt.config import Config, Settings, Source  # noqa: E402
+from chargpt.planning import trial  # noqa: E402
+from chargpt.planning.adaptation import EPOCHS, STEP_CHARACTERS, STEPS, adapt  # noqa: E402
+from chargpt.planning.chosen_for_time import Job, multiple, text_of  # noqa: E402
+from chargpt.runs.starts import load_start  # noqa: E402
+from chargpt.text.corpus import load_corpus  # noqa: E402
+from chargpt.training.evaluation import evaluate, validation_split  # noqa: E402
+from chargpt.training.runtime import choose_runtime  # noqa: E402
+from chargpt.training.trainer import Trainer  # noqa: E402
+
+JUDGED = 20_000  # characters of the validation split
+LONG = 150_000  # characters that a row must have seen to be fitted: those after fewer are on their way
+
+
+def measure(name: str, seen: int, path: str) -> dict[str, object]:
+    """The row of a text."""
+    trial.start_names = lambda: [name]
+    corpus = load_corpus([path], Config().data, root=ROOT, block_size=8)
+    (found,), start, text = trial.trials_of(corpus, Config().runtime, enough=0.0), load_start(name), text_of(corpus)
+    shape = dataclasses.replace(start.state.config.model, dropout=0.0)
+    characters = min(STEP_CHARACTERS[1], max(STEP_CHARACTERS[0], EPOCHS * len(corpus.train) / STEPS))
+    batch = multiple(characters / shape.block_size, of=1)
+    config = Config(model=shape)
+    optim = dataclasses.replace(config.optim, name="muon", learning_rate=1.0)
+    train = dataclasses.replace(config.train, batch_size=batch, max_steps=max(1, seen // (batch * shape.block_size)))
+    given = dict.fromkeys(("train.max_steps", "train.batch_size", "optim.name"), Source.USER)
+    settings = Settings(dataclasses.replace(config, optim=optim, train=train), given)
+    distance = max(0.0, found.before - (start.state.progress.best_loss or found.before))
+    config = adapt(settings, Job(corpus, text, math.inf), distance=distance, minutes=None).values
+    runtime = choose_runtime(config)
+    with runtime.applied():
+        trainer = Trainer(trial._begun(start, corpus), corpus.train, config, runtime=runtime)
+        while not trainer.is_finished:
+            trainer.step()
+        loss = evaluate(trainer.model, validation_split(corpus.judged, JUDGED))
+        trainer.release()
+    assert loss is not None
+    row: dict[str, object] = {"table": "trial-fit", "text": Path(path).stem, "characters": text.characters, "start": name}
+    row |= {"before": found.before, "after": found.after, "ngram": text.ngram_loss * text.copying}
+    return row | {"seen": train.max_steps * config.chars_per_step, "loss": loss}
+
+
+def fit(rows: list[dict]) -> None:
+    """Print POWER and FASTER, fitted by least squares, and the error of each row."""
+    ahead = np.array([math.log(row["after"] / row["ngram"]) for row in rows])
+    length = np.array([math.log(row["seen"] / (trial.WINDOWS * trial.STEPS * 256)) for row in rows])
+    power = (ahead - np.log([row["loss"] / row["ngram"] for row in rows])) / length
+    known, is_long = np.minimum(ahead, trial.MOST_AHEAD), np.array([row["seen"] >= LONG for row in rows])
+    parts = np.stack([np.ones(len(rows)), known], axis=1)
+    found = np.linalg.lstsq(parts[is_long], power[is_long], rcond=None)[0]
+    print("POWER, FASTER =", ", ".join(f"{number:.3f}" for number in found))
+    for row, expected in zip(rows, np.exp(ahead - np.maximum(0, parts @ found) * length)):
+        print(f"{row['text']:20} {row['start']:8} {row['seen']:9,} {row['loss']:.3f} expected {expected * row['ngram']:.3f}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "measure":
+        for path in sys.argv[4:]:
+            print(json.dumps(measure(sys.argv[2], int(sys.argv[3]), path)), flush=True)
+    else:
+        read = [json.loads(line) for line in Path(sys.argv[2]).read_text().splitlines()]
+        fit([row for row in read if row["table"] == "trial-fit"])

@@ -1,0 +1,107 @@
+"""Start or nothing: a short trial on the text decides, unless the user has."""
+
+from pathlib import Path
+
+import pytest
+
+from chargpt.config import Config, Settings, apply
+from chargpt.planning import trial
+from chargpt.planning.chosen_for_time import Job, text_of
+from chargpt.planning.cli import parse_options
+from chargpt.planning.law import Text
+from chargpt.planning.plan import Opening, make_plan
+from chargpt.planning.trial import TRIED, Trial, expected_loss, trials_of, try_starts
+from chargpt.project import project_root
+from chargpt.runs.stage import Start
+from chargpt.runs.starts import start_names
+from chargpt.text.corpus import Corpus, load_corpus
+from chargpt.training.trainer import Trainer
+
+PROSE = Path(__file__).resolve().parents[2] / "README.md"
+ONE_THREAD = apply(Config(), {"runtime": {"threads": 1}}, where="a test")
+TEXT = Text(100_000, 3.0, 2.0, 60, 1.0)
+
+
+@pytest.fixture(autouse=True)
+def all_starts(monkeypatch) -> None:
+    """The starts of the program, on a machine whose speed is known."""
+    monkeypatch.setattr(trial, "start_names", start_names)
+    monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 2e4)
+
+
+def planned(folder: Path, content: str, *words: str) -> Opening:
+    text = folder / "text.txt"
+    text.write_text(content, encoding="utf-8")
+    place = ["--run", f"{folder}/run", f"data.cache={folder}/cache", "runtime.threads=1"]
+    return make_plan(parse_options([str(text), *place, *words]), root=project_root())
+
+
+def said(plan: Opening) -> str:
+    return "\n".join(str(text) for label, text, _ in (*plan.notices, *plan.choices) if label == "start")
+
+
+def test_a_text_that_a_start_knows_begins_with_it_and_the_trial_is_made_once(tmp_path, monkeypatch):
+    plan = planned(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000], "--minutes", "1")
+    assert plan.state.stage.start == Start(name="english", is_run=False) and "--start none" in said(plan)
+    monkeypatch.setattr(trial, "_tried", None)
+    again = planned(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000], "--minutes", "1")
+    assert again.config == plan.config and said(again) == said(plan)
+
+
+@pytest.mark.parametrize("expected", [0.1, 9.0])
+def test_the_lower_loss_wins_and_the_other_way_can_be_chosen(expected, tmp_path):
+    corpus = corpus_of(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000])
+    tried = try_starts(Settings(ONE_THREAD), Job(corpus, text_of(corpus), 60.0), minutes=1, expected=expected)
+    assert tried is not None and tried.pays == (expected > 1)
+    other = str(tried.notice.text).split("--start ")[1]
+    assert other == ("none" if tried.pays else tried.start) and f"{expected:.2f} from nothing" in str(tried.notice.text)
+    assert tried.notice.kind == ("line" if tried.pays else "detail")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["--start", "none"], ["--config", "tiny"], ["--items"], ["--epochs", "2"], ["--find-lr"]),
+        *(["model.n_layer=2"], ["optim.learning_rate=0.01"], ["train.batch_size=8"], ["train.max_steps=5"]),
+        *(["data.val_fraction=0"], ["data.vocabulary=bytes"], ["data.max_vocab=20"]),
+    ],
+)
+def test_who_decides_how_a_model_begins_or_learns_gets_no_trial(words, tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "step", None)
+    plan = planned(tmp_path, "\n".join(f"line {n} of some lines" for n in range(500)), *words)
+    assert plan.state.stage.start is None and said(plan) == ""
+
+
+def test_a_start_is_tried_only_on_characters_that_it_knows(tmp_path):
+    assert said(planned(tmp_path, "\u0436\u0431\u0434\u0444 \u0446\u0449" * 3000)) == ""
+
+
+def corpus_of(folder: Path, content: str) -> Corpus:
+    (folder / "text.txt").write_text(content, encoding="utf-8")
+    return load_corpus([str(folder / "text.txt")], Config().data, root=folder, block_size=8)
+
+
+def test_a_start_that_is_good_enough_is_not_trained(tmp_path, monkeypatch):
+    """What was measured without a training does for no harder question; what was measured with one does for all."""
+    corpus, runtime = corpus_of(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000]), ONE_THREAD.runtime
+    monkeypatch.setattr(trial, "STEPS", 1)
+    (one,) = trials_of(corpus, runtime, enough=9.0)
+    assert one.seen == 0 and one.after == one.before and [one] == trials_of(corpus, runtime, enough=8.0)
+    tried = trials_of(corpus, runtime, enough=0.5)
+    assert [tried[0].start, tried[0].before] == [one.start, one.before] and all(two.seen > 0 for two in tried)
+    assert len(tried) == TRIED
+    monkeypatch.setattr(trial, "load_start", None)
+    assert trials_of(corpus, runtime, enough=0.1) == tried == trials_of(corpus, runtime, enough=9.0)
+    (corpus.folder / trial.TRIALS).write_text("[1]")
+    monkeypatch.undo()
+    monkeypatch.setattr(trial, "start_names", lambda: [])
+    assert trials_of(corpus, runtime, enough=9.0) == []
+
+
+def test_an_adaptation_learns_from_what_it_sees_and_from_what_it_knows():
+    for before in (1.0, 2.0, 4.0):
+        trials = [Trial("english", before, after, 8192) for after in (0.6 * before, 0.8 * before, before)]
+        for known in trials:
+            losses = [expected_loss(known, TEXT, seen=seen) for seen in (1, 8192, 10**5, 10**6)]
+            assert losses[0] == losses[1] == pytest.approx(known.after) and losses == sorted(losses, reverse=True)
+    assert expected_loss(Trial("english", 1.2, 1.2, 0), TEXT, seen=10**6) == 1.2
