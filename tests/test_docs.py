@@ -107,7 +107,7 @@ def test_every_file_setting_and_preset_that_is_named_exists(page):
     for path in re.findall(r"(?<![\w-])(?:chargpt|tests|docs|configs)/[a-z_/-]+\.[a-z]+", text):
         assert (ROOT / path).exists(), f"{page.name}: {path}"
     sections = to_dict(Config())
-    for section, key in re.findall(rf"\b({'|'.join(sections)})\.([a-z_]+)=", text):
+    for section, key in re.findall(rf"\b({'|'.join(sections)})\.([a-z0-9_]+)=", text):
         assert key in sections[section], f"{page.name}: {section}.{key}"
     for preset in re.findall(r"--config ([a-z-]+)(?![a-z.-])", text):
         assert (ROOT / "configs" / f"{preset}.yaml").exists(), f"{page.name}: --config {preset}"
@@ -129,7 +129,7 @@ def test_the_page_of_the_library_names_every_keyword_that_is_no_sampling_rule(me
 
 
 def test_every_setting_has_a_meaning():
-    rows = re.findall(r"^\| `([a-z]+\.[a-z_]+)` \| (.+?) \| (.+?) \| (.+) \|$", SETTINGS_PAGE.read_text("utf-8"), re.M)
+    rows = re.findall(r"^\| `([a-z]+\.[a-z0-9_]+)` \| (.+?) \| (.+?) \| (.+) \|$", SETTINGS_PAGE.read_text("utf-8"), re.M)
     assert [row[0] for row in rows] == [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
     assert all(len(row[3]) > 10 for row in rows)
 
