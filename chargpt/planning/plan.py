@@ -44,12 +44,16 @@ from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Models, Stage, Start
 from chargpt.terminal import Notice, clock, notice_line, plural, shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
+from chargpt.text.facts import is_list_of_words
 from chargpt.text.report import examine
 from chargpt.text.sources import can_be_read_again, check_found, run_name
 from chargpt.training.initialisation import initial_model
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
 from chargpt.training.parallel import Group, check_batch
 from chargpt.training.runtime import Runtime, choose_runtime, is_worth_compiling
+
+
+LISTED = 200_000  # characters from which it is told whether a text is a list of words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +342,8 @@ def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None)
     others = (options.start, options.init_from, options.vocab_from, options.config, options.find_lr, named.teachers)
     is_fixed = any(others) or asked.settings.is_any_given(*DECIDES_LOSS) or asked.settings.values.data.max_vocab
     is_text = corpus.is_validated and corpus.items is None and all(map(can_be_read_again, options.texts))
-    if expected is None or is_fixed or not is_text or corpus.facts.is_sorted:
+    # Of names, a start knows those of its language alone, and of a list in an order, the law knows too little.
+    if expected is None or is_fixed or not is_text or is_list_of_words(corpus.tokenizer.decode(corpus.train[:LISTED])):
         return None
     return try_starts(asked.settings, job, minutes=options.minutes, expected=expected)
 

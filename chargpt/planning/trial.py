@@ -15,8 +15,9 @@ from chargpt.config import COMMAND_LINE, Config, RuntimeConfig, Settings, apply
 from chargpt.errors import Message, Option
 from chargpt.files import publish_file
 from chargpt.model import GPT
+from chargpt.planning import law
 from chargpt.planning.adaptation import adapt
-from chargpt.planning.chosen_for_time import Job
+from chargpt.planning.chosen_for_time import Job, in_blocks
 from chargpt.planning.cli import NOTHING
 from chargpt.planning.law import Text
 from chargpt.runs.blank_model import blank_model
@@ -35,13 +36,12 @@ KNOWN = 0.8  # share of the text whose characters a start must know
 GLANCED, JUDGED = 2000, 8000  # characters of the validation split that all starts predict, and the best one of them
 TRIED = 2  # starts that are trained, at most: of a far text, a smaller one may learn more in the time
 WINDOWS, STEPS = 4, 8  # sequences in a step of the trial, and its steps
-# The power with which the loss of an adaptation falls, beside that of n-grams: of a text on which the start is as good as these
-# after its trial, and how much more of each unit of the logarithm of the two, up to a bound; fitted.
-POWER, FASTER, MOST_AHEAD = 0.08, 0.22, 0.65
-# Nats by which a start must be better than a training from nothing is expected to become, before it is trained itself; and the
-# share of that loss if it was: of a text of another kind, the law may say too much by a fifth, and then a start costs more than
-# one that is not used would gain.
-MARGIN, DOUBT = 0.02, 0.15
+# An adaptation ends at what the law expects from nothing with the same size and length, times exp(GAIN) if the start predicts
+# the text as well as n-grams after its trial, and more by this power of how many times worse it is; fitted.
+GAIN, POWER = -0.26, 0.29
+# How far a start must be below what is expected from nothing: an untrained one by so many nats, a trained one by this share,
+# since what is expected of it is wrong by half of that.
+MARGIN, DOUBT = 0.02, 0.08
 TRIALS, MOST_BYTES = "trial.json", 2**16  # in the entry of the text in the cache
 
 
@@ -74,7 +74,7 @@ def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected:
         shape = {key: value for key, value in dataclasses.asdict(start.config.model).items() if key != "dropout"}
         distance = max(0.0, trial.before - (start.progress.best_loss or trial.before))
         adapted = adapt(settings.choose(trial.start, model=shape), job, distance=distance, minutes=minutes).values
-        losses[trial.start] = expected_loss(trial, job.text, seen=adapted.train.max_steps * adapted.chars_per_step)
+        losses[trial.start] = expected_loss(trial, job.text, adapted)
     if not losses:
         return None
     best = min(losses, key=losses.__getitem__)
@@ -84,18 +84,14 @@ def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected:
     return Tried(best, pays, Notice("start", said, "line" if pays else "detail"))
 
 
-def expected_loss(trial: Trial, text: Text, *, seen: float) -> float:
-    """The loss of a run that begins with this start and sees so many characters of the text, in nats per character.
+def expected_loss(trial: Trial, text: Text, config: Config) -> float:
+    """The loss of a run from this start with the settings `config`, in nats per character: no higher than its trial's.
 
-    It falls as a power of the characters that are seen, the faster the more the start has still to learn after its trial. One
-    that needed no training in the trial is expected to become no worse.
+    What the law does not know of a text, it does not know of both ways, so their comparison is surer than each of them.
     """
-    if not trial.seen:
-        return trial.before
-    ngram = text.ngram_loss * text.copying
-    ahead = math.log(trial.after / ngram)
-    power = max(0.0, POWER + FASTER * min(ahead, MOST_AHEAD))
-    return ngram * math.exp(ahead - power * math.log(max(1.0, seen / trial.seen)))
+    ahead, seen = math.log(trial.after / (text.ngram_loss * text.copying)), config.train.max_steps * config.chars_per_step
+    nothing = law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+    return min(trial.after, nothing * math.exp(GAIN + POWER * ahead)) if trial.seen else trial.before
 
 
 def trials_of(corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> list[Trial]:

@@ -18,9 +18,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, Settings, Source  # noqa: E402
-from chargpt.planning import trial  # noqa: E402
+from chargpt.planning import law, trial  # noqa: E402
 from chargpt.planning.adaptation import EPOCHS, STEP_CHARACTERS, STEPS, adapt  # noqa: E402
-from chargpt.planning.chosen_for_time import Job, multiple, text_of  # noqa: E402
+from chargpt.planning.chosen_for_time import Job, in_blocks, multiple, text_of  # noqa: E402
 from chargpt.runs.starts import load_start  # noqa: E402
 from chargpt.text.corpus import load_corpus  # noqa: E402
 from chargpt.training.evaluation import evaluate, validation_split  # noqa: E402
@@ -56,20 +56,24 @@ def measure(name: str, seen: int, path: str) -> dict[str, object]:
     assert loss is not None
     row: dict[str, object] = {"table": "trial-fit", "text": Path(path).stem, "characters": text.characters, "start": name}
     row |= {"before": found.before, "after": found.after, "ngram": text.ngram_loss * text.copying}
-    return row | {"seen": train.max_steps * config.chars_per_step, "loss": loss}
+    seen = train.max_steps * config.chars_per_step
+    expected = law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+    return row | {"seen": seen, "law": expected, "loss": loss}
 
 
 def fit(rows: list[dict]) -> None:
-    """Print POWER and FASTER, fitted by least squares, and the error of each row."""
+    """Print GAIN and POWER, fitted by least squares, and the error of each row."""
     ahead = np.array([math.log(row["after"] / row["ngram"]) for row in rows])
-    length = np.array([math.log(row["seen"] / (trial.WINDOWS * trial.STEPS * 256)) for row in rows])
-    power = (ahead - np.log([row["loss"] / row["ngram"] for row in rows])) / length
-    known, is_long = np.minimum(ahead, trial.MOST_AHEAD), np.array([row["seen"] >= LONG for row in rows])
-    parts = np.stack([np.ones(len(rows)), known], axis=1)
-    found = np.linalg.lstsq(parts[is_long], power[is_long], rcond=None)[0]
-    print("POWER, FASTER =", ", ".join(f"{number:.3f}" for number in found))
-    for row, expected in zip(rows, np.exp(ahead - np.maximum(0, parts @ found) * length)):
-        print(f"{row['text']:20} {row['start']:8} {row['seen']:9,} {row['loss']:.3f} expected {expected * row['ngram']:.3f}")
+    gain = np.log([row["loss"] / row["law"] for row in rows])
+    parts, is_long = np.stack([np.ones(len(rows)), ahead], axis=1), np.array([row["seen"] >= LONG for row in rows])
+    found = np.linalg.lstsq(parts[is_long], gain[is_long], rcond=None)[0]
+    errors = parts @ found - gain
+    print(
+        "GAIN, POWER =", ", ".join(f"{number:.3f}" for number in found), f"; error {np.sqrt(np.mean(errors[is_long] ** 2)):.1%}"
+    )
+    for row, error in zip(rows, errors):
+        expected = min(row["after"], row["loss"] * math.exp(error))
+        print(f"{row['text']:20} {row['start']:8} {row['seen']:9,} {row['loss']:.3f} expected {expected:.3f}")
 
 
 if __name__ == "__main__":
