@@ -52,7 +52,6 @@ from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTE
 from chargpt.training.parallel import Group, check_batch
 from chargpt.training.runtime import Runtime, choose_runtime, is_worth_compiling
 
-
 LISTED = 200_000  # characters from which it is told whether a text is a list of words
 
 
