@@ -217,7 +217,7 @@ REGRET = "regret"
 
 def recipes(chosen: Config, minutes: float) -> dict[str, list[str]]:
     """What to add to `train.py TEXT` for each recipe. `chosen` are the settings that are chosen for the time."""
-    time, one = [f"--minutes={minutes:g}"], "train.teachers=0"
+    time, one = [f"--minutes={minutes:g}", "--start=none"], "train.teachers=0"
     shape = (chosen.model.n_layer, chosen.model.n_embd)
     place = SHAPES.index(shape)
     ways = {
@@ -326,7 +326,7 @@ def compare(name: str, text: str, following: str, minutes: float, results: Path)
         path = Path(folder, f"{name}.txt")
         path.write_text(text, encoding="utf-8")
         common = [str(path), f"data.cache={folder}/cache", "runtime.threads=1", "train.sample_length=0"]
-        chosen = planned([*common, f"--minutes={minutes:g}", f"--run={folder}/plan"])
+        chosen = planned([*common, f"--minutes={minutes:g}", "--start=none", f"--run={folder}/plan"])
         for number, (recipe, words) in enumerate(recipes(chosen.config, minutes).items()):
             if recipe in done:
                 continue

@@ -270,9 +270,9 @@ def measure(
             part, run = Path(folder) / "text.txt", Path(folder) / "run"
             part.write_text(text[:size], encoding="utf-8", newline="\n")
             common = [str(part), f"data.cache={folder}/cache", "runtime.threads=1", "train.sample_length=0"]
-            words = {START: ["--start", start], DEFAULT: []}.get(way)
+            words = {START: ["--start", start], DEFAULT: ["--start", "none"]}.get(way)
             if words is None:
-                chosen = regret.planned([*common, f"--minutes={minutes:g}", f"--run={run}"]).config
+                chosen = regret.planned([*common, f"--minutes={minutes:g}", "--start=none", f"--run={run}"]).config
                 words = regret.recipes(chosen, minutes)[way]
             words = [*words, f"train.seed={seed}", *settings]
             if code := regret.train.main([*common, *words, f"--run={run}"]):
