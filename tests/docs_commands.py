@@ -47,6 +47,7 @@ SHORTER = {  # a part of a command: what stands for it, and why
     "python train.py\n": ("python train.py train.max_steps=20\n", "three minutes"),
     "train.py shakespeare": ("train.py poems.txt", NETWORK),
     "--minutes 30": ("--minutes 0.3", "half an hour"),
+    "--minutes 10 ": ("--minutes 0.3 ", "ten minutes"),
     "--minutes 3 ": ("--minutes 0.3 ", "three minutes"),
     "--minutes 3\n": ("--minutes 0.3\n", "three minutes"),
     "minutes=10": ("minutes=0.2", "ten minutes"),

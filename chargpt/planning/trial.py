@@ -20,11 +20,12 @@ from chargpt.planning.adaptation import adapt
 from chargpt.planning.chosen_for_time import Job, in_blocks
 from chargpt.planning.cli import NOTHING
 from chargpt.planning.law import Text
-from chargpt.runs.blank_model import blank_model
+from chargpt.runs.blank_model import LOADED_SOURCE, blank_model
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import read_bounded
 from chargpt.runs.models import start_from
 from chargpt.runs.starts import CARD, STARTS, load_start, start_names
+from chargpt.standard import is_standard
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import evaluate, validation_split
@@ -85,13 +86,17 @@ def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected:
 
 
 def expected_loss(trial: Trial, text: Text, config: Config) -> float:
-    """The loss of a run from this start with the settings `config`, in nats per character: no higher than its trial's.
+    """The loss of a run from this start with the settings `config`, in nats per character: no higher than its trial's, and no
+    lower than the law ever says.
 
     What the law does not know of a text, it does not know of both ways, so their comparison is surer than each of them.
     """
-    ahead, seen = math.log(trial.after / (text.ngram_loss * text.copying)), config.train.max_steps * config.chars_per_step
+    if not trial.seen:
+        return trial.before
+    ngram, seen = text.ngram_loss * text.copying, config.train.max_steps * config.chars_per_step
     nothing = law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
-    return min(trial.after, nothing * math.exp(GAIN + POWER * ahead)) if trial.seen else trial.before
+    learned = nothing * math.exp(GAIN + POWER * math.log(trial.after / ngram))
+    return min(trial.after, max(law.FLOOR * ngram, learned))
 
 
 def trials_of(corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> list[Trial]:
@@ -100,14 +105,15 @@ def trials_of(corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> list[
     If the best one has a loss below `enough` before any training, it alone is named, and not trained.
     """
     path = None if corpus.folder is None else corpus.folder / TRIALS
-    of = {name: (STARTS / name / CARD).stat().st_mtime for name in start_names()}
+    names = start_names()
+    of = [LOADED_SOURCE, *((STARTS / name / CARD).stat().st_mtime for name in names)]
     if path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
             found = json.loads(read_bounded(path, limit=MOST_BYTES))
             trials = [Trial(*fields) for fields in found["trials"]]
             if found["of"] == of and all(trial.seen or trial.before < enough for trial in trials):
                 return trials
-    known = {name: start for name in of if _knows(start := load_start(name), corpus)}
+    known = {name: start for name in names if _knows(start := load_start(name), corpus)}
     glanced = sorted(known, key=lambda name: _loss(_begun(known[name], corpus), corpus, GLANCED))
     trials = []
     for name in glanced[:TRIED]:
@@ -121,10 +127,10 @@ def trials_of(corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> list[
 
 
 def _knows(start: Checkpoint, corpus: Corpus) -> bool:
-    """Whether the start knows the characters of the text, but for a few."""
+    """Whether the start knows the characters of the text, but for a few, and model.py computes what its weights mean."""
     known, characters = start.state.tokenizer.characters or "", corpus.tokenizer.characters or ""
     counts = [int(count) for character, count in zip(characters, corpus.counts) if character in known]
-    return sum(counts) >= KNOWN * corpus.characters
+    return sum(counts) >= KNOWN * corpus.characters and is_standard(start.state.config.model)
 
 
 def _begun(start: Checkpoint, corpus: Corpus) -> GPT:
