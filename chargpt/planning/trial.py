@@ -2,7 +2,7 @@
 
 Each start that knows the characters of the text predicts a little of it. The best two are trained for some steps. Where that
 leads in the time of the run, `expected_loss` says; of a training from nothing, the law says it (law.py). The lower loss wins.
-docs/lab/trial.md has the runs to which the constants were fitted, and those on other texts that judged them.
+docs/lab/trial.md has the runs to which the constants were fitted, and those on thirteen other texts.
 """
 
 import contextlib
