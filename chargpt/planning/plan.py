@@ -340,7 +340,8 @@ def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None)
     options, corpus = asked.options, job.corpus
     others = (options.start, options.init_from, options.vocab_from, options.config, options.find_lr, named.teachers)
     is_fixed = any(others) or asked.settings.is_any_given(*DECIDES_LOSS) or asked.settings.values.data.max_vocab
-    is_text = corpus.is_validated and corpus.items is None and all(map(can_be_read_again, options.texts))
+    texts = [*options.texts, *filter(None, [asked.settings.values.data.val_text])]
+    is_text = corpus.is_validated and corpus.items is None and all(map(can_be_read_again, texts))
     # Of names, a start knows those of its language alone, and of a list in an order, the law knows too little.
     if expected is None or is_fixed or not is_text or is_list_of_words(corpus.tokenizer.decode(corpus.train[:LISTED])):
         return None

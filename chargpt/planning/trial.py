@@ -43,6 +43,7 @@ GAIN, POWER = -0.26, 0.29
 # How far a start must be below what is expected from nothing: an untrained one by so many nats, a trained one by this share,
 # since what is expected of it is wrong by half of that.
 MARGIN, DOUBT = 0.02, 0.08
+NOTHING_LEFT = 1e-3  # nats: of a text that repeats itself, neither n-grams nor a start may have any left
 TRIALS, MOST_BYTES = "trial.json", 2**16  # in the entry of the text in the cache
 
 
@@ -93,9 +94,9 @@ def expected_loss(trial: Trial, text: Text, config: Config) -> float:
     """
     if not trial.seen:
         return trial.before
-    ngram, seen = text.ngram_loss * text.copying, config.train.max_steps * config.chars_per_step
+    ngram, seen = max(NOTHING_LEFT, text.ngram_loss * text.copying), config.train.max_steps * config.chars_per_step
     nothing = law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
-    learned = nothing * math.exp(GAIN + POWER * math.log(trial.after / ngram))
+    learned = nothing * math.exp(GAIN + POWER * math.log(max(NOTHING_LEFT, trial.after) / ngram))
     return min(trial.after, max(law.FLOOR * ngram, learned))
 
 

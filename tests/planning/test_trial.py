@@ -76,6 +76,11 @@ def test_a_start_is_tried_only_on_characters_that_it_knows(tmp_path):
     assert said(planned(tmp_path, "\u0436\u0431\u0434\u0444 \u0446\u0449" * 3000)) == ""
 
 
+def test_a_text_that_repeats_itself_can_be_tried(tmp_path):
+    """Its n-gram loss is 0."""
+    assert planned(tmp_path, "a" * 5000, "--minutes", "1").config
+
+
 def corpus_of(folder: Path, content: str) -> Corpus:
     (folder / "text.txt").write_text(content, encoding="utf-8")
     return load_corpus([str(folder / "text.txt")], Config().data, root=folder, block_size=8)
