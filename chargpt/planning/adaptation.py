@@ -6,6 +6,7 @@ A model that knows its language forgets it at the rates of a training from scrat
 import math
 
 from chargpt.config import Settings, Source
+from chargpt.model import GPT
 from chargpt.planning.budget import EVALUATION_SHARE
 from chargpt.planning.chosen_for_time import Job, chooses, multiple
 from chargpt.runs.blank_model import blank_model
@@ -31,7 +32,7 @@ WARMUP_STEPS, WEIGHT_DECAY, DROPOUT = 5, 0.1, 0.0
 START_DECAY_STEPS = 800
 # Evaluations of a run of less than two epochs; a longer one has one every half epoch, and so many at most.
 EVALUATIONS, MOST_EVALUATIONS = 12, 40
-PATIENCE = 4  # evaluations without a better loss, after which the run ends: two epochs
+PATIENCE = 4  # evaluations without a better loss, after which the run ends: two epochs, or more if there is little time
 # Characters of a text whose rate is the lower one of `OptimizerKind.start_rates`, and the power with which the rate grows.
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
 FAR = 1.0  # nats that a start loses on a text, compared with its own: with this many or more, the rate is the higher one
@@ -39,17 +40,30 @@ STEP_CHARACTERS, STEPS = (512, 2048), 1200  # characters in a step, least and mo
 MEASURED = 8000  # characters of the validation split on which the loss of a start is measured; on a CPU, so not more
 
 
-def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> tuple[float, list[Notice]]:
-    """The nats that a start loses on the text, compared with its own text, and what to say of it.
+def begun(source: Checkpoint, corpus: Corpus) -> tuple[GPT, str]:
+    """A model with the weights of `source` and the characters of the text, and what to say of characters that differ."""
+    model = blank_model(source.state.config.model, corpus.tokenizer.vocab_size)
+    return model, start_from(source, model, corpus.tokenizer)
 
-    Its loss on this text before training is that on MEASURED characters of the validation split. The distance is 0 if its loss
-    on its own text is not known. `ngram_loss` is that of an n-gram model.
-    """
-    state, measured = source.state, len(corpus.judged)
-    model = blank_model(state.config.model, corpus.tokenizer.vocab_size)
-    vocabulary = start_from(source, model, corpus.tokenizer)
-    loss = evaluate(model, validation_split(corpus.judged, MEASURED), marks=corpus.marks)
+
+def loss_on(corpus: Corpus, model: GPT, *, characters: int = MEASURED) -> float:
+    """The loss of a model on so many characters by which the text judges."""
+    loss = evaluate(model, validation_split(corpus.judged, characters), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
+    return loss
+
+
+def distance_of(source: Checkpoint, loss: float) -> float:
+    """The nats that a start with this `loss` on a text loses, compared with its own text; 0 if its loss there is not known."""
+    own_loss = source.state.progress.best_loss
+    return 0.0 if own_loss is None else max(0.0, loss - own_loss)
+
+
+def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> tuple[float, list[Notice]]:
+    """The distance of the text from those of the start, and what to say of it. `ngram_loss` is that of an n-gram model."""
+    state, measured = source.state, len(corpus.judged)
+    model, vocabulary = begun(source, corpus)
+    loss = loss_on(corpus, model)
     error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
     before = f"training begins with the model {name_of_start(source)}; so far, its loss on your text is {loss:.2f}{error}"
     said = [Notice("start", f"{before}; lower is better, and {NGRAM_MODEL} has {ngram_loss:z.2f}")]
@@ -57,8 +71,7 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> t
     if corpus.is_validated and state.fingerprint != corpus.fingerprint and {*state.texts} & {*corpus.texts}:
         what = "it may have learned from your validation text, and then the losses look too good; start from another run, "
         said.append(Notice("warning", f"{shown(source.path)}: {what}or give another text as data.val_text=FILE"))
-    own_loss = state.progress.best_loss
-    return 0.0 if own_loss is None else max(0.0, loss - own_loss), said
+    return distance_of(source, loss), said
 
 
 def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | None, epochs: float | None = None) -> Settings:
@@ -71,7 +84,7 @@ def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | Non
     parameters, affordable = parameter_count(settings.values.model, job.corpus.tokenizer.vocab_size), float(MOST_EVALUATIONS)
     if epochs is not None or chooses(settings, minutes=minutes):
         settings = _with_batch(settings, job, distance=distance, parameters=parameters, epochs=epochs)
-        seen = (settings.values.train.max_epochs or math.inf) * len(job.corpus.train)
+        seen = (epochs or settings.values.train.max_epochs or math.inf) * len(job.corpus.train)
         if minutes is not None or epochs is None:
             known = job.speeds.time_model(settings.values)
             seen = min(seen, known.in_steps(job.seconds) / known.step * settings.values.chars_per_step)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from chargpt.config import COMMAND_LINE, Config, Settings, apply
-from chargpt.planning.cli import NOTHING, SHORTEST_CONTEXT, TrainOptions, by_fields, is_one_of_several, parse_options
+from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions, by_fields, is_one_of_several, parse_options
 from chargpt.project import project_root
 
 
@@ -28,7 +28,7 @@ def read_ahead(options: TrainOptions) -> None:
 
     Nothing is done for a run that has its text in another form, by a file, a start or another run, nor for what is read once.
     """
-    others = (options.config, options.start not in (None, NOTHING), options.init_from, options.vocab_from)
+    others = (options.config, options.start not in (None, NO_START), options.init_from, options.vocab_from)
     files = [*options.texts, *filter(None, [str(options.settings.get("data", {}).get("val_text", ""))])]
     if options.resume or any(others) or not all(text != "-" and os.path.isfile(text) or os.path.isdir(text) for text in files):
         return

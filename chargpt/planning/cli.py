@@ -30,7 +30,7 @@ EXCLUDE = {
         ("config", "start", "init_from", "vocab_from", "teacher", "overwrite"),
     ),
 }
-NOTHING = "none"  # in place of the name of a start: initial weights
+NO_START = "none"  # in place of the name of a start: initial weights
 SHORTEST_CONTEXT = 16  # characters of the context that is chosen, at least
 LONGEST_NAME = 255  # bytes, on nearly every file system
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
@@ -142,7 +142,7 @@ def _parser(program: str, description: str) -> Parser:
     label += "expression matches in the item (the same as data.label=NAMES)"
     once("--label", metavar="NAMES", help=label)
     once("--device", metavar="D", help="auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
-    start = f"begin with this model, which knows a language ({command('starts')} lists them), or with {NOTHING}"
+    start = f"begin with this model, which knows a language ({command('starts')} lists them), or with {NO_START}"
     start += " (default: with the best one, if a short trial on the text shows that it pays)"
     once("--start", metavar="NAME", help=start)
     once("--init-from", metavar="RUN", help="begin with the weights of another run or kept file, matched by character")

@@ -28,11 +28,11 @@ from chargpt.planning.chosen_for_time import (
     shared,
     text_of,
 )
-from chargpt.planning.cli import NOTHING, SHORTEST_CONTEXT, TrainOptions
+from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.memory import check_memory, memory_needed
 from chargpt.planning.settings import load_settings
 from chargpt.planning.teachers import check_teachers, for_last_model, for_student, models_of
-from chargpt.planning.trial import Tried, try_starts
+from chargpt.planning.trial import Verdict, try_starts
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
@@ -249,7 +249,7 @@ def _open(
 def _find_named(options: TrainOptions, checkpoints: Path) -> Named:
     """The runs that the options name. Raises UserError."""
     notices = list[Notice]()
-    is_named = options.start not in (None, NOTHING)
+    is_named = options.start not in (None, NO_START)
     start = _checkpoint_of(None, checkpoints, notices, start=options.start) if is_named else None
     start = start if options.init_from is None else _checkpoint_of(options.init_from, checkpoints, notices)
     vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, checkpoints, notices)
@@ -332,7 +332,7 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
     return choice._replace(settings=dataclasses.replace(settings, values=values))
 
 
-def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> Tried | None:
+def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> Verdict | None:
     """What a short trial of the starts shows, if the user has left it open how the model begins; else None.
 
     Without one, the law expects this loss of the run.

@@ -50,7 +50,7 @@ def load_settings(
     tree = {} if path is None else typed_values(read_yaml(path), where=shown(path))
     shape: Tree = {}
     if model is not None:
-        shape = {"model": {key: value for key, value in dataclasses.asdict(model).items() if key != "dropout"}}
+        shape = {"model": shape_of(model)}
         tree = {**tree, "model": {key: value for key, value in tree.get("model", {}).items() if key == "dropout"}}
     source = Source.PRESET if path is not None and path.parent == presets else Source.USER
     file = Layer(tree, Source.DEFAULT if options.config is None else source, shown(path or "the settings"))
@@ -63,6 +63,11 @@ def load_settings(
     if chooses(open_, minutes=options.minutes):
         layers.append(_room(layers, open_))
     return by_fields(Settings(_together(layers), sources), options.settings), path
+
+
+def shape_of(model: ModelConfig) -> dict[str, object]:
+    """What the weights of a model fix: all but its dropout."""
+    return {key: value for key, value in dataclasses.asdict(model).items() if key != "dropout"}
 
 
 def _room(layers: Sequence[Layer], settings: Settings) -> Layer:

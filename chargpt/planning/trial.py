@@ -14,28 +14,27 @@ from typing import NamedTuple
 from chargpt.config import COMMAND_LINE, Config, RuntimeConfig, Settings, apply
 from chargpt.errors import Message, Option
 from chargpt.files import publish_file
-from chargpt.model import GPT
 from chargpt.planning import law
-from chargpt.planning.adaptation import adapt
+from chargpt.planning.adaptation import MEASURED, adapt, begun, distance_of, loss_on
 from chargpt.planning.chosen_for_time import Job, in_blocks
-from chargpt.planning.cli import NOTHING
+from chargpt.planning.cli import NO_START
 from chargpt.planning.law import Text
-from chargpt.runs.blank_model import LOADED_SOURCE, blank_model
+from chargpt.planning.settings import shape_of
+from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import read_bounded
-from chargpt.runs.models import start_from
 from chargpt.runs.starts import CARD, STARTS, load_start, start_names
 from chargpt.standard import is_standard
 from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
-from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 
 KNOWN = 0.8  # share of the text whose characters a start must know
-GLANCED, JUDGED = 2000, 8000  # characters of the validation split that all starts predict, and the best one of them
+GLANCED = 2000  # characters of the validation split that all starts predict; the best one predicts MEASURED
 TRIED = 2  # starts that are trained, at most: of a far text, a smaller one may learn more in the time
+LONG_ENOUGH = 20.0  # seconds of a run in which starts may be trained, which takes up to four on two slow cores
 WINDOWS, STEPS = 4, 8  # sequences in a step of the trial, and its steps
 # An adaptation ends at what the law expects from nothing with the same size and length, times exp(GAIN) if the start predicts
 # the text as well as n-grams after its trial, and more by this power of how many times worse it is; fitted.
@@ -48,15 +47,15 @@ TRIALS, MOST_BYTES = "trial.json", 2**16  # in the entry of the text in the cach
 
 
 class Trial(NamedTuple):
-    """What the best start for a text has shown on it. Losses are in nats per character."""
+    """What a start has shown on a text. Losses are in nats per character."""
 
     start: str
     before: float  # its loss on the text
     after: float  # its loss after `seen` characters of a training
-    seen: int
+    seen: int  # 0: it was not trained
 
 
-class Tried(NamedTuple):
+class Verdict(NamedTuple):
     """Whether to begin with the best start, and what to say of it."""
 
     start: str
@@ -64,26 +63,28 @@ class Tried(NamedTuple):
     notice: Notice
 
 
-def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected: float) -> Tried | None:
+def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected: float) -> Verdict | None:
     """Whether the best start for a text gives a lower loss than is `expected` from nothing; None if none knows its characters.
 
     `settings` are those of the run before anything is chosen.
     """
-    losses, enough = dict[str, float](), expected - MARGIN
+    enough, losses = expected - MARGIN if job.seconds >= LONG_ENOUGH else math.inf, dict[Trial, float]()
     for trial in trials_of(job.corpus, settings.values.runtime, enough=enough):
-        enough = (1 - DOUBT) * expected if trial.seen else enough
-        start = load_start(trial.start).state
-        shape = {key: value for key, value in dataclasses.asdict(start.config.model).items() if key != "dropout"}
-        distance = max(0.0, trial.before - (start.progress.best_loss or trial.before))
-        adapted = adapt(settings.choose(trial.start, model=shape), job, distance=distance, minutes=minutes).values
-        losses[trial.start] = expected_loss(trial, job.text, adapted)
+        start = load_start(trial.start)
+        begins, distance = (
+            settings.choose(trial.start, model=shape_of(start.state.config.model)),
+            distance_of(start, trial.before),
+        )
+        losses[trial] = expected_loss(trial, job.text, adapt(begins, job, distance=distance, minutes=minutes).values)
     if not losses:
         return None
-    best = min(losses, key=losses.__getitem__)
-    pays, loss, nothing = losses[best] < enough, f"a loss of about {losses[best]:z.2f}", f"{expected:z.2f} from nothing"
+    best, loss = min(losses.items(), key=lambda one: one[1])
+    pays = loss < ((1 - DOUBT) * expected if best.seen else expected - MARGIN)
+    about, nothing = f"a loss of about {loss:z.2f}{' or less' * (not best.seen)}", f"{expected:z.2f} from nothing"
     what = f"and {nothing}; to begin with nothing" if pays else f"not clearly below the {nothing}; to begin with it"
-    said = Message(f"{loss} is expected with the model {best}, {what}, add ", Option("start", NOTHING if pays else best))
-    return Tried(best, pays, Notice("start", said, "line" if pays else "detail"))
+    other = Option("start", NO_START if pays else best.start)
+    said = Message(f"{about} is expected with the model {best.start}, {what}, add ", other)
+    return Verdict(best.start, pays, Notice("start", said, "line" if pays else "detail"))
 
 
 def expected_loss(trial: Trial, text: Text, config: Config) -> float:
@@ -107,7 +108,7 @@ def trials_of(corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> list[
     """
     path = None if corpus.folder is None else corpus.folder / TRIALS
     names = start_names()
-    of = [LOADED_SOURCE, *((STARTS / name / CARD).stat().st_mtime for name in names)]
+    of = [LOADED_SOURCE, GLANCED, MEASURED, TRIED, WINDOWS, STEPS, *((STARTS / name / CARD).stat().st_mtime for name in names)]
     if path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
             found = json.loads(read_bounded(path, limit=MOST_BYTES))
@@ -115,7 +116,7 @@ def trials_of(corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> list[
             if found["of"] == of and all(trial.seen or trial.before < enough for trial in trials):
                 return trials
     known = {name: start for name in names if _knows(start := load_start(name), corpus)}
-    glanced = sorted(known, key=lambda name: _loss(_begun(known[name], corpus), corpus, GLANCED))
+    glanced = sorted(known, key=lambda name: loss_on(corpus, begun(known[name], corpus)[0], characters=GLANCED))
     trials = []
     for name in glanced[:TRIED]:
         trials.append(_tried(name, known[name], corpus, runtime, enough=enough))
@@ -134,23 +135,10 @@ def _knows(start: Checkpoint, corpus: Corpus) -> bool:
     return sum(counts) >= KNOWN * corpus.characters and is_standard(start.state.config.model)
 
 
-def _begun(start: Checkpoint, corpus: Corpus) -> GPT:
-    """A model with the weights of the start, and the characters of the text."""
-    model = blank_model(start.state.config.model, corpus.tokenizer.vocab_size)
-    start_from(start, model, corpus.tokenizer)
-    return model
-
-
-def _loss(model: GPT, corpus: Corpus, characters: int) -> float:
-    loss = evaluate(model, validation_split(corpus.judged, characters))
-    assert loss is not None  # no signal ends this evaluation
-    return loss
-
-
 def _tried(name: str, start: Checkpoint, corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> Trial:
     """The trial of one start: a training of STEPS steps, whose rate falls to its end; none if it is good `enough` before."""
-    model = _begun(start, corpus)
-    before = _loss(model, corpus, JUDGED)
+    model, _ = begun(start, corpus)
+    before = loss_on(corpus, model)
     if before < enough:
         return Trial(name, before, before, 0)
     optim = {"name": WITH_MINUTES, "learning_rate": OPTIMIZERS[WITH_MINUTES].start_rates[1], "warmup_steps": 2}
@@ -162,6 +150,6 @@ def _tried(name: str, start: Checkpoint, corpus: Corpus, runtime: RuntimeConfig,
         trainer = Trainer(model, corpus.train, config, runtime=chosen)
         while not trainer.is_finished:
             trainer.step()
-        after = _loss(trainer.model, corpus, JUDGED)
+        after = loss_on(corpus, trainer.model)
         trainer.release()
     return Trial(name, before, after, STEPS * config.chars_per_step)

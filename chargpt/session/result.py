@@ -133,8 +133,8 @@ def better_way(options: TrainOptions, state: SavedState, corpus: Corpus) -> Mess
     """
     decides = options.settings.keys() & {"model", "optim", "train"} or options.config is not None
     has_nothing = max(corpus.facts.ngram_loss, state.progress.best_loss or 0.0) < NOTHING
-    longest = longest_run(state.config, characters=len(corpus.train))
-    has_read_enough = state.stage.start is not None and state.stage.length.steps >= longest
+    steps, longest = state.stage.length.steps, longest_run(state.config, characters=len(corpus.train))
+    has_read_enough = state.stage.start is not None and (steps >= longest or state.progress.step < steps)
     if decides or options.resume or has_read_enough or has_nothing:
         return None
     if options.minutes is None and options.epochs is None:

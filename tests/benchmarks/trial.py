@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from chargpt.config import Config, Settings, Source  # noqa: E402
 from chargpt.planning import law, trial  # noqa: E402
-from chargpt.planning.adaptation import EPOCHS, STEP_CHARACTERS, STEPS, adapt  # noqa: E402
+from chargpt.planning.adaptation import EPOCHS, STEP_CHARACTERS, STEPS, adapt, begun, distance_of  # noqa: E402
 from chargpt.planning.chosen_for_time import Job, in_blocks, multiple, text_of  # noqa: E402
 from chargpt.runs.starts import load_start  # noqa: E402
 from chargpt.text.corpus import load_corpus  # noqa: E402
@@ -44,11 +44,11 @@ def measure(name: str, seen: int, path: str) -> dict[str, object]:
     train = dataclasses.replace(config.train, batch_size=batch, max_steps=max(1, seen // (batch * shape.block_size)))
     given = dict.fromkeys(("train.max_steps", "train.batch_size", "optim.name"), Source.USER)
     settings = Settings(dataclasses.replace(config, optim=optim, train=train), given)
-    distance = max(0.0, found.before - (start.state.progress.best_loss or found.before))
+    distance = distance_of(start, found.before)
     config = adapt(settings, Job(corpus, text, math.inf), distance=distance, minutes=None).values
     runtime = choose_runtime(config)
     with runtime.applied():
-        trainer = Trainer(trial._begun(start, corpus), corpus.train, config, runtime=runtime)
+        trainer = Trainer(begun(start, corpus)[0], corpus.train, config, runtime=runtime)
         while not trainer.is_finished:
             trainer.step()
         loss = evaluate(trainer.model, validation_split(corpus.judged, JUDGED))

@@ -10,7 +10,7 @@ from chargpt.planning.chosen_for_time import Job, text_of
 from chargpt.planning.cli import parse_options
 from chargpt.planning.law import Text
 from chargpt.planning.plan import Opening, make_plan
-from chargpt.planning.trial import TRIED, Trial, expected_loss, trials_of, try_starts
+from chargpt.planning.trial import LONG_ENOUGH, TRIED, Trial, expected_loss, trials_of, try_starts
 from chargpt.project import project_root
 from chargpt.runs.stage import Start
 from chargpt.runs.starts import start_names
@@ -74,6 +74,15 @@ def test_who_decides_how_a_model_begins_or_learns_gets_no_trial(words, tmp_path,
 
 def test_a_start_is_tried_only_on_characters_that_it_knows(tmp_path):
     assert said(planned(tmp_path, "\u0436\u0431\u0434\u0444 \u0446\u0449" * 3000)) == ""
+
+
+def test_in_a_short_run_no_start_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "Trainer", None)
+    corpus = corpus_of(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000])
+    for expected in (0.1, 9.0):
+        job = Job(corpus, text_of(corpus), LONG_ENOUGH / 2)
+        tried = try_starts(Settings(ONE_THREAD), job, minutes=0.1, expected=expected)
+        assert tried is not None and tried.pays == (expected > 1) and "or less" in str(tried.notice.text)
 
 
 def test_a_text_that_repeats_itself_can_be_tried(tmp_path):

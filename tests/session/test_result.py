@@ -76,9 +76,12 @@ def test_what_is_named_for_a_better_model_can_be_added_to_the_command(command, t
         tiny = ["--config", "tiny", "train.max_steps=1", "train.sample_length=0", f"data.cache={tmp_path}/cache"]
         assert train.main([known["POEM"], *tiny, "--run", known["RUN"]]) == 0
     options, plan = planned(words, "first")
-    reached = dataclasses.replace(plan.state, progress=Progress(val_loss=0.0, best_loss=0.0))
+    end = Progress(step=plan.state.stage.length.steps, val_loss=0.0, best_loss=0.0)
+    reached = dataclasses.replace(plan.state, progress=end)
     better = str(better_way(options, reached, plan.corpus) or "")
     assert bool(better) == named
+    early = dataclasses.replace(reached, progress=dataclasses.replace(end, step=1))  # patience has ended it
+    assert plan.state.stage.start is None or better_way(options, early, plan.corpus) is None
     if named:
         assert (found := re.search(r"(--minutes \d+) and --run NAME$", better))
         planned([*words, *found[1].split()], "second")
