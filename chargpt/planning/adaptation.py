@@ -47,8 +47,9 @@ def begun(source: Checkpoint, corpus: Corpus) -> tuple[GPT, str]:
 
 
 def loss_on(corpus: Corpus, model: GPT, *, characters: int = MEASURED) -> float:
-    """The loss of a model on so many characters by which the text judges."""
-    loss = evaluate(model, validation_split(corpus.judged, characters), marks=corpus.marks)
+    """The loss of a model on so many characters by which the text judges: of one that has grown, on what is new."""
+    new = corpus.held_out(is_new=True)
+    loss = evaluate(model, validation_split(new if len(new) > 1 else corpus.judged, characters), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
     return loss
 
@@ -68,7 +69,12 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> t
     before = f"training begins with the model {name_of_start(source)}; so far, its loss on your text is {loss:.2f}{error}"
     said = [Notice("start", f"{before}; lower is better, and {NGRAM_MODEL} has {ngram_loss:z.2f}")]
     said += [Notice("characters", vocabulary)] * bool(vocabulary)
-    if corpus.is_validated and state.fingerprint != corpus.fingerprint and {*state.texts} & {*corpus.texts}:
+    if (
+        corpus.is_validated
+        and corpus.growth is None
+        and state.fingerprint != corpus.fingerprint
+        and {*state.texts} & {*corpus.texts}
+    ):
         what = "it may have learned from your validation text, and then the losses look too good; start from another run, "
         said.append(Notice("warning", f"{shown(source.path)}: {what}or give another text as data.val_text=FILE"))
     return distance_of(source, loss), said

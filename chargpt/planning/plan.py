@@ -43,7 +43,8 @@ from chargpt.runs.models import check_model, loss_of, name_of_start, restore_mod
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Models, Stage, Start
 from chargpt.terminal import Notice, clock, notice_line, plural, shown
-from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
+from chargpt.text.cache import EncodedText
+from chargpt.text.corpus import Corpus, absolute_paths, earlier_texts, load_corpus
 from chargpt.text.facts import is_list_of_words
 from chargpt.text.report import examine
 from chargpt.text.sources import can_be_read_again, check_found, run_name
@@ -233,6 +234,7 @@ def _open(
             environment=environment,
             texts=corpus.texts,
             fingerprint=corpus.fingerprint,
+            growth=corpus.growth,
             tokenizer=corpus.tokenizer,
             model_source=LOADED_SOURCE,
         ),
@@ -306,8 +308,15 @@ def _load_corpus(
         block_size=context,
         tokenizer=None if vocabulary is None else vocabulary.state.tokenizer,
         known=known,
+        earlier=[] if start is None or options.init_from is None else _earlier(start.state, root=root),
         asked=options.settings.get("data", {}),
     )
+
+
+def _earlier(state: SavedState, *, root: Path) -> list[EncodedText]:
+    """The texts that a run has read."""
+    before = [] if state.growth is None else state.growth.earlier
+    return earlier_texts([state.fingerprint, *before], state.config.data, root=root)
 
 
 def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:

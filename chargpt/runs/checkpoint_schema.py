@@ -9,9 +9,11 @@ and in the numbers it may contain, and every value is checked.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import math
+import operator
 import os
 import re
 import stat
@@ -28,10 +30,14 @@ from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.runs.stage import Length, Stage, as_trained
 from chargpt.standard import UNCHANGED, is_outdated, model_source
 from chargpt.terminal import shown
+from chargpt.text.growth import Growth
 from chargpt.text.tokenizer import Tokenizer
 
-FORMAT = 9  # the first one that a later version will read
+FORMAT = 10
+OLDEST = 9  # the first format that every later version reads
 LAST_READER = "44363133"  # the last commit that reads older ones
+# For each format since: what it added to a state, and what stands for it in a run of an older one.
+ADDED: dict[int, dict[str, Any]] = {10: {"growth": None}}
 JSON_LIMIT = 8 << 20  # bytes; every character of Unicode fits as a vocabulary. Parsed JSON takes up to 25 times its size
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder; larger whole numbers are not read
@@ -130,6 +136,7 @@ class SavedState:
     stage: Stage
     model_source: str  # the SHA-256 of the model.py that has trained it
     seconds_left: float | None = None  # of this model; None where its length is known
+    growth: Growth | None = None  # of its text, if that goes on from others
     model_loss: float | None = None  # what that one makes of these weights: see `model_loss` of standard.py
 
     @property
@@ -270,7 +277,7 @@ def check_format(written_as: object, path: Path) -> None:
     """Raise CheckpointError unless this version reads the format of the file `path`."""
     if type(written_as) is not int or written_as < 1:
         raise DamagedError(f"{shown(path)}: damaged, it names no format")
-    if written_as < FORMAT:
+    if written_as < OLDEST:
         what = f"format {written_as}, of a version before the first release; the last commit that reads it is {LAST_READER}"
         raise UnreadableError(f"{shown(path)}: {what}")
     if written_as > FORMAT:
@@ -300,8 +307,9 @@ def unseal(path: Path) -> tuple[SavedState, dict[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{shown(path)}: damaged, not valid JSON ({str(error):.200})") from error
     check_format(document.get("format"), path)
+    older = [entries for number, entries in ADDED.items() if document["format"] < number]
     try:
-        state = SavedState.from_json(document.get("state"))
+        state = SavedState.from_json(functools.reduce(operator.or_, [*older, document.get("state")]))
     except Exception as error:  # any kind of invalid state is reported in the same way
         raise DamagedError(f"{shown(path)}: cannot be used ({str(error):.200})") from error
     if not isinstance(document.get("files"), dict):

@@ -18,6 +18,8 @@ from chargpt.files import publish_file
 METRICS = "metrics.jsonl"
 # The loss of the best checkpoint so far. HParams shows five metrics in the order of their names: this one comes first.
 BEST = "best/val_loss"
+# Of a text that has grown: the losses on what an earlier run holds out too, and on what is new.
+KNOWN, NEW = "val/known", "val/new"
 # A larger number is not a measurement, and would overflow in a chart.
 LARGEST = 1e30
 MAX_LINE = 2**20  # characters; samples are shorter

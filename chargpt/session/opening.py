@@ -163,7 +163,7 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     gone = [text for text in read if os.path.isabs(text) and not os.path.exists(text)]
     what = f"{'standard input' if read[:1] == ['-'] else shown([*gone, *read, DEFAULT][0])}: {problem}"
     for settings in (data, state.config.data):
-        if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint):
+        if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint, growth=state.growth):
             goes_on = f"{what}; the run goes on with the text that it began with; for a new run on another text: "
             return kept, [] if is_once else [Notice("warning", Message(goes_on, anew))]
     place: str | Option = Option("data.val_text", "TEXT") if gone[:1] == [data.val_text] else "TEXT"
@@ -185,7 +185,8 @@ def _read_again(
     """The text of a run, if it is still in `texts`, or why it is not. Raises UserError for texts that the user has given."""
     problem = "it has changed since the run began"
     try:
-        corpus = load_corpus(texts, data, root=root, block_size=state.config.model.block_size, tokenizer=state.tokenizer)
+        block_size, growth = state.config.model.block_size, state.growth
+        corpus = load_corpus(texts, data, root=root, block_size=block_size, tokenizer=state.tokenizer, growth=growth)
         return (corpus, "") if corpus.fingerprint == state.fingerprint else (None, problem)
     except UnknownCharacters:
         return None, problem
@@ -256,10 +257,11 @@ def _places(options: TrainOptions) -> Tree:
 def join_opening(decision: Decision, *, root: Path, group: Group, corpus: Corpus | None, runtime: Runtime | None) -> Opening:
     """The opening of a process that is not the first one, with text and machine of the model before. Raises UserError."""
     state, config = decision.state, decision.state.config
-    corpus = corpus or cached_corpus(state.texts, config.data, root=root, fingerprint=state.fingerprint)
+    fingerprint, growth = state.fingerprint, state.growth
+    corpus = corpus or cached_corpus(state.texts, config.data, root=root, fingerprint=fingerprint, growth=growth)
     if corpus is None:  # on another machine
-        block_size = config.model.block_size
-        corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=state.tokenizer)
+        block_size, tokenizer, growth = config.model.block_size, state.tokenizer, state.growth
+        corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=tokenizer, growth=growth)
     if corpus.fingerprint != state.fingerprint:
         raise UserError("TEXT: differs from that of the first process; give every machine the same TEXT")
     decision.budget.started = time.perf_counter()  # that of another machine says nothing here, and only the first one decides

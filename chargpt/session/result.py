@@ -7,6 +7,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.planning.budget import longest_run
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.runs.metrics import KNOWN, NEW, read_metrics
 from chargpt.runs.run import Run
 from chargpt.runs.stage import Start
 from chargpt.session.session import Session, bits_per_item
@@ -68,6 +69,8 @@ def _tell_result(session: Session, run: Run, interrupt: Interrupt) -> None:
         happened = what_happened(progress, start=session.stage.start, ngram_loss=corpus.facts.ngram_loss)
         memory = "; the text repeats lines, so a low loss is partly memory" * len(about_repeats(corpus))
         notice("result", f"{happened}{memory}")
+    if grown := on_parts(session, run):
+        notice("grown", grown)
     if better := better_way(session.options, session.state(), corpus):
         notice("better", better)
     sample = Message(Command("sample", run.name(session.checkpoints)))
@@ -107,6 +110,17 @@ def reached(session: Session) -> str:
     bits = f"{progress.val_loss / math.log(2):.4f} bits per character" + (f", {item:.2f} per item" if item else "")
     best = "" if progress.best_step == progress.step else f"; lowest {progress.best_loss:.4f}, at step {progress.best_step:,}"
     return f"validation loss {progress.val_loss:.4f} ({bits}){best}"
+
+
+def on_parts(session: Session, run: Run) -> str:
+    """The losses on both parts of a text that has grown, before the training and of its best model; empty for other texts."""
+    session.journal.flush()
+    curves, best, said = read_metrics(run.folder)[-1].curves, session.trainer.progress.best_step, []
+    for name, where in ((KNOWN, f"on what {session.stage.start} holds out"), (NEW, "on the new text")):
+        losses = dict(curves.get(name, ()))
+        if best is not None and {0, best} <= losses.keys():
+            said.append(f"{where} {losses[0]:.3f} before, {losses[best]:.3f} now")
+    return "; ".join(said)
 
 
 def what_happened(progress: Progress, *, start: Start | None, ngram_loss: float) -> str:

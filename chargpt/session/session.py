@@ -19,7 +19,7 @@ from chargpt.planning.plan import Decision, Opening
 from chargpt.planning.speeds import Speeds
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
-from chargpt.runs.metrics import BEST
+from chargpt.runs.metrics import BEST, KNOWN, NEW
 from chargpt.runs.models import loss_of
 from chargpt.runs.run import DETAILS, REPORT, Run
 from chargpt.runs.stage import Stage
@@ -31,12 +31,13 @@ from chargpt.session.opening import join_opening, make_trainer, open_next_stage,
 from chargpt.session.stages import decide, describe_stage, measure
 from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
-from chargpt.training.evaluation import validation_split
+from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.parallel import Group
 from chargpt.training.trainer import NotFinite, Step, Trainer
 
 MAX_ROLLBACKS = 3  # returns to a checkpoint in a run, at most
 OF_TORCH = ("threads", "attention")  # change bits only where torch computes steps, or perhaps a teacher, as a test measures
+PART = 20_000  # characters of each part of a validation split whose loss is told apart
 EARLY_SAMPLE = 100  # characters of a sample before the first evaluation after step 0
 
 
@@ -229,13 +230,14 @@ class Session:
     def _metrics(self, loss: float | None, *, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).
 
-        `novelty/longest_copy` is the length of the longest passage of the sample that occurs in the training text; absent
-        without a sample or an index. `val/bits_per_item` is the mean over the items that the loss is of; absent if it is of a
-        part of one. `attention` shows all heads at the start of the validation split, if the settings ask for it.
+        Those on what is known and on what is new are of a text that has grown. `novelty/longest_copy` is the length of the
+        longest passage of the sample that occurs in the training text; absent without a sample or an index. `val/bits_per_item`
+        is the mean over the items that the loss is of; absent if it is of a part of one. `attention` shows all heads at the
+        start of the validation split, if the settings ask for it.
         """
         corpus, train, values = self.corpus, self.trainer.config.train, dict[str, float | str | np.ndarray]()
         if loss is not None:
-            values |= {"val/loss": loss, "val/bits_per_char": loss / math.log(2)}
+            values |= {"val/loss": loss, "val/bits_per_char": loss / math.log(2), **self._on_parts()}
             values |= {"val/bits_per_item": bits} if (bits := bits_per_item(loss, corpus, train)) else {}
         if (best := self.trainer.progress.best_loss) is not None:
             values[BEST] = best
@@ -247,6 +249,13 @@ class Session:
             with contextlib.suppress(UserError):  # a changed model.py may give none
                 values["attention"] = draw_attention(self.trainer.weights.working, corpus.judged)
         return values | ({"sample": sample} if sample else {})
+
+    def _on_parts(self) -> dict[str, float]:
+        """The losses on the beginnings of what a text that has grown holds out: that of an earlier run, and what is new."""
+        parts = {name: self.corpus.held_out(is_new=is_new) for name, is_new in ((KNOWN, False), (NEW, True))}
+        model = self.trainer.model
+        losses = {name: evaluate(model, validation_split(part, PART)) for name, part in parts.items() if len(part) > 1}
+        return {name: loss for name, loss in losses.items() if loss is not None}
 
     def write_page(self, run: Run, *, is_training: bool = True) -> None:
         """Write the report of the run as it is."""

@@ -17,7 +17,8 @@ from chargpt.terminal import Notice, one_line, plural, shown
 from chargpt.text.cache import Cache, EncodedText, hash_of, hash_of_code
 from chargpt.text.facts import TextFacts, facts_of
 from chargpt.text.formats import read_head, structure_of, warnings_about
-from chargpt.text.ids import TextCounts, count_characters, write_ids
+from chargpt.text.growth import Growth
+from chargpt.text.ids import Split, TextCounts, count_characters, write_ids
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.source import Sources
@@ -39,11 +40,17 @@ class Corpus(EncodedText):
     notes: list[Words] = field(default_factory=list)  # what the user should know about how the text was read
     warnings: list[Words] = field(default_factory=list)  # structured files that are read as they are
     ends_in_validation: bool = False  # whether the validation split is the end of the text, where it could be from all over
+    growth: Growth | None = None  # what earlier runs have read of it; None if that was not asked, or if it has all their text
 
     @functools.cached_property
     def facts(self) -> TextFacts:
         """What was measured of the text, now or by an earlier program."""
         return facts_of(self)
+
+    def held_out(self, *, is_new: bool) -> np.ndarray:
+        """The part of the validation split that is new, or that an earlier run holds out too; empty for other texts."""
+        parts = [] if self.growth is None else self.growth.held_out(is_new=is_new)
+        return np.concatenate([self.val[:0], *(self.val[part] for part in parts)])
 
     def describe(self) -> list[Notice]:
         """How long the text is and its split, its vocabulary, and notes on how it was read."""
@@ -58,6 +65,7 @@ class Corpus(EncodedText):
         length = f"{list_of}{self.characters:,} {unit} ({self.distinct:,} distinct)"
         return [
             Notice("text", f"{one_line(self.name)}: {length}, {split}"),
+            *([] if self.growth is None or not self.growth.stretches else [Notice("grown", self.growth.describe())]),
             Notice("vocabulary", vocabulary, "detail"),
             *([] if self.items is None else [Notice("items", one_line(self.items.describe()), "detail")]),
             *(Notice("note", note) for note in self.notes),
@@ -72,20 +80,27 @@ def load_corpus(
     block_size: int,
     tokenizer: Tokenizer | None = None,
     known: str = "",
+    earlier: Sequence[EncodedText] = (),
+    growth: Growth | None = None,
     asked: Mapping[str, object] | None = None,
 ) -> Corpus:
     """The corpus of `texts` (files, folders, `-`, named corpora; none for the default) under `config`.
 
     The text is encoded once, into the cache in `root`/data/cache. `tokenizer` is the vocabulary of another run, to use instead
-    of a new one; its normaliser replaces that of `config`. A new vocabulary has the characters `known` too. `asked` are the
+    of a new one; its normaliser replaces that of `config`. A new vocabulary has the characters `known` too. What runs on the
+    texts `earlier` have learned from, or hold out, stays on its side; a `growth` says how the text is divided. `asked` are the
     settings of section data that the user has given for this text alone: one that has no effect is a mistake. Raises UserError,
     also if a split is too short for sequences of `block_size` characters.
     """
     config = config if tokenizer is None else tokenizer.settings(config)
     sources = select_sources(texts, config, root=root)
-    reading = _Reading(reading_of(config, sources), sources, tokenizer, known, Cache(cache_folders(config, root=root)[0]))
+    cache = Cache(cache_folders(config, root=root)[0])
+    reading = _Reading(reading_of(config, sources), sources, tokenizer, known, cache, growth)
     check_effect(asked or {}, texts=texts, config=reading.config, sources=sources)
-    corpus = reading.corpus(texts, by_file=[BY_FILE] * (config.split != reading.config.split == "document"))
+    by_file = [BY_FILE] * (config.split != reading.config.split == "document")
+    corpus = reading.corpus(texts, by_file=by_file)
+    if earlier and corpus.fingerprint != earlier[0].fingerprint and not (config.items or config.val_text):
+        corpus = reading.after(earlier).corpus(texts, by_file=by_file)
     _check_length(corpus, reading.config, block_size, has_shape=bool(known))
     return corpus
 
@@ -115,12 +130,14 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
             raise UserError(f"data.{name}: {asked[name]!r} given, but {why}")
 
 
-def cached_corpus(texts: Sequence[str], config: DataConfig, *, root: Path, fingerprint: str) -> Corpus | None:
-    """The corpus with this fingerprint, if it is in one of `cache_folders`; None if it is not. `texts` are those of the run,
-    and are not opened."""
+def cached_corpus(
+    texts: Sequence[str], config: DataConfig, *, root: Path, fingerprint: str, growth: Growth | None = None
+) -> Corpus | None:
+    """The corpus with this fingerprint, if it is in one of `cache_folders`; None if it is not. `texts` and `growth` are those
+    of the run; the texts are not opened."""
     for folder in cache_folders(config, root=root):
         if encoded := Cache(folder).open(fingerprint):
-            return Corpus(**vars(encoded), name=run_name(texts), texts=list(texts))
+            return Corpus(**vars(encoded), name=run_name(texts), texts=list(texts), growth=growth)
     return None
 
 
@@ -138,6 +155,13 @@ def corpus_in_cache(
     return None
 
 
+def earlier_texts(fingerprints: Sequence[str], config: DataConfig, *, root: Path) -> list[EncodedText]:
+    """The texts of these fingerprints, the newest first, as far as they are in a cache; none without the newest one."""
+    caches = [Cache(folder) for folder in cache_folders(config, root=root)]
+    found = [next(filter(None, (cache.open(fingerprint) for cache in caches)), None) for fingerprint in fingerprints]
+    return [text for text in found if text is not None] if all(found[:1]) else []
+
+
 def absolute_paths(config: DataConfig) -> DataConfig:
     """The same settings for any working folder. A run saves these, so that it can be resumed from anywhere."""
     cache = str(Path(config.cache).resolve()) if config.cache else ""
@@ -153,6 +177,7 @@ class _Reading:
     tokenizer: Tokenizer | None  # of another run, to use instead of a new one
     known: str  # characters that a new one has
     cache: Cache
+    growth: Growth | None  # that says how the text is divided, if it has stretches
 
     def corpus(self, texts: Sequence[str], *, by_file: Sequence[Words]) -> Corpus:
         """The corpus, from the cache if it is there."""
@@ -166,12 +191,23 @@ class _Reading:
             texts=[absolute_text(text) for text in texts],
             warnings=warnings,
             ends_in_validation=is_one_text and (self.config.split, self.config.shuffle) == ("position", "none"),
+            growth=self.growth,
         )
+
+    def after(self, earlier: Sequence[EncodedText]) -> "_Reading":
+        """The same, divided as follows from the texts of earlier runs."""
+        from chargpt.text.comparison import compare  # few texts need it
+
+        folds = self.config.newlines == "auto" and self.config.vocabulary == "characters"
+        config = dataclasses.replace(self.config, newlines="fold" if folds else self.config.newlines)
+        growth = compare(earlier, config, lambda as_one: TextReader(self.sources, as_one))
+        return dataclasses.replace(self, growth=growth)
 
     def _find_or_encode(self) -> tuple[EncodedText, list[str]]:
         """The encoded text, and notes on its reading."""
         signature, vocabulary = self.sources.signature(), self.tokenizer and self.tokenizer.to_json()
-        key = hash_of(hash_of_code(), signature, dataclasses.asdict(self.config), vocabulary, self.known)
+        growth = self.growth and dataclasses.asdict(self.growth)
+        key = hash_of(hash_of_code(), signature, dataclasses.asdict(self.config), vocabulary, self.known, growth)
         if signature and (found := self.cache.find(key)):
             return found
         try:
@@ -204,16 +240,19 @@ class _Reading:
 
             known = (self.tokenizer and self.tokenizer.characters) or self.known
             return read_items(self.sources, self.config, progress=progress, known=known)
-        found = count_characters(TextReader(self.sources, self.config, progress=progress))
-        if found.counts[ord("\r")] and self.config.newlines == "auto" and self.config.vocabulary == "characters":
+        growth, config = self.growth, self.config
+        if growth is not None and growth.stretches:
+            config = dataclasses.replace(config, split="position")  # whole, in its order
+        found = count_characters(TextReader(self.sources, config, progress=progress))
+        if found.counts[ord("\r")] and config.newlines == "auto" and config.vocabulary == "characters":
             progress.reset()
-            folded = dataclasses.replace(self.config, newlines="fold")
+            folded = dataclasses.replace(config, newlines="fold")
             found = count_characters(TextReader(self.sources, folded, progress=progress))
             found.notes.append(FOLDED_NOTE)
         if not found.counts.any():
             what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
             raise UserError(f"{self.sources.label}: {what}; give a file with text in it")
-        return found
+        return found if growth is None or not growth.stretches else dataclasses.replace(found, split=Split.of(growth))
 
     def _write(self, fingerprint: str, found: TextCounts, tokenizer: Tokenizer, progress: tqdm) -> EncodedText:
         """The second pass."""

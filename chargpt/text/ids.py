@@ -1,5 +1,6 @@
 """Text to ids in two passes: the first counts the characters, the second writes the ids."""
 
+import itertools
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from chargpt.files import SyncedFile
 from chargpt.terminal import plural
 from chargpt.text.document import TRAIN, VAL
 from chargpt.text.formats import field_in
+from chargpt.text.growth import Growth
 from chargpt.text.items import ItemCounts
 from chargpt.text.reading import TextReader
 from chargpt.text.shuffle import shuffled_lines
@@ -31,6 +33,12 @@ class Split:
 
     stretches: tuple[tuple[int, int | None], ...]  # where each ends, and the split that it is in; None: in no split
     order: Literal["none", "lines"] = "none"  # of its lines
+
+    @classmethod
+    def of(cls, growth: Growth) -> "Split":
+        """That of a text that has grown."""
+        parts = ((split, [*some]) for split, some in itertools.groupby(growth.stretches, lambda stretch: stretch.split))
+        return cls(stretches=tuple((some[-1].end, split) for split, some in parts))
 
     def size(self, split: int | None) -> int:
         """How many characters are in this split."""

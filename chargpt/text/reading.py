@@ -6,6 +6,7 @@ With a vocabulary of bytes, a text is its UTF-8 read as Latin-1: each character 
 import codecs
 import dataclasses
 import io
+from array import array
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -59,6 +60,7 @@ class TextReader:
         self.byte_order_marks: set[str] = set()  # the encodings that they named
         self.records: Counter[Kind] = Counter()  # of each kind that is read by its fields
         self.skipped: Counter[str] = Counter()  # binary files in folders, and records without text
+        self.ends = array("q")  # of the documents in what is not for validation alone, in characters with separators
         self.left_out: dict[str, list[int]] = {}  # what else was, such as media in a chat, and the lines where it was
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
@@ -91,6 +93,8 @@ class TextReader:
                 yield document.origin, split, piece
             if size:
                 self.digest.end(split, size, label=document.label, before=before)
+                if split == TRAIN:
+                    self.ends.append((self.ends[-1] if self.ends else 0) + len(before) + size)
             sizes[split] += size
 
     def documents(self) -> Iterator[tuple[int, Document]]:

@@ -1,6 +1,7 @@
 """A plan decides everything before the first step: it prints nothing, says what it knows, and knows who set each setting."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -132,12 +133,15 @@ def test_of_a_large_batch_a_part_is_timed(settings, text, tmp_path, monkeypatch)
 
 
 def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path):
-    """The start was trained on the same text, split in the same way or in another one."""
-    for name, more in (("same", []), ("split", ["data.val_fraction=0.02"])):
-        words = [*TINY, "--run", f"{tmp_path}/{name}", f"data.cache={tmp_path}/cache"]
+    """The start was trained on the same text in another split, and no copy of that is left; else that split is used again."""
+    for name, more in (("same", []), ("split", ["data.val_fraction=0.02"]), ("gone", ["data.val_fraction=0.02"])):
+        words = [*TINY, "--run", f"{tmp_path}/{name}", f"data.cache={tmp_path}/{name}-cache"]
         assert train.main([str(text), *words, *more]) == 0
-        plan = planned(text, tmp_path, "--init-from", f"{tmp_path}/{name}", "--epochs", "1")
-        assert ("too good" in said(plan, "warning")) == (name == "split"), name
+        if name == "gone":
+            shutil.rmtree(tmp_path / f"{name}-cache")
+        plan = planned(text, tmp_path, "--init-from", f"{tmp_path}/{name}", "--epochs", "1", f"data.cache={tmp_path}/new")
+        assert ("too good" in said(plan, "warning")) == (name == "gone"), name
+        assert len(plan.corpus.val) == (240 if name == "split" else 1_200)
 
 
 def test_a_setting_that_does_not_hold_for_the_last_model_is_named(text, tmp_path):

@@ -1,6 +1,7 @@
 """The schema of state.json, and its checksum: what is written comes back, all else is refused."""
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from chargpt.config import KEYS
 from chargpt.runs import checkpoint_schema
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.checkpoint_schema import (
+    ADDED,
     FORMAT,
+    OLDEST,
     CheckpointError,
     Progress,
     SavedState,
@@ -64,7 +67,7 @@ def test_a_new_setting_says_what_older_runs_had_in_its_place():
 @pytest.mark.parametrize(
     ("written_as", "problem"),
     [
-        *((number, f"format {number}, .*; the last commit that reads it is 44363133$") for number in range(1, FORMAT)),
+        *((number, f"format {number}, .*; the last commit that reads it is 44363133$") for number in range(1, OLDEST)),
         *((wrong, "damaged, it names no format; ") for wrong in (0, -1, True, "1", None, 9.0)),
         *((later, f"of a later format than {FORMAT}, .*; update the program$") for later in (FORMAT + 1, 10**100)),
     ],
@@ -72,6 +75,19 @@ def test_a_new_setting_says_what_older_runs_had_in_its_place():
 def test_another_format_is_one_line(written_as, problem, tmp_path):
     with pytest.raises(CheckpointError, match=f"^state.json: {problem}"):
         check_format(written_as, Path("state.json"))
+
+
+@pytest.mark.parametrize("number", range(OLDEST, FORMAT))
+def test_every_format_since_the_first_promised_one_is_read(number, tmp_path):
+    """What it did not have is what the table says."""
+    path = publish_run(tmp_path / "run", steps=(500,)) / "step-00000500" / "state.json"
+    state, files = unseal(path)
+    added = {key: value for later, entries in ADDED.items() if later > number for key, value in entries.items()}
+    older = {key: value for key, value in through_json(state).items() if key not in added}
+    assert added and older.keys() | added.keys() == through_json(state).keys()
+    body = json.dumps({"format": number, "files": files, "state": older}, indent=1).encode()[2:]
+    path.write_bytes(f'{{"sha256": "{hashlib.sha256(body).hexdigest()}",\n'.encode() + body)
+    assert unseal(path) == (dataclasses.replace(state, **added), files)
 
 
 def test_a_run_of_an_older_format_is_refused_and_stays(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ def load(tmp_path) -> Callable[..., Corpus]:
     """load_corpus with a cache of this test, half of the text for validation, and sequences of four characters."""
 
     def load(*texts: Path | str, block_size: int = 4, **changes: object) -> Corpus:
-        more = {name: changes.pop(name) for name in ("tokenizer", "known", "asked") if name in changes}
+        more = {name: changes.pop(name) for name in ("tokenizer", "known", "asked", "earlier", "growth") if name in changes}
         config = DataConfig(**{"cache": str(tmp_path / ".cache"), "val_fraction": 0.5, **changes})
         return load_corpus([str(text) for text in texts], config, root=tmp_path, block_size=block_size, **more)
 

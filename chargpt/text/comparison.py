@@ -1,0 +1,186 @@
+"""Compares a text that has grown with those of earlier runs: what they have learned from, what they hold out, what is new.
+
+Passages are recognised by what they say, so files may be renamed, moved or added anywhere. Two texts are compared by the hashes
+of all their windows of WINDOW characters; if they are long, of a share of these.
+"""
+
+import dataclasses
+import math
+from bisect import bisect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from chargpt.config import DataConfig
+from chargpt.text.cache import EncodedText
+from chargpt.text.document import TRAIN, VAL
+from chargpt.text.growth import Growth, Stretch
+from chargpt.text.ids import Split, split_of
+from chargpt.text.reading import TextReader
+from chargpt.text.tokenizer import code_points
+
+WINDOW = 32  # characters, a power of two
+MOST_MARKS = 2**19  # windows that are compared, about
+FACTOR = 0x9E3779B97F4A7C15  # odd, so that no character is lost from a hash
+CERTAIN = 2 * WINDOW  # characters that agree by chance in no text, unless it is a formula
+# Of the training text, that was known, and the characters of a block of it: see docs/lab/growth.md.
+REPEATED, BLOCK = 0.5, 2000
+GAP = 500  # characters: a shorter unknown passage between two known ones is an edit of these
+LEAST = 0.01  # of a text, that an earlier run must have read; with less, it quotes that one, but does not go on from it
+NEW, BOTH = 2, 3  # sides, beside TRAIN and VAL; of a window that is in both, nothing follows
+
+
+def compare(earlier: Sequence[EncodedText], config: DataConfig, read: Callable[[DataConfig], TextReader]) -> Growth:
+    """How the text that is read with `config` goes on from those of earlier runs, of which there is one at least. If it has
+    little of them, it has no stretches. `read` gives a reader of the text with other settings."""
+    reader, comparison = read(dataclasses.replace(config, split="position")), Comparison(earlier)
+    for _, piece in reader:
+        comparison.add(code_points(piece))
+    passages = comparison.passages()
+    known = sum(passage.end - passage.start for passage in passages if passage.side != NEW)
+    goes_on = known and known >= LEAST * passages[-1].end
+    stretches = divided(passages, config, ends=reader.ends) if goes_on else []
+    return Growth(earlier=[text.fingerprint for text in earlier], stretches=stretches)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A part of a text: what an earlier run has learned from (TRAIN), or holds out (VAL), what is in neither (None), or NEW."""
+
+    start: int  # in characters of the text
+    end: int
+    side: int | None
+
+
+class Comparison:
+    """Compares a text, while it is read, with those of earlier runs."""
+
+    def __init__(self, earlier: Sequence[EncodedText]) -> None:
+        total = sum(text.characters for text in earlier)
+        self._bits = max(0, math.ceil(math.log2(max(1, total) / MOST_MARKS)))  # of a hash, that are 0 in those compared
+        hashes = [np.unique(np.concatenate([self._marks(_points(text, side))[1] for text in earlier])) for side in (TRAIN, VAL)]
+        known, first, times = np.unique(np.concatenate(hashes), return_index=True, return_counts=True)
+        self._known = np.append(known, np.uint64(2**64 - 1))  # so that a search always ends at one
+        self._sides = np.append(np.where(times > 1, BOTH, first >= len(hashes[TRAIN])), NEW)  # TRAIN is 0, and VAL 1
+        self._tail, self._size, self._found = np.empty(0, np.uint32), 0, [(np.empty(0, np.int64), np.empty(0, np.int64))]
+
+    def add(self, points: np.ndarray) -> None:
+        """Compare the next code points, uint32 (n_characters,)."""
+        points, start = np.concatenate([self._tail, points]), self._size - len(self._tail)
+        places, hashes = self._marks(points)
+        nearest = np.searchsorted(self._known, hashes)
+        sides = np.where(self._known[nearest] == hashes, self._sides[nearest], NEW)
+        self._found.append((places[sides != BOTH] + start, sides[sides != BOTH]))
+        self._tail, self._size = points[1 - WINDOW :], start + len(points)
+
+    def passages(self) -> list[Passage]:
+        """The passages of the text that was added, in their order, without gaps; one that is NEW if nothing is known."""
+        found, done = list[Passage](), 0
+        for known in self._certain():
+            before = known.start - done
+            if before > (GAP if found else CERTAIN):
+                found.append(Passage(done, known.start, NEW))
+            elif before > 0 and found and found[-1].side != known.side:
+                found.append(Passage(done, known.start, None))
+            start = found[-1].end if found else 0
+            found.append(Passage(start, known.end, known.side))
+            done = known.end
+        if found and self._size - done <= CERTAIN:
+            found[-1] = Passage(found[-1].start, self._size, found[-1].side)
+        elif self._size > done:
+            found.append(Passage(done, self._size, NEW))
+        return found
+
+    def _certain(self) -> Iterator[Passage]:
+        """The known passages that are long enough to be no chance, each as long as its windows say."""
+        places, sides = (np.concatenate(parts) for parts in zip(*self._found))
+        cuts = np.flatnonzero(np.diff(sides)) + 1
+        for first, last in zip([0, *cuts], [*(cuts - 1), len(places) - 1]):
+            if len(places) and sides[first] != NEW and (end := places[last] + WINDOW) - places[first] >= CERTAIN:
+                yield Passage(int(places[first]), int(end), int(sides[first]))
+
+    def _marks(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the windows of code points begin that are compared, and their hashes, both (n_windows,)."""
+        hashes, size, power = points.astype(np.uint64) + np.uint64(1), 1, FACTOR
+        while size < WINDOW:  # two neighbours make a window of twice the size
+            hashes = hashes[:-size] * np.uint64(power) + hashes[size:]
+            size, power = 2 * size, power * power % 2**64
+        hashes ^= hashes >> np.uint64(29)
+        hashes *= np.uint64(FACTOR)
+        places = np.flatnonzero(hashes >> np.uint64(64 - self._bits) == 0) if self._bits else np.arange(len(hashes))
+        return places, hashes[places]
+
+
+def _points(text: EncodedText, side: int) -> np.ndarray:
+    """The code points of one side of an encoded text, or its bytes if these are the vocabulary; uint32."""
+    ids, tokenizer = (text.train, text.val)[side], text.tokenizer
+    return ids.astype(np.uint32) if tokenizer.characters is None else code_points(tokenizer.decode(ids))
+
+
+def divided(passages: Sequence[Passage], config: DataConfig, *, ends: Sequence[int]) -> list[Stretch]:
+    """The stretches of a text with these passages: what is known stays on its side, and what is new is divided among itself, as
+    `config` says: with data.split=document, by documents, which end at `ends`."""
+    passages = [*_by_document(passages, ends)] if config.split == "document" else passages
+    sizes = {side: [p.end - p.start for p in passages if p.side == side] for side in (TRAIN, NEW)}
+    of_new = _division(sizes[NEW], config)
+    learned = Split(stretches=tuple(of_new)).size(TRAIN)
+    cutters: dict[int | None, _Cutter] = {NEW: _Cutter(of_new), TRAIN: _Cutter(_repeated(sum(sizes[TRAIN]), learned))}
+    stretches = list[Stretch]()
+    for passage in passages:
+        end = passage.start
+        cutter = cutters.get(passage.side) or _Cutter([(passage.end - end, passage.side)])
+        for size, split in cutter.cut(passage.end - end):
+            stretches.append(Stretch(end := end + size, split, passage.side == NEW))
+    return stretches
+
+
+class _Cutter:
+    """Divides passages as if they were one text with these stretches."""
+
+    def __init__(self, stretches: Sequence[tuple[int, int | None]]) -> None:
+        self._left, self._done = [*reversed(stretches)], 0
+
+    def cut(self, size: int) -> Iterator[tuple[int, int | None]]:
+        """The parts of the next passage: their sizes and splits."""
+        while size:
+            end, split = self._left[-1]
+            part = min(size, end - self._done)
+            if part:
+                yield part, split
+            size, self._done = size - part, self._done + part
+            if self._done == end:
+                self._left.pop()
+
+
+def _repeated(known: int, learned: int) -> list[tuple[int, int | None]]:
+    """The stretches of a text of which `known` characters were learned, if there are `learned` new ones: blocks of it, spread
+    evenly, are learned again. The whole would take most of the time, and teach little. If nothing is new, all of it is left."""
+    wanted = learned * REPEATED / (1 - REPEATED) or known
+    if wanted >= known:
+        return [(known, TRAIN)]
+    blocks = max(1, round(wanted / BLOCK))
+    starts = [known * number // blocks for number in range(blocks + 1)]
+    return [each for start, end in pairwise(starts) for each in ((start + round(wanted / blocks), TRAIN), (end, None))]
+
+
+def _by_document(passages: Sequence[Passage], ends: Sequence[int]) -> Iterator[Passage]:
+    """The same, but that what is new ends where a document does."""
+    for passage in passages:
+        within = ends[bisect(ends, passage.start) : bisect(ends, passage.end - 1)] if passage.side == NEW else []
+        yield from (Passage(start, end, passage.side) for start, end in pairwise([passage.start, *within, passage.end]))
+
+
+def _division(sizes: Sequence[int], config: DataConfig) -> Sequence[tuple[int, int | None]]:
+    """The stretches of new passages of these sizes, joined: of documents, if there are enough of them, whole ones validate."""
+    if config.split != "document":
+        return split_of(sum(sizes), config).stretches
+    if len(sizes) * config.val_fraction < 1:
+        return split_of(sum(sizes), dataclasses.replace(config, split="position")).stretches
+    done, found = [0, 0], list[tuple[int, int | None]]()
+    for size in sizes:
+        side = VAL if done[VAL] < config.val_fraction * sum(done) else TRAIN
+        done[side] += size
+        found.append((sum(done), side))
+    return found

@@ -1,0 +1,184 @@
+"""A text that goes on from that of another run: what is known keeps its side of the split, and what is new is divided."""
+
+import dataclasses
+import itertools
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chargpt.config import DataConfig
+from chargpt.text.comparison import GAP, NEW, Comparison, Passage, divided
+from chargpt.text.corpus import Corpus
+from chargpt.text.document import TRAIN, VAL
+from chargpt.text.growth import Growth, Stretch
+from chargpt.text.normalization import TextNormalizer
+from chargpt.text.tokenizer import Tokenizer, code_points
+
+rng = np.random.default_rng(5)
+
+
+def prose(characters: int) -> str:
+    """Text without a passage that occurs twice."""
+    words = ["".join(rng.choice([*"abcdefghijklmnopqrstuvwxyz"], rng.integers(2, 9))) for _ in range(characters // 4)]
+    lines = (" ".join(words[start : start + 9]) for start in range(0, len(words), 9))
+    return "\n".join(lines)[:characters]
+
+
+BOOK, MORE = [prose(3_000) for _ in range(12)], [prose(n) for n in (700, 3_000, 9_000)]
+DIVISIONS = {"position": {}, "blocks": {"split": "blocks"}, "document": {"split": "document"}, "bytes": {"vocabulary": "bytes"}}
+
+
+def text_of(corpus: Corpus, split: int) -> str:
+    return corpus.tokenizer.decode((corpus.train, corpus.val)[split])
+
+
+def windows(text: str, size: int = 40) -> set[str]:
+    return {text[i : i + size] for i in range(len(text) - size)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Writes chapters into files of a folder, in place of all before."""
+    where, numbers = tmp_path / "book", itertools.count()
+
+    def write(*chapters: str):
+        new = where / str(next(numbers))
+        new.mkdir(parents=True)
+        for number, chapter in enumerate(chapters):
+            (new / f"{number:03}.txt").write_text(chapter, encoding="utf-8")
+        return new
+
+    return write
+
+
+GROWN = {
+    "chapters at the end": [*BOOK, *MORE],
+    "chapters in the middle": [*BOOK[:5], *MORE, *BOOK[5:]],
+    "another order, and one is gone": [*BOOK[6:], *MORE, *BOOK[1:6]],
+    "an edit in every chapter": [f"{one[:1500]} EDIT {one[1510:]}" for one in BOOK] + MORE,
+    "written on in the last chapter": [*BOOK[:-1], BOOK[-1] + MORE[2]],
+    "one file of it": ["\n\n".join([*BOOK, *MORE])],
+    "nothing but new text": MORE,
+}
+
+
+@pytest.mark.parametrize("how", DIVISIONS)
+@pytest.mark.parametrize("name", GROWN)
+def test_what_is_known_keeps_its_side(name, how, folder, load):
+    more = {"val_fraction": 0.2, **DIVISIONS[how]}
+    old = load(folder(*BOOK), **more)
+    new = load(folder(*GROWN[name]), **more, earlier=[old], known=old.tokenizer.characters or "")
+    learned, held_out = windows(text_of(old, TRAIN)), windows(text_of(old, VAL))
+    assert not windows(text_of(new, TRAIN)) & held_out and not windows(text_of(new, VAL)) & learned
+    if name == "nothing but new text":
+        assert new.growth == Growth(earlier=[old.fingerprint])
+        assert new.fingerprint == load(folder(*MORE), **more, known=old.tokenizer.characters or "").fingerprint
+        return
+    known, added = (new.tokenizer.decode(new.held_out(is_new=is_new)) for is_new in (False, True))
+    assert len(known) + len(added) == len(new.val) and not windows(known) & windows("\n".join(MORE))
+    learned_too = len(windows("\n".join(MORE)) & windows(text_of(new, TRAIN)))
+    assert 0.18 < len(added) / (len(added) + learned_too) < 0.27, "the new text is divided among itself"
+    assert len(held_out & windows(known)) > 0.7 * len(held_out) or "gone" in name or how == "document"
+
+
+def test_the_same_text_is_what_it_was_and_nothing_has_grown(folder, load):
+    old = load(folder(*BOOK))
+    again = load(folder(*BOOK), earlier=[old])
+    assert (again.fingerprint, again.growth) == (old.fingerprint, None)
+
+
+def test_a_third_text_knows_both_before_it(folder, load):
+    texts = [BOOK, [*BOOK, MORE[1]], [*BOOK, MORE[1], MORE[2]]]
+    first = load(folder(*texts[0]))
+    second = load(folder(*texts[1]), earlier=[first])
+    third = load(folder(*texts[2]), earlier=[second, first])
+    for before in (first, second):
+        assert not windows(text_of(third, VAL)) & windows(text_of(before, TRAIN))
+        assert not windows(text_of(third, TRAIN)) & windows(text_of(before, VAL))
+    assert third.growth is not None and third.growth.earlier == [second.fingerprint, first.fingerprint]
+
+
+def test_a_growth_divides_the_text_again_without_the_texts_before(folder, load, tmp_path):
+    """As a resumed run reads it, whose cache is gone, through the JSON of its state."""
+    old, path = load(folder(*BOOK)), folder(*BOOK, *MORE)
+    new = load(path, earlier=[old])
+    assert new.growth is not None and new.growth.is_possible
+    saved = json.loads(json.dumps(dataclasses.asdict(new.growth)))
+    growth = Growth(earlier=saved["earlier"], stretches=[Stretch(**one) for one in saved["stretches"]])
+    again = load(path, growth=growth, cache=str(tmp_path / "another"), tokenizer=new.tokenizer)
+    assert again.fingerprint == new.fingerprint
+
+
+def test_line_ends_of_another_system_are_no_difference(folder, load, tmp_path):
+    old, path = load(folder(*BOOK)), tmp_path / "windows.txt"
+    path.write_bytes("\n".join([*BOOK, MORE[2]]).replace("\n", "\r\n").encode())
+    new = load(path, earlier=[old])
+    assert new.growth is not None and new.growth.describe().startswith("8,9") or "9,0" in new.growth.describe()
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.data())
+def test_passages_cover_the_text_and_say_the_truth(data):
+    """Any order of known and new passages, longer than an edit, whatever the parts in which the text comes."""
+    chapters = [(side, one[: data.draw(st.integers(GAP + 80, 2_000))]) for side, one in zip([TRAIN, VAL, TRAIN, VAL], BOOK)]
+    chapters += [(NEW, one[: data.draw(st.integers(GAP + 80, 2_000))]) for one in BOOK[4:7]]
+    order = data.draw(st.permutations(chapters))
+    old = [rng_text(chapters, side) for side in (TRAIN, VAL)]
+    comparison, text = Comparison([encoded(*old)]), "".join(one for _, one in order)
+    size = data.draw(st.integers(20, 3_000))
+    for start in range(0, len(text), size):
+        comparison.add(code_points(text[start : start + size]))
+    found = comparison.passages()
+    assert [one.start for one in found] == [0, *(one.end for one in found[:-1])] and found[-1].end == len(text)
+    sides = np.concatenate([np.full(one.end - one.start, -1 if one.side is None else one.side) for one in found])
+    truth = np.concatenate([np.full(len(one), side) for side, one in order])
+    assert ((sides == truth) | (sides == -1)).mean() > 0.99
+    assert not ((truth == VAL) & (sides == TRAIN)).any() or ((truth == VAL) & (sides == TRAIN)).sum() < 32
+
+
+def rng_text(chapters: list[tuple[int, str]], side: int) -> str:
+    return "".join(one for which, one in chapters if which == side)
+
+
+def encoded(train: str, val: str) -> Corpus:
+    tokenizer = Tokenizer("".join(sorted({*train, *val})), normalizer=TextNormalizer())
+    ids = [tokenizer.ids_of(part) for part in (train, val)]
+    return Corpus(
+        fingerprint="0" * 64, tokenizer=tokenizer, train=ids[0], val=ids[1], counts=np.ones(1), distinct=1, name="", texts=[]
+    )
+
+
+def test_a_line_that_all_texts_have_says_nothing():
+    """A licence in both parts of the old text, and in every new chapter."""
+    licence = prose(1_500)
+    comparison = Comparison([encoded(BOOK[0] + licence, BOOK[1] + licence)])
+    comparison.add(code_points(licence.join([BOOK[0], MORE[2], BOOK[1], MORE[1], ""])))
+    assert [one.side for one in comparison.passages()] == [TRAIN, NEW, VAL, NEW]
+
+
+def test_texts_shorter_than_a_window_are_new_and_know_nothing():
+    for text, known in itertools.product(("", "a", "a" * 31, MORE[0]), (BOOK, ("short", ""))):
+        comparison = Comparison([encoded(known[0], known[1])])
+        comparison.add(code_points(text))
+        assert comparison.passages() == [Passage(0, len(text), NEW)][: len(text)]
+    assert divided([], DataConfig(), ends=[]) == []
+
+
+@pytest.mark.parametrize("added", [1, 2_000, 400_000])
+def test_of_the_old_text_as_much_is_repeated_as_is_new(added):
+    """In blocks from all over it; all of it if there is less, or if nothing is new."""
+    known = [Passage(0, 40_000, TRAIN), Passage(40_000, 50_000, VAL), Passage(50_000, 90_000, TRAIN)]
+    for passages in ([*known, Passage(90_000, 90_000 + added, NEW)], known):
+        stretches = divided(passages, DataConfig(), ends=[])
+        sizes = Counter[tuple[int | None, bool]]()
+        for start, stretch in zip([0, *(one.end for one in stretches)], stretches):
+            assert start < stretch.end
+            sizes[stretch.split, stretch.is_new] += stretch.end - start
+        assert sizes.total() == passages[-1].end and sizes[VAL, False] == 10_000
+        assert sizes[TRAIN, False] == pytest.approx(min(80_000, sizes[TRAIN, True] or 80_000), abs=2)
+        middle = [one.split for one in stretches if 50_000 < one.end]
+        assert TRAIN in middle or added == 1
