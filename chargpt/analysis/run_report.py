@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
 from chargpt.runs.metrics import MetricsLog, read_metrics
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import Notice
+from chargpt.text.comparison import held_out_by_all
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import ItemMarks
 from chargpt.text.report import about_repeats, split_problems
@@ -37,6 +39,8 @@ CONFUSED, MAX_MAPPED = 8, 128  # pairs of confused characters that are listed, a
 SAMPLES, PASSAGES = 3, 5  # that are written, and that are listed of what they copied
 # Characters of the validation split that a quick report is measured on, at least and at most; and their number, times that of
 # parameters, in about a second: each is predicted three times, once for the breakdown of the loss and twice for the lines.
+# Characters that several runs hold out: fewer tell nothing, and more take long.
+LEAST_SHARED, MOST_SHARED = 1_000, 100_000
 PROBE, MAX_QUICK, QUICK_WORK = 256, 20_000, 10**10
 
 
@@ -82,6 +86,8 @@ class RunReport:
     heads: Heads | None = None
     items: "ItemReport | None" = None  # of a run on items
     missing: list[str] = field(default_factory=list)
+    shared: int = 0  # characters that all runs of a comparison hold out, whose texts are not the same
+    shared_loss: float | None = None  # on these
 
     @property
     def log(self) -> MetricsLog:
@@ -125,6 +131,18 @@ def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixInde
         samples = write_samples(loaded, labels, seeds=range(SAMPLES), length=length, seconds=seconds)
         facts["copies"] = measure_copies(samples, corpus, index, most=PASSAGES)
     return RunReport(**facts, missing=missing)
+
+
+def compared(runs: Sequence[tuple[RunReport, LoadedModel | None, Corpus | None]]) -> list[RunReport]:
+    """The reports of several runs, whose texts may differ: with the losses on what all of them hold out, if that is enough."""
+    reports, texts = [run for run, *_ in runs], [corpus for *_, corpus in runs if corpus is not None]
+    if len({run.state.fingerprint for run in reports}) == 1 or len(texts) < len(runs):
+        return reports
+    shared = held_out_by_all(texts)
+    if len(shared) < LEAST_SHARED:
+        return reports
+    losses = [None if loaded is None else loaded.score(shared[:MOST_SHARED], unknown="skip") for _, loaded, _ in runs]
+    return [dataclasses.replace(run, shared=len(shared), shared_loss=loss) for run, loss in zip(reports, losses)]
 
 
 def live_report(folder: Path, state: SavedState, corpus: Corpus) -> RunReport:

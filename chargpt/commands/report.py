@@ -12,6 +12,8 @@ from chargpt.terminal import log, shown
 
 if TYPE_CHECKING:  # imports torch
     from chargpt.analysis.run_report import RunReport
+    from chargpt.sampling.loaded_model import LoadedModel
+    from chargpt.text.corpus import Corpus
 
 MAX_RUNS = COLOURS  # of a page: each run has a colour of its own
 ONE, SEVERAL = "report.html", "comparison.html"  # the page of one run, and of several
@@ -43,8 +45,10 @@ def main(argv: Sequence[str]) -> int:
     names = expand_patterns(options.runs, project_root() / "checkpoints")
     if len(names) > MAX_RUNS:
         raise UserError(f"RUN: {len(names)} runs given; a report compares at most {MAX_RUNS}")
-    runs = [_report_of(name, device=options.device) for name in names]
-    if not same_text(runs):
+    from chargpt.analysis.run_report import compared
+
+    runs = compared([_report_of(name, device=options.device) for name in names])
+    if not same_text(runs) and runs[0].shared_loss is None:
         log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")
     content, path = report_page(runs), options.out or Path(ONE if len(runs) == 1 else SEVERAL)
     write_page(path, content)
@@ -52,8 +56,9 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _report_of(name: str, *, device: str) -> "RunReport":
-    """What the page shows of the run `name`: of one of another model.py, what is logged, since its model cannot be measured."""
+def _report_of(name: str, *, device: str) -> "tuple[RunReport, LoadedModel | None, Corpus | None]":
+    """What the page shows of the run `name`, with its model and its text: of one of another model.py, what is logged, since its
+    model cannot be measured."""
     from chargpt.analysis.run_report import WHOLE, logged_report, measure_run
     from chargpt.runs.checkpoint_schema import OtherModelError
     from chargpt.runs.load import find_run
@@ -65,11 +70,12 @@ def _report_of(name: str, *, device: str) -> "RunReport":
             raise OtherModelError(loaded.changed)
     except OtherModelError as error:
         log(f"warning: {shown(name)}: the page has its curves, but nothing that is measured on its model ({error})")
-        return logged_report(find_run(name, project_root() / "checkpoints"), missing="what is measured on its model")
+        logged = logged_report(find_run(name, project_root() / "checkpoints"), missing="what is measured on its model")
+        return logged, None, None
     corpus, index = None, None
     try:
         corpus = loaded.corpus()
         index = open_or_make_index(corpus)
     except UserError as error:
         log(f"warning: {error}")
-    return measure_run(loaded, corpus, index=index, effort=WHOLE)
+    return measure_run(loaded, corpus, index=index, effort=WHOLE), loaded, corpus

@@ -326,6 +326,10 @@ def verdict(runs: Sequence[RunReport]) -> str:
     losses = {run.name: run.val_loss for run in runs if run.val_loss is not None}
     if len(losses) < 2:
         return "Fewer than two of these runs have been tried on new text, so nothing tells which of them predicts best."
+    shared = {run.name: run.shared_loss for run in runs if run.shared_loss is not None}
+    if len(shared) == len(runs):
+        ranked = ", ".join(f"{name} {loss:.3f}" for name, loss in sorted(shared.items(), key=lambda pair: pair[1]))
+        return f"The texts of these runs differ. Losses on the {runs[0].shared:,} characters that all hold out: {ranked}."
     if not same_text(runs):
         return "These runs differ in the text, its split or its vocabulary, so their numbers do not tell which predicts best."
     best = [name for name, loss in losses.items() if loss - min(losses.values()) < CLOSE]

@@ -45,6 +45,17 @@ def compare(earlier: Sequence[EncodedText], config: DataConfig, read: Callable[[
     return Growth(earlier=[text.fingerprint for text in earlier], stretches=stretches)
 
 
+def held_out_by_all(texts: Sequence[EncodedText]) -> str:
+    """What the validation splits of several texts have in common, in the order of the first."""
+    first, *others = texts
+    shared = first.tokenizer.decode(first.val)
+    for other in others:
+        comparison = Comparison([other])
+        comparison.add(code_points(shared))
+        shared = "".join(shared[one.start : one.end] for one in comparison.passages() if one.side == VAL)
+    return shared
+
+
 @dataclass(frozen=True)
 class Passage:
     """A part of a text: what an earlier run has learned from (TRAIN), or holds out (VAL), what is in neither (None), or NEW."""

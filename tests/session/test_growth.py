@@ -2,12 +2,14 @@
 
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 import train
+from chargpt.commands import report
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.metrics import KNOWN, NEW, read_metrics
@@ -48,6 +50,10 @@ def test_new_chapters_are_learned_beside_the_old_ones(book, tmp_path, capsys):
     for name in (KNOWN, NEW):
         losses = dict(log.curve(name))
         assert f"{losses[0]:.3f} before, {losses[progress.best_step]:.3f} now" in lines[1]
+    assert report.main([str(first), str(second), "--out", str(tmp_path / "both.html")]) == 0
+    page = (tmp_path / "both.html").read_text(encoding="utf-8")
+    shared = re.search(r"Losses on the ([\d,]+) characters that all hold out: run7 [\d.]+, run6 [\d.]+\.", page)
+    assert shared and shared[1] == "1,801" and "cannot be compared" not in "".join(capsys.readouterr())
     third = book(8, "--init-from", str(second), "--epochs", "1")
     growth = state_of(third).growth
     assert growth is not None and growth.earlier == [state_of(run).fingerprint for run in (second, first)]
