@@ -36,6 +36,9 @@ PATIENCE = 4  # evaluations without a better loss, after which the run ends: two
 # Characters of a text whose rate is the lower one of `OptimizerKind.start_rates`, and the power with which the rate grows.
 LOWEST_RATE_FOR, RATE_POWER = 10_000, 0.3
 FAR = 1.0  # nats that a start loses on a text, compared with its own: with this many or more, the rate is the higher one
+# What this rate is multiplied by for a run that goes on with its own text, in steps of the most characters: such a model has
+# ended with a rate of almost 0, and a high one undoes what it has learned (docs/lab/growth.md).
+GROWN_RATE = 0.3
 STEP_CHARACTERS, STEPS = (512, 2048), 1200  # characters in a step, least and most; steps, about, if the text is long enough
 MEASURED = 8000  # characters of the validation split on which the loss of a start is measured; on a CPU, so not more
 
@@ -103,7 +106,7 @@ def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | Non
     interval = max(1, math.ceil(config.train.max_steps / evaluations))
     is_to_end = epochs is not None or len(job.corpus.val) < SMALL_SPLIT
     optim = {
-        "learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, characters, distance)),
+        "learning_rate": min(config.optim.learning_rate, _rate(config.optim.name, job.corpus, distance)),
         "weight_decay": WEIGHT_DECAY,
         # Towards the start in a run of this length (L2-SP, arXiv 1802.01483).
         "start_decay": float(f"{START_DECAY_STEPS / config.train.max_steps:.2g}") if parameters > SMALL else 0.0,
@@ -123,6 +126,7 @@ def _with_batch(settings: Settings, job: Job, *, distance: float, parameters: in
     """With optimizer and batch, and with these epochs, or those that fit the text."""
     settings = settings.choose("a start learns most with it", optim={"name": WITH_MINUTES})
     (least, most), characters, config = STEP_CHARACTERS, len(job.corpus.train), settings.values
+    least = most if job.corpus.has_grown else least
     windows = min(most, max(least, EPOCHS * characters / STEPS)) / config.model.block_size / config.train.accumulate
     settings = settings.choose("the length of the text", train={"batch_size": multiple(windows, of=job.processes)})
     gentle = FEWEST_EPOCHS + EPOCHS_OF_A_NAT * distance / max(1.0, parameters / SMALL) ** 2
@@ -130,8 +134,9 @@ def _with_batch(settings: Settings, job: Job, *, distance: float, parameters: in
     return settings.choose("the distance of the text from those of the start", train={"max_epochs": passes})
 
 
-def _rate(optimizer: str, characters: int, distance: float) -> float:
+def _rate(optimizer: str, corpus: Corpus, distance: float) -> float:
     """The learning rate for a text: higher for a long one, and the farther it is from those of the start."""
     lowest, highest = OPTIMIZERS[optimizer].start_rates
-    same_kind = min(highest, max(lowest, lowest * (characters / LOWEST_RATE_FOR) ** RATE_POWER))
-    return float(f"{same_kind * (highest / same_kind) ** math.sqrt(min(1.0, distance / FAR)):.2g}")
+    same_kind = min(highest, max(lowest, lowest * (len(corpus.train) / LOWEST_RATE_FOR) ** RATE_POWER))
+    rate = same_kind * (highest / same_kind) ** math.sqrt(min(1.0, distance / FAR))
+    return float(f"{rate * (GROWN_RATE if corpus.has_grown else 1):.2g}")

@@ -47,6 +47,11 @@ class Corpus(EncodedText):
         """What was measured of the text, now or by an earlier program."""
         return facts_of(self)
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether it goes on from the text of another run."""
+        return self.growth is not None and bool(self.growth.stretches)
+
     def held_out(self, *, is_new: bool) -> np.ndarray:
         """The part of the validation split that is new, or that an earlier run holds out too; empty for other texts."""
         parts = [] if self.growth is None else self.growth.held_out(is_new=is_new)
@@ -65,7 +70,7 @@ class Corpus(EncodedText):
         length = f"{list_of}{self.characters:,} {unit} ({self.distinct:,} distinct)"
         return [
             Notice("text", f"{one_line(self.name)}: {length}, {split}"),
-            *([] if self.growth is None or not self.growth.stretches else [Notice("grown", self.growth.describe())]),
+            *([Notice("grown", self.growth.describe())] if self.growth is not None and self.growth.stretches else []),
             Notice("vocabulary", vocabulary, "detail"),
             *([] if self.items is None else [Notice("items", one_line(self.items.describe()), "detail")]),
             *(Notice("note", note) for note in self.notes),
