@@ -2,18 +2,20 @@
 
     python tests/reference_pages.py
 
-It also writes the table of the sampling rules in docs/sampling.md.
+From the tables of options, it also writes that of the sampling rules in docs/sampling.md, that of the arguments of
+`chargpt.train` in docs/reference/python.md, and what type checkers know of all keywords, chargpt/arguments.pyi.
 
-tests/test_docs.py fails if a page is not what this program would write.
+tests/test_docs.py fails if one of these is not what this program would write.
 """
 
 import contextlib
+import inspect
 import io
 import os
 import re
 import sys
 import typing
-from dataclasses import fields
+from collections.abc import Iterable
 from pathlib import Path
 from unittest import mock
 
@@ -24,11 +26,16 @@ if __name__ == "__main__":
 from chargpt.__main__ import main  # noqa: E402
 from chargpt.commands.verbs import VERBS  # noqa: E402
 from chargpt.config import Config, to_dict  # noqa: E402
+from chargpt.option_table import Entry, entries  # noqa: E402
+from chargpt.planning.cli import TrainKeywords, TrainOptions  # noqa: E402
 from chargpt.project import command  # noqa: E402
-from chargpt.sampling.options import SamplingOptions  # noqa: E402
+from chargpt.sampling.options import ItemKeywords, SamplingOptions, TextKeywords  # noqa: E402
 
-SETTINGS_PAGE, VERBS_PAGE = (ROOT / "docs" / "reference" / name for name in ("settings.md", "verbs.md"))
+SETTINGS_PAGE, VERBS_PAGE, PYTHON_PAGE = (
+    ROOT / "docs" / "reference" / f"{name}.md" for name in ("settings", "verbs", "python")
+)
 SAMPLING_PAGE, OF_RULES = ROOT / "docs" / "sampling.md", "\n## How the next character is chosen\n"
+STUB, OF_TRAIN = ROOT / "chargpt" / "arguments.pyi", "\n## Training\n"
 # characters in a line of help
 HELP_WIDTH = "100"
 # what may be given for a field of each type
@@ -67,6 +74,18 @@ VERBS_HEAD = """\
 [training.md](../training.md), [sampling.md](../sampling.md), [insight.md](../insight.md) and
 [export.md](../export.md) explain the commands with examples.
 """
+
+# The arguments of chargpt.train that are no options.
+ARGUMENTS = (
+    "| `text` | TEXT: a path, several paths, or the name of a corpus; not with `resume=True` |",
+    '| `settings={"train.max_steps": 500, "optim.betas": (0.9, 0.95)}` | `train.max_steps=500 optim.betas=0.9,0.95` |',
+)
+STUB_HEAD = """\
+# What functions of the library take as **options. `python tests/reference_pages.py` writes this file.
+import os
+import re
+from collections.abc import Sequence
+from typing import Literal, TypedDict"""
 
 
 def settings_page() -> str:
@@ -138,18 +157,53 @@ def section_of(name: str, help_text: str) -> str:
     return f"## {name}\n\n```text\n{help_text.strip()}\n```\n"
 
 
-def sampling_page() -> str:
-    """docs/sampling.md, with the help of each sampling rule in the only table below `OF_RULES`."""
-    rows = ""
-    for name, beside in ((one.name, one.metadata) for one in fields(SamplingOptions)):
-        if beside["group"] == "rules":
-            option = f"--{name.replace('_', '-')} {beside['add'].get('metavar', '')}".strip()
-            rows += f"| `{option}` | {escaped(beside['add']['help'])} |\n"
-    before, heading, after = SAMPLING_PAGE.read_text(encoding="utf-8").partition(OF_RULES)
-    return before + heading + re.sub(r"(?<=\|---\|---\|\n)(\|.*\n)+", lambda _: rows, after, count=1)
+def typed(name: str, entry: Entry) -> str:
+    """An option as it is typed, with what follows it."""
+    return f"--{name.replace('_', '-')} {entry.add.get('metavar', '')}".strip()
 
+
+def with_rows(page: Path, heading: str, rows: Iterable[str]) -> str:
+    """A page with these rows in the first table below a heading."""
+    before, found, after = page.read_text(encoding="utf-8").partition(heading)
+    lines = "".join(f"{row}\n" for row in rows)
+    return before + found + re.sub(r"(?<=\|---\|---\|\n)(\|.*\n)+", lambda _: lines, after, count=1)
+
+
+def sampling_page() -> str:
+    """docs/sampling.md, with the help of each sampling rule."""
+    rules = {name: entry for name, entry in entries(SamplingOptions).items() if entry.section == "rules"}
+    return with_rows(SAMPLING_PAGE, OF_RULES, (f"| `{typed(*rule)}` | {escaped(rule[1].help)} |" for rule in rules.items()))
+
+
+def python_page() -> str:
+    """docs/reference/python.md, with the help of each argument of `chargpt.train`."""
+    table = {name: entry for name, entry in entries(TrainOptions).items() if name in TrainKeywords.__annotations__}
+    rows = (f"| `{name}` | `{typed(name, entry)}`: {escaped(entry.help)} |" for name, entry in table.items())
+    return with_rows(PYTHON_PAGE, OF_TRAIN, [*ARGUMENTS, *rows])
+
+
+def arguments_stub() -> str:
+    """chargpt/arguments.pyi: the keywords of the library, for type checkers and editors."""
+    lines = [STUB_HEAD]
+    for record in (TrainKeywords, TextKeywords, ItemKeywords):
+        lines += ["", f"class {record.__name__}(TypedDict, total=False):"]
+        lines += [f"    {name}: {shown_type(hint)}" for name, hint in record.__annotations__.items()]
+    return "\n".join([*lines, ""])
+
+
+def shown_type(hint: object) -> str:
+    return inspect.formatannotation(hint).replace("collections.abc.", "").replace("'", '"')
+
+
+# What each file has.
+WRITTEN = {
+    SETTINGS_PAGE: settings_page,
+    VERBS_PAGE: verbs_page,
+    SAMPLING_PAGE: sampling_page,
+    PYTHON_PAGE: python_page,
+    STUB: arguments_stub,
+}
 
 if __name__ == "__main__":
-    SAMPLING_PAGE.write_text(sampling_page(), encoding="utf-8")
-    SETTINGS_PAGE.write_text(settings_page(), encoding="utf-8")
-    VERBS_PAGE.write_text(verbs_page(), encoding="utf-8")
+    for path, content in WRITTEN.items():
+        path.write_text(content(), encoding="utf-8")

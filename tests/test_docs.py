@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-from dataclasses import fields
 from pathlib import Path
 
 import docs_commands
@@ -12,9 +11,10 @@ import messages
 import pytest
 from benchmarks import tables
 from PIL import Image
-from reference_pages import SAMPLING_PAGE, SETTINGS_PAGE, VERBS_PAGE, sampling_page, settings_page, verbs_page
+from reference_pages import PYTHON_PAGE, SETTINGS_PAGE, WRITTEN
 
 from chargpt.config import Config, to_dict
+from chargpt.option_table import entries
 from chargpt.planning.cli import parse_options
 from chargpt.sampling.options import ItemKeywords, SamplingOptions, TextKeywords
 
@@ -113,19 +113,15 @@ def test_every_file_setting_and_preset_that_is_named_exists(page):
         assert (ROOT / "configs" / f"{preset}.yaml").exists(), f"{page.name}: --config {preset}"
 
 
-WRITTEN = [(SETTINGS_PAGE, settings_page), (VERBS_PAGE, verbs_page), (SAMPLING_PAGE, sampling_page)]
-
-
-@pytest.mark.parametrize("page, expected", WRITTEN, ids=["settings", "verbs", "sampling"])
-def test_a_reference_page_is_what_the_code_says(page, expected):
-    assert page.read_text(encoding="utf-8").split() == expected().split(), "run: python tests/reference_pages.py"
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+def test_a_reference_page_is_what_the_code_says(page):
+    assert page.read_text(encoding="utf-8").split() == WRITTEN[page]().split(), "run: python tests/reference_pages.py"
 
 
 @pytest.mark.parametrize(("method", "keywords"), [("generate", TextKeywords), ("items", ItemKeywords)])
 def test_the_page_of_the_library_names_every_keyword_that_is_no_sampling_rule(method, keywords):
-    row = re.search(rf"^\| `{method}` \| .*", (ROOT / "docs" / "reference" / "python.md").read_text("utf-8"), re.M)[0]
-    group = {one.name: one.metadata["group"] for one in fields(SamplingOptions)}
-    assert not [name for name in keywords.__annotations__ if group[name] != "rules" and f"`{name}`" not in row]
+    row, table = re.search(rf"^\| `{method}` \| .*", PYTHON_PAGE.read_text("utf-8"), re.M)[0], entries(SamplingOptions)
+    assert not [name for name in keywords.__annotations__ if table[name].section != "rules" and f"`{name}`" not in row]
 
 
 def test_every_setting_has_a_meaning():

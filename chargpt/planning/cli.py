@@ -1,61 +1,176 @@
-"""The command line of train.py. Nothing here imports torch, so that --help and a mistyped option are answered at once."""
+"""The table of the options of train.py, and its command line: texts, options and settings. See `option_table.py`.
+
+Nothing here imports torch, so that --help and a mistyped option are answered at once.
+"""
 
 import argparse
 import dataclasses
-import functools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chargpt.config import COMMAND_LINE, Config, DataConfig, Settings, Tree, elsewhere, typed_values
-from chargpt.errors import Given, Option, UserError, join, resuming, short
+from chargpt.errors import Given, Option, UserError, resuming, short
+from chargpt.option_table import (
+    SMALLEST,
+    SWITCH,
+    TEXT,
+    Kind,
+    PathLike,
+    add_options,
+    check,
+    check_fields,
+    check_together,
+    entries,
+    keywords,
+    number,
+    option,
+    text,
+    typed,
+)
 from chargpt.project import command, project_root
-from chargpt.terminal import NUMBER, Parser, number
+from chargpt.terminal import NUMBER, Parser
 
 SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z0-9_]+")
-SAME_SETTINGS = {"device": ("runtime", "device"), "items": ("data", "items"), "label": ("data", "label")}  # by option
-MAX_MINUTES, MAX_EPOCHS = 5_256_000, 1_000_000  # minutes: ten years
-# Options that leave no room for others, and why.
-EXCLUDE = {
-    "epochs": ("each sets the length of the training", ("minutes", "train.max_steps")),
-    "find_lr": ("it makes short trainings of its own", ("epochs", "minutes", "resume", "dry_run", "optim.learning_rate")),
-    "dry_run": ("it describes a new run", ("resume",)),
-    "start": ("each gives the weights to begin with", ("init_from",)),
-    "resume": (
-        "the run has its settings and weights already",
-        ("config", "start", "init_from", "vocab_from", "teacher", "overwrite"),
-    ),
-}
 NO_START = "none"  # in place of the name of a start: initial weights
 SHORTEST_CONTEXT = 16  # characters of the context that is chosen, at least
 LONGEST_NAME = 255  # bytes, on nearly every file system
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 
 
+class Once(argparse.Action):
+    """An option that may be given once: of two values, none is dropped in silence."""
+
+    def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> None:
+        if (before := getattr(namespace, self.dest, None)) is not None:
+            raise UserError(f"{option_string}: given twice, {before} and {values}; give it once")
+        setattr(namespace, self.dest, values)
+
+
+def minutes(text: str) -> float | str:
+    """An argparse type: minutes as a number, or with units: 90, 1.5h, 45min, 30s, 1h30m. 1:30 stays: it may be either."""
+    short = re.sub("min(?![a-z])", "m", text)
+    if NUMBER.fullmatch(short[:-1]) and short[-1] in UNITS:
+        return float(short[:-1]) * UNITS[short[-1]]
+    found = re.fullmatch("(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m?)?", short) or re.fullmatch("()([0-9]{1,6})m([0-9]{1,6})s?", short)
+    if NUMBER.fullmatch(text) or not found or not text:
+        return typed(text)
+    return sum(float(part) * unit for part, unit in zip(found.groups(), UNITS.values()) if part)
+
+
+def _minutes(value: Any) -> float:
+    """Minutes, which may be a text. Raises ValueError."""
+    read = minutes(value) if isinstance(value, str) else value
+    if isinstance(read, str):
+        raise UserError(Given("minutes", value), "use minutes as a number, or a time such as 2h, 1h30 or 30s")
+    return IN_MINUTES.checked(read)
+
+
+def _paths(given: Any) -> tuple[str, ...]:
+    """One path or several. Raises TypeError for anything else."""
+    paths = [given] if isinstance(given, (str, os.PathLike)) else given
+    if not isinstance(paths, (list, tuple)):
+        raise TypeError
+    return tuple(map(PATH.checked, paths))
+
+
+IN_MINUTES, IN_EPOCHS = (number(SMALLEST, most, f"a number above 0, up to {most:,}") for most in (5_256_000, 1_000_000))
+MINUTES = IN_MINUTES._replace(checked=_minutes, parse=minutes, takes=float | str | None)  # of ten years at most
+A_NAME = "a name or a path, in quotes"
+PATH = Kind(A_NAME, lambda value: "" + os.fspath(value), takes=PathLike | None)
+PATHS = Kind(f"{A_NAME}, or a list of them", _paths, takes=PathLike | Sequence[PathLike])
+RESUME = SWITCH._replace(use="True or False; the argument run says which one")
+NAME_OF_START = text("the name of a start, such as 'english', or 'none'", "NAME")
+DEVICE = text("auto, cpu, cuda, cuda:N or mps", "D")
+switch = partial(option, keywords=("TrainKeywords",))
+once = partial(switch, action=Once)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """What the user asked for."""
+    """What the user asked for. Raises UserError for a value that an option does not take.
 
-    texts: list[str] = field(default_factory=list)
+    The options of the section "run" are about a run on disk: `python -m chargpt text` has all but these.
+    """
+
+    texts: Sequence[str] = ()
     settings: Tree = field(default_factory=dict)  # typed; what depends on several of them is not checked yet
-    config: str | None = None
-    run: str | None = None
-    resume: bool = False
-    minutes: float | None = None
-    epochs: float | None = None
-    start: str | None = None
-    init_from: str | None = None
-    vocab_from: str | None = None
-    teacher: list[str] = field(default_factory=list)
-    find_lr: bool = False
-    dry_run: bool = False
-    verbose: bool = False
-    open: bool = False
-    overwrite: bool = False
+    config: str | None = once("", None, PATH, "FILE")(
+        "settings as YAML, or the name of a preset (default: the program chooses for the text and the time)"
+    )
+    minutes: float | None = once("", None, MINUTES, "M")(
+        "choose the model and its training for M minutes; units are accepted, such as 2h or 30s"
+    )
+    epochs: float | None = once(
+        "", None, IN_EPOCHS, excludes=("minutes", "train.max_steps"), since="each sets the length of the training"
+    )("train for N passes over the text (sets train.max_steps)")
+    items: InitVar[str | None] = option("", None, TEXT, "WHAT", setting="data.items", action=Once, nargs="?", const="line")(
+        "the text is a list of items, which are learned one by one: line (the default), paragraph, file, or the name of a "
+        "column or field (the same as data.items=WHAT)"
+    )
+    label: InitVar[str | None] = option("", None, TEXT, "NAMES", setting="data.label", action=Once)(
+        "with --items: the column or field that is the label of an item, or several, separated by commas; file or folder: "
+        "the name of its file or folder (column:file: a column of that name); re:PATTERN: what the group of a regular "
+        "expression matches in the item (the same as data.label=NAMES)"
+    )
+    device: InitVar[str | None] = once("", None, DEVICE, setting="runtime.device")(
+        "auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (the same as runtime.device=D)"
+    )
+    start: str | None = once("", None, NAME_OF_START, excludes=("init_from",), since="each gives the weights to begin with")(
+        f"begin with this model, which knows a language ({command('starts')} lists them), or with {NO_START}"
+        " (default: with the best one, if a short trial on the text shows that it pays)"
+    )
+    init_from: str | None = once("", None, PATH, "RUN")(
+        "begin with the weights of another run or kept file, matched by character"
+    )
+    teacher: Sequence[str] = switch("", (), PATHS, "RUN", action="append")(
+        "learn from the predictions of another run as well as from the text; may be given several times"
+    )
+    vocab_from: str | None = once("", None, PATH, "RUN")(
+        "use the vocabulary of another run; a character that it does not have is an error"
+    )
+    run: str | None = once("run", None, PATH, "NAME")(
+        "the run's name in checkpoints/, or a path (default: the name of the text)"
+    )
+    overwrite: bool = switch("run", False)(
+        "replace the run of this name, when the new one is first evaluated after step 0, or finished"
+    )
+    resume: bool = switch(
+        "run",
+        False,
+        RESUME,
+        excludes=("config", "start", "init_from", "vocab_from", "teacher", "overwrite"),
+        since="the run has its settings and weights already",
+    )("continue a run that stopped: the newest, or --run NAME")
+    dry_run: bool = option("run", False, excludes=("resume",), since="it describes a new run")(
+        "print the settings and the expected loss, then end; makes no run"
+    )
+    find_lr: bool = option(
+        "run",
+        False,
+        excludes=("epochs", "minutes", "resume", "dry_run", "optim.learning_rate"),
+        since="it makes short trainings of its own",
+    )("train briefly at a range of learning rates and suggest one; makes no run")
+    open: bool = option("run", False)("open the report of the run in a browser; it follows the training")
+    verbose: bool = option("run", False)("print every choice before training; a run has them in details.txt")
+
+    def __post_init__(self, *same: str | None) -> None:
+        """Check the options; those that are `same` as a setting become that setting."""
+        check_fields(self)
+        tree, options = self.settings, {name: entry for name, entry in entries(self).items() if entry.setting}
+        for (name, entry), value in zip(options.items(), same, strict=True):
+            section, _, key = entry.setting.partition(".")
+            if value is not None and key in tree.get(section, {}):
+                what = f": given together with {entry.setting}, which is the same setting; leave one out"
+                raise UserError(Option(name), what)
+            if value is not None:
+                tree = {**tree, section: {**tree.get(section, {}), key: check(name, value, entry.kind)}}
+        object.__setattr__(self, "settings", typed_values(tree, where=COMMAND_LINE))
 
     def gives(self, name: str) -> bool:
         """Whether the user has given this option, or has set this section.key."""
@@ -63,9 +178,10 @@ class TrainOptions:
         return key in self.settings.get(section, {}) if dot else bool(getattr(self, name))
 
 
-def options_of(record: Mapping[str, Any]) -> TrainOptions:
-    """The options in a record of plain types, as JSON has them. Raises UserError."""
-    return TrainOptions(**{**record, "settings": typed_values(record["settings"], where=COMMAND_LINE)})
+if TYPE_CHECKING:
+    from chargpt.arguments import TrainKeywords
+else:
+    TrainKeywords = keywords("TrainKeywords", TrainOptions)
 
 
 def settings_in(words: Iterable[str]) -> Tree:
@@ -95,88 +211,43 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
     if isinstance(argv, TrainOptions):
         return argv
     description = "Train a character-level GPT on a text: yours, or without TEXT the language reference that comes with Python."
-    parser = _parser(command("train"), description)
-    name = "the run's name in checkpoints/, or a path (default: the name of the text)"
-    parser.add_argument("--run", action=_Once, metavar="NAME", help=name)
-    for option, what in {
-        "--overwrite": "replace the run of this name, when the new one is first evaluated after step 0, or finished",
-        "--resume": "continue a run that stopped: the newest, or --run NAME",
-        "--dry-run": "print the settings and the expected loss, then end; makes no run",
-        "--find-lr": "train briefly at a range of learning rates and suggest one; makes no run",
-        "--open": "open the report of the run in a browser; it follows the training",
-        "--verbose": "print every choice before training; a run has them in details.txt",
-    }.items():
-        parser.add_argument(option, action="store_true", help=what)
-    return _options(vars(parser.parse_intermixed_args(argv)))
+    return _options(vars(_parser("train", description, "", "run").parse_intermixed_args(argv)))
 
 
 def parse_text_options(argv: Sequence[str]) -> tuple[TrainOptions, Path | None]:
     """The options of `python -m chargpt text`: those of train.py that are not about a run on disk, and where to write the
     clean text. Raises UserError."""
-    parser = _parser(command("text"), "Describe a text, and what to expect of a model trained on it.")
+    parser = _parser("text", "Describe a text, and what to expect of a model trained on it.", "")
     clean = "only write the text into a new file, without page breaks, words divided by a line end, and ligatures"
     parser.add_argument("--clean", type=Path, metavar="OUT", help=clean)
     words = vars(parser.parse_intermixed_args(argv))
     path = words.pop("clean")
-    return dataclasses.replace(_options(words), dry_run=True, verbose=True), path
+    return _options({**words, "dry_run": True, "verbose": True}), path
 
 
-def _parser(program: str, description: str) -> Parser:
-    """A parser with the options that both commands have."""
+def _parser(verb: str, description: str, *sections: str) -> Parser:
+    """The parser of a verb that has these sections of the table."""
+    program = command(verb)
     usage = f"{program} [TEXT ...] [--minutes M] [option ...] [section.key=value ...]"
     parser = Parser(prog=program, usage=usage, description=description)
     texts = "a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
     texts += "python-source, shakespeare; and settings as section.key=value"
     parser.add_argument("words", nargs="*", metavar="TEXT", help=texts)
-    once = functools.partial(parser.add_argument, action=_Once)
-    preset = "settings as YAML, or the name of a preset (default: the program chooses for the text and the time)"
-    once("--config", metavar="FILE", help=preset)
-    time = "choose the model and its training for M minutes; units are accepted, such as 2h or 30s"
-    once("--minutes", type=minutes, metavar="M", help=time)
-    once("--epochs", type=number, metavar="N", help="train for N passes over the text (sets train.max_steps)")
-    items = "the text is a list of items, which are learned one by one: line (the default), paragraph, file, or the name of a "
-    items += "column or field (the same as data.items=WHAT)"
-    once("--items", nargs="?", const="line", metavar="WHAT", help=items)
-    label = "with --items: the column or field that is the label of an item, or several, separated by commas; file or folder: "
-    label += "the name of its file or folder (column:file: a column of that name); re:PATTERN: what the group of a regular "
-    label += "expression matches in the item (the same as data.label=NAMES)"
-    once("--label", metavar="NAMES", help=label)
-    once("--device", metavar="D", help="auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (the same as runtime.device=D)")
-    start = f"begin with this model, which knows a language ({command('starts')} lists them), or with {NO_START}"
-    start += " (default: with the best one, if a short trial on the text shows that it pays)"
-    once("--start", metavar="NAME", help=start)
-    once("--init-from", metavar="RUN", help="begin with the weights of another run or kept file, matched by character")
-    teacher = "learn from the predictions of another run as well as from the text; may be given several times"
-    parser.add_argument("--teacher", action="append", default=[], metavar="RUN", help=teacher)
-    vocabulary = "use the vocabulary of another run; a character that it does not have is an error"
-    once("--vocab-from", metavar="RUN", help=vocabulary)
+    add_options(parser, entries(TrainOptions).items(), sections=dict.fromkeys(sections, ""))
     return parser
 
 
-def _options(words: dict[str, Any]) -> TrainOptions:
-    """The options that a parser of `_parser` has found."""
-    if is_setting(words["items"] or ""):  # --items train.seed=1
-        words["words"].append(words["items"])
-        words["items"] = "line"
-    texts, settings = texts_and_settings(words.pop("words"))
-    if not texts and words["items"] is not None and os.path.exists(words["items"]):  # --items names.txt
-        texts, words["items"] = [words["items"]], "line"
-    same = {name: words.pop(name) for name in SAME_SETTINGS}
-    tree = typed_values(with_same_settings(settings_in(settings), same), where=COMMAND_LINE)
-    options = TrainOptions(texts=texts, settings=tree, **words)
+def _options(given: dict[str, Any]) -> TrainOptions:
+    """The options that a parser of `_parser` has found. Raises UserError."""
+    words, items = given.pop("words"), given.get("items")
+    if is_setting(items or ""):  # --items train.seed=1
+        words, given["items"] = [*words, items], "line"
+    texts, settings = texts_and_settings(words)
+    if not texts and items is not None and os.path.exists(items):  # --items names.txt
+        texts, given["items"] = [items], "line"
+    options = TrainOptions(texts=texts, settings=settings_in(settings), **given)
     check_options(options)
     return options
-
-
-def with_same_settings(tree: Tree, options: Mapping[str, object]) -> Tree:
-    """`tree` with the settings that have an option too. Raises UserError for one that is given in both ways."""
-    for option, (section, name) in SAME_SETTINGS.items():
-        if (value := options.get(option)) is not None:
-            if name in tree.get(section, {}):
-                what = f": given together with {section}.{name}, which is the same setting; leave one out"
-                raise UserError(Option(option), what)
-            tree = {**tree, section: {**tree.get(section, {}), name: value}}
-    return tree
 
 
 def by_fields(settings: Settings, typed: Tree) -> Settings:
@@ -185,15 +256,6 @@ def by_fields(settings: Settings, typed: Tree) -> Settings:
     if data.format != "auto" or not ("field" in typed.get("data", {}) or data.field != DataConfig.field):
         return settings
     return settings.choose("a field is given", data={"format": "fields"})
-
-
-class _Once(argparse.Action):
-    """An option that may be given once: of two values, none is dropped in silence."""
-
-    def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> None:
-        if (before := getattr(namespace, self.dest)) is not None:
-            raise UserError(f"{option_string}: given twice, {before} and {values}; give it once")
-        setattr(namespace, self.dest, values)
 
 
 def is_setting(word: str) -> bool:
@@ -206,20 +268,6 @@ def texts_and_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return [word for word in words if not is_setting(word)], [word for word in words if is_setting(word)]
 
 
-def minutes(text: str) -> float:
-    """An argparse type: minutes as a number, or with units: 90, 1.5h, 45min, 30s, 1h30m. 1:30 is refused: it may be either."""
-    if NUMBER.fullmatch(text) or text.lstrip("+-") in ("inf", "nan"):
-        return number(text)
-    short = re.sub("min(?![a-z])", "m", text)
-    if NUMBER.fullmatch(short[:-1]) and short[-1] in UNITS:
-        return float(short[:-1]) * UNITS[short[-1]]
-    found = re.fullmatch("(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m?)?", short) or re.fullmatch("()([0-9]{1,6})m([0-9]{1,6})s?", short)
-    if not found or not text:
-        what_to_do = "use minutes as a number, or a time such as 2h, 1h30 or 30s"
-        raise argparse.ArgumentTypeError(f"{text!r} given; {what_to_do}")
-    return sum(float(part) * unit for part, unit in zip(found.groups(), UNITS.values()) if part)
-
-
 def is_one_of_several() -> bool:
     """Whether torchrun has started this process with others."""
     return os.environ.get("WORLD_SIZE") not in (None, "", "1")
@@ -229,22 +277,16 @@ def check_options(options: TrainOptions) -> None:
     """Raise UserError for options that contradict each other."""
     if "" in options.texts:
         raise UserError(Option("text"), ": a file name is empty (from an empty shell variable?); give the name of a text file")
-    for text in [*options.texts, str(options.settings.get("data", {}).get("val_text", ""))]:
-        is_long = len(max(re.split(r"[/\\]", text), key=len).encode(errors="replace")) > LONGEST_NAME
-        if ("\n" in text or is_long) and not os.path.exists(text):
-            raise UserError(f"{short(text)}: this is a text, not a path; write it to a file, and give the name of the file")
-        if SETTING.fullmatch(text) and not os.path.exists(text):
-            raise UserError(f"{text}: a setting without a value; write {text}=VALUE")
+    for path in [*options.texts, str(options.settings.get("data", {}).get("val_text", ""))]:
+        is_long = len(max(re.split(r"[/\\]", path), key=len).encode(errors="replace")) > LONGEST_NAME
+        if ("\n" in path or is_long) and not os.path.exists(path):
+            raise UserError(f"{short(path)}: this is a text, not a path; write it to a file, and give the name of the file")
+        if SETTING.fullmatch(path) and not os.path.exists(path):
+            raise UserError(f"{path}: a setting without a value; write {path}=VALUE")
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
         what = ": the same text given twice, so that its validation split would be trained on; give it once"
         raise UserError(Option("text"), what)
-    for name, length, most in (("minutes", options.minutes, MAX_MINUTES), ("epochs", options.epochs, MAX_EPOCHS)):
-        if length is not None and not 0 < length <= most:
-            raise UserError(Given(name, length), f"use a number above 0, up to {most:,}")
-    for name, (why, others) in EXCLUDE.items():
-        if options.gives(name) and (given := [Option(other) for other in others if options.gives(other)]):
-            also = join(", ", given)
-            raise UserError(Option(name), ": cannot be used with ", also, f", since {why}; leave out ", also)
+    check_together(TrainOptions, options.gives)
     if options.find_lr and is_one_of_several():
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():

@@ -13,13 +13,16 @@ import weakref
 from collections.abc import Callable, Mapping
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_void_p
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from chargpt.config import ModelConfig
 from chargpt.errors import Given, UserError
 from chargpt.kernels.compiler import DECODE, Unavailable, declare, load
+from chargpt.option_table import entries
 from chargpt.processor import core_count
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.rules import WINDOW
 from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
 from chargpt.standard import CHANGED, KINDS, TOKENS, check_shapes, has_positions, is_standard
@@ -36,6 +39,8 @@ SMOOTH = 0.02  # seconds: pieces that arrive this close together look like conti
 MAX_PIECE = 64  # ids in a piece
 LARGE_PAGE = 2**21  # bytes
 ALL = slice(None)
+C_TYPES: dict[str, Any] = {"double": c_double, "float": c_float, "int": c_int}  # of rules, in the order of `Rules` in decode.c
+RULES = {name: entry for name, entry in entries(SamplingOptions).items() if entry.c}  # which decode.c has
 ALIGNMENT = 64  # bytes of the longest vectors of a processor, which decode.c reads at once
 
 
@@ -58,14 +63,10 @@ class Rules(Structure):
     """The sampling rules that decode.c has, by the names of their options, and what they need. See `Rules` there."""
 
     _fields_ = [
-        ("repetition_penalty", c_double),
-        *((name, c_float) for name in ("temperature", "top_p", "min_p")),
-        *((name, c_int) for name in ("top_k", "known", "window")),
+        *((name, kind) for c, kind in C_TYPES.items() for name, rule in RULES.items() if rule.c == c),
+        *((name, c_int) for name in ("known", "window")),
         *((name, c_void_p) for name in ("forbidden", "history")),
     ]
-
-
-KNOWN_RULES = {each[0] for each in Rules._fields_}
 
 
 def supports(config: ModelConfig) -> bool:
@@ -128,13 +129,13 @@ class CTexts(Texts):
         return self._logits[:, : self._vocab_size].copy()
 
     def write(self, start: int, texts: np.ndarray, count: int, limit: int, choice: Choice) -> NewIds:
-        if not choice.rules.keys() <= KNOWN_RULES:
+        if not choice.rules.keys() <= RULES.keys():
             return super().write(start, texts, count, limit, choice)
         started, V, B = time.perf_counter(), self._vocab_size, self._texts
         steps = min(limit, self._steps)
         mask, last = np.zeros(V, np.uint8), texts[:, -WINDOW:]
         mask[choice.forbidden] = 1
-        rules = Rules(temperature=1.0, top_p=1.0, repetition_penalty=1.0, forbidden=mask.ctypes.data)
+        rules = Rules(forbidden=mask.ctypes.data, **{name: rule.off for name, rule in RULES.items()})
         for name, value in choice.rules.items():
             setattr(rules, name, min(value, V) if name == "top_k" else value)
         if rules.repetition_penalty > 1:

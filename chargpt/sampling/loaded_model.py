@@ -21,6 +21,7 @@ import numpy as np
 from chargpt.config import Config
 from chargpt.errors import Given, Option, UserError, Words, resuming, warn
 from chargpt.keywords import named
+from chargpt.option_table import PathLike, check, whole
 from chargpt.processor import may_have_gpu, prepare_forks
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of
@@ -29,7 +30,7 @@ from chargpt.runs.load import find_checkpoint
 from chargpt.runs.stage import Stage
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded, supports
 from chargpt.sampling.items import ItemWriter, drawn, known_items
-from chargpt.sampling.options import UNKNOWN, ItemKeywords, SamplingOptions, TextKeywords, Unknown, check, listed, whole
+from chargpt.sampling.options import UNKNOWN, ItemKeywords, Precision, SamplingOptions, TextKeywords, Unknown, listed
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers, probabilities
 from chargpt.sampling.stop_rules import text_of
@@ -406,6 +407,27 @@ def listed_labels(labels: Iterable[str]) -> str:
     """The first LISTED of the labels, as they are typed in a shell, and how many more there are."""
     words = [shell_word(label) for label in labels]
     return ", ".join(words[:LISTED]) + (f" and {len(words) - LISTED:,} more" if len(words) > LISTED else "")
+
+
+@named
+def load(
+    run: PathLike | None = None, *, start: str | None = None, device: str = "auto", precision: Precision = "float32"
+) -> LoadedModel:
+    """The trained model of `run`, its best checkpoint: see `LoadedModel`.
+
+    `run` is the name of a run in the folder checkpoints, the path of a run, or the path of one of its checkpoints;
+    None is the newest run. `start` names a model that comes with the program, in place of a run. `device` is auto, cpu, cuda,
+    cuda:N or mps. `precision`, to which the weights are rounded, is float32, bfloat16 or int8. Warns if the best checkpoint is
+    damaged and another one is used. Raises ValueError for another precision, if there is no such run or start, and if no
+    checkpoint of it can be used.
+    """
+    name = None if run is None else str(run)
+    if start is not None and name is not None:
+        raise UserError(f"start={start!r}: given together with run={name!r}; leave one out")
+    loaded, problems = load_model(name, project_root() / "checkpoints", start=start, device=device, precision=precision)
+    for problem in problems:
+        warn(problem)
+    return loaded
 
 
 def load_model(

@@ -1,26 +1,39 @@
-"""How text is written. Each option is a field of a frozen record, and what is beside it makes all the rest.
+"""The table of the options of sample.py: how text is written. See `option_table.py` for what is made from it.
 
-That is the option of sample.py, its line of --help, and its check. The library takes the same names as keywords, which are
-listed once more in the form that type checkers know. This file imports neither torch nor numpy: --help and a mistyped option
-are answered at once.
+This file imports neither torch nor numpy: --help and a mistyped option are answered at once.
 """
 
-import argparse
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from numbers import Real
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal, get_args
 
 from chargpt.errors import Given, Option, UserError
+from chargpt.option_table import (
+    LARGEST,
+    SMALLEST,
+    TEXT,
+    Kind,
+    add_options,
+    check,
+    check_fields,
+    entries,
+    keywords,
+    number,
+    one_of,
+    option,
+    typed,
+    whole,
+)
 from chargpt.project import command, shell_word
-from chargpt.terminal import NUMBER, WHOLE_NUMBER, Parser
+from chargpt.terminal import Parser
 
-SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
 Unknown = Literal["error", "skip"]  # what to do with characters that the model has never seen
 Overflow = Literal["refill", "exact"]  # how to continue beyond the model's block_size
+Precision = Literal["float32", "bfloat16", "int8"]  # to which weights are rounded
 LONGEST = 1000  # characters of an item at most, if no length is given
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 # The groups of --help, in its order.
@@ -34,47 +47,9 @@ GROUPS = {
 }
 
 
-class Kind(NamedTuple):
-    """The values that an option takes."""
-
-    checked: Callable[[Any], Any] = lambda value: value  # a value as it is kept. Raises ValueError or TypeError
-    use: str = ""  # what a message asks for
-    parse: Callable[[str], Any] = str  # a word of the command line, as an argparse type does
-    metavar: str = ""  # in --help
-
-
-def typed(text: str) -> float | str:
-    """An argparse type: a number; anything else stays a text, which the check of the option refuses."""
-    if WHOLE_NUMBER.fullmatch(text) and len(text) <= 20:  # a float has fewer digits
-        return int(text)
-    return float(text) if NUMBER.fullmatch(text) else text
-
-
 def typed_list(text: str) -> list[float | str]:
     """An argparse type: one number, or several separated by commas."""
     return [typed(part) for part in text.split(",")]
-
-
-def number(least: float, most: float, use: str, parse: Callable[[str], Any] = typed, kind: type = float) -> Kind:
-    """Numbers of this `kind` from `least` to `most`."""
-
-    def checked(value: Any) -> Any:
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or (taken := kind(value)) != value or not least <= taken <= most:  # a float32 has no LARGEST
-            raise ValueError
-        return taken
-
-    return Kind(checked, use, parse, "N")
-
-
-def whole(least: int, *, most: int = 10**18) -> Kind:
-    """Whole numbers from `least` to `most`."""
-    return number(least, most, f"a whole number of {least} or more", kind=int)
-
-
-def one_of(*choices: str) -> Kind:
-    use = f"one of {', '.join(choices)}"
-    return Kind(lambda value: choices[choices.index(value)], use, metavar=f"{{{','.join(choices)}}}")
 
 
 def read_escapes(text: str) -> str:
@@ -83,21 +58,9 @@ def read_escapes(text: str) -> str:
 
 
 UNKNOWN, OVERFLOW = one_of(*get_args(Unknown)), one_of(*get_args(Overflow))
-TEXT = Kind(lambda value: "" + value, "a str", metavar="TEXT")  # TypeError for what is no str
-TEXTS = Kind(lambda given: tuple(listed("stop", given).values()), parse=read_escapes, metavar="TEXT")
-REGEX = Kind(lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0), "a regular expression")
+TEXTS = Kind("", lambda given: tuple(listed("stop", given).values()), read_escapes, "TEXT")
+REGEX = Kind("a regular expression", lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0))
 TEMPERATURE = number(0, LARGEST, "0 (always the most likely character) or a number above 0", typed_list)
-
-
-def check(name: str, value: Any, kind: Kind) -> Any:
-    """The value of an option, as it is kept. Raises UserError."""
-    try:
-        return kind.checked(value)
-    except UserError:
-        raise
-    except (TypeError, ValueError, OverflowError, re.error) as error:
-        use = f"correct this regular expression: {error}" if isinstance(error, re.error) else f"use {kind.use}"
-        raise UserError(Given(name, value), use) from None
 
 
 def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> dict[str, str]:
@@ -109,22 +72,8 @@ def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> di
     return {f"{name}[{i}]": check(f"{name}[{i}]", text, TEXT) for i, text in enumerate(given)}
 
 
-def option(
-    group: str, default: Any, kind: Kind = Kind(), metavar: str = "", *, off: Any = None, **add: Any
-) -> Callable[[str], Any]:
-    """A function that makes the field of an option from its help text. Without a metavar, the option is a switch.
-
-    `off` is the value with which a sampling rule does nothing; `add` is for argparse's add_argument.
-    """
-    metavar = metavar or kind.metavar
-    add |= {"metavar": metavar, "type": kind.parse} if metavar else {"action": "store_true"}
-    return lambda says: field(default=default, metadata={"group": group, "kind": kind, "off": off, "add": add | {"help": says}})
-
-
-def _check_fields(record: Any) -> None:
-    for one in fields(record):
-        if one.metadata and (value := getattr(record, one.name)) is not one.default:
-            object.__setattr__(record, one.name, check(one.name, value, one.metadata["kind"]))
+for_both = partial(option, keywords=("TextKeywords", "ItemKeywords"))
+for_texts, for_items = partial(option, keywords=("TextKeywords",)), partial(option, keywords=("ItemKeywords",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,24 +83,24 @@ class SamplingOptions:
     The sampling rules apply in the order of their fields, each to the result of the one before.
     """
 
-    length: int | None = option("text", None, whole(0))(
+    length: int | None = for_texts("text", None, whole(0))(
         "write at most N characters; what --unseen and --unique remove also counts (default: 500, or 1000 for each of --lines; "
         "with --unique 100,000 more)"
     )
-    lines: int = option("text", 0, whole(0))("end a text after N lines (default: 0, no limit)")
-    stop: str | Sequence[str] = option("text", (), TEXTS, action="append")(
+    lines: int = for_texts("text", 0, whole(0))("end a text after N lines (default: 0, no limit)")
+    stop: str | Sequence[str] = for_texts("text", (), TEXTS, action="append")(
         "end a text before TEXT appears, in which \\n is a newline, \\t a tab and \\\\ a backslash; may be given several times"
     )
-    keep_stop: bool = option("text", False)("with --stop: TEXT is part of the text that it ends")
-    unique: bool = option("text", False)(
+    keep_stop: bool = for_texts("text", False)("with --stop: TEXT is part of the text that it ends")
+    unique: bool = for_both("text", False)(
         "with --lines: whole lines, none of them blank and none twice in a text; each begins with the last line of the "
         "prompt; the text ends early after 1,000 rejected lines in a row"
     )
-    seed: int | None = option("text", None, whole(0, most=2**63 - 1), "S")(
+    seed: int | None = for_both("text", None, whole(0, most=2**63 - 1), "S")(
         "with the same seed and options, the model writes the same text; the Nth sample of seed S is the first sample of "
         "seed S + N - 1 (default: a random seed, which is printed)"
     )
-    overflow: Overflow = option("text", "refill", OVERFLOW)(
+    overflow: Overflow = for_both("text", "refill", OVERFLOW)(
         "how to continue beyond the model's block_size: refill forgets half of the context whenever the block is full; "
         "exact reads the last block_size characters again for each new character, many times slower (default: refill)"
     )
@@ -160,37 +109,39 @@ class SamplingOptions:
         "with --json also the label and the log-probability (default: 10, unless an option for a text is given, such as "
         "--lines). The list ends after 1,000 items in a row that do not fit the options"
     )
-    new: bool = option("items", False)("no item of the training text; --unique writes no item twice")
-    match: str | re.Pattern[str] | None = option("items", None, REGEX, "REGEX")(
+    new: bool = for_items("items", False)("no item of the training text; --unique writes no item twice")
+    match: str | re.Pattern[str] | None = for_items("items", None, REGEX, "REGEX")(
         "only items in which this regular expression matches; ^ begins a line"
     )
-    min_length: int = option("items", 0, whole(0))("only items of N characters or more")
-    max_length: int | None = option("items", None, whole(1))("only items of up to N characters (default: --length, or 1000)")
-    label: str | None = option("items", None, TEXT, "L")("the label of each item (default: as often as in the training text)")
-    unknown: Unknown = option("prompt", "error", UNKNOWN)(
+    min_length: int = for_items("items", 0, whole(0))("only items of N characters or more")
+    max_length: int | None = for_items("items", None, whole(1))("only items of up to N characters (default: --length, or 1000)")
+    label: str | None = for_both("items", None, TEXT, "L")("the label of each item (default: as often as in the training text)")
+    unknown: Unknown = for_both("prompt", "error", UNKNOWN)(
         "what to do with characters of the prompt that the model has never seen: skip leaves them out and names them "
         "(default: error; with --interactive and --chat: skip)"
     )
-    allow: str | None = option("rules", None, TEXT, "CHARACTERS")("write only these characters")
-    ban: str | None = option("rules", None, TEXT, "CHARACTERS")("never write these characters")
-    repetition_penalty: float = option("rules", 1.0, number(1, LARGEST, "a number of 1 (off) or more"), "R", off=1)(
+    allow: str | None = for_both("rules", None, TEXT, "CHARACTERS")("write only these characters")
+    ban: str | None = for_both("rules", None, TEXT, "CHARACTERS")("never write these characters")
+    repetition_penalty: float = for_both(
+        "rules", 1.0, number(1, LARGEST, "a number of 1 (off) or more"), "R", off=1, c="double"
+    )(
         "make a character that lengthens a repeated passage of the last 1024 characters less likely: R times for each "
         "character of the passage beyond the tenth (default: 1, off)"
     )
-    temperature: float = option("rules", 0.8, TEMPERATURE, "T", off=1)(
+    temperature: float = for_both("rules", 0.8, TEMPERATURE, "T", off=1, c="float")(
         "0 always takes the most likely character, 1 is the model as trained, more is more random; 0.5,0.8,1.1 writes samples "
         "at each of these temperatures (default: 0.8)"
     )
-    top_k: int = option("rules", 0, whole(0), "K", off=0)("only the K most likely characters (default: 0, all)")
-    top_p: float = option("rules", 1.0, number(SMALLEST, 1, "a number above 0 and up to 1 (off)"), "P", off=1)(
+    top_k: int = for_both("rules", 0, whole(0), "K", off=0, c="int")("only the K most likely characters (default: 0, all)")
+    top_p: float = for_both("rules", 1.0, number(SMALLEST, 1, "a number above 0 and up to 1 (off)"), "P", off=1, c="float")(
         "only the fewest characters whose probabilities sum to P (default: 1, all)"
     )
-    min_p: float = option("rules", 0.0, number(0, 1, "a number from 0 (off) to 1"), "P", off=0)(
+    min_p: float = for_both("rules", 0.0, number(0, 1, "a number from 0 (off) to 1"), "P", off=0, c="float")(
         "only characters at least P times as likely as the most likely one (default: 0, all)"
     )
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        check_fields(self)
         if self.longest < self.min_length:
             given = Given("min_length", self.min_length)
             raise UserError(given, f"use at most {self.longest}, or a larger ", Option("max_length"))
@@ -207,12 +158,12 @@ class SamplingOptions:
 
     def rules(self) -> dict[str, float]:
         """The sampling rules and their values, in their order."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.metadata["off"] is not None}
+        return {name: getattr(self, name) for name, entry in entries(self).items() if entry.off is not None}
 
     def rules_in_use(self) -> dict[str, float]:
         """Those that are not off; a number above 0 is one that float32 can divide by and compare with."""
-        off = {one.name: one.metadata["off"] for one in fields(self)}
-        on = {name: value for name, value in self.rules().items() if value != off[name]}
+        table = entries(self)
+        on = {name: value for name, value in self.rules().items() if value != table[name].off}
         return {name: min(max(value, 1e-30), 1e30) if value > 0 else value for name, value in on.items()}
 
     def describe(self) -> str:
@@ -221,39 +172,10 @@ class SamplingOptions:
         return ", ".join(f"{name.replace('_', ' ')} {value + 0:g}" for name, value in on.items())  # not -0
 
 
-class SharedKeywords(TypedDict, total=False):
-    """The same options as keywords, which the library and type checkers accept. A test compares names and types."""
-
-    unknown: Unknown
-    unique: bool
-    seed: int | None
-    overflow: Overflow
-    label: str | None
-    allow: str | None
-    ban: str | None
-    repetition_penalty: float
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-
-
-class TextKeywords(SharedKeywords, total=False):
-    """Those for a text."""
-
-    length: int | None
-    lines: int
-    stop: str | Sequence[str]
-    keep_stop: bool
-
-
-class ItemKeywords(SharedKeywords, total=False):
-    """Those for items."""
-
-    new: bool
-    match: str | re.Pattern[str] | None
-    min_length: int
-    max_length: int | None
+if TYPE_CHECKING:
+    from chargpt.arguments import ItemKeywords, TextKeywords
+else:
+    TextKeywords, ItemKeywords = (keywords(name, SamplingOptions) for name in ("TextKeywords", "ItemKeywords"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,11 +189,11 @@ class SampleOptions:
         f"a model that comes with the program, in place of a run; {command('starts')} lists them"
     )
     device: str = option("", "auto", TEXT, "D")("auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (default: auto)")
-    precision: Literal["float32", "bfloat16", "int8"] = option("", "float32", one_of("float32", "bfloat16", "int8"))(
+    precision: Precision = option("", "float32", one_of(*get_args(Precision)))(
         "how the weights are stored: bfloat16 takes half of the bytes and int8 a quarter, so a CPU reads them faster, but they "
         "are rounded; the arithmetic is float32 (default: float32)"
     )
-    prompt: str = option("prompt", "", Kind(parse=read_escapes, metavar="TEXT"))(
+    prompt: str = option("prompt", "", TEXT._replace(parse=read_escapes))(
         "text to continue; \\n is a newline (default: none, the text begins on a new line)"
     )
     prompt_file: str | None = option("prompt", None, TEXT, "FILE")("text to continue, from a UTF-8 file; - is standard input")
@@ -304,7 +226,7 @@ class SampleOptions:
         return {"--samples": self.samples > 1, "several temperatures": len(self.samplings) > 1}
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        check_fields(self)
         mode, several = "--chat" if self.chat else "--interactive", {"--prompt-file -": self.prompt_file == "-"} | self._several
         of_items, lines = [str(Option(name)) for name in self.of_items], self.sampling.lines
         of_item, names = next(iter(of_items), ""), _first({"--as": self.as_ is not None, "--with": self.with_ is not None})
@@ -342,12 +264,8 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     run = "the name of a run in checkpoints/, its path, the path of one of its checkpoints, or a file that a page has kept "
     run += "(default: the best checkpoint of the newest run)"
     parser.add_argument("run", nargs="?", metavar="RUN", help=run)
-    groups = {name: parser.add_argument_group(title) if name else parser for name, title in GROUPS.items()}
-    records = (SampleOptions, SamplingOptions)
-    of_run, of_text = ({one.name: one.metadata for one in fields(record) if one.metadata} for record in records)
-    for name, beside in {**of_run, **of_text}.items():
-        flag = f"--{name.rstrip('_').replace('_', '-')}"  # as_, since as is a word of Python
-        groups[beside["group"]].add_argument(flag, default=argparse.SUPPRESS, dest=name, **beside["add"])
+    of_run, of_text = entries(SampleOptions), entries(SamplingOptions)
+    add_options(parser, {**of_run, **of_text}.items(), sections=GROUPS)
     known, more = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     if more and not more[0].startswith("-"):
         raise UserError(f"{more[0]}: given after RUN; a prompt is given with --prompt {shell_word(more[0])}")
@@ -363,6 +281,6 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     texts = {name: given[name] for name in given if name in of_text}
     return SampleOptions(
         samplings=[SamplingOptions(**texts, temperature=one) for one in temperatures],
-        of_items=[name for name in texts if of_text[name]["group"] == "items"],
+        of_items=[name for name in texts if of_text[name].section == "items"],
         **{name: given[name] for name in given if name not in of_text},
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from chargpt.errors import NotWritten, UserError, Words, in_python
 from chargpt.launch import launch
-from chargpt.planning.cli import options_of
+from chargpt.planning.cli import TrainOptions
 from chargpt.terminal import SCREEN, Screen
 
 RECORD = "\x1e"  # comes before each record; what is shown to a person never has it
@@ -68,7 +68,7 @@ def run(bar_width: str, options: str) -> None:
     """The child: train.py with these `options`, a TrainOptions in JSON, until it ends or standard input closes."""
     SCREEN.set(ParentScreen(int(bar_width)))
     threading.Thread(target=_stop_when_closed, daemon=True).start()
-    launch("chargpt.commands.train", trains=True, arguments=[options_of(json.loads(options))])
+    launch("chargpt.commands.train", trains=True, arguments=[TrainOptions(**json.loads(options))])
 
 
 def _stop_when_closed() -> None:

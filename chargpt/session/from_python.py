@@ -1,6 +1,5 @@
 """`chargpt.train`: from arguments of Python to the process that trains, and from what it tells to a run or an error."""
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -9,36 +8,25 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from chargpt.config import COMMAND_LINE, typed_values
 from chargpt.errors import TrainingFailed, UserError, in_python, resuming
-from chargpt.planning.cli import TrainOptions, check_options, tree_of, with_same_settings
-from chargpt.planning.cli import minutes as as_minutes
+from chargpt.keywords import named
+from chargpt.option_table import Kind, PathLike, check
+from chargpt.planning.cli import PATHS, TrainKeywords, TrainOptions, check_options, tree_of
 from chargpt.project import SOURCE, project_root
 from chargpt.runs.run import typed_name
+from chargpt.sampling.loaded_model import LoadedModel, load
 from chargpt.session.child import RECORD
-from chargpt.terminal import Screen, number, one_line, shown
+from chargpt.terminal import Screen, one_line, shown
 from chargpt.text.sources import DEFAULT
 
 # The child's own sys.path begins with the folder of the package, whatever is in the current folder.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(*sys.argv[2:])"
 NOTEBOOK = 120  # columns of the bar in a notebook
-PATH = (str, os.PathLike)
-A_NAME = "a name or a path, in quotes"
-# The types of the arguments that train.py would not understand otherwise, besides None, and what to use.
-TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    **dict.fromkeys(("run", "config", "init_from", "vocab_from"), (PATH, A_NAME)),
-    "start": ((str,), "the name of a start, such as 'english', or 'none'"),
-    "device": ((str,), "auto, cpu, cuda, cuda:N or mps"),
-    "settings": ((Mapping,), "a dict, for example {'train.max_steps': 500}"),
-    "resume": ((bool,), "True or False; the argument run says which one"),
-    "overwrite": ((bool,), "True or False"),
-}
-
-PathLike = str | os.PathLike[str]
+SETTINGS = Kind("a dict, for example {'train.max_steps': 500}", lambda given: {**given})  # TypeError for what is no mapping
 
 
 class Caller(Screen):
@@ -81,7 +69,8 @@ class Caller(Screen):
         self.run = Path(run)
 
     def result(self, code: int, *, is_interrupted: bool) -> Path:
-        """The run of a child that ended with this `code`. Raises what `train_run` raises."""
+        """The run of a child that ended with this `code`. Raises UserError for a mistake,
+        KeyboardInterrupt for one before there was anything to save, TrainingFailed for the rest."""
         problem, run = self.problem, self.run
         if isinstance(problem, UserError):
             raise problem
@@ -107,14 +96,33 @@ def _bar() -> Any:
     return tqdm
 
 
-def train_run(text: PathLike | Sequence[PathLike] | None, **options: Any) -> Path:
-    """Train with these arguments of `chargpt.train`, and return the folder of the run.
+@named
+def train(
+    text: PathLike | Sequence[PathLike] | None = None,
+    *,
+    settings: Mapping[str, object] | None = None,
+    **options: Unpack[TrainKeywords],
+) -> LoadedModel:
+    """Train as `python train.py` does, with the same bits, and return the run as `load` does: its best checkpoint.
 
-    Raises UserError for a mistake, KeyboardInterrupt for one before there was anything to save, TrainingFailed for the rest.
+    `text` is a file, a folder, several of them, or the name of a corpus; None is the language reference of Python. `minutes` is
+    the time that the training may take, a number or as in "1h30", or `epochs` the passes over the text. `run` is a name in the
+    folder checkpoints or a path; None is the name of the text. An existing run is replaced only with `overwrite=True`,
+    at the first evaluation of the new one after step 0, or at its end; `resume=True` continues it (None: the newest one), and
+    then there is no `text`. `config` is the name of a preset or a YAML file, and `settings` are
+    single settings such as {"train.max_steps": 500}. `start` is the name of a model that comes with the program and knows a
+    language; the new run begins with its weights. With "none" it begins with nothing, and without `start` a short trial decides
+    between the two. `init_from` and `vocab_from` are runs whose weights or vocabulary it begins
+    with. It learns from the predictions of each `teacher`, a run or several, as well as from the text.
+
+    The training runs in a process of its own and prints its progress here. An interrupt (Ctrl-C, or the stop button of a
+    notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
+    Raises ValueError for a mistake in the arguments, and TrainingFailed, a RuntimeError, for what no other arguments mend, such
+    as a full disk.
     """
-    asked, screen = options_for(text, **options), Caller()
+    asked, screen = options_for(text, settings, **options), Caller()
     code, is_interrupted = train_in_child(asked, screen)
-    return screen.result(code, is_interrupted=is_interrupted)
+    return load(screen.result(code, is_interrupted=is_interrupted), device=options.get("device") or "auto")
 
 
 def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
@@ -147,56 +155,20 @@ def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
 
 
 def options_for(
-    text: PathLike | Sequence[PathLike] | None,
-    *,
-    settings: Mapping[str, object] | None,
-    minutes: object,
-    epochs: object,
-    device: str | None,
-    teacher: PathLike | Sequence[PathLike] | None = (),
-    **options: Any,
+    text: PathLike | Sequence[PathLike] | None, settings: Mapping[str, object] | None, **options: Unpack[TrainKeywords]
 ) -> TrainOptions:
     """These arguments as train.py has them; what is None is not given. Raises UserError."""
-    _check_types({"settings": settings, "device": device, **options})
-    texts = [] if text is None else _paths("text", text)
+    texts = [] if text is None else list(check("text", text, PATHS))
     if "-" in texts:
         raise UserError("text='-': standard input is for the command line; use the path of a file")
     if text is not None and not texts:
         raise UserError(f"text={text!r}: the list is empty; give one path or more; without text=, {DEFAULT} is the text")
-    tree = tree_of((str(key), _plain(value, key)) for key, value in (settings or {}).items())
-    asked = TrainOptions(
-        texts=texts,
-        settings=typed_values(with_same_settings(tree, {"device": device}), where=COMMAND_LINE),
-        minutes=_number("minutes", minutes, as_minutes),
-        epochs=_number("epochs", epochs, number),
-        teacher=_paths("teacher", teacher or ()),
-        **{name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()},
-    )
+    typed = check("settings", {} if settings is None else settings, SETTINGS)
+    tree = tree_of((str(key), _plain(value, key)) for key, value in typed.items())
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    asked = TrainOptions(texts=texts, settings=tree, **given)
     check_options(asked)
     return asked
-
-
-def _check_types(given: Mapping[str, object]) -> None:
-    """Raise UserError for an argument of a type that train.py would not understand."""
-    for name, (types, what) in TYPES.items():
-        if (value := given.get(name)) is not None and not isinstance(value, types):
-            raise UserError(f"{name}={value!r}: use {what}")
-
-
-def _paths(name: str, given: PathLike | Sequence[PathLike]) -> list[str]:
-    """The paths in an argument that takes one or several. Raises UserError for anything else."""
-    paths = [given] if isinstance(given, PATH) else given
-    if not isinstance(paths, (list, tuple)) or not all(isinstance(path, PATH) for path in paths):
-        raise UserError(f"{name}={given!r}: use {A_NAME}, or a list of them")
-    return list(map(os.fspath, paths))
-
-
-def _number(name: str, value: object, read: Callable[[str], float]) -> float | None:
-    """The value of an argument that is a number, or a text that `read` reads. Raises UserError."""
-    try:
-        return None if value is None else read(str(value))
-    except argparse.ArgumentTypeError as error:
-        raise UserError(f"{name}: {error}") from None
 
 
 def _plain(value: object, key: object) -> object:
@@ -204,7 +176,7 @@ def _plain(value: object, key: object) -> object:
     if isinstance(value, (list, tuple)):
         plain = [_plain(item, key) for item in value]
         return ",".join(map(str, plain)) if any(isinstance(item, str) for item in plain) else plain
-    if isinstance(value, PATH):
+    if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
     if isinstance(value, numbers.Real):  # also a number of numpy
         return value if isinstance(value, bool) else int(value) if isinstance(value, numbers.Integral) else float(value)

@@ -17,7 +17,7 @@ import chargpt
 import train
 from chargpt.errors import TrainingFailed
 from chargpt.files import FolderLock
-from chargpt.planning.cli import TrainOptions, options_of
+from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import steps
 from chargpt.session.child import RECORD
 from chargpt.session.from_python import Caller, options_for
@@ -137,7 +137,7 @@ def test_a_path_stays_a_path_and_settings_have_their_types(tmp_path):
         "train": {"max_steps": 5},
         "runtime": {"device": "cpu"},
     }
-    assert options_of(json.loads(json.dumps(dataclasses.asdict(asked)))) == asked  # what the child reads
+    assert TrainOptions(**json.loads(json.dumps(dataclasses.asdict(asked)))) == asked  # what the child reads
 
 
 def test_a_file_is_called_by_its_name_whatever_that_looks_like(tmp_path, monkeypatch):

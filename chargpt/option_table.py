@@ -1,0 +1,159 @@
+"""A table of options: a frozen record, whose fields are options of a program, with what each takes and what it is for.
+
+The parser, its --help, the check of each value, what excludes what, the keywords of the library with their types, and the
+reference pages are made from it: a new option is one entry. Type checkers and editors see the keywords in `arguments.pyi`,
+which tests/reference_pages.py writes. Importing this imports neither torch nor numpy: --help and a mistyped option are answered
+at once.
+"""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import InitVar, field
+from numbers import Real
+from typing import Any, NamedTuple, TypedDict, get_type_hints
+
+from chargpt.errors import Given, Option, UserError, join
+from chargpt.terminal import NUMBER, WHOLE_NUMBER
+
+SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
+PathLike = str | os.PathLike[str]
+
+
+class Kind(NamedTuple):
+    """The values that an option takes."""
+
+    use: str = ""  # what a message asks for
+    checked: Callable[[Any], Any] = lambda value: value  # a value as it is kept. Raises ValueError or TypeError
+    parse: Callable[[str], Any] = str  # a word of the command line, as an argparse type does
+    metavar: str = ""  # in --help; empty: a switch
+    takes: Any = None  # the type of the keyword, if it is not that of the field
+
+    def read(self, word: str) -> Any:
+        """An argparse type: a word of the command line, as it is kept."""
+        try:
+            return self.checked(self.parse(word))
+        except (TypeError, ValueError, OverflowError):
+            raise argparse.ArgumentTypeError(f"{word!r} given; use {self.use}") from None
+
+
+class Entry(NamedTuple):
+    """What is beside the field of an option."""
+
+    help: str
+    section: str  # of --help
+    kind: Kind
+    default: Any
+    keywords: Sequence[str]  # names of records in arguments.pyi: functions of the library that take it
+    setting: str  # the section.key that it sets, if that is all it does
+    excludes: Sequence[str]  # options, and settings as section.key, with which it cannot be given
+    since: str  # why not
+    off: float | None  # of a sampling rule: the value with which it does nothing
+    c: str  # of a sampling rule: the type of its value in decode.c, if it has a copy there
+    add: Mapping[str, Any]  # for argparse's add_argument
+
+
+def typed(text: str) -> float | str:
+    """An argparse type: a number; anything else stays a text, which the check of the option refuses."""
+    if WHOLE_NUMBER.fullmatch(text) and len(text) <= 20:  # a float has fewer digits
+        return int(text)
+    return float(text) if NUMBER.fullmatch(text) else text
+
+
+def number(least: float, most: float, use: str, parse: Callable[[str], Any] = typed, kind: type = float) -> Kind:
+    """Numbers of this `kind` from `least` to `most`."""
+
+    def checked(value: Any) -> Any:
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number or (taken := kind(value)) != value or not least <= taken <= most:  # a float32 has no LARGEST
+            raise ValueError
+        return taken
+
+    return Kind(use, checked, parse, "N")
+
+
+def whole(least: int, *, most: int = 10**18) -> Kind:
+    """Whole numbers from `least` to `most`."""
+    return number(least, most, f"a whole number of {least} or more", kind=int)
+
+
+def one_of(*choices: str) -> Kind:
+    return Kind(f"one of {', '.join(choices)}", lambda value: choices[choices.index(value)], metavar=f"{{{','.join(choices)}}}")
+
+
+def text(use: str, metavar: str) -> Kind:
+    return Kind(use, lambda value: "" + value, metavar=metavar)  # TypeError for what is no str
+
+
+SWITCH = Kind("True or False", lambda value: (False, True)[(False, True).index(value)])
+TEXT = text("a str", "TEXT")
+
+
+def check(name: str, value: Any, kind: Kind) -> Any:
+    """The value of an option, as it is kept. Raises UserError."""
+    try:
+        return kind.checked(value)
+    except UserError:
+        raise
+    except (TypeError, ValueError, OverflowError, re.error) as error:
+        use = f"correct this regular expression: {error}" if isinstance(error, re.error) else f"use {kind.use}"
+        raise UserError(Given(name, value), use) from None
+
+
+def option(
+    section: str,
+    default: Any,
+    kind: Kind = SWITCH,
+    metavar: str = "",
+    *,
+    keywords: Sequence[str] = (),
+    setting: str = "",
+    excludes: Sequence[str] = (),
+    since: str = "",
+    off: float | None = None,
+    c: str = "",
+    **add: Any,
+) -> Callable[[str], Any]:
+    """A function that makes the field of an option from its help text; see `Entry`."""
+    metavar = metavar or kind.metavar
+    add |= {"metavar": metavar, "type": kind.parse} if metavar else {"action": "store_true"}
+    beside = (section, kind, default, keywords, setting, excludes, since, off, c, add)
+    return lambda says: field(default=default, metadata={"option": Entry(says, *beside)})
+
+
+def entries(record: Any) -> dict[str, Entry]:
+    """The options of a table, or of a record of one, by name."""
+    return {name: one.metadata["option"] for name, one in record.__dataclass_fields__.items() if one.metadata}
+
+
+def add_options(parser: argparse.ArgumentParser, table: Iterable[tuple[str, Entry]], *, sections: Mapping[str, str]) -> None:
+    """Add the options of these `sections`, {section: its title}. What is not given is not in the result."""
+    groups = {name: parser.add_argument_group(title) if title else parser for name, title in sections.items()}
+    for name, entry in table:
+        if entry.section in groups:
+            flag = f"--{name.rstrip('_').replace('_', '-')}"  # as_, since as is a word of Python
+            groups[entry.section].add_argument(flag, default=argparse.SUPPRESS, dest=name, help=entry.help, **entry.add)
+
+
+def check_fields(record: Any) -> None:
+    """Replace each option of `record` by its value as it is kept. Raises UserError."""
+    for name, entry in entries(record).items():
+        if (value := getattr(record, name)) is not entry.default:
+            object.__setattr__(record, name, check(name, value, entry.kind))
+
+
+def check_together(table: Any, gives: Callable[[str], bool]) -> None:
+    """Raise UserError for an option that excludes others that are given as well."""
+    for name, entry in entries(table).items():
+        if gives(name) and (given := [Option(other) for other in entry.excludes if gives(other)]):
+            also = join(", ", given)
+            raise UserError(Option(name), ": cannot be used with ", also, f", since {entry.since}; leave out ", also)
+
+
+def keywords(name: str, table: Any) -> Any:
+    """The record `name` of arguments.pyi: the options of `table` that functions of the library take, with their types."""
+    hints = {key: hint.type if isinstance(hint, InitVar) else hint for key, hint in get_type_hints(table).items()}
+    taken = {key: entry.kind.takes or hints[key] for key, entry in entries(table).items() if name in entry.keywords}
+    return TypedDict(name, taken, total=False)  # type: ignore[operator]  # which is made as the program runs
