@@ -1,65 +1,44 @@
 """Functions of the library: a wrong keyword is a TypeError that names the right one, and a UserError speaks of arguments."""
 
+import difflib
 import functools
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar, get_type_hints
 
-TYPE_CHECKING = False  # as in typing, whose import takes time
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from typing import Any, TypeVar
+from chargpt.aliases import ALIASES
+from chargpt.config import KEYS
+from chargpt.errors import Message, Option, python_errors
 
-    F = TypeVar("F", bound=Callable[..., Any])
-
-
-class _Default:
-    """A default as a signature shows it."""
-
-    def __repr__(self) -> str:
-        return "..."
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def named(function: "F") -> "F":
-    """`function`, which takes only the keywords that it names, and those of the record of its `**options` if it has one."""
-    code, record = function.__code__, function.__annotations__.get("options")  # Unpack of a TypedDict
-    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    known = [*own, *(record.__args__[0].__annotations__ if record else ())]
+def named(function: F) -> F:
+    """`function`, which takes only the keywords that it names. In place of **options, which are an Unpack of `keywords` of
+    option_table.py, a notebook shows the options."""
+    signature, kind = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
+    shown = [each for each in signature.parameters.values() if each.name != "options"]
+    if len(shown) < len(signature.parameters):
+        (record,) = signature.parameters["options"].annotation.__args__
+        hints = get_type_hints(record)
+        shown += [inspect.Parameter(name, kind, default=record.defaults[name], annotation=hints[name]) for name in hints]
+    known = [each.name for each in shown if each.name != "self"]
 
     @functools.wraps(function)
-    def call(*given: "Any", **keywords: "Any") -> "Any":
+    def call(*given: Any, **keywords: Any) -> Any:
         for name in keywords:
             if name not in known:
                 what = f"{function.__name__}() got an unexpected keyword argument {name!r}"
-                raise TypeError(f"{what}; {right_name(name, [name for name in known if name != 'self'])}")
-        from chargpt.errors import python_errors
-
+                raise TypeError(f"{what}; {right_name(name, known)}")
         with python_errors():
             return function(*given, **keywords)
 
-    if record:
-        _show_options(call, record.__args__[0])
+    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
 
-def _show_options(function: "Any", record: type) -> None:
-    """A notebook shows the entries of `record` in place of the **options of `function`."""
-    import inspect
-    from typing import get_type_hints
-
-    signature, kind = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
-    own = [each for each in signature.parameters.values() if each.name != "options"]
-    options = [
-        inspect.Parameter(name, kind, default=_Default(), annotation=hint) for name, hint in get_type_hints(record).items()
-    ]
-    function.__signature__ = signature.replace(parameters=[*own, *options])
-
-
-def right_name(name: str, arguments: "Collection[str]") -> str:
+def right_name(name: str, arguments: Collection[str]) -> str:
     """What to write in place of the argument `name`, which a function with these `arguments` does not have."""
-    import difflib
-
-    from chargpt.aliases import ALIASES
-    from chargpt.config import KEYS
-    from chargpt.errors import Message, Option
-
     ours, places = ALIASES.get(name, name), {argument: argument for argument in arguments}
     if "settings" in arguments:
         places = {key.rpartition(".")[2]: f"settings={{{key!r}: ...}}" for key in reversed(KEYS)} | places

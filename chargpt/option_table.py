@@ -28,7 +28,7 @@ class Kind(NamedTuple):
     use: str = ""  # what a message asks for
     checked: Callable[[Any], Any] = lambda value: value  # a value as it is kept. Raises ValueError or TypeError
     parse: Callable[[str], Any] = str  # a word of the command line, as an argparse type does
-    metavar: str = ""  # in --help; empty: a switch
+    metavar: str = ""  # in --help, unless the option has another
     takes: Any = None  # the type of the keyword, if it is not that of the field
 
     def read(self, word: str) -> Any:
@@ -44,15 +44,16 @@ class Entry(NamedTuple):
 
     help: str
     section: str  # of --help
-    kind: Kind
     default: Any
-    keywords: Sequence[str]  # names of records in arguments.pyi: functions of the library that take it
-    setting: str  # the section.key that it sets, if that is all it does
-    excludes: Sequence[str]  # options, and settings as section.key, with which it cannot be given
-    since: str  # why not
-    off: float | None  # of a sampling rule: the value with which it does nothing
-    c: str  # of a sampling rule: the type of its value in decode.c, if it has a copy there
-    add: Mapping[str, Any]  # for argparse's add_argument
+    kind: Kind
+    metavar: str  # empty: a switch
+    keywords: Sequence[str] = ()  # names of records in arguments.pyi: functions of the library that take it
+    setting: str = ""  # the section.key that it sets, if that is all it does
+    excludes: str = ""  # options, and settings as section.key, with which it cannot be given
+    since: str = ""  # why not
+    off: float | None = None  # of a sampling rule: the value with which it does nothing
+    c: str = ""  # of a sampling rule: the type of its value in decode.c, if it has a copy there
+    add: Mapping[str, Any] = {}  # for argparse's add_argument
 
 
 def typed(text: str) -> float | str:
@@ -102,25 +103,10 @@ def check(name: str, value: Any, kind: Kind) -> Any:
         raise UserError(Given(name, value), use) from None
 
 
-def option(
-    section: str,
-    default: Any,
-    kind: Kind = SWITCH,
-    metavar: str = "",
-    *,
-    keywords: Sequence[str] = (),
-    setting: str = "",
-    excludes: Sequence[str] = (),
-    since: str = "",
-    off: float | None = None,
-    c: str = "",
-    **add: Any,
-) -> Callable[[str], Any]:
+def option(section: str, default: Any, kind: Kind = SWITCH, metavar: str = "", **beside: Any) -> Callable[[str], Any]:
     """A function that makes the field of an option from its help text; see `Entry`."""
-    metavar = metavar or kind.metavar
-    add |= {"metavar": metavar, "type": kind.parse} if metavar else {"action": "store_true"}
-    beside = (section, kind, default, keywords, setting, excludes, since, off, c, add)
-    return lambda says: field(default=default, metadata={"option": Entry(says, *beside)})
+    given = (section, default, kind, metavar or kind.metavar)
+    return lambda says: field(default=default, metadata={"option": Entry(says, *given, **beside)})
 
 
 def entries(record: Any) -> dict[str, Entry]:
@@ -134,7 +120,9 @@ def add_options(parser: argparse.ArgumentParser, table: Iterable[tuple[str, Entr
     for name, entry in table:
         if entry.section in groups:
             flag = f"--{name.rstrip('_').replace('_', '-')}"  # as_, since as is a word of Python
-            groups[entry.section].add_argument(flag, default=argparse.SUPPRESS, dest=name, help=entry.help, **entry.add)
+            form = {"metavar": entry.metavar, "type": entry.kind.parse} if entry.metavar else {"action": "store_true"}
+            more = {**form, **entry.add, "help": entry.help, "default": argparse.SUPPRESS}
+            groups[entry.section].add_argument(flag, dest=name, **more)
 
 
 def check_fields(record: Any) -> None:
@@ -147,13 +135,15 @@ def check_fields(record: Any) -> None:
 def check_together(table: Any, gives: Callable[[str], bool]) -> None:
     """Raise UserError for an option that excludes others that are given as well."""
     for name, entry in entries(table).items():
-        if gives(name) and (given := [Option(other) for other in entry.excludes if gives(other)]):
+        if gives(name) and (given := [Option(other) for other in entry.excludes.split() if gives(other)]):
             also = join(", ", given)
             raise UserError(Option(name), ": cannot be used with ", also, f", since {entry.since}; leave out ", also)
 
 
-def keywords(name: str, table: Any) -> Any:
-    """The record `name` of arguments.pyi: the options of `table` that functions of the library take, with their types."""
+def keywords(name: str, table: Any, make: Any = TypedDict) -> Any:
+    """The record `name` of arguments.pyi: the options of `table` that functions of the library take, and their `defaults`."""
     hints = {key: hint.type if isinstance(hint, InitVar) else hint for key, hint in get_type_hints(table).items()}
-    taken = {key: entry.kind.takes or hints[key] for key, entry in entries(table).items() if name in entry.keywords}
-    return TypedDict(name, taken, total=False)  # type: ignore[operator]  # which is made as the program runs
+    taken = {key: entry for key, entry in entries(table).items() if name in entry.keywords}
+    record = make(name, {key: entry.kind.takes or hints[key] for key, entry in taken.items()}, total=False)
+    record.defaults = {key: entry.default for key, entry in taken.items()}
+    return record

@@ -159,7 +159,7 @@ def section_of(name: str, help_text: str) -> str:
 
 def typed(name: str, entry: Entry) -> str:
     """An option as it is typed, with what follows it."""
-    return f"--{name.replace('_', '-')} {entry.add.get('metavar', '')}".strip()
+    return f"--{name.replace('_', '-')} {entry.metavar}".strip()
 
 
 def with_rows(page: Path, heading: str, rows: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ WEIGHTS = shutil.ignore_patterns("starts", "*.so", "web")
 ENTRIES = {
     "chargpt/planning/cli.py": (
         "    run: str",
-        'knots: float | None = once("", None, IN_EPOCHS, "K", excludes=("minutes",), since="w")("sail")',
+        'knots: float | None = once(IN_EPOCHS, "K", excludes="minutes", since="w")("sail")',
     ),
     "chargpt/sampling/options.py": (
         "    top_k: int",
@@ -98,7 +98,7 @@ def test_a_new_entry_is_checked_in_the_words_of_the_shell_and_of_python(made):
 
 def test_a_new_entry_is_a_keyword_with_its_type(made):
     train, *others = made["signatures"]
-    assert "knots: float | None = ..." in train and all("top_x: int = ..." in shown for shown in others)
+    assert "knots: float | None = None" in train and all("top_x: int = 0" in shown for shown in others)
     _, _, stub = made["pages"]
     assert stub.count("    knots: float | None\n") == 1 and stub.count("    top_x: int\n") == 2
 

@@ -40,6 +40,7 @@ SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z0-9_]+")
 NO_START = "none"  # in place of the name of a start: initial weights
 SHORTEST_CONTEXT = 16  # characters of the context that is chosen, at least
 LONGEST_NAME = 255  # bytes, on nearly every file system
+OF_A_NEW_RUN = "config start init_from vocab_from teacher overwrite"
 UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}  # in minutes
 
 
@@ -85,10 +86,10 @@ A_NAME = "a name or a path, in quotes"
 PATH = Kind(A_NAME, lambda value: "" + os.fspath(value), takes=PathLike | None)
 PATHS = Kind(f"{A_NAME}, or a list of them", _paths, takes=PathLike | Sequence[PathLike])
 RESUME = SWITCH._replace(use="True or False; the argument run says which one")
-NAME_OF_START = text("the name of a start, such as 'english', or 'none'", "NAME")
+A_START = text("the name of a start, such as 'english', or 'none'", "NAME")
 DEVICE = text("auto, cpu, cuda, cuda:N or mps", "D")
-switch = partial(option, keywords=("TrainKeywords",))
-once = partial(switch, action=Once)
+keyword = partial(option, keywords=("TrainKeywords",))
+once, on_disk = partial(keyword, "", None, add={"action": Once}), partial(option, "run", False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,64 +101,57 @@ class TrainOptions:
 
     texts: Sequence[str] = ()
     settings: Tree = field(default_factory=dict)  # typed; what depends on several of them is not checked yet
-    config: str | None = once("", None, PATH, "FILE")(
+    config: str | None = once(PATH, "FILE")(
         "settings as YAML, or the name of a preset (default: the program chooses for the text and the time)"
     )
-    minutes: float | None = once("", None, MINUTES, "M")(
+    minutes: float | None = once(MINUTES, "M")(
         "choose the model and its training for M minutes; units are accepted, such as 2h or 30s"
     )
-    epochs: float | None = once(
-        "", None, IN_EPOCHS, excludes=("minutes", "train.max_steps"), since="each sets the length of the training"
-    )("train for N passes over the text (sets train.max_steps)")
-    items: InitVar[str | None] = option("", None, TEXT, "WHAT", setting="data.items", action=Once, nargs="?", const="line")(
+    epochs: float | None = once(IN_EPOCHS, excludes="minutes train.max_steps", since="each sets the length of the training")(
+        "train for N passes over the text (sets train.max_steps)"
+    )
+    items: InitVar[str | None] = once(
+        TEXT, "WHAT", keywords=(), setting="data.items", add={"action": Once, "nargs": "?", "const": "line"}
+    )(
         "the text is a list of items, which are learned one by one: line (the default), paragraph, file, or the name of a "
         "column or field (the same as data.items=WHAT)"
     )
-    label: InitVar[str | None] = option("", None, TEXT, "NAMES", setting="data.label", action=Once)(
+    label: InitVar[str | None] = once(TEXT, "NAMES", keywords=(), setting="data.label")(
         "with --items: the column or field that is the label of an item, or several, separated by commas; file or folder: "
         "the name of its file or folder (column:file: a column of that name); re:PATTERN: what the group of a regular "
         "expression matches in the item (the same as data.label=NAMES)"
     )
-    device: InitVar[str | None] = once("", None, DEVICE, setting="runtime.device")(
+    device: InitVar[str | None] = once(DEVICE, setting="runtime.device")(
         "auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (the same as runtime.device=D)"
     )
-    start: str | None = once("", None, NAME_OF_START, excludes=("init_from",), since="each gives the weights to begin with")(
+    start: str | None = once(A_START, excludes="init_from", since="each gives the weights to begin with")(
         f"begin with this model, which knows a language ({command('starts')} lists them), or with {NO_START}"
         " (default: with the best one, if a short trial on the text shows that it pays)"
     )
-    init_from: str | None = once("", None, PATH, "RUN")(
-        "begin with the weights of another run or kept file, matched by character"
-    )
-    teacher: Sequence[str] = switch("", (), PATHS, "RUN", action="append")(
+    init_from: str | None = once(PATH, "RUN")("begin with the weights of another run or kept file, matched by character")
+    teacher: Sequence[str] = keyword("", (), PATHS, "RUN", add={"action": "append"})(
         "learn from the predictions of another run as well as from the text; may be given several times"
     )
-    vocab_from: str | None = once("", None, PATH, "RUN")(
+    vocab_from: str | None = once(PATH, "RUN")(
         "use the vocabulary of another run; a character that it does not have is an error"
     )
-    run: str | None = once("run", None, PATH, "NAME")(
+    run: str | None = keyword("run", None, PATH, "NAME", add={"action": Once})(
         "the run's name in checkpoints/, or a path (default: the name of the text)"
     )
-    overwrite: bool = switch("run", False)(
+    overwrite: bool = keyword("run", False)(
         "replace the run of this name, when the new one is first evaluated after step 0, or finished"
     )
-    resume: bool = switch(
-        "run",
-        False,
-        RESUME,
-        excludes=("config", "start", "init_from", "vocab_from", "teacher", "overwrite"),
-        since="the run has its settings and weights already",
-    )("continue a run that stopped: the newest, or --run NAME")
-    dry_run: bool = option("run", False, excludes=("resume",), since="it describes a new run")(
+    resume: bool = keyword("run", False, RESUME, excludes=OF_A_NEW_RUN, since="the run has its settings and weights already")(
+        "continue a run that stopped: the newest, or --run NAME"
+    )
+    dry_run: bool = on_disk(excludes="resume", since="it describes a new run")(
         "print the settings and the expected loss, then end; makes no run"
     )
-    find_lr: bool = option(
-        "run",
-        False,
-        excludes=("epochs", "minutes", "resume", "dry_run", "optim.learning_rate"),
-        since="it makes short trainings of its own",
+    find_lr: bool = on_disk(
+        excludes="epochs minutes resume dry_run optim.learning_rate", since="it makes short trainings of its own"
     )("train briefly at a range of learning rates and suggest one; makes no run")
-    open: bool = option("run", False)("open the report of the run in a browser; it follows the training")
-    verbose: bool = option("run", False)("print every choice before training; a run has them in details.txt")
+    open: bool = on_disk()("open the report of the run in a browser; it follows the training")
+    verbose: bool = on_disk()("print every choice before training; a run has them in details.txt")
 
     def __post_init__(self, *same: str | None) -> None:
         """Check the options; those that are `same` as a setting become that setting."""

@@ -88,7 +88,7 @@ class SamplingOptions:
         "with --unique 100,000 more)"
     )
     lines: int = for_texts("text", 0, whole(0))("end a text after N lines (default: 0, no limit)")
-    stop: str | Sequence[str] = for_texts("text", (), TEXTS, action="append")(
+    stop: str | Sequence[str] = for_texts("text", (), TEXTS, add={"action": "append"})(
         "end a text before TEXT appears, in which \\n is a newline, \\t a tab and \\\\ a backslash; may be given several times"
     )
     keep_stop: bool = for_texts("text", False)("with --stop: TEXT is part of the text that it ends")

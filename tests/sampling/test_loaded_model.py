@@ -147,7 +147,7 @@ def test_a_notebook_shows_every_keyword(model, method, own):
     signature = inspect.signature(getattr(model, method))
     shown = signature.parameters
     assert {"prompt", "temperature", own} <= shown.keys() and "options" not in shown and "self" not in shown
-    assert shown["temperature"].annotation is float and str(shown["temperature"]) == "temperature: float = ..."
+    assert shown["temperature"].annotation is float and str(shown["temperature"]) == "temperature: float = 0.8"
     assert signature.return_annotation == getattr(chargpt.LoadedModel, method).__annotations__["return"]
 
 
@@ -261,7 +261,7 @@ def test_an_editor_and_a_type_checker_see_every_option():
     assert chargpt.train.__annotations__["options"] == typing.Unpack[TrainKeywords]
     for function in (chargpt.load, chargpt.train):
         assert typing.get_type_hints(function)["return"] is chargpt.LoadedModel
-    assert str(inspect.signature(chargpt.train).parameters["minutes"]) == "minutes: float | str | None = ..."
+    assert str(inspect.signature(chargpt.train).parameters["minutes"]) == "minutes: float | str | None = None"
 
 
 def test_what_a_notebook_replaces_in_the_model_is_written(run, monkeypatch):
