@@ -379,29 +379,6 @@ class Parser(argparse.ArgumentParser):
         return f"did you mean {' or '.join(f'--{option}' for option in close)}?" if close else f"see {self.prog} --help"
 
 
-def whole_number(least: int) -> Callable[[str], int]:
-    """An argparse type: a whole number of `least` or more."""
-
-    def parse(text: str) -> int:
-        if WHOLE_NUMBER.fullmatch(text) and len(text) <= 18 and int(text) >= least:
-            return int(text)
-        raise argparse.ArgumentTypeError(f"{text!r} given; use a whole number of {least} or more")
-
-    return parse
-
-
-def number(text: str) -> float:
-    """An argparse type: a number of any size."""
-    if NUMBER.fullmatch(text) or text.lstrip("+-") in ("inf", "nan"):
-        return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} given; use a number")
-
-
-def numbers(text: str) -> list[float]:
-    """An argparse type: one number, or several separated by commas."""
-    return [number(part) for part in text.split(",")]
-
-
 def clock(seconds: float) -> str:
     """Seconds as h:mm:ss or m:ss."""
     minutes, seconds = divmod(round(seconds), 60)

@@ -4,9 +4,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.commands.frame import add_run_options, add_text_option, load_run, page_file, part_of_text, verb_parser, write_page
+from chargpt.commands.frame import load_run, page_file, part_of_text, verb_parser, write_page
 from chargpt.errors import UserError
-from chargpt.terminal import log, shown, whole_number
+from chargpt.option_table import whole
+from chargpt.terminal import log, shown
 
 MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
 
@@ -18,13 +19,14 @@ def main(argv: Sequence[str]) -> int:
         "RUN [TEXT] [option ...]",
         "Write a page that shows what each head attends to: open it in a browser and point at a character. It is "
         "one file, which works offline. It names the patterns that heads follow, such as the previous character.",
+        "run",
+        "--device",
+        "text",
     )
-    add_run_options(parser)
-    add_text_option(parser)
     parser.add_argument("--text", dest="words", metavar="WORDS", help="look at these words, in place of a TEXT")
-    parser.add_argument("--start", type=whole_number(0), default=0, metavar="N", help="begin after N characters (default: 0)")
+    parser.add_argument("--start", type=whole(0).read, default=0, metavar="N", help="begin after N characters (default: 0)")
     parser.add_argument(
-        "--length", type=whole_number(2), metavar="N", help="at most N characters (default and limit: the context of the model)"
+        "--length", type=whole(2).read, metavar="N", help="at most N characters (default and limit: the context of the model)"
     )
     parser.add_argument(
         "--out", type=page_file, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"

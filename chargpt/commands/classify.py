@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_run_options, aligned, items_for, load_run, print_json, verb_parser
+from chargpt.commands.frame import aligned, items_for, load_run, print_json, verb_parser
 from chargpt.errors import UserError
 from chargpt.planning.cli import texts_and_settings
 from chargpt.terminal import escape_controls, log, one_line, plural
@@ -22,8 +22,9 @@ def main(argv: Sequence[str]) -> int:
         "RUN [FILE ...] [section.key=value ...] [--json]",
         "Print the most probable label of each item, by Bayes' rule from the probabilities of the item and the frequencies of "
         "the labels. If the items have labels, also print the accuracy and a table of confusions.",
+        "run",
+        "--device",
     )
-    add_run_options(parser)
     parser.add_argument(
         "words",
         nargs="*",

@@ -6,10 +6,10 @@ The `main` of a verb reads its options, and then imports what does the work. Imp
 
 import dataclasses
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import UserError
 from chargpt.processor import may_have_gpu
@@ -19,39 +19,31 @@ from chargpt.terminal import Parser, columns, json_line, log, one_line, plural, 
 if TYPE_CHECKING:  # imports torch
     import numpy as np
 
-    from chargpt.config import DataConfig
+    from chargpt.config import DataConfig, Tree
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.text.items import Item
     from chargpt.text.source import Sources
 
 EXAMPLES = 40  # characters that the model does not know, in a line
+# Options that several verbs have: TEXT is the one text to look at, for `part_of_text`.
+SHARED: dict[str, dict[str, Any]] = {
+    "run": {"metavar": "RUN", "help": "a run in checkpoints/, its path, that of a checkpoint, or a kept file"},
+    "--device": {"metavar": "D", "default": "auto", "help": "auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps"},
+    "text": {
+        "metavar": "TEXT",
+        "nargs": "?",
+        "help": "a file in UTF-8, or - for standard input (default: the validation split of the run's text, from the cache)",
+    },
+}
 
 
-def verb_parser(verb: str, usage: str, description: str) -> Parser:
-    """The parser of a verb; `usage` is what follows the verb."""
+def verb_parser(verb: str, usage: str, description: str, *shared: str) -> Parser:
+    """The parser of a verb, with these of the options in SHARED; `usage` is what follows the verb."""
     program = command(verb)
-    return Parser(prog=program, usage=f"{program} {usage}", description=description)
-
-
-def add_run_options(parser: ArgumentParser) -> None:
-    """The run, and the device to compute on."""
-    parser.add_argument("run", metavar="RUN", help="a run in checkpoints/, its path, that of a checkpoint, or a kept file")
-    add_device_option(parser)
-
-
-def add_device_option(parser: ArgumentParser) -> None:
-    """The device to compute on."""
-    parser.add_argument("--device", default="auto", metavar="D", help="auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps")
-
-
-def add_text_option(parser: ArgumentParser) -> None:
-    """The one text to look at, for `part_of_text`."""
-    parser.add_argument(
-        "text",
-        metavar="TEXT",
-        nargs="?",
-        help="a file in UTF-8, or - for standard input (default: the validation split of the run's text, from the cache)",
-    )
+    parser = Parser(prog=program, usage=f"{program} {usage}", description=description)
+    for name in shared:
+        parser.add_argument(name, **SHARED[name])
+    return parser
 
 
 def page_file(name: str) -> Path:
@@ -85,7 +77,7 @@ def load_run(name: str, *, device: str, is_start: bool = False) -> "LoadedModel"
     return loaded
 
 
-def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: Sequence[str]) -> "list[Item]":
+def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: "Tree") -> "list[Item]":
     """The items in `texts`, read as those of the run but for `settings`; without any, the validation items of the run.
 
     A text without fields has an item in each line. Items have no label where the text has none. Raises UserError.
@@ -98,10 +90,9 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: Sequence[st
         corpus = loaded.corpus()
         return items_in(corpus.val, corpus.tokenizer, has_labels=bool(loaded.config.data.label_fields))
     from chargpt.config import COMMAND_LINE, apply
-    from chargpt.planning.cli import settings_in
     from chargpt.text.item_list import list_items
 
-    data = loaded.tokenizer.settings(apply(loaded.config, settings_in(settings), where=COMMAND_LINE).data)
+    data = loaded.tokenizer.settings(apply(loaded.config, settings, where=COMMAND_LINE).data)
     return list_items(texts, dataclasses.replace(data, val_text=""), root=project_root())
 
 

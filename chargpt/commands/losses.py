@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import (
-    add_run_options,
-    add_text_option,
     items_for,
     left_out,
     load_run,
@@ -16,7 +14,8 @@ from chargpt.commands.frame import (
     verb_parser,
 )
 from chargpt.errors import UserError
-from chargpt.terminal import log, one_line, plural, shown, whole_number
+from chargpt.option_table import whole
+from chargpt.terminal import log, one_line, plural, shown
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     import numpy as np
@@ -34,12 +33,13 @@ def main(argv: Sequence[str]) -> int:
         "RUN [TEXT] [option ...]",
         "Show where the loss of a model sits: by class of character, by position in the context (would a longer "
         "one help?), and which characters it takes for which others.",
+        "run",
+        "--device",
+        "text",
     )
-    add_run_options(parser)
     add = parser.add_argument
-    add_text_option(parser)
-    add("--chars", type=whole_number(1), default=150_000, metavar="N", help="use the first N characters (default: 150000)")
-    add("--pairs", type=whole_number(1), default=12, metavar="N", help="confused pairs to list (default: 12)")
+    add("--chars", type=whole(1).read, default=150_000, metavar="N", help="use the first N characters (default: 150000)")
+    add("--pairs", type=whole(1).read, default=12, metavar="N", help="confused pairs to list (default: 12)")
     add("--json", action="store_true", help="one JSON object")
     options = parser.parse_intermixed_args(argv)
     from chargpt.analysis.losses import loss_breakdown, predict
@@ -69,7 +69,7 @@ def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np
     """The first `length` ids of the items in a text, and a line that says how many items it has. Raises UserError."""
     from chargpt.text.items import end_in, stream_of
 
-    items = items_for(loaded, [text], [])
+    items = items_for(loaded, [text], {})
     if loaded.config.data.label_fields and not all(item.label for item in items):
         raise UserError(f"{shown(text)}: has no labels, which this run needs; give a table with them")
     if broken := [item.text for item in items if end_in(loaded.tokenizer) in item.text]:

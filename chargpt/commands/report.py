@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_device_option, load_run, page_file, verb_parser, write_page
+from chargpt.commands.frame import load_run, page_file, verb_parser, write_page
 from chargpt.errors import UserError
 from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
@@ -28,6 +28,7 @@ def main(argv: Sequence[str]) -> int:
         "predicts best and worst, what it copies, which characters are hard to predict, what its heads attend to, settings "
         "and machine. Several runs share the charts. It is one file, which works offline. Training writes a shorter "
         "report.html into the run when it ends.",
+        "--device",
     )
     parser.add_argument(
         "runs",
@@ -35,7 +36,6 @@ def main(argv: Sequence[str]) -> int:
         nargs="+",
         help=f"runs in checkpoints/, their paths, patterns such as 'poems*', or the paths of checkpoints; at most {MAX_RUNS}",
     )
-    add_device_option(parser)
     default = f"(default: {ONE}, and for several runs {SEVERAL})"
     parser.add_argument("--out", type=page_file, metavar="FILE", help=f"the page {default}")
     options = parser.parse_intermixed_args(argv)

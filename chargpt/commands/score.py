@@ -10,11 +10,13 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_run_options, aligned, items_for, load_run, page_file, print_json, text_in, verb_parser
+from chargpt.commands.frame import aligned, items_for, load_run, page_file, print_json, text_in, verb_parser
+from chargpt.config import COMMAND_LINE, Settings, Source, Tree, names_in
 from chargpt.errors import UserError
-from chargpt.planning.cli import settings_in, texts_and_settings
+from chargpt.option_table import whole
+from chargpt.planning.cli import by_fields, texts_and_settings
 from chargpt.project import project_root
-from chargpt.terminal import log, one_line, whole_number
+from chargpt.terminal import log, one_line
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.scored_text import Line, Summary
@@ -50,9 +52,10 @@ def parse_options(argv: Sequence[str]) -> Namespace:
         "How well a trained model predicts a text: bits per character and per byte, beside gzip, bzip2, xz "
         "and an n-gram model. The first character of a text is not predicted. A character that the model does not know costs "
         "20.1 bits, a choice among all code points of Unicode, and the model does not see it.",
+        "run",
+        "--device",
     )
     add = parser.add_argument
-    add_run_options(parser)
     add(
         "words",
         nargs="*",
@@ -64,14 +67,14 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     )
     add(
         "--stride",
-        type=whole_number(1),
+        type=whole(1).read,
         metavar="N",
         help="begin a window every N characters; each character is then predicted from at least the context less N characters "
         "(default: half of the context). If N is the whole context, the windows are those of the validation loss",
     )
     add(
         "--top",
-        type=whole_number(1),
+        type=whole(1).read,
         metavar="N",
         help=f"with --items, how many are printed (default: {TOP}); with --lines, the N lines of most bits (default: all)",
     )
@@ -86,11 +89,10 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     add("--html", type=page_file, metavar="FILE", help=what)
     options = parser.parse_intermixed_args(argv)
     options.texts, options.settings = texts_and_settings(options.words)
-    given = {f"{section}.{name}" for section, values in settings_in(options.settings).items() for name in values}
-    for key in sorted(given - set(READING)):
+    for key in sorted(set(names_in(options.settings)) - set(READING)):
         raise UserError(f"{key}: score takes this setting from the run; leave it out (these can be set: {', '.join(READING)})")
     if options.settings and not options.texts:
-        raise UserError(f"{options.settings[0]}: given without a TEXT to read; add one, or leave it out")
+        raise UserError(f"{names_in(options.settings)[0]}: given without a TEXT to read; add one, or leave it out")
     if options.items and (options.lines or options.html):
         raise UserError(f"--items: {'--lines' if options.lines else '--html'} given as well; leave out one of the two")
     if options.top is not None and not (options.items or options.lines):
@@ -133,7 +135,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
     from chargpt.text.report import MAX_OVERLAP
 
     model, tokenizer = loaded.model, loaded.tokenizer
-    texts, totals, lines = read_texts(options.texts, loaded, settings=options.settings), [], []
+    texts, totals, lines = read_texts(options.texts, loaded, options.settings), [], []
     length = sum(len(text) for _, text in texts)
     with tqdm(total=length, unit="char", unit_scale=True, delay=1, leave=False, disable=None) as bar:
         for label, text in texts:
@@ -209,21 +211,17 @@ def _row(place: str, line: "Line") -> str:
     return f"{mean:>9}{line.total:>10.1f}  {place}: {one_line(line.text.rstrip())}"
 
 
-def reading_of(loaded: "LoadedModel", settings: Sequence[str]) -> "DataConfig":
+def reading_of(loaded: "LoadedModel", settings: Tree) -> "DataConfig":
     """How a text is read for a model: as the training text of its run, but for `settings`. Raises UserError."""
-    from chargpt.config import COMMAND_LINE, Settings, Source
-    from chargpt.planning.cli import by_fields
-
-    typed = settings_in(settings)
-    given = Settings(loaded.config).give(typed, source=Source.USER, where=COMMAND_LINE)
-    data, tokenizer = by_fields(given, typed).values.data, loaded.tokenizer
+    given = Settings(loaded.config).give(settings, source=Source.USER, where=COMMAND_LINE)
+    data, tokenizer = by_fields(given, settings).values.data, loaded.tokenizer
     reading = dataclasses.replace(tokenizer.settings(data), split="position")
     if data.newlines == "auto" and tokenizer.folded and "\r" not in (tokenizer.characters or ""):
         return dataclasses.replace(reading, newlines="fold")  # a line end \r\n would be a rare character and a \n
     return reading
 
 
-def read_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequence[str] = ()) -> list[tuple[str, str]]:
+def read_texts(names: Sequence[str], loaded: "LoadedModel", settings: Tree) -> list[tuple[str, str]]:
     """The texts that `names` mean, as TEXT of train.py, read with `settings` and normalised, each with its label.
 
     Without a name, it is the run's validation split. In a vocabulary of bytes, those that are not UTF-8 are surrogates. Raises
@@ -238,5 +236,5 @@ def read_texts(names: Sequence[str], loaded: "LoadedModel", *, settings: Sequenc
         return [("validation split", text_of(loaded.corpus().val, loaded.tokenizer))]
     data = dataclasses.replace(reading_of(loaded, settings), val_text="")
     sources = select_sources(names, data, root=project_root())
-    check_effect(settings_in(settings).get("data", {}), data, names, sources)
+    check_effect(settings.get("data", {}), data, names, sources)
     return [(source.label, text_in(Sources(train=[source], val=[], notes=[]), data)) for source in sources.train]

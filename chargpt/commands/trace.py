@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chargpt.commands.frame import add_run_options, aligned, load_run, print_json, verb_parser
+from chargpt.commands.frame import aligned, load_run, print_json, verb_parser
 from chargpt.errors import UserError
-from chargpt.terminal import log, number, one_line, plural, shown, whole_number
+from chargpt.option_table import typed, whole
+from chargpt.terminal import log, one_line, plural, shown
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.copies import Copies
@@ -29,15 +30,16 @@ def main(argv: Sequence[str]) -> int:
         "Find the longest passages of a text that occur verbatim in the training split of the run's text, and count "
         "the n-grams that are new. With no TEXT, the texts are samples that the model writes. The training text must be in the "
         "cache. The first call makes an index of it there, which takes about a minute for 100 million characters.",
+        "run",
+        "--device",
     )
-    add_run_options(parser)
     add = parser.add_argument
     add("texts", metavar="TEXT", nargs="*", default=[], help="files in UTF-8, or - for standard input")
-    add("--samples", type=whole_number(1), default=5, metavar="N", help="samples to write if there is no TEXT (default: 5)")
-    add("--length", type=whole_number(1), default=1000, metavar="N", help="characters in each sample (default: 1000)")
-    add("--temperature", type=number, default=1.0, metavar="T", help="temperature of the samples (default: 1)")
-    add("--seed", type=whole_number(0), metavar="N", help="seed of the first sample (default: a new one each time)")
-    add("--passages", type=whole_number(1), default=10, metavar="N", help="passages to list (default: 10)")
+    add("--samples", type=whole(1).read, default=5, metavar="N", help="samples to write if there is no TEXT (default: 5)")
+    add("--length", type=whole(1).read, default=1000, metavar="N", help="characters in each sample (default: 1000)")
+    add("--temperature", type=typed, default=1.0, metavar="T", help="temperature of the samples (default: 1)")
+    add("--seed", type=whole(0).read, metavar="N", help="seed of the first sample (default: a new one each time)")
+    add("--passages", type=whole(1).read, default=10, metavar="N", help="passages to list (default: 10)")
     add("--json", action="store_true", help="one JSON object, with every n from 2 to 32")
     options = parser.parse_intermixed_args(argv)
     from chargpt.analysis.copies import measure_copies

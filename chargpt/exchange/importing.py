@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, apply, names_in
+from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply, names_in
 from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
 from chargpt.exchange.tensor_file import AGAIN
 from chargpt.model import POSITIONS
-from chargpt.planning.cli import TrainOptions, by_fields, settings_in
+from chargpt.planning.cli import TrainOptions, by_fields
 from chargpt.planning.settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE, blank_model, gpt_config
@@ -91,7 +91,7 @@ def imported(
 
 
 def save_run(
-    imported: ImportedModel, texts: Sequence[str], *, name: str, preset: str | None, settings: Sequence[str], root: Path
+    imported: ImportedModel, texts: Sequence[str], *, name: str, preset: str | None, settings: Tree, root: Path
 ) -> Path:
     """Save a new run and say what it is; returns its folder. Raises UserError, also if a run of that name exists."""
     new_folder(name, root / "checkpoints")  # before anything that takes time
@@ -106,7 +106,7 @@ def save_run(
     corpus = None
     if texts:
         block_size = config.model.block_size
-        asked = settings_in(settings).get("data", {})
+        asked = settings.get("data", {})
         corpus = load_corpus(texts, config.data, root=root, block_size=block_size, tokenizer=imported.tokenizer, asked=asked)
     progress = Progress(step=imported.step)
     if corpus is not None:
@@ -136,7 +136,7 @@ def save_run(
     return run.folder
 
 
-def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[str], *, presets: Path) -> Config:
+def _settings(imported: ImportedModel, preset: str | None, settings: Tree, *, presets: Path) -> Config:
     """The settings of a preset, with those of the imported training, with those of the command line."""
     options = TrainOptions(config=preset)
     config = load_settings(options, presets=presets, model=imported.shape, model_from=imported.program)[0].values
@@ -146,11 +146,10 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Sequence[st
     data["vocabulary"] = "bytes" if imported.tokenizer.characters is None else "characters"
     for tree in (imported.settings, {"data": data}):
         config = apply(config, tree, where=imported.program)
-    typed = settings_in(settings)
-    for key in names_in(typed):
+    for key in names_in(settings):
         if key.startswith("model.") and key != "model.dropout":
             raise UserError(f"{key}: the imported weights decide this; leave it out")
-    config = by_fields(Settings(config).give(typed, source=Source.USER, where=COMMAND_LINE), typed).values
+    config = by_fields(Settings(config).give(settings, source=Source.USER, where=COMMAND_LINE), settings).values
     return dataclasses.replace(config, data=absolute_paths(config.data))
 
 

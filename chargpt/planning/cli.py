@@ -239,7 +239,7 @@ def _options(given: dict[str, Any]) -> TrainOptions:
     texts, settings = texts_and_settings(words)
     if not texts and items is not None and os.path.exists(items):  # --items names.txt
         texts, given["items"] = [items], "line"
-    options = TrainOptions(texts=texts, settings=settings_in(settings), **given)
+    options = TrainOptions(texts=texts, settings=settings, **given)
     check_options(options)
     return options
 
@@ -257,9 +257,9 @@ def is_setting(word: str) -> bool:
     return "=" in word and not os.path.exists(word)
 
 
-def texts_and_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The texts among the words of a command line, and the settings."""
-    return [word for word in words if not is_setting(word)], [word for word in words if is_setting(word)]
+def texts_and_settings(words: Sequence[str]) -> tuple[list[str], Tree]:
+    """The texts among the words of a command line, and the settings. Raises UserError."""
+    return [word for word in words if not is_setting(word)], settings_in(filter(is_setting, words))
 
 
 def is_one_of_several() -> bool:

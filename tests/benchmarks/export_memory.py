@@ -136,9 +136,8 @@ def measure_import(folder: Path, kind: str) -> dict[str, int]:
         return read_nanogpt(path, meta=None) if kind == "nanogpt" else read_folder(path)
 
     def save(name: str) -> None:
-        save_run(
-            read(name), [], name=str(folder / f"{name}-{kind}-run"), preset="cpu", settings=["runtime.device=cpu"], root=ROOT
-        )
+        settings, run = {"runtime": {"device": "cpu"}}, str(folder / f"{name}-{kind}-run")
+        save_run(read(name), [], name=run, preset="cpu", settings=settings, root=ROOT)
 
     with contextlib.redirect_stdout(io.StringIO()):
         save("tiny")

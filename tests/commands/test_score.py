@@ -116,7 +116,7 @@ def test_a_long_text_is_complete(tmp_path, tokenizer):
     data = content.encode() + b"\xff" * (tokenizer.characters is None)
     (tmp_path / "a.txt").write_bytes(data)
     loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer))
-    ((_, text),) = read_texts([str(tmp_path / "a.txt")], loaded)
+    ((_, text),) = read_texts([str(tmp_path / "a.txt")], loaded, {})
     assert text.encode("utf-8", "surrogateescape") == data
 
 
@@ -125,9 +125,9 @@ def test_without_a_name_the_text_is_the_validation_split_of_the_run(installed, t
     corpus = load_corpus([str(tmp_path / "a.txt")], DataConfig(), root=tmp_path, block_size=8)
     run = publish_run(tmp_path / "run", corpus.tokenizer, fingerprint=corpus.fingerprint)
     loaded, _ = load_model(str(run), tmp_path, device="cpu")
-    assert read_texts([], loaded) == [("validation split", "abc\n" * 10)]
+    assert read_texts([], loaded, {}) == [("validation split", "abc\n" * 10)]
     with pytest.raises(UserError, match="text of this run is gone"):
-        read_texts([], dataclasses.replace(loaded, fingerprint="1" * 64))
+        read_texts([], dataclasses.replace(loaded, fingerprint="1" * 64), {})
 
 
 FOLDS = TextNormalizer(newlines="fold", lowercase=True)
@@ -143,7 +143,7 @@ def test_a_text_is_read_as_the_settings_and_the_normaliser_of_the_run_say(tmp_pa
     tokenizer = TOKENIZER if normalizer is None else Tokenizer("\nab", normalizer=normalizer)
     loaded = chargpt.load(publish_run(tmp_path / "run", tokenizer, config=config))
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfab\r\nAb\r")
-    assert read_texts([str(tmp_path / "a.txt")], loaded) == [(str(tmp_path / "a.txt"), content)]
+    assert read_texts([str(tmp_path / "a.txt")], loaded, {}) == [(str(tmp_path / "a.txt"), content)]
 
 
 def test_a_text_is_read_with_the_settings_that_are_given(run, tmp_path, capsys):

@@ -13,7 +13,7 @@ from chargpt.exchange.hugging_face import read_folder
 from chargpt.exchange.importing import checked_shape, imported, save_run
 from chargpt.exchange.nanogpt import read_nanogpt
 from chargpt.model import GPT, GPTConfig
-from chargpt.planning.cli import parse_options
+from chargpt.planning.cli import parse_options, settings_in
 from chargpt.planning.plan import make_plan
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling.loaded_model import load_model
@@ -45,8 +45,9 @@ def nanogpt(tmp_path, text):
 
 
 def save(model, root, texts=(), **changes):
+    settings = settings_in(changes.pop("settings", []))
     return save_run(
-        model, [str(text) for text in texts], **{"name": "new", "preset": "small", "settings": [], "root": root, **changes}
+        model, [*map(str, texts)], **{"name": "new", "preset": "small", "settings": settings, "root": root, **changes}
     )
 
 
