@@ -10,12 +10,11 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 
     launch.command()
 
-import difflib
 import sys
 import time
 
 from chargpt.commands.verbs import ALIASES, VERBS
-from chargpt.errors import UserError
+from chargpt.errors import UserError, nearest
 from chargpt.launch import import_program
 from chargpt.project import command, version
 from chargpt.terminal import best_effort_messages, notice_line
@@ -46,8 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"chargpt {version()}")
         return 0
     if argv[0] not in VERBS:
-        close = [ALIASES[argv[0]]] if argv[0] in ALIASES else difflib.get_close_matches(argv[0], VERBS, n=1)
-        what_to_do = f"did you mean {close[0]}?" if close else f"use one of {', '.join(VERBS)}"
+        what_to_do = f"did you mean {ALIASES[argv[0]]}?" if argv[0] in ALIASES else nearest(argv[0], VERBS)
         raise UserError(f"{argv[0]}: no such command; {what_to_do}")
     meanwhile, started = None, time.perf_counter()
     if argv[0] == "train":  # it imports torch, which takes seconds: a mistake is reported before

@@ -6,17 +6,16 @@ UserError in one line that names the key, the value given and what is allowed.
 
 import csv
 import dataclasses
-import difflib
 import math
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
 
 from chargpt.aliases import alias
-from chargpt.errors import Message, Option, UserError, Words, short
+from chargpt.errors import Message, Option, UserError, Words, nearest, short
 from chargpt.terminal import NUMBER, WHOLE_NUMBER
 
 PATTERN = "re:"  # before a regular expression in a setting that may be a name
@@ -331,8 +330,8 @@ def _typed(section: str, values: object) -> dict[str, object]:
     hints, typed = typing.get_type_hints(SECTIONS[section], include_extras=True), dict[str, object]()
     for key, value in (values or {}).items():
         if key not in hints:
-            nearest = elsewhere(key.rpartition(".")[2]) or _nearest(key, hints, prefix=f"{section}.")
-            raise UserError(f"{section}.{key}: no such key; ", nearest)
+            meant = elsewhere(key.rpartition(".")[2]) or nearest(key, hints, prefix=f"{section}.", cutoff=0.5)
+            raise UserError(f"{section}.{key}: no such key; ", meant)
         try:
             typed[key] = _coerce(value, hints[key])
         except ValueError as error:
@@ -438,7 +437,7 @@ def _nearest_section(given: str) -> Words:
     section, dot, key = given.partition(".")
     if dot and section in SECTIONS:
         return f"write {key}: on its own line, indented, below {section}:"
-    return elsewhere(given) or _nearest(given, SECTIONS)
+    return elsewhere(given) or nearest(given, SECTIONS, cutoff=0.5)
 
 
 def elsewhere(key: str) -> Words:
@@ -447,14 +446,6 @@ def elsewhere(key: str) -> Words:
     if not names and (ours := alias(key)):  # another program's name for it
         return Message("did you mean ", ours, "?")
     return f"did you mean {' or '.join(names)}?" if names else ""
-
-
-def _nearest(given: str, known: Iterable[str], prefix: str = "") -> str:
-    known = list(known)
-    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {prefix}{close[0]}?"
-    return f"use one of {', '.join(prefix + k for k in known)}"
 
 
 SWITCHES = dict.fromkeys(("true", "yes", "on"), "on") | dict.fromkeys(("false", "no", "off"), "off")  # as in YAML

@@ -7,6 +7,7 @@ A message is never parsed and never rewritten. Who shows it chooses the spelling
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import os
 import sys
@@ -44,6 +45,13 @@ def what_to_do(error: Exception, *others: str) -> str:
     """What helps against an error of the system on a file or a folder, after what else the caller has to offer."""
     known = TO_DO.get(getattr(error, "errno", None) or 0, "check the path, its permissions and the free space on its disk")
     return ", or ".join([*others, known])
+
+
+def nearest(word: str, known: Iterable[str], *, prefix: str = "", otherwise: str = "use one of ", cutoff: float = 0.6) -> str:
+    """Which of the `known` words is meant by `word`; if it is like none, all of them, after `otherwise`."""
+    shown = {one: f"{prefix}{one}" for one in known}
+    close = difflib.get_close_matches(word, shown, n=1, cutoff=cutoff)
+    return f"did you mean {shown[close[0]]}?" if close else f"{otherwise}{', '.join(shown.values())}"
 
 
 def in_python(words: Words) -> str:

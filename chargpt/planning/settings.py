@@ -4,7 +4,6 @@ Each is a layer; a later one has precedence. All of them together make the setti
 """
 
 import dataclasses
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from chargpt.config import (
     typed_values,
 )
 from chargpt.device import choose_device
-from chargpt.errors import Option, UserError, Words
+from chargpt.errors import Option, UserError, Words, nearest
 from chargpt.planning.chosen_for_time import chooses
 from chargpt.planning.cli import TrainOptions, by_fields
 from chargpt.terminal import shown
@@ -113,6 +112,5 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | No
         if path.is_file():
             return path
     known = sorted(path.stem for path in presets.glob("*.yaml"))
-    close = difflib.get_close_matches(name, known, n=1)
-    what_to_do = f"did you mean {close[0]}?" if close else f"give a YAML file, or one of {', '.join(known)}"
+    what_to_do = nearest(name, known, otherwise="give a YAML file, or one of ")
     raise UserError(Option("config"), f": {name!r} is not a file; {what_to_do}")

@@ -13,16 +13,15 @@ import weakref
 from collections.abc import Callable, Mapping
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from chargpt.config import ModelConfig
-from chargpt.errors import Given, UserError
 from chargpt.kernels.compiler import DECODE, Unavailable, declare, load
-from chargpt.option_table import entries
+from chargpt.option_table import check, entries
 from chargpt.processor import core_count
-from chargpt.sampling.options import SamplingOptions
+from chargpt.sampling.options import PRECISION, Precision, SamplingOptions
 from chargpt.sampling.rules import WINDOW
 from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
 from chargpt.standard import CHANGED, KINDS, TOKENS, check_shapes, has_positions, is_standard
@@ -33,7 +32,7 @@ Weights = Mapping[str, np.ndarray]  # of a model, float32, by the names of model
 # 4,700 characters a second with 3.2 million parameters, the GPU 4,269; with 10.65 million 2,122 and 2,304.
 FASTER_THAN_GPU = 5e6
 MAX_POSITIONS = 2**24  # numbers in a table of fixed positions, which decode.c needs in full; PyTorch makes it as it is used
-PRECISIONS = ("float32", "bfloat16", "int8")
+PRECISIONS = get_args(Precision)
 LARGEST = 127  # of the whole numbers of int8; -128 is not used
 SMOOTH = 0.02  # seconds: pieces that arrive this close together look like continuous text
 MAX_PIECE = 64  # ids in a piece
@@ -186,9 +185,7 @@ def unpack(numbers: np.ndarray, scales: np.ndarray | None) -> np.ndarray:
 
 def rounded(weights: Weights, precision: str) -> Weights:
     """The weights, each matrix as it is after storing. Raises UserError for an unknown precision."""
-    if precision not in PRECISIONS:
-        raise UserError(Given("precision", precision), f"use one of {', '.join(PRECISIONS)}")
-    if precision == "float32":
+    if check("precision", precision, PRECISION) == "float32":
         return weights
     return {
         name: unpack(*pack(numbers, precision)) if numbers.ndim == 2 and not name.startswith("position") else numbers

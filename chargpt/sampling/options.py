@@ -57,7 +57,7 @@ def read_escapes(text: str) -> str:
     return re.sub(r"\\[nt\\]", lambda found: {r"\n": "\n", r"\t": "\t"}.get(found[0], "\\"), text)
 
 
-UNKNOWN, OVERFLOW = one_of(*get_args(Unknown)), one_of(*get_args(Overflow))
+UNKNOWN, OVERFLOW, PRECISION = (one_of(*get_args(choices)) for choices in (Unknown, Overflow, Precision))
 TEXTS = Kind("", lambda given: tuple(listed("stop", given).values()), read_escapes, "TEXT")
 REGEX = Kind("a regular expression", lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0))
 TEMPERATURE = number(0, LARGEST, "0 (always the most likely character) or a number above 0", typed_list)
@@ -189,7 +189,7 @@ class SampleOptions:
         f"a model that comes with the program, in place of a run; {command('starts')} lists them"
     )
     device: str = option("", "auto", TEXT, "D")("auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps (default: auto)")
-    precision: Precision = option("", "float32", one_of(*get_args(Precision)))(
+    precision: Precision = option("", "float32", PRECISION)(
         "how the weights are stored: bfloat16 takes half of the bytes and int8 a quarter, so a CPU reads them faster, but they "
         "are rounded; the arithmetic is float32 (default: float32)"
     )
