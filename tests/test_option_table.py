@@ -120,7 +120,7 @@ labels: list[str] = [item.label for item in model.items(3, match="^A", min_lengt
 MISTAKES = {
     'chargpt.train(minuets=1)': '"minuets"',
     'chargpt.train(resume="a")': '"resume"',
-    'chargpt.load("a").generate(top_k="3")': '"top_k"',
+    'chargpt.load("a").stream(top_k="3")': '"top_k"',
     'chargpt.load("a").items(lines=3)': '"lines"',
 }  # fmt: skip
 
