@@ -41,7 +41,7 @@ def write(options: SampleOptions) -> int:
         from chargpt.sampling.printing import TextPrinter, print_items, print_next
 
         beginning = loaded.tokenizer.decode(prompt)
-        if not options.interactive:
+        if not options.types:
             if options.next:
                 facts = {"run": loaded.run, "step": loaded.step, "prompt": beginning} if options.json else None
                 print_next(loaded.next_after(prompt, options.next), sys.stdout, facts=facts)
@@ -72,7 +72,7 @@ def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[i
         log(f"warning: {warning}")
     is_items, changes = loaded.writes_items(next(iter(options.of_items), ""), of_text=options.of_text), dict[str, Any]()
     more = dict[str, Any]()
-    if options.interactive:
+    if options.types:
         from chargpt.sampling.interactive import beginning_of_items, chat_of
 
         if options.chat:

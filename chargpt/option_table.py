@@ -10,7 +10,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, field
 from numbers import Real
 from typing import Any, NamedTuple, TypedDict, get_type_hints
@@ -50,7 +50,9 @@ class Entry(NamedTuple):
     keywords: Sequence[str] = ()  # names of records in arguments.pyi: functions of the library that take it
     setting: str = ""  # the section.key that it sets, if that is all it does
     excludes: str = ""  # options, and settings as section.key, with which it cannot be given
-    since: str = ""  # why not
+    since: str = ""  # why not; empty: either may be left out
+    needs: str = ""  # options of which one has to be given with it
+    without: str = ""  # what a message says if none is
     off: float | None = None  # of a sampling rule: the value with which it does nothing
     c: str = ""  # of a sampling rule: the type of its value in decode.c, if it has a copy there
     add: Mapping[str, Any] = {}  # for argparse's add_argument
@@ -114,10 +116,10 @@ def entries(record: Any) -> dict[str, Entry]:
     return {name: one.metadata["option"] for name, one in record.__dataclass_fields__.items() if one.metadata}
 
 
-def add_options(parser: argparse.ArgumentParser, table: Iterable[tuple[str, Entry]], *, sections: Mapping[str, str]) -> None:
+def add_options(parser: argparse.ArgumentParser, table: Mapping[str, Entry], *, sections: Mapping[str, str]) -> None:
     """Add the options of these `sections`, {section: its title}. What is not given is not in the result."""
     groups = {name: parser.add_argument_group(title) if title else parser for name, title in sections.items()}
-    for name, entry in table:
+    for name, entry in table.items():
         if entry.section in groups:
             flag = f"--{name.rstrip('_').replace('_', '-')}"  # as_, since as is a word of Python
             form = {"metavar": entry.metavar, "type": entry.kind.parse} if entry.metavar else {"action": "store_true"}
@@ -132,12 +134,19 @@ def check_fields(record: Any) -> None:
             object.__setattr__(record, name, check(name, value, entry.kind))
 
 
-def check_together(table: Any, gives: Callable[[str], bool]) -> None:
-    """Raise UserError for an option that excludes others that are given as well."""
-    for name, entry in entries(table).items():
-        if gives(name) and (given := [Option(other) for other in entry.excludes.split() if gives(other)]):
+def check_together(table: Mapping[str, Entry], gives: Callable[[str], Option | None]) -> None:
+    """Raise UserError for an option that excludes others, or needs one that is not there. `gives` says how one is given."""
+    asked = [(option, entry) for name, entry in table.items() if (option := gives(name)) is not None]
+    for option, entry in asked:
+        given = [other for other in map(gives, entry.excludes.split()) if other is not None]
+        if given and not entry.since:
+            raise UserError(option, ": ", given[0], " given as well; leave out one of the two")
+        if given:
             also = join(", ", given)
-            raise UserError(Option(name), ": cannot be used with ", also, f", since {entry.since}; leave out ", also)
+            raise UserError(option, ": cannot be used with ", also, f", since {entry.since}; leave out ", also)
+    for option, entry in asked:
+        if entry.needs and not any(map(gives, entry.needs.split())):
+            raise UserError(option, f": {entry.without}")
 
 
 def keywords(name: str, table: Any, make: Any = TypedDict) -> Any:

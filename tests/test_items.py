@@ -169,8 +169,8 @@ def test_the_library_writes_one_item_of_a_label(run, monkeypatch):
 MISTAKES = {  # words, or a verb and the content of a file, and what is said
     "a label of other case": (["--label", "ORC"], "--label: 'ORC' given; did you mean orc?"),
     "an unknown label": (["--label", "zz"], "--label: 'zz' given; use one of elf, orc, ent"),
-    "an option of items for a text": (["--match", "a", "--lines", "2"], "--match: --lines given as well"),
-    "lines": (["--items", "3", "--lines", "2"], "--items: --lines given as well"),
+    "an option of items for a text": (["--match", "a", "--lines", "2"], "--match: cannot be used with --lines, since"),
+    "lines": (["--items", "3", "--lines", "2"], "--items: cannot be used with --lines, since"),
     "a wrong expression": (["--match", "("], "--match: .*regular expression"),
     "a length of 0": (["--items", "3", "--length", "0"], "--length: 0 given; use 1 or more, since an item has"),
     "a length of 0 of a run on items": (["--length", "0"], "--length: 0 given; use 1 or more"),

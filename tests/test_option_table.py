@@ -19,7 +19,7 @@ ENTRIES = {
     ),
     "chargpt/sampling/options.py": (
         "    top_k: int",
-        'top_x: int = for_both("rules", 0, whole(0), "X", off=0, c="int")("only X")',
+        'top_x: int = rule(0, whole(0), "X", off=0, c="int")("only X")',
     ),
 }
 USE = """

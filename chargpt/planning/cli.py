@@ -227,7 +227,7 @@ def _parser(verb: str, description: str, *sections: str) -> Parser:
     texts = "a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
     texts += "python-source, shakespeare; and settings as section.key=value"
     parser.add_argument("words", nargs="*", metavar="TEXT", help=texts)
-    add_options(parser, entries(TrainOptions).items(), sections=dict.fromkeys(sections, ""))
+    add_options(parser, entries(TrainOptions), sections=dict.fromkeys(sections, ""))
     return parser
 
 
@@ -280,7 +280,7 @@ def check_options(options: TrainOptions) -> None:
     if len({os.path.abspath(text) for text in options.texts}) < len(options.texts):
         what = ": the same text given twice, so that its validation split would be trained on; give it once"
         raise UserError(Option("text"), what)
-    check_together(TrainOptions, options.gives)
+    check_together(entries(options), lambda name: Option(name) if options.gives(name) else None)
     if options.find_lr and is_one_of_several():
         raise UserError(f"--find-lr: works in one process; run {command('train')} --find-lr without torchrun")
     if options.resume and len(options.texts) == 1 and (project_root() / "checkpoints" / options.texts[0]).is_dir():

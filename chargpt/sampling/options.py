@@ -20,6 +20,7 @@ from chargpt.option_table import (
     add_options,
     check,
     check_fields,
+    check_together,
     entries,
     keywords,
     number,
@@ -35,6 +36,8 @@ Unknown = Literal["error", "skip"]  # what to do with characters that the model 
 Overflow = Literal["refill", "exact"]  # how to continue beyond the model's block_size
 Precision = Literal["float32", "bfloat16", "int8"]  # to which weights are rounded
 LONGEST = 1000  # characters of an item at most, if no length is given
+LINES_NEEDED = "so it needs a number of lines to write; add --lines N"
+OF_CHAT = {"needs": "chat", "without": "given without --chat; add it"}
 MORE_FOR_UNIQUE = 100_000  # characters that --unique may write and remove again
 # The groups of --help, in its order.
 GROUPS = {
@@ -72,8 +75,12 @@ def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> di
     return {f"{name}[{i}]": check(f"{name}[{i}]", text, TEXT) for i, text in enumerate(given)}
 
 
-for_both = partial(option, keywords=("TextKeywords", "ItemKeywords"))
-for_texts, for_items = partial(option, keywords=("TextKeywords",)), partial(option, keywords=("ItemKeywords",))
+OF_TEXTS, OF_ITEMS = ("TextKeywords",), ("ItemKeywords",)
+BOTH, FOR_ITEMS = OF_TEXTS + OF_ITEMS, "items new match min_length max_length"
+rule, output = partial(option, "rules", keywords=BOTH), partial(option, "output")
+text_option, of_samples = partial(option, "text", keywords=OF_TEXTS), "lines unseen stop samples temperature"
+item_option = partial(option, "items", keywords=OF_ITEMS, excludes=of_samples, since="that is for a text, not for items")
+typing_mode = partial(output, False, excludes=f"{FOR_ITEMS} json samples temperature")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,60 +90,64 @@ class SamplingOptions:
     The sampling rules apply in the order of their fields, each to the result of the one before.
     """
 
-    length: int | None = for_texts("text", None, whole(0))(
+    length: int | None = text_option(None, whole(0))(
         "write at most N characters; what --unseen and --unique remove also counts (default: 500, or 1000 for each of --lines; "
         "with --unique 100,000 more)"
     )
-    lines: int = for_texts("text", 0, whole(0))("end a text after N lines (default: 0, no limit)")
-    stop: str | Sequence[str] = for_texts("text", (), TEXTS, add={"action": "append"})(
+    lines: int = text_option(0, whole(0))("end a text after N lines (default: 0, no limit)")
+    stop: str | Sequence[str] = text_option((), TEXTS, add={"action": "append"})(
         "end a text before TEXT appears, in which \\n is a newline, \\t a tab and \\\\ a backslash; may be given several times"
     )
-    keep_stop: bool = for_texts("text", False)("with --stop: TEXT is part of the text that it ends")
-    unique: bool = for_both("text", False)(
+    keep_stop: bool = text_option(False, needs="stop", without="keeps the TEXT of --stop; add --stop TEXT")(
+        "with --stop: TEXT is part of the text that it ends"
+    )
+    unique: bool = text_option(
+        False, keywords=BOTH, needs=f"lines {FOR_ITEMS} label", without=f"removes repeated lines, {LINES_NEEDED}, or --items N"
+    )(
         "with --lines: whole lines, none of them blank and none twice in a text; each begins with the last line of the "
         "prompt; the text ends early after 1,000 rejected lines in a row"
     )
-    seed: int | None = for_both("text", None, whole(0, most=2**63 - 1), "S")(
+    seed: int | None = text_option(None, whole(0, most=2**63 - 1), "S", keywords=BOTH)(
         "with the same seed and options, the model writes the same text; the Nth sample of seed S is the first sample of "
         "seed S + N - 1 (default: a random seed, which is printed)"
     )
-    overflow: Overflow = for_both("text", "refill", OVERFLOW)(
+    overflow: Overflow = text_option("refill", OVERFLOW, keywords=BOTH)(
         "how to continue beyond the model's block_size: refill forgets half of the context whenever the block is full; "
         "exact reads the last block_size characters again for each new character, many times slower (default: refill)"
     )
-    items: int = option("items", 10, whole(1))(
+    items: int = item_option(10, whole(1), keywords=())(
         "write N items, one for each line, and a table of how many are unique and new; --prompt is how each of them begins; "
         "with --json also the label and the log-probability (default: 10, unless an option for a text is given, such as "
         "--lines). The list ends after 1,000 items in a row that do not fit the options"
     )
-    new: bool = for_items("items", False)("no item of the training text; --unique writes no item twice")
-    match: str | re.Pattern[str] | None = for_items("items", None, REGEX, "REGEX")(
+    new: bool = item_option(False)("no item of the training text; --unique writes no item twice")
+    match: str | re.Pattern[str] | None = item_option(None, REGEX, "REGEX")(
         "only items in which this regular expression matches; ^ begins a line"
     )
-    min_length: int = for_items("items", 0, whole(0))("only items of N characters or more")
-    max_length: int | None = for_items("items", None, whole(1))("only items of up to N characters (default: --length, or 1000)")
-    label: str | None = for_both("items", None, TEXT, "L")("the label of each item (default: as often as in the training text)")
-    unknown: Unknown = for_both("prompt", "error", UNKNOWN)(
+    min_length: int = item_option(0, whole(0))("only items of N characters or more")
+    max_length: int | None = item_option(None, whole(1))("only items of up to N characters (default: --length, or 1000)")
+    label: str | None = item_option(None, TEXT, "L", keywords=BOTH)(
+        "the label of each item (default: as often as in the training text)"
+    )
+    unknown: Unknown = option("prompt", "error", UNKNOWN, keywords=BOTH)(
         "what to do with characters of the prompt that the model has never seen: skip leaves them out and names them "
         "(default: error; with --interactive and --chat: skip)"
     )
-    allow: str | None = for_both("rules", None, TEXT, "CHARACTERS")("write only these characters")
-    ban: str | None = for_both("rules", None, TEXT, "CHARACTERS")("never write these characters")
-    repetition_penalty: float = for_both(
-        "rules", 1.0, number(1, LARGEST, "a number of 1 (off) or more"), "R", off=1, c="double"
-    )(
+    allow: str | None = rule(None, TEXT, "CHARACTERS")("write only these characters")
+    ban: str | None = rule(None, TEXT, "CHARACTERS")("never write these characters")
+    repetition_penalty: float = rule(1.0, number(1, LARGEST, "a number of 1 (off) or more"), "R", off=1, c="double")(
         "make a character that lengthens a repeated passage of the last 1024 characters less likely: R times for each "
         "character of the passage beyond the tenth (default: 1, off)"
     )
-    temperature: float = for_both("rules", 0.8, TEMPERATURE, "T", off=1, c="float")(
+    temperature: float = rule(0.8, TEMPERATURE, "T", off=1, c="float")(
         "0 always takes the most likely character, 1 is the model as trained, more is more random; 0.5,0.8,1.1 writes samples "
         "at each of these temperatures (default: 0.8)"
     )
-    top_k: int = for_both("rules", 0, whole(0), "K", off=0, c="int")("only the K most likely characters (default: 0, all)")
-    top_p: float = for_both("rules", 1.0, number(SMALLEST, 1, "a number above 0 and up to 1 (off)"), "P", off=1, c="float")(
+    top_k: int = rule(0, whole(0), "K", off=0, c="int")("only the K most likely characters (default: 0, all)")
+    top_p: float = rule(1.0, number(SMALLEST, 1, "a number above 0 and up to 1 (off)"), "P", off=1, c="float")(
         "only the fewest characters whose probabilities sum to P (default: 1, all)"
     )
-    min_p: float = for_both("rules", 0.0, number(0, 1, "a number from 0 (off) to 1"), "P", off=0, c="float")(
+    min_p: float = rule(0.0, number(0, 1, "a number from 0 (off) to 1"), "P", off=0, c="float")(
         "only characters at least P times as likely as the most likely one (default: 0, all)"
     )
 
@@ -196,19 +207,23 @@ class SampleOptions:
     prompt: str = option("prompt", "", TEXT._replace(parse=read_escapes))(
         "text to continue; \\n is a newline (default: none, the text begins on a new line)"
     )
-    prompt_file: str | None = option("prompt", None, TEXT, "FILE")("text to continue, from a UTF-8 file; - is standard input")
+    prompt_file: str | None = option("prompt", None, TEXT, "FILE", excludes="prompt")(
+        "text to continue, from a UTF-8 file; - is standard input"
+    )
     samples: int = option("text", 1, whole(1))("write N texts, separated by a line of dashes (default: 1)")
-    unseen: bool = option("text", False)("with --lines: remove lines that occur in the text that the model was trained on")
-    next: int | None = option("output", None, whole(1))(
+    unseen: bool = option("text", False, needs="lines", without=f"removes lines, {LINES_NEEDED}")(
+        "with --lines: remove lines that occur in the text that the model was trained on"
+    )
+    next: int | None = output(None, whole(1), excludes=f"{FOR_ITEMS} label {of_samples} interactive chat")(
         "write no text, but the N characters that are most likely to follow the prompt, and their probabilities in the model"
     )
-    json: bool = option("output", False)("print each sample as a JSON object with the log-probability of each character")
-    interactive: bool = option("output", False)(
+    json: bool = output(False)("print each sample as a JSON object with the log-probability of each character")
+    interactive: bool = typing_mode()(
         "type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, exit leaves"
     )
-    chat: bool = option("output", False)("--interactive for conversations: you type messages, and the model answers")
-    as_: str | None = option("output", None, TEXT, "NAME")("with --chat: your name in the conversation")
-    with_: str | None = option("output", None, TEXT, "NAME")("with --chat: the name of the one who answers")
+    chat: bool = typing_mode()("--interactive for conversations: you type messages, and the model answers")
+    as_: str | None = output(None, TEXT, "NAME", **OF_CHAT)("with --chat: your name in the conversation")
+    with_: str | None = output(None, TEXT, "NAME", **OF_CHAT)("with --chat: the name of the one who answers")
 
     @property
     def sampling(self) -> SamplingOptions:
@@ -216,41 +231,35 @@ class SampleOptions:
         return self.samplings[0]
 
     @property
-    def of_text(self) -> str:
-        """The first option that asks for a text, also of a run on items; empty if none does."""
-        asked = {"--lines": self.sampling.lines > 0, "--unseen": self.unseen, "--stop": bool(self.sampling.stop)}
-        return _first(asked | self._several)
+    def of_text(self) -> bool:
+        """Whether an option asks for a text, also of a run on items."""
+        return any(map(self.gives, of_samples.split()))
 
     @property
-    def _several(self) -> dict[str, bool]:
-        return {"--samples": self.samples > 1, "several temperatures": len(self.samplings) > 1}
+    def types(self) -> bool:
+        """Whether a person types what the model continues."""
+        return self.interactive or self.chat
+
+    def gives(self, name: str) -> Option | None:
+        """The option of this name as it is given, if it asks for something that is not done without it."""
+        if name == "temperature":
+            several = ",".join(f"{one.temperature:g}" for one in self.samplings)
+            return Option(name, several) if "," in several else None
+        value, entry = getattr(self if hasattr(self, name) else self.sampling, name), TABLE[name]
+        is_given = name in self.of_items if entry.section == "items" else value != entry.default
+        return Option(name.rstrip("_")) if is_given else None
 
     def __post_init__(self) -> None:
         check_fields(self)
-        mode, several = "--chat" if self.chat else "--interactive", {"--prompt-file -": self.prompt_file == "-"} | self._several
-        of_items, lines = [str(Option(name)) for name in self.of_items], self.sampling.lines
-        of_item, names = next(iter(of_items), ""), _first({"--as": self.as_ is not None, "--with": self.with_ is not None})
-        not_typed = _first({name: name != "--label" for name in of_items} | {"--json": self.json} | several)
-        no_text = of_item or self.of_text or mode * self.interactive
-        leave, lines_needed = "leave out one of the two", "so it needs a number of lines to write; add --lines N"
-        wrong = {
-            f"{names}: given without --chat; add it": names and not self.chat,
-            f"{of_item}: {self.of_text} given as well, which is not for items; {leave}": of_item and self.of_text,
-            f"{mode}: {not_typed} given as well; {leave}": self.interactive and not_typed,
-            f"--next: {no_text} given as well; {leave}": self.next and no_text,
-            "--keep-stop: keeps the TEXT of --stop; add --stop TEXT": self.sampling.keep_stop and not self.sampling.stop,
-            f"--start: given together with the run {self.run}; leave one out": self.start is not None and self.run is not None,
-            f"--prompt-file: --prompt given as well; {leave}": self.prompt and self.prompt_file is not None,
-            f"--unique: removes repeated lines, {lines_needed}, or --items N": self.sampling.unique and not (lines or of_item),
-            f"--unseen: removes lines, {lines_needed}": self.unseen and not lines,
-        }
-        if message := _first(wrong):
-            raise UserError(message)
+        check_together(TABLE, self.gives)
+        if self.start is not None and self.run is not None:
+            raise UserError(f"--start: given together with the run {self.run}; leave one out")
+        if self.types and self.prompt_file == "-":
+            mode = Option("chat" if self.chat else "interactive")
+            raise UserError(mode, ": --prompt-file - given as well; leave out one of the two")
 
 
-def _first(given: Mapping[str, object]) -> str:
-    """The name of the first that is given; empty if none is."""
-    return next((name for name, is_given in given.items() if is_given), "")
+TABLE = {**entries(SampleOptions), **entries(SamplingOptions)}  # all options of sample.py
 
 
 def parse_options(argv: list[str] | None) -> SampleOptions:
@@ -264,23 +273,20 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     run = "the name of a run in checkpoints/, its path, the path of one of its checkpoints, or a file that a page has kept "
     run += "(default: the best checkpoint of the newest run)"
     parser.add_argument("run", nargs="?", metavar="RUN", help=run)
-    of_run, of_text = entries(SampleOptions), entries(SamplingOptions)
-    add_options(parser, {**of_run, **of_text}.items(), sections=GROUPS)
+    add_options(parser, TABLE, sections=GROUPS)
     known, more = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     if more and not more[0].startswith("-"):
         raise UserError(f"{more[0]}: given after RUN; a prompt is given with --prompt {shell_word(more[0])}")
     if more:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     given = vars(known)
-    if given.get("chat"):
-        given["interactive"] = True
-    if given.get("interactive"):
+    if given.get("interactive") or given.get("chat"):
         given.setdefault("unknown", "skip")
     given.setdefault("seed", random.SystemRandom().getrandbits(32))
     temperatures = given.pop("temperature", [SamplingOptions.temperature])
-    texts = {name: given[name] for name in given if name in of_text}
+    texts = {name: given.pop(name) for name in entries(SamplingOptions) if name in given}
     return SampleOptions(
         samplings=[SamplingOptions(**texts, temperature=one) for one in temperatures],
-        of_items=[name for name in texts if of_text[name].section == "items"],
-        **{name: given[name] for name in given if name not in of_text},
+        of_items=[name for name in texts if TABLE[name].section == "items"],
+        **given,
     )
