@@ -90,7 +90,7 @@ def hashes(run: Path, sample) -> dict[str, str]:
 
 def teacher_words(tree: Path, teachers: list[Path]) -> list[str]:
     """How a training names its teachers in `tree`: by --teacher, or by a setting that earlier versions had."""
-    if "--teacher" in (tree / "chargpt/planning/cli.py").read_text():
+    if "    teacher: " in (tree / "chargpt/planning/cli.py").read_text():
         return [word for teacher in teachers for word in ("--teacher", str(teacher))]
     return [f"train.teachers={','.join(map(str, teachers))}"]
 
