@@ -128,6 +128,8 @@ def said(function: ast.AST) -> Iterator[tuple[str, int, ast.expr]]:
                 label = call.args[: NOTICES[name]] + [ast.Constant(": ")] * NOTICES[name]
                 yield "notice", call.lineno, ast.Call(ast.Name("Message"), [*label, call.args[NOTICES[name]]], [])
             yield from (("help", call.lineno, word.value) for word in call.keywords if word.arg in ("help", "description"))
+            if isinstance(call.func, ast.Call) and len(call.args) == 1:  # of an option in a table
+                yield "help", call.lineno, call.args[0]
 
 
 def messages(path: Path) -> Iterator[tuple[int, str, str]]:
