@@ -47,6 +47,9 @@ NEGLIGIBLE_FOR_STUDENT = 0.011  # the same for a student of one teacher: the sma
 NEGLIGIBLE_SHARE = 0.02  # share of the loss that this is at most: of a log, whose loss may be 0.2, 0.011 nats are a lot
 ITEMS_HELD, MULTIPLE = 0.995, 8  # share of the items that the context of a list holds whole, and what it is a multiple of
 STRETCHED = 2  # the context is up to this many times longer if it then holds every item of a list
+# The longest context that is chosen for the sake of items, by device. With 512, attention takes two fifths of the arithmetic of
+# a model of width 64, and with 128 a seventh; where to stop is a guess, not measured.
+MOST_FOR_ITEMS = {"cpu": 512, "cuda": 1024}
 GIVEN = "train.teachers says so"  # why a run has several models
 # What decides the loss of a training, by the beginnings of its settings: the law knows the loss if none of them was given.
 DECIDES_LOSS = tuple("model. optim. train.batch_size train.accumulate train.max_epochs train.teachers".split())
@@ -126,18 +129,21 @@ class Job:
         check_memory(config, vocab_size=vocab_size, processes=self.processes, on_machine=self.processes)
 
     @functools.cached_property
-    def contexts(self) -> tuple[int, int]:
-        """The longest context that text and teachers allow, and the one that holds every item with its label; 0 without items.
+    def longest_context(self) -> int:
+        """The longest context that text and teachers allow. The items of a list are read one by one, however few validate."""
+        validates = [len(self.corpus.judged) - 1] * (self.corpus.marks is None)
+        return min([len(self.corpus.train) // 2, *validates, *(teacher.config.block_size for teacher in self.teachers)])
 
-        The longest of a list holds nearly every item: positions that only further items of a window reach are of no use.
-        """
-        lengths = [len(self.corpus.train) // 2, len(self.corpus.judged) - 1]
-        taught, whole = [teacher.config.block_size for teacher in self.teachers], 0
-        if self.corpus.marks is not None:
-            items = self.corpus.marks.lengths(self.corpus.train)
-            nearly_all, whole = (MULTIPLE * -(-int(length) // MULTIPLE) for length in np.quantile(items, (ITEMS_HELD, 1)))
-            lengths.append(nearly_all)
-        return min(*lengths, *taught), min([whole, *taught])
+    @functools.cached_property
+    def item_context(self) -> int:
+        """The context that holds nearly every item of a list with its label, or all of them if it is then at most STRETCHED
+        times as long; at most MOST_FOR_ITEMS of the device. 0 if most items are longer than that, and for any other text."""
+        if self.corpus.marks is None:
+            return 0
+        shares, most = (0.5, ITEMS_HELD, 1), MOST_FOR_ITEMS["cuda" if self.is_gpu else "cpu"]
+        lengths = np.quantile(self.corpus.marks.lengths(self.corpus.train), shares)
+        half, nearly, whole = (MULTIPLE * -(-int(length) // MULTIPLE) for length in lengths)
+        return min(whole if whole <= STRETCHED * nearly else nearly, most) if half <= most else 0
 
 
 class Choice(NamedTuple):
@@ -430,15 +436,12 @@ def shapes_of(settings: Settings, job: Job, optimizer: str) -> Iterator[Settings
 
 
 def with_context_and_batch(shape: Settings, job: Job, *, seen: int, most: int = 0) -> Settings:
-    """`shape` with the context and, as `with_batch`, the batch for a run that sees about this many characters.
-
-    The context is up to STRETCHED times longer if it then holds every item.
-    """
-    config, (longest, whole) = shape.values, job.contexts
-    wanted = law.context_for(job.text, n_embd=config.model.n_embd, seen=seen, optimizer=config.optim.name)
-    context = max(SHORTEST_CONTEXT, min(wanted, longest))
-    context = max(context, whole if whole <= STRETCHED * context else 0)
-    settings = shape.choose("the text, and the width of the model", model={"block_size": context})
+    """`shape` with the context and, as `with_batch`, the batch for a run that sees about this many characters."""
+    width, optimizer = shape.values.model.n_embd, shape.values.optim.name
+    context = job.item_context or law.context_for(job.text, n_embd=width, seen=seen, optimizer=optimizer)
+    context = max(SHORTEST_CONTEXT, min(context, job.longest_context))
+    why = "the items" if job.item_context else "the text, and the width of the model"
+    settings = shape.choose(why, model={"block_size": context})
     return with_batch(settings, job, seen=seen, most=most)
 
 

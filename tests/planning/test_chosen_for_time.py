@@ -10,12 +10,19 @@ import numpy as np
 import pytest
 import torch
 from helpers import SHAPE, apply_overrides, given, publish_run
+from hypothesis import HealthCheck
+from hypothesis import given as given_any
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from chargpt.config import KEYS, SECTIONS, Config, DataConfig, Settings, Source, Tree, difference, flat, typed_values
 from chargpt.planning import chosen_for_time, law
 from chargpt.planning.budget import TimeModel
 from chargpt.planning.chosen_for_time import (
     CHOSEN,
+    ITEMS_HELD,
+    MOST_FOR_ITEMS,
+    MULTIPLE,
     Choice,
     Job,
     choose,
@@ -293,14 +300,31 @@ def test_a_large_vocabulary_and_much_to_see_have_a_longer_context(corpora):
     assert choice_for(long, *shape, "model.block_size=64", seconds=3600.0).config.model.block_size == 64
 
 
-@pytest.mark.parametrize("longest, context", [(100, 104), (180, 184), (300, 104)])
-def test_the_context_holds_the_longest_item_if_it_is_at_most_twice_as_long(longest, context, tmp_path):
-    lengths = [100] * 1000 + [longest] * 3
-    (tmp_path / "list.txt").write_text("\n".join(f"{i:04}".ljust(length, "abcde"[i % 5]) for i, length in enumerate(lengths)))
+@given_any(
+    lengths=st.lists(st.integers(6, 700), min_size=4, max_size=12),
+    repeats=st.integers(5, 40),
+    optimizer=st.sampled_from(["adamw", "muon"]),
+)
+@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_context_of_a_list_holds_nearly_all_its_items_however_short_it_is(lengths, repeats, optimizer, tmp_path):
+    items = [f"{i:05}".ljust(length, "abcde"[i % 5]) for i, length in enumerate(lengths * repeats)]
+    (tmp_path / "list.txt").write_text("\n".join(items))
     data = DataConfig(cache=str(tmp_path / "cache"), items="line")
     corpus = load_corpus([str(tmp_path / "list.txt")], data, root=tmp_path, block_size=SHORTEST_CONTEXT)
-    shape = ["model.n_layer=1", "model.n_embd=32", "model.n_head=1"]
-    assert choice_for(corpus, *shape).config.model.block_size == context
+    shape = ["model.n_layer=1", "model.n_embd=32", "model.n_head=1", f"optim.name={optimizer}"]
+    context = choice_for(corpus, *shape).config.model.block_size
+    lengths, most = np.array(lengths) + 1, MOST_FOR_ITEMS["cpu"]
+    whole = np.mean(np.repeat(lengths, repeats) <= context)
+    assert whole >= ITEMS_HELD or context == most or np.median(lengths) > most - MULTIPLE
+    assert context < max(lengths) + MULTIPLE or context == SHORTEST_CONTEXT
+
+
+def test_a_long_item_that_is_rare_stretches_the_context_to_twice_its_length_at_most(tmp_path):
+    for longest, context in ((180, 184), (300, 104)):
+        (tmp_path / "list.txt").write_text("\n".join(f"{i:04}".ljust(longest if i < 3 else 100, "x") for i in range(1000)))
+        data = DataConfig(cache=str(tmp_path / "cache"), items="line")
+        corpus = load_corpus([str(tmp_path / "list.txt")], data, root=tmp_path, block_size=SHORTEST_CONTEXT)
+        assert choice_for(corpus, "model.n_layer=1", "model.n_embd=32").config.model.block_size == context
 
 
 def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
