@@ -123,7 +123,7 @@ def _is_whatsapp(kind: Kind, head: Head) -> Structure | None:
     start = head.start[:CHAT_HEAD]
     names = WHATSAPP_NAME.findall(WHATSAPP_STAMP.sub("", start))
     is_log = not names or any(map(LOG_LEVEL.search, names))
-    return Structure(kind=kind, fields=kind.fields, longest=TEXT) if WHATSAPP_STAMP.match(start) and not is_log else None
+    return Structure(kind=kind, fields=kind.fields, best=TEXT) if WHATSAPP_STAMP.match(start) and not is_log else None
 
 
 def _row(name: str, begins: str, read: Callable[[Text], Messages], **more: Any) -> Kind:

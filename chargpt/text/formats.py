@@ -50,10 +50,10 @@ def word_for(setting: str, field: str) -> str:
     return f"{COLUMN}{field}" if field in taken or field.startswith((COLUMN, "re:")) else field
 
 
-def named(fields: Iterable[str]) -> str:
-    """The names of fields for a message, the first ones if there are many."""
+def named(fields: Iterable[str], *, best: str) -> str:
+    """The names of fields for a message, the first ones and the `best` if there are many."""
     names = [name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..." for name in fields]
-    return ", ".join(names[:MAX_NAMED] + ["..."] * (len(names) > MAX_NAMED)) or "none"
+    return ", ".join(names[:MAX_NAMED] + ["...", *{best} & {*names[MAX_NAMED:]}] * (len(names) > MAX_NAMED)) or "none"
 
 
 def binary_format(content: bytes, *, path: Path | None = None) -> str | None:
@@ -130,7 +130,8 @@ def _advice_on_fields(source: Source, structure: Structure, config: DataConfig) 
     fields, setting = structure.fields, "data.items" if config.items else "data.field"
     is_table = structure.kind in (CSV, TSV)
     if is_table and not all(NAME.fullmatch(name) and (" " not in name or len(fields) > 1) for name in fields):
-        return Message("; for one column alone, give its number: add ", Option(setting, 1))
-    where = f"its {'columns' if is_table else 'fields'} are {named(fields)}; " * bool(fields)
-    name = word_for(setting, structure.longest or "NAME")
+        number = 1 + fields.index(structure.best or fields[0])
+        return Message("; for one column alone, give its number: add ", Option(setting, number))
+    where = f"its {'columns' if is_table else 'fields'} are {named(fields, best=structure.best)}; " * bool(fields)
+    name = word_for(setting, structure.best or "NAME")
     return Message(f"; {where}for the text of {'one' if fields else 'a field'} alone, add ", Option(setting, name))

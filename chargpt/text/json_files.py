@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from chargpt.errors import UserError
-from chargpt.text.kind import Head, Kind, Reads, Record, Structure, Text, lines_in, longest
+from chargpt.text.kind import Head, Kind, Reads, Record, Structure, Text, best_field, lines_in
 
 VALUES = 200  # of the head that are looked at
 MAX_DEPTH = 6  # objects and lists in each other whose fields are named
@@ -40,7 +40,7 @@ def _find(kind: Kind, head: Head) -> Structure | None:
     if not is_named and not texts:
         return None
     kind = kind if is_named else JSON_LINES if len(values) > 1 else JSON
-    return Structure(kind=JSON if takes_lines else kind, fields=tuple(texts), longest=longest(texts))
+    return Structure(kind=JSON if takes_lines else kind, fields=tuple(texts), best=best_field(texts))
 
 
 def _completed(start: str) -> object:

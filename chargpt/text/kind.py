@@ -1,5 +1,6 @@
 """A kind of file: how it is recognised, how it is read, and what to advise. formats.py has the table of all kinds."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from chargpt.config import DataConfig
 from chargpt.errors import UserError, Words
 from chargpt.text.source import Source
 
+NO_WORD = re.compile(r"[\d/@_#=\\<>{}|]|\w[.:]\w")  # in what is no word, but a part of a date, a link or a hash
+TEXT_NAME = re.compile(r"(?i)(?:\b|_)(?:text[eo]?|content|message|body|poem|verse|lyric|stor(?:y|ie)|sentence|quote|joke)s?$")
+CODE, NAMED = 0.05, 4  # how much such a part counts beside a word, and a name that says text; guesses, not measured
 MAX_LINE = 2**28  # characters, which must fit into memory
 LeftOut = MutableMapping[str, list[int]]  # what is left out of a text, and the lines where it was
 
@@ -35,7 +39,7 @@ class Structure:
 
     kind: "Kind"
     fields: tuple[str, ...] = ()  # the names of columns, or the paths of the fields of JSON
-    longest: str = ""  # the field whose texts are longest, which is probably the one to train on
+    best: str = ""  # the field with most text, which is probably the one to train on
     delimiter: str = ""  # between the fields of a table
     quoted: bool = True  # whether a field of a table may be in quotes
 
@@ -71,7 +75,7 @@ class Reads(Enum):
 
 def _by_name_or_beginning(kind: "Kind", head: Head) -> Structure | None:
     is_it = head.suffix in kind.suffixes or (kind.begins and re.match(kind.begins, head.start))
-    return Structure(kind=kind, fields=kind.fields, longest=kind.fields[-1] if kind.fields else "") if is_it else None
+    return Structure(kind=kind, fields=kind.fields, best=kind.fields[-1] if kind.fields else "") if is_it else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,6 +133,13 @@ def blocks_in(
         yield block
 
 
-def longest(texts: Mapping[str, Sequence[str]]) -> str:
-    """The name whose texts are longest on average; empty if none has text."""
-    return max(filter(texts.get, texts), key=lambda name: sum(map(len, texts[name])) / len(texts[name]), default="")
+def best_field(texts: Mapping[str, Sequence[str]]) -> str:
+    """The field of these `texts` that has most text in all, the same one counted once, and in most records; empty if none has
+    any. Of dates, links, hashes and numbers, little is text, and a name may say that it has the text."""
+
+    def merit(name: str) -> float:
+        different = {*texts[name]}
+        length = sum(len(word) * (CODE if NO_WORD.search(word) else 1) for text in different for word in text.split())
+        return length * math.sqrt(len(different)) * (NAMED if TEXT_NAME.search(name) else 1)
+
+    return max(filter(texts.get, texts), key=merit, default="")

@@ -13,7 +13,7 @@ from chargpt.errors import Option, UserError, Words
 from chargpt.text.document import Document, Label, Origin
 from chargpt.text.formats import PLACES, UNITS, advice_on_file, field_in, named, read_head, structure_of, word_for
 from chargpt.text.json_files import MISSING, joined, texts_in, value_of
-from chargpt.text.kind import Kind, LeftOut, Record, Structure, Text, longest
+from chargpt.text.kind import Kind, LeftOut, Record, Structure, Text, best_field
 from chargpt.text.source import Source, plain_name
 from chargpt.text.tables import CSV, NAME, TSV
 
@@ -130,7 +130,8 @@ class _Field:
         self._without += 1
         if self._problem is None:
             what = f"no field {self.name!r}" if value is MISSING else f"no text in the field {self.name!r}"
-            names = named(f"{prefix}{name}" for name in self._texts(record))
+            texts = {f"{prefix}{name}": values for name, values in self._texts(record).items()}
+            names = named(texts, best=best_field(texts))
             self._problem = self._error(line, f"{what}, its fields are: {names}; ", *self._advice(record, prefix))
         if self._without >= MAX_WITHOUT:
             self.check_found()
@@ -157,6 +158,6 @@ class _Field:
         what_to_do = f"set {self._setting} to a field with text"
         if self._kind in (CSV, TSV) and not all(map(NAME.fullmatch, texts)):  # its first row has no names
             return [f"{what_to_do}, or its number, such as ", Option(self._setting, 1)]
-        example = longest(inside) or (next(iter(texts), "") if self._setting == "data.label" else longest(texts))
+        example = best_field(inside) or (next(iter(texts), "") if self._setting == "data.label" else best_field(texts))
         example = word_for(self._setting, example)
         return [f"{what_to_do}, for example ", Option(self._setting, example)] if example else [what_to_do]

@@ -9,7 +9,7 @@ from typing import Any
 
 from chargpt.errors import UserError
 from chargpt.terminal import plural
-from chargpt.text.kind import Head, Kind, Record, Structure, Text, lines_in, longest
+from chargpt.text.kind import Head, Kind, Record, Structure, Text, best_field, lines_in
 
 ROWS = 200  # rows of the head that are compared
 SAME_WIDTH = 0.9  # share of the rows of a table that are as wide as the first; the others have a mistake
@@ -64,7 +64,7 @@ def _guess(kind: Kind, head: Head, delimiter: str) -> Guess:
     alike = [row for row in others if len(row) == len(names)]
     # Many programs write quotes into TSV as they are. In a CSV that is a mistake, which its reader reports with the line.
     structure = Structure(kind=kind, delimiter=delimiter, quoted=is_quoted or delimiter != "\t", fields=names)
-    structure = replace(structure, longest=longest(dict(zip(names, zip(*alike)))))
+    structure = replace(structure, best=best_field(dict(zip(names, zip(*alike)))))
     return structure, (1 + len(alike)) / (1 + len(others)) if is_quoted == structure.quoted else 0.0
 
 

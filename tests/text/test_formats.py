@@ -1,6 +1,9 @@
 """Structured files are recognised, plain text and source code are not, and a warning says what to do."""
 
+import csv
+import hashlib
 import inspect
+import io
 import itertools
 import json
 import random
@@ -11,6 +14,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from text_helpers import write
 
 import chargpt.text.facts
@@ -18,7 +23,7 @@ import model
 from chargpt.config import DataConfig
 from chargpt.terminal import UserError
 from chargpt.text.chats import CHATS
-from chargpt.text.formats import KINDS, recognise, warnings_about
+from chargpt.text.formats import KINDS, named, recognise, warnings_about
 from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Head
 from chargpt.text.source import Source
@@ -114,6 +119,38 @@ def test_other_json_and_tables_are_no_chats():
 def test_plain_text_and_code_are_not_taken_for_anything_else(case):
     for suffix in ("", ".txt"):
         assert recognise(Head(suffix=suffix, text=PLAIN[case])) is None
+
+
+NOT_THE_TEXT = {  # fields that are no text to learn, by a number
+    "date": lambda n: f"2026-03-{1 + n % 28:02}T10:00:{n % 60:02}+00:00",
+    "link": lambda n: f"https://www.example.org/archive/of/long/links/{n * 7919 % 10007}/page.html",
+    "sha": lambda n: hashlib.sha256(b"%d" % n).hexdigest(),
+    "licence": lambda n: "You may use this text for any purpose, as long as you name where it is from. " * 3,
+    "id": lambda n: f"{n * 104729:012}",
+    "language": lambda n: ("Norwegian Bokmål", "Brazilian Portuguese", "Mandarin Chinese")[n % 3],
+    "file": lambda n: f"data/raw/part-{n % 7}/chunk_{n}.txt",
+    "empty": lambda n: "",
+}
+
+
+@given(
+    st.lists(st.sampled_from(sorted(NOT_THE_TEXT)), min_size=1, unique=True),
+    st.sampled_from(["body", "text", "Spruch", "name", "the_poem"]),
+    st.integers(0, 8),
+    st.lists(st.text("abcdeéяあ ", min_size=5, max_size=60).filter(str.split), min_size=20, max_size=40, unique=True),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_field_with_most_text_is_advised_whatever_is_beside_it(others, name, place, texts):
+    names = [*others[:place], name, *others[place:]]
+    rows = [{one: text if one == name else NOT_THE_TEXT[one](n) for one in names} for n, text in enumerate(texts)]
+    table = io.StringIO()
+    csv.writer(table).writerows([names, *(row.values() for row in rows)])
+    whole = {"exportedAt": NOT_THE_TEXT["date"](1), "licence": NOT_THE_TEXT["licence"](1), "rows": rows}
+    heads = {".csv": table.getvalue(), ".jsonl": "\n".join(map(json.dumps, rows)), ".json": json.dumps(whole)}
+    for suffix, head in heads.items():
+        found = recognise(Head(suffix=suffix, text=head))
+        assert found.best == "rows." * (suffix == ".json") + name
+        assert found.best in named(found.fields, best=found.best)
 
 
 SAMPLES = [*PLAIN.values(), *(head for _, head, *_ in RECOGNISED.values()), *(content for _, content, _ in TEXTS.values())]

@@ -67,7 +67,7 @@ def test_quotes_are_text_in_tsv_and_without_a_field_a_table_is_read_as_it_is(loa
 
 WRONG = {
     "no such column": ("id,bodies\n1,a\n", "line 2: no field 'body', its .* are: id, bodies; did you mean data.field=bodies"),
-    "nothing like it": ("id,x\n1,a\n", "its fields are: id, x; set data.field to a field with text, for example data.field=id"),
+    "nothing like it": ("id,x\n1,a\n", "its fields are: id, x; set data.field to a field with text, for example data.field=x"),
     "no header": ("1,the sea.\n2,a stone\n", "no field 'body', .*, or its number, such as data.field=1"),
     "a column twice": ("body,body\n1,a\n", "a.csv: 2 columns are named 'body'"),
     "an open quote": ('id,body\n1,a\n2,"b\n3,c\n', "a.csv: line 3: a field in quotes has no closing quote; close it"),
