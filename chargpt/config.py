@@ -177,6 +177,8 @@ class DataConfig(Section):
     # is called so); in FASTA header (its first word), header[1] (its second word) or organism; or re: and a regular expression
     # whose group is the label: 're:^K:(.*)'
     label: str = ""
+    # the field with the author of a message, whose text data.field names: a line of the form Name: message is read; empty: none
+    author: str = ""
     # the records to keep: NAME=VALUE keeps those whose field or column NAME is VALUE; in a chat, author=NAME; empty: all
     where: str = ""
     separator: str = "\n"  # text between two documents, with escapes such as \n
@@ -206,6 +208,7 @@ class DataConfig(Section):
         require(_works(lambda: self.unescaped_separator.encode()), "separator", allowed)
         require(self.max_vocab == 0 or self.max_vocab >= 2, "max_vocab", "0 (no limit) or a number of 2 or more")
         require(not self.label or bool(self.items), "label", "it with data.items, which says what an item is")
+        require(not self.author or not self.items, "author", "it without data.items, whose label may be the author")
         require(not self.where or "=" in self.where[1:], "where", "NAME=VALUE, such as author=Ben")
         has_group = _works(lambda: self.label_pattern is None or self.label_pattern.groups > 0)
         require(has_group, "label", "a regular expression with a group for the label, such as 're:^K:(.*)'")

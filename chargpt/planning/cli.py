@@ -247,7 +247,7 @@ def _options(given: dict[str, Any]) -> TrainOptions:
 def by_fields(settings: Settings, typed: Tree) -> Settings:
     """With data.format=fields, unless another one is set, if a field is typed, or a file has another one than the default."""
     data = settings.values.data
-    if data.format != "auto" or not ("field" in typed.get("data", {}) or data.field != DataConfig.field):
+    if data.format != "auto" or not ("field" in typed.get("data", {}) or data.field != DataConfig.field or data.author):
         return settings
     return settings.choose("a field is given", data={"format": "fields"})
 

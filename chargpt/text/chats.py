@@ -10,9 +10,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from chargpt.errors import UserError
+from chargpt.config import DataConfig
+from chargpt.errors import Message, Option, UserError, Words
 from chargpt.text.json_files import joined, records_of
 from chargpt.text.kind import Head, Kind, Reads, Record, Structure, Text, blocks_in
+from chargpt.text.source import Source
 from chargpt.text.tables import CSV, rows_in
 
 AUTHOR, TEXT, MESSAGE = "author", "text", "message"  # the fields of a chat; a message is `Name: text`
@@ -26,12 +28,18 @@ _HALF = r"[^\d\n:\[\],-]{0,10}?"  # of the day: PM, p. m., nachm.
 _WHEN = rf"(?:{_DATE}[^\d\n]{{1,14}}{_TIME}{_HALF}|{_TIME}{_HALF}[^\d\n]{{1,3}}{_DATE})"
 _ON_IPHONE = rf"\[{_DATE}[^\d\n]{{1,14}}{_TIME}(?:[:.]\d\d)?{_HALF}\] "
 _IN_KOREAN = rf"(?=\d{{4}}(?:년|\.) ){_WHEN}, "
-WHATSAPP_STAMP = re.compile(rf"(?m)^\ufeff?[\u200e-\u2069]*(?:{_ON_IPHONE}|{_WHEN} [-–] |{_IN_KOREAN})")
-WHATSAPP_NAME = re.compile(r"(?m)^([^:\n]{1,60}): ")  # after it
+_EARLIER = rf"{_DATE}[^\d\n]{{1,14}}{_TIME}(?::\d\d)?{_HALF}: "
+WHATSAPP_STAMP = re.compile(rf"(?m)^\ufeff?[\u200e-\u2069]*(?:{_ON_IPHONE}|{_WHEN} [-–] |{_IN_KOREAN}|{_EARLIER})")
+WHATSAPP_NAME = re.compile(r"([^:\n]{1,60}):(?!//)")  # after it
+# A diary and a log have dates and names, too. Beside them, a chat has a first line that nobody wrote, or what WhatsApp writes
+# for pictures, or its mark of direction; or people talk: several times a day, at any time, in short lines without a full stop.
+NOT_A_PERSON = re.compile(r"[a-z]*\d|[_/\\\[\]<>=@]|[a-z]+$")  # how the name of a machine or of a program begins
+DAILY, SHORT, OTHERS = 2, 60, 0.5  # messages a day, characters, and share of the messages
 LOG_LEVEL = re.compile(r"(?i)\b(debug|info|notice|warn(ing)?|error|fatal|critical|trace)\b")  # in place of a name: a log
 _FIELDS = r'(?:"(?:\\.|[^"\\])*"|[^{}"]){0,500}?'  # of an object of JSON; a text may have braces
 TELEGRAM_BEGINS = rf'\{{\s*{_FIELDS}"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"{_FIELDS}"messages":\s*\['
 ACCOUNT_BEGINS = r'\{\s*"about":\s*"Here is the data you requested'
+META_BEGINS = rf'\{{\s*"participants":\s*\[[^\]]*\],{_FIELDS}"messages":\s*\[\s*\{{'
 DISCORD_BEGINS = r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'
 MBOX_BEGINS = r"From \S+ [^\n]*\d\d:\d\d:\d\d[^\n]*\d{4}[^\n]*\r?\n>?[A-Za-z][\w-]*: "
 MEDIA, SERVICE, UNREADABLE = "messages without text", "lines that nobody wrote", "mails that cannot be read"
@@ -44,6 +52,7 @@ DELETED = re.compile(
 EDITED = re.compile(r"\s*(\u200e<[^<>]*>|<This message was edited>)$")
 BY_DISCORD = re.compile(r"(Joined the server|Left the (group|channel)|(Added|Removed) .+ (to|from) the group|Pinned a message|"
                         r"Started a (call|thread).*|Changed the channel (name|icon).*)\.?")  # fmt: skip
+BY_META = re.compile(r"(Liked a message|Reacted .{1,12} to your message|.{1,60} sent (an? .{1,20}|\d+ photos)\.)\s*")
 MAIL = re.compile(r"From \S+ .*\d\d:\d\d:\d\d.*\d{4}")  # the line before a mail; its text has such a line with > before it
 QUOTED = re.compile(  # the lines of an earlier mail, with the one that says whose they are
     r"^(?:(?:On|Am|Le|El|Il|Op|Em|Den) (?:(?!\n\n).){1,250}?:\s*\n(?=>)|[^\n]*:\n+(?=>))?(?:^>[^\n]*\n?)+",
@@ -58,10 +67,16 @@ def _messages(read: Callable[[Text], Messages], text: Text) -> Iterator[Record]:
     for line, author, said in read(text):
         author, said = " ".join(author.replace(":", " ").split()), " ".join(said.split())
         if said:
-            message = said if AUTHOR in text.labels else f"{author}: {said}"
+            message = said if AUTHOR in text.labels else spoken(author, said)
             yield Record(line, {AUTHOR: author, TEXT: said, MESSAGE: message})
         else:
             text.left_out.setdefault(MEDIA, []).append(line)
+
+
+def spoken(author: str, said: str) -> str:
+    """A message on a line, as a model of a chat learns it; empty if nothing was said."""
+    author, said = " ".join(author.replace(":", " ").split()), " ".join(said.split())
+    return f"{author}: {said}" if said and author else said
 
 
 def _whatsapp(text: Text) -> Messages:
@@ -88,6 +103,17 @@ def _telegram(path: str, text: Text) -> Messages:
             yield line, str(message.get("from") or "Deleted Account"), said
         else:
             text.left_out.setdefault(SERVICE, []).append(line)
+
+
+def _meta(text: Text) -> Messages:
+    """The messages of Messenger or Instagram, the oldest first, which is the last one in the file."""
+    found = [(line, message) for line, message, _ in records_of(replace(text, wanted=("messages.type",)))]
+    for line, message in sorted(reversed(found), key=lambda one: one[1].get("timestamp_ms") or one[1].get("timestamp") or 0):
+        author, said = message.get("sender_name") or message.get("senderName"), message.get("content") or message.get("text")
+        if "call_duration" in message or BY_META.fullmatch(str(said)):
+            text.left_out.setdefault(SERVICE, []).append(line)
+        else:
+            yield line, str(author or "Deleted Account"), str(said or "")
 
 
 def _discord(text: Text) -> Messages:
@@ -119,11 +145,36 @@ def _mbox(text: Text) -> Messages:
         yield begins, sender.display_name or sender.username, re.split(r"(?m)^-- ?$", said)[0]
 
 
-def _is_whatsapp(kind: Kind, head: Head) -> Structure | None:
+def _find_whatsapp(kind: Kind, head: Head) -> Structure | None:
+    """A chat, or what may be one: lines with dates and names."""
     start = head.start[:CHAT_HEAD]
-    names = WHATSAPP_NAME.findall(WHATSAPP_STAMP.sub("", start))
-    is_log = not names or any(map(LOG_LEVEL.search, names))
-    return Structure(kind=kind, fields=kind.fields, best=TEXT) if WHATSAPP_STAMP.match(start) and not is_log else None
+    stamps = [*WHATSAPP_STAMP.finditer(start)]
+    lines = [start[stamp.end() :].partition("\n")[0] for stamp in stamps]
+    names = [name[1] for name in map(WHATSAPP_NAME.match, lines) if name]
+    if not (WHATSAPP_STAMP.match(start) and names) or any(map(LOG_LEVEL.search, names)):
+        return None
+    is_marked = (
+        WHATSAPP_NAME.match(lines[0]) is None or "\u200e" in start or any(OMITTED.fullmatch(said_in(one)) for one in lines)
+    )
+    people = not any(NOT_A_PERSON.match(name) for name in names)
+    return Structure(kind=kind, fields=kind.fields, best=TEXT, is_sure=people and (is_marked or _is_talk(stamps, lines)))
+
+
+def _is_talk(stamps: list[re.Match[str]], lines: list[str]) -> bool:
+    """Whether people talk in these `lines`, and nobody keeps a diary: several lines a day, short and at any time."""
+    said, times = [*map(said_in, lines)], [re.findall(_TIME, stamp[0])[-1] for stamp in stamps]
+    days = {stamp[0].partition(time)[0] for stamp, time in zip(stamps, times)}
+    is_short = sorted(map(len, said))[len(said) // 2] <= SHORT and sum(one.endswith(".") for one in said) < OTHERS * len(said)
+    return is_short and len(lines) >= DAILY * len(days) and len({*times}) >= OTHERS * len(lines)
+
+
+def said_in(line: str) -> str:
+    """What somebody says in a line after a date."""
+    return line.partition(":")[2].strip()
+
+
+def _advice(source: Source, structure: Structure, config: DataConfig) -> Words:
+    return Message(", with its dates; for lines of the form `Name: message`, add ", Option("data.field", MESSAGE))
 
 
 def _row(name: str, begins: str, read: Callable[[Text], Messages], **more: Any) -> Kind:
@@ -133,9 +184,10 @@ def _row(name: str, begins: str, read: Callable[[Text], Messages], **more: Any) 
 
 
 CHATS = (
-    _row("WhatsApp chat", "", _whatsapp, find=_is_whatsapp),
+    _row("WhatsApp chat", "", _whatsapp, find=_find_whatsapp, advice=_advice),
     _row("Telegram chat", TELEGRAM_BEGINS, partial(_telegram, "messages")),
     _row("Telegram chat", ACCOUNT_BEGINS, partial(_telegram, "chats.list.messages")),
+    _row("Messenger or Instagram chat", META_BEGINS, _meta),
     _row("Discord chat", DISCORD_BEGINS, _discord),
     _row("mailbox", MBOX_BEGINS, _mbox, bytes_as="surrogateescape"),  # each mail names its own encoding
 )

@@ -112,8 +112,8 @@ def load_corpus(
 
 def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequence[str], sources: Sources) -> None:
     """Raise UserError for a setting of `config` that the user has `asked` for, and that does nothing for these texts."""
-    asked = {**({"where": config.where} if config.where else {}), **asked}
-    is_whole = bool({"where", "field", "separator"} & asked.keys())  # which of them only records can need
+    asked = {**{name: value for name in ("where", "author") if (value := getattr(config, name))}, **asked}
+    is_whole = bool({"where", "field", "author", "separator"} & asked.keys())  # which of them only records can need
     is_whole = is_whole and not any(structure_of(source, read_head(source), config) for source in sources.all)
     is_one = is_whole and max(len(sources.train), len(sources.val)) < 2
     without = f"{sources.label} is read without fields{', because of data.format=text' * (config.format == 'text')}"
@@ -129,6 +129,7 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
         ("separator", config.items, "data.items makes each item a text of its own; leave it out"),
         ("where", is_whole, without),
         ("field", is_whole, without),
+        ("author", is_whole, without),
         ("separator", is_one, f"{sources.label} is one document; leave it out, or give several files"),
     ):
         if name in asked and is_useless:

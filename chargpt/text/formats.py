@@ -28,6 +28,8 @@ MAX_NAMED = 12  # columns or fields that a message lists
 MAX_NAME = 60  # characters of each of them
 LINE, PARAGRAPH, FILE = UNITS = ("line", "paragraph", "file")  # what an item may be, beside a field of records
 PLACES = ("file", "folder")  # what a label may be, beside a field of records
+# How a field is called that says who wrote a message.
+AUTHOR_NAME = re.compile(r"(?i)(?:\b|_)(?:sender|author|speaker|from|user|nick)[ _.]?(?:name|nickname|real_name)?$")
 COLUMN = "column:"  # before the name of a field that is one of these words
 
 
@@ -101,7 +103,8 @@ def structure_of(source: Source, content: bytes, config: DataConfig) -> Structur
         return found if found and found.kind.records and (config.items or found.kind.reads != Reads.ITEMS) else None
     named = {Reads.NAMED, Reads.ITEMS} if config.items else {Reads.NAMED}
     unasked = [kind for kind in KINDS if kind.reads in named and head.suffix in kind.suffixes or kind.reads == Reads.ALWAYS]
-    return next(_found(unasked, head), None) if config.format == "auto" else None
+    sure = (structure for structure in _found(unasked, head) if structure.is_sure)
+    return next(sure, None) if config.format == "auto" else None
 
 
 def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:
@@ -122,7 +125,8 @@ def advice_on_file(source: Source, structure: Structure, config: DataConfig, *, 
     """What is read as it is, like so many `more` of its kind, and what to do if that is not meant."""
     advice = structure.kind.advice or _advice_on_fields
     assert callable(advice), "the advice of a text"
-    what = f"{source.label}{f' and {more:,} more' if more else ''}: {structure.kind.name}, read as plain text"
+    name = f"{'' if structure.is_sure else 'perhaps a '}{structure.kind.name}"
+    what = f"{source.label}{f' and {more:,} more' if more else ''}: {name}, read as plain text"
     return Message(what, advice(source, structure, config))
 
 
@@ -132,6 +136,8 @@ def _advice_on_fields(source: Source, structure: Structure, config: DataConfig) 
     if is_table and not all(NAME.fullmatch(name) and (" " not in name or len(fields) > 1) for name in fields):
         number = 1 + fields.index(structure.best or fields[0])
         return Message("; for one column alone, give its number: add ", Option(setting, number))
+    author = next(filter(AUTHOR_NAME.search, fields), "") if not config.items else ""
+    chat: list[Words] = [", and for a chat also ", Option("data.author", author)] * bool(author)
     where = f"its {'columns' if is_table else 'fields'} are {named(fields, best=structure.best)}; " * bool(fields)
     name = word_for(setting, structure.best or "NAME")
-    return Message(f"; {where}for the text of {'one' if fields else 'a field'} alone, add ", Option(setting, name))
+    return Message(f"; {where}for the text of {'one' if fields else 'a field'} alone, add ", Option(setting, name), *chat)

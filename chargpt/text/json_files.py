@@ -21,6 +21,9 @@ MAX_JSON = 2**30  # characters of a file of JSON, which must fit into memory
 MISSING = object()  # in place of the value of a field that a record does not have
 NOT_JSON = "correct it, or if it is plain text, give it a name that ends in .txt"
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
+# What an export of Meta has beyond ASCII, the bytes of UTF-8, each as a character; a backslash is no part of them. And others.
+AS_BYTES = re.compile(r"((?:\\u00[89a-f][\da-f]|[\x80-\xff])+)|\\\\", re.IGNORECASE)
+OTHERS = re.compile(r"(?<!\\)(?:\\\\)*\\u(?!00)|[^\0-\xff]")
 BEGINNING = re.compile(r"[^\s,\[\]]")  # of a record of a list
 
 
@@ -145,7 +148,21 @@ def _whole(text: Text) -> list[tuple[int, str]]:
     for piece in text.pieces:
         if content.write(piece) and content.tell() > MAX_JSON:
             raise UserError(f"{text.label}: larger than {MAX_JSON:,} characters; write it as JSON lines, one object per line")
-    return [(1, content.getvalue())]
+    return [(1, put_together(content.getvalue()))]
+
+
+def put_together(source: str) -> str:
+    """The `source` of some JSON; if all of it beyond ASCII is the bytes of UTF-8, each as a character, the characters that are
+    meant: Ã© is é."""
+
+    def meant(found: re.Match[str]) -> str:
+        if not found[1]:
+            return found[0]
+        return json.loads(f'"{found[1]}"').encode("latin-1").decode()
+
+    with contextlib.suppress(ValueError):  # some of them are no UTF-8, and mean themselves
+        return source if OTHERS.search(source) else AS_BYTES.sub(meant, source)
+    return source
 
 
 def _values_in(parts: Iterable[tuple[int, str]], text: Text) -> Iterator[tuple[int, Any, str]]:

@@ -41,6 +41,7 @@ class Structure:
     fields: tuple[str, ...] = ()  # the names of columns, or the paths of the fields of JSON
     best: str = ""  # the field with most text, which is probably the one to train on
     delimiter: str = ""  # between the fields of a table
+    is_sure: bool = True  # whether nobody need be asked before it is read so
     quoted: bool = True  # whether a field of a table may be in quotes
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, Words
+from chargpt.text.chats import spoken
 from chargpt.text.document import Document, Label, Origin
 from chargpt.text.formats import PLACES, UNITS, advice_on_file, field_in, named, read_head, structure_of, word_for
 from chargpt.text.json_files import MISSING, joined, texts_in, value_of
@@ -29,7 +30,7 @@ def documents_in(
     records are left out. Raises UserError."""
     asked = _Asked(source, structure, config)
     for record in asked.records(pieces, left_out):
-        text = asked.text.text_of(record)
+        text = asked.text_of(record)
         label = asked.label_of(record, text)
         if asked.is_kept(record):
             yield Document(label, (text,), Origin(source, record.line, is_record=True))
@@ -51,7 +52,8 @@ class _Asked:
         self.text = field(text, "data.items" if config.items else "data.field")
         self.label = [place_of(source, word) if word in PLACES else field(word, "data.label") for word in words]
         self.kept = [field(name, "data.where")] * bool(name)
-        self.fields = [each for each in (self.text, *self.label, *self.kept) if isinstance(each, _Field)]
+        self.author = [field(config.author, "data.author")] * bool(config.author)
+        self.fields = [each for each in (self.text, *self.author, *self.label, *self.kept) if isinstance(each, _Field)]
 
     def records(self, pieces: Iterable[str], left_out: LeftOut) -> Iterator[Record]:
         """All records of the file, whose text `pieces` are. Raises UserError."""
@@ -59,6 +61,11 @@ class _Asked:
         labels = [part.name for part in self.label if isinstance(part, _Field)]
         text = Text(pieces, self._source.label, self._structure, [field.name for field in self.fields], labels, left_out)
         return self._structure.kind.records(text)
+
+    def text_of(self, record: Record) -> str:
+        """The text of a record, after the name of its author if it is a message."""
+        said = self.text.text_of(record)
+        return spoken(self.author[0].text_of(record), said) if self.author else said
 
     def label_of(self, record: Record, text: str) -> Label:
         """The label of a record with this text."""
@@ -107,7 +114,11 @@ class _Field:
 
     def __init__(self, word: str, setting: str, *, source: Source, kind: Kind) -> None:
         self.name, self._setting, self._label, self._kind = field_in(word), setting, source.label, kind
-        self._is_line = setting in ("data.label", "data.where")  # whether its text is on one line, also of a number
+        self._is_line = setting in (
+            "data.label",
+            "data.where",
+            "data.author",
+        )  # whether its text is on one line, also of a number
         self._without, self._is_found = 0, False  # records without text in the field, and whether one has it
         self._problem: UserError | None = None  # the first of them
 

@@ -1,8 +1,10 @@
 """Exported chats and mailboxes are read as one conversation; what nobody said is left out, and counted."""
 
+import csv
 import email.headerregistry
 import email.message
 import html
+import io
 import itertools
 import json
 import mailbox
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.errors import UserError
+from chargpt.text.json_files import put_together
 
 SAID = "Ben: hi there, Oma\nOma: hello, my dear: how are you?\nBen: fine and you\nOma: bye\n"
 # How WhatsApp writes the time before a message: on Android and on an iPhone, in several languages.
@@ -62,6 +65,25 @@ DISCORD = """AuthorID,Author,Date,Content,Attachments,Reactions
 1,Ben#0,2024-01-02,fine and you,,
 2,Oma#1234,2024-01-02,bye,,
 """
+META = [  # the newest first, with the bytes of UTF-8 as characters
+    {"sender_name": "Oma", "timestamp_ms": 7, "content": "bye"},
+    {"sender_name": "Ben", "timestamp_ms": 6, "content": "fine\nand you"},
+    {"sender_name": "Ben", "timestamp_ms": 5, "call_duration": 9, "content": "Ben called you."},
+    {
+        "sender_name": "Oma",
+        "timestamp_ms": 4,
+        "content": "hello, my dear: how are you?",
+        "reactions": [{"reaction": "\xe2\x9d\xa4"}],
+    },
+    {"sender_name": "Oma", "timestamp_ms": 3, "photos": [{"uri": "a.jpg"}]},
+    {"sender_name": "Ben", "timestamp_ms": 2, "content": "hi there, Oma"},
+]
+META_CHAT = {"participants": [{"name": "Oma"}, {"name": "Ben"}], "messages": META, "title": "Ben"}
+META_SECRET = {
+    "participants": ["Oma", "Ben"],
+    "threadName": "Ben",
+    "messages": [{"senderName": m["sender_name"], "timestamp": m["timestamp_ms"], "text": m.get("content", "")} for m in META],
+}
 MBOX = b"""From a@example.org Mon Jan  1 09:15:00 2024
 From: Ben <ben@example.org>
 Content-Type: text/plain; charset=latin-1
@@ -116,12 +138,29 @@ def whatsapp(language: str) -> str:
     return "".join(STAMPS[language].format(day % 9 + 1) + message + "\n" for day, message in enumerate(WHATSAPP))
 
 
+EARLIER = {  # forms that WhatsApp has written: the stamp, and what is after a name
+    "without a space": ("[2024/1/{} 09:15:33] ", ":"),
+    "with a colon": ("0{}/01/2024 09:15:33: ", ": "),
+    "with a colon and PM": ("{}/1/24, 9:15:33 PM: ", ": "),
+}
+
+
+def whatsapp_of(stamp: str, after: str) -> bytes:
+    lines = [
+        one.replace(": ", after, 1) if one[:3] in ("Ben", "Oma", "~ O") and "changed" not in one else one for one in WHATSAPP
+    ]
+    return "".join(stamp.format(day % 9 + 1) + line + "\n" for day, line in enumerate(lines)).encode()
+
+
 CHATS = {
     **{f"WhatsApp, {language}": ("chat.txt", whatsapp(language).encode(), 3, 2) for language in STAMPS},
     "WhatsApp, \\r\\n": ("chat.txt", whatsapp("German").replace("\n", "\r\n").encode(), 3, 2),
     "Telegram": ("result.json", json.dumps(CHAT, indent=1).encode(), 1, 1),
     "Telegram, account": ("result.json", json.dumps(ACCOUNT).encode(), 1, 1),
     "Discord": ("chat.csv", DISCORD.encode(), 1, 1),
+    "Messenger": ("message_1.json", json.dumps(META_CHAT, indent=2).encode(), 1, 1),
+    "Messenger, encrypted": ("Ben.json", json.dumps(META_SECRET).replace("Ben called you", "Ben sent a photo").encode(), 1, 1),
+    **{f"WhatsApp, {form}": ("chat.txt", whatsapp_of(stamp, after), 3, 2) for form, (stamp, after) in EARLIER.items()},
     "mbox": ("mail.mbox", MBOX, 0, 0),
     "mbox, \\r\\n": ("mail", MBOX.replace(b"\n", b"\r\n"), 0, 0),
 }
@@ -194,6 +233,57 @@ def test_what_the_email_package_wrote_is_read_without_quotes_and_signatures(tmp_
     else:
         with pytest.raises(UserError, match="no text in it"):
             load(tmp_path / "mail.mbox")
+
+
+ENTRIES = st.lists(
+    st.sampled_from(["The sea was cold.", "We saw nobody all day, and slept.", "Rain"]), min_size=12, max_size=30
+)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([*STAMPS.values(), *(stamp for stamp, _ in EARLIER.values())]),
+    st.sampled_from(["Wien", "db01", "web"]),
+    ENTRIES,
+)
+def test_a_diary_and_a_log_keep_their_dates_and_are_told_how_they_may_be_read(tmp_path, load, stamp, name, entries):
+    """A line a day, or lines at one time, or lines of a machine, none of them marked by WhatsApp."""
+    stamp = stamp.replace("\u200e", "")
+    content = "".join(stamp.format(1 + n % 9) + f"{name}: {entry}\n" for n, entry in enumerate(entries))
+    corpus = load(write(tmp_path / "kept.txt", content), newlines="keep")
+    assert text_of(corpus) == content.removesuffix("\n") + "\n" * text_of(corpus).endswith("\n")
+    (warning,) = map(str, corpus.warnings)
+    assert "perhaps a WhatsApp chat" in warning and warning.endswith("add data.field=message")
+    assert text_of(load(tmp_path / "kept.txt", field="message", format="fields")).startswith(f"{name}: {entries[0]}\n")
+
+
+NAMES, SAID_BY = st.text("abé: ", min_size=1, max_size=9).filter(lambda one: one.strip(" :")), st.text("xyzß \n", max_size=20)
+FORMS = {"csv": ("who", "said"), "jsonl": ("who.name", "said"), "json": ("all.who", "all.said")}
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(NAMES, SAID_BY), min_size=2, max_size=9), st.sampled_from([*FORMS]))
+def test_a_chat_is_read_from_any_table_and_any_json(tmp_path, load, speeches, suffix):
+    author, said = FORMS[suffix]
+    rows = [{"who": {"name": who} if suffix == "jsonl" else who, "said": what} for who, what in speeches]
+    table = io.StringIO()
+    csv.writer(table).writerows([("who", "said"), *speeches])
+    content = {"csv": table.getvalue(), "jsonl": "\n".join(map(json.dumps, rows)), "json": json.dumps({"all": rows})}[suffix]
+    lines = [f"{' '.join(who.replace(':', ' ').split())}: {' '.join(what.split())}" for who, what in speeches if what.split()]
+    path = write(tmp_path / f"any.{suffix}", content)
+    if len(lines) > 1:
+        assert text_of(load(path, author=author, field=said, format="fields", block_size=1)).splitlines() == lines
+    with pytest.raises(UserError, match="no field 'whom'"):
+        load(path, author="whom", field=said, format="fields", block_size=1)
+
+
+@given(st.lists(st.text("aé→ß\\\"'😀", max_size=9), max_size=5))
+def test_bytes_that_are_written_as_characters_are_put_together_and_other_characters_stay(texts):
+    as_meta = [text.encode().decode("latin-1") for text in texts]
+    for ascii_too in (True, False):
+        assert json.loads(put_together(json.dumps(as_meta, ensure_ascii=ascii_too))) == texts
+        if not any(set(text) <= {*map(chr, range(256))} for text in texts if not text.isascii()):
+            assert json.loads(put_together(json.dumps(texts, ensure_ascii=ascii_too))) == texts
 
 
 SOME = "name,who\nsea,elf\nstone,orc\nash,elf\nelm,elf\n"

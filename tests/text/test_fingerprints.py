@@ -31,7 +31,8 @@ def table(rows: Rows, delimiter: str = ",", names: str = "one,two,text") -> str:
 
 
 def whatsapp(rows: Rows) -> str:
-    return "".join(f"1/{n + 1}/24, 9:15 PM - {one}: {text}\n" for n, (one, _, text) in enumerate(rows))
+    notice = "1/1/24, 9:15 PM - Messages and calls are end-to-end encrypted.\n"
+    return notice + "".join(f"1/{n + 1}/24, 9:15 PM - {one}: {text}\n" for n, (one, _, text) in enumerate(rows))
 
 
 def telegram(rows: Rows) -> str:
@@ -64,6 +65,7 @@ VALUES: dict[str, tuple[object, ...]] = {  # of each setting, beside its default
     "val_fraction": (0.4, 0.0), "split": ("blocks", "document", "position"), "val_text": ("val.txt",), "pattern": ("*",),
     "encoding": ("cp1252",), "field": ("one", "messages.text"), "format": ("fields", "text"), "shuffle": ("lines",),
     "items": ("line", "paragraph", "file", "text", "column:text"), "where": ("one=x", "author=x"), "separator": ("--", ""),
+    "author": ("one", "author"),
     "label": ("one", "two,one", "file", "folder", "folder,file", "author", "header", "re:(a|e)"), "newlines": ("keep", "fold"),
     "normalize": ("NFC",), "lowercase": (True,), "vocabulary": ("bytes",), "min_count": (3,), "max_vocab": (9,), "cache": (),
 }  # fmt: skip
@@ -210,7 +212,7 @@ def test_texts_that_differ_in_one_thing_alone_have_other_fingerprints(what, trus
         assert [labels_of(corpus) for corpus in found] == [{"ab", "c"}, {"ba", "c"}]
 
 
-CHAT = "".join(f"1/{n + 1}/24, 9:15 PM - {'Ann' if n % 2 else 'Ben'}: Ann and Ben: {n}\n" for n in range(9))
+CHAT = "".join(f"1/1/24, 9:1{n} PM - {'Ann' if n % 2 else 'Ben'}: Ann and Ben: {n}\n" for n in range(9))
 
 
 @pytest.mark.parametrize("order", [1, -1])

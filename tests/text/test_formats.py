@@ -192,7 +192,11 @@ WARNINGS = {  # files, and the beginning and the end of the warning about them
     "tabs": ({"d_tsv": TSV}, "d.tsv: TSV, ", "for the text of one alone, add data.field=body"),
     "JSON lines": ({"a_txt": LINES}, "a.txt: JSON lines", "add data.field=body"),
     "JSON": ({"a_json": json.dumps(RECORDS)}, "a.json: JSON", "add data.field=body"),
-    "paths": ({"a_json": json.dumps(CHAT, indent=1)}, "a.json: JSON", "messages.from, messages.text; .*field=messages.text"),
+    "paths": (
+        {"a_json": json.dumps(CHAT, indent=1)},
+        "a.json: JSON",
+        "messages.from, messages.text; .*field=messages.text, .*data.author=messages.from",
+    ),
     "no fields": ({"a_json": "[" * 10**5}, "a.json: JSON, read as plain text; for the text of a field", "field=NAME"),
     "a space": ({"a_csv": "id,the body\n" + "1,the sea\n" * 20}, "a.csv: CSV", "data.field=['\"]the body['\"]"),
     "no header": ({"c_csv": "the sea\nthe stone\n"}, "c.csv: CSV", "give its number: add data.field=1"),
