@@ -161,7 +161,7 @@ class DataConfig(Section):
     # blocks, spread evenly; auto: document for a folder of twenty files or more, position otherwise
     split: Literal["auto", "position", "document", "blocks"] = "auto"
     val_text: str = ""  # a text for validation, in place of a part of the training text
-    pattern: str = "*.txt"  # which files of a folder are read
+    pattern: str = "*.txt"  # which files of a folder are read; several patterns: *.md,*.txt
     encoding: str = "utf-8"  # encoding of the text files
     # field of JSON lines, or column of CSV and TSV, that holds the text; data.text: the field text of the object data
     field: str = "text"

@@ -13,6 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from chargpt.canonical import stored_as
 from chargpt.sampling.items import ItemWriter, known_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SamplingOptions
@@ -62,7 +63,8 @@ def guess_labels(loaded: LoadedModel, items: Sequence[Item], counts: Mapping[str
         joint[:, number] = math.log(counts[label] / total) - losses
     together = np.logaddexp.reduce(joint, axis=1)
     probability = np.exp(joint - together[:, None])
-    return Guesses(items=list(items), labels=labels, probability=probability, losses=-together)
+    items = [Item(stored_as(label, labels), text) for label, text in items]
+    return Guesses(items=items, labels=labels, probability=probability, losses=-together)
 
 
 @dataclass(frozen=True, kw_only=True)

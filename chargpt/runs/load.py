@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from chargpt.canonical import path_on_disk, stored_as
 from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, UserError, Words, resuming
 from chargpt.project import STEP_NAME, command
@@ -72,6 +73,7 @@ def _step_in(path: Path) -> Path | None:
 
 def places_of(name: str, checkpoints: Path) -> list[Path]:
     """Where the run `name` may be: in `checkpoints` if it is a plain name, not a path such as ../runs/a, and at that path."""
+    name = stored_as(path_on_disk(name), [] if name.isascii() else [run.name for run in _runs(checkpoints)])
     path = Path(name) if Path(name).name not in ("", "..") else Path(os.path.abspath(name))  # "." has no name
     return [checkpoints / name, path] if Path(name).name == name else [path]
 

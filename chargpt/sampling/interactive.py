@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from chargpt.canonical import stored_as
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
@@ -69,9 +70,10 @@ def chat_of(options: SampleOptions, loaded: LoadedModel) -> Chat:
     if corpus is not None and not is_spoken and not (names and options.as_ and options.with_):
         what = f"--chat: the training text of {loaded.run} is no conversation, with lines such as 'Ben: hello'; "
         raise UserError(what, "to continue what you type, use --interactive")
-    left = [name for name in names if name not in (options.as_, options.with_)]
+    as_, with_ = (name and stored_as(name, names) for name in (options.as_, options.with_))
+    left = [name for name in names if name not in (as_, with_)]
     other = left[0] if len(names) == 2 and len(left) == 1 else None
-    given = {"--as": options.as_ or other, "--with": options.with_ or other}
+    given = {"--as": as_ or other, "--with": with_ or other}
     listed = ", ".join(f"{shell_word(name)} ({counts[name]:,} lines)" for name in names[:MAX_NAMED])
     for option, name in given.items():
         if name is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chargpt.canonical import canonical
 from chargpt.errors import Message, Option
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.rules import RandomNumbers
@@ -49,6 +50,7 @@ class ItemWriter:
     def __iter__(self) -> Iterator[Item]:
         wanted, random, in_a_row = self.wanted, RandomNumbers(self.wanted.seed or 0), 0
         longest, texts = wanted.longest, set[str]()
+        match = canonical(wanted.match) if isinstance(wanted.match, str) else wanted.match
         generator = self.generator.changed(length=longest + 1)
         while len(self.written) < wanted.items and in_a_row < ATTEMPTS:
             names, seeds = drawn(self.labels, random, min(BATCH, wanted.items - len(self.written) + in_a_row))
@@ -57,7 +59,7 @@ class ItemWriter:
                 fits = (
                     len(added) <= longest and len(item.text) <= longest,  # the model may not have ended it
                     len(item.text) >= max(1, wanted.min_length),
-                    wanted.match is None or re.search(wanted.match, item.text) is not None,
+                    match is None or re.search(match, canonical(item.text)) is not None,
                     not wanted.unique or item.text not in texts,
                     item.text not in self.known,
                 )

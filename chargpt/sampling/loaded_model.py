@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
+from chargpt.canonical import stored_as
 from chargpt.config import Config
 from chargpt.errors import Given, Option, UserError, Words, resuming, warn
 from chargpt.keywords import named
@@ -185,7 +186,7 @@ class LoadedModel:
         known = {} if corpus is None or corpus.items is None else corpus.items.labels
         if label is None:
             return known
-        label = self.tokenizer.normalizer.apply(" ".join(label.split()))
+        label = stored_as(self.tokenizer.normalizer.apply(" ".join(label.split())), known)
         if known and label not in known:
             folded = {name.casefold(): name for name in reversed(known)}  # of two, the more frequent one
             close = difflib.get_close_matches(label.casefold(), folded, n=1)

@@ -54,7 +54,8 @@ class StopRules:
         self.stopped = False
         self.missing = options.lines  # that the sample may still have
         self._decoder, self._log_probability = DecodeStream(tokenizer), 0.0  # of ids that do not yet form a character
-        self._stops, self._keep_stop, self._unique, self._begun = options.stop, options.keep_stop, options.unique, begun
+        self._stops, self._keep_stop = [*map(tokenizer.normalized, options.stop)], options.keep_stop
+        self._unique, self._begun = options.unique, begun
         self._excluded: Container[str] = () if excluded is None else excluded
         self._in_lines, self._continues_line = options.unique or excluded is not None, begun != ""
         self._attempts_left = ATTEMPTS

@@ -4,6 +4,7 @@ from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
+from chargpt.canonical import canonical
 from chargpt.errors import Given, Message, Option, UserError, short
 from chargpt.sampling.options import SamplingOptions, TextKeywords
 from chargpt.sampling.prompt import first_id
@@ -137,7 +138,8 @@ class TextGenerator:
                 raise UserError(Given(name, characters, ", but "), what)
         if ban == "":
             raise UserError(Given("ban", ""), "give the characters never to be written, such as ", Option("ban", "#@"))
-        forbidden = {*self.tokenizer.never_sampled, *self.tokenizer.encode_known(ban or "")[0].tolist()}
+        banned = [self.tokenizer.encode_known(one)[0].tolist() for one in canonical(ban or "")]
+        forbidden = {*self.tokenizer.never_sampled, *(ids[0] for ids in banned if len(ids) == 1)}
         return (
             forbidden if allow is None else forbidden | {*range(self.tokenizer.vocab_size)} - {*self._writable("allow", allow)}
         )

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from chargpt.canonical import canonical, stored_as
 from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, Words
 from chargpt.text.chats import spoken
 from chargpt.text.document import Document, Label, Origin
 from chargpt.text.formats import PLACES, UNITS, advice_on_file, field_in, named, read_head, structure_of, word_for
 from chargpt.text.json_files import MISSING, joined, texts_in, value_of
-from chargpt.text.kind import Kind, LeftOut, Record, Structure, Text, best_field
+from chargpt.text.kind import LeftOut, Record, Structure, Text, best_field
 from chargpt.text.source import Source, plain_name
 from chargpt.text.tables import CSV, NAME, TSV
 
@@ -47,7 +48,7 @@ class _Asked:
         self._source, self._structure, self._pattern = source, structure, config.label_pattern
         name, _, self.value = (" ".join(part.split()) for part in config.where.partition("="))
         kind, words = structure.kind, [] if self._pattern else config.label_fields
-        field = partial(_Field, source=source, kind=kind)
+        field = partial(_Field, source=source, structure=structure)
         text = kind.field if kind.field and config.format != "fields" else config.field
         self.text = field(text, "data.items" if config.items else "data.field")
         self.label = [place_of(source, word) if word in PLACES else field(word, "data.label") for word in words]
@@ -75,7 +76,7 @@ class _Asked:
 
     def is_kept(self, record: Record) -> bool:
         """Whether a record has the value that data.where names."""
-        return not self.kept or self.kept[0].text_of(record) == self.value
+        return not self.kept or canonical(self.kept[0].text_of(record)) == canonical(self.value)
 
 
 def found(pattern: re.Pattern[str], text: str) -> str:
@@ -112,8 +113,9 @@ def label_of_file(source: Source, config: DataConfig) -> Label:
 class _Field:
     """A named field of the records of a file. A record without it has an empty text; a file without it is a mistake."""
 
-    def __init__(self, word: str, setting: str, *, source: Source, kind: Kind) -> None:
-        self.name, self._setting, self._label, self._kind = field_in(word), setting, source.label, kind
+    def __init__(self, word: str, setting: str, *, source: Source, structure: Structure) -> None:
+        self.name, self._setting = stored_as(field_in(word), structure.fields), setting
+        self._label, self._kind = source.label, structure.kind
         self._is_line = setting in (
             "data.label",
             "data.where",

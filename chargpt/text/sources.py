@@ -21,6 +21,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from chargpt.canonical import canonical, path_on_disk
 from chargpt.config import DataConfig
 from chargpt.errors import NotWritten, Option, UserError, what_to_do
 from chargpt.files import WINDOWS, portable, publish_file
@@ -50,11 +51,11 @@ def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
 def select_sources(texts: Sequence[str], config: DataConfig, *, root: Path) -> Sources:
     """The sources that `texts` and data.val_text mean: files, folders (their files that match data.pattern), `-`, named
     corpora. Standard input or a pipe is first copied to an unnamed file in the cache. Raises UserError."""
-    texts, skipped = list(texts) or [DEFAULT], Counter[str]()
+    texts, skipped = [*map(path_on_disk, texts)] or [DEFAULT], Counter[str]()
     if [*texts, config.val_text].count("-") > 1:
         raise UserError("-: standard input given twice; it can be read only once")
     train = [source for text in texts for source in _sources(text, config, root, skipped)]
-    val = _sources(config.val_text, config, root, skipped) if config.val_text else []
+    val = _sources(path_on_disk(config.val_text), config, root, skipped) if config.val_text else []
     train, val = _once(train, val, skipped)
     if not train:
         what = f"data.val_text: {config.val_text} is the training text as well"
@@ -118,6 +119,7 @@ def is_on_a_share(text: str) -> bool:
 
 def absolute_text(text: str) -> str:
     """`text` as it can be found from any working folder: a path is made absolute; `-` and named corpora stay as they are."""
+    text = path_on_disk(text)
     return text if text in ("", "-") or not os.path.exists(text) else str(Path(text).resolve())
 
 
@@ -150,7 +152,7 @@ def _sources(text: str, config: DataConfig, root: Path, skipped: Counter[str]) -
 def check_found(texts: Sequence[str]) -> None:
     """Raise UserError for a TEXT argument that is not a file, a folder or a named corpus."""
     for text in texts:
-        path = Path(text)
+        path = Path(path_on_disk(text))
         if text == "-" or text in NAMES or path.exists():
             continue
         if path.is_symlink():
@@ -185,7 +187,9 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
 def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source]:
     """The files anywhere below `folder` that match `pattern`, sorted."""
     files = list(_files_below(folder, skipped))
-    matching = [path for path in files if fnmatch.fnmatchcase(plain_name(path).name.lower(), pattern.lower())]
+    patterns = [canonical(one.strip().lower()) for one in pattern.split(",")]
+    plain = {path: canonical(plain_name(path).name.lower()) for path in files}
+    matching = [path for path, name in plain.items() if any(fnmatch.fnmatchcase(name, one) for one in patterns)]
     if not matching:
         raise _nothing_in(folder, files, pattern)
     runs = {path.parent.parent for path in files if path.name == STATE and STEP_NAME.fullmatch(path.parent.name)}

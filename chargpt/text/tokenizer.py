@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from chargpt.canonical import known_form
 from chargpt.config import DataConfig
 from chargpt.errors import Message, Option, UserError, Words
 from chargpt.text.normalization import TextNormalizer
@@ -141,8 +142,13 @@ class Tokenizer:
         return cls(characters, folded=folded, normalizer=normalizer)
 
     def normalized(self, text: str) -> str:
-        """`text` after normalisation. In a vocabulary without \\r, line ends become \\n."""
-        return (replace(self.normalizer, newlines="fold") if self._has_no_return else self.normalizer).apply(text)
+        """`text` after normalisation, in the equivalent form that is known. In a vocabulary without \\r, line ends are \\n."""
+        text = (replace(self.normalizer, newlines="fold") if self._has_no_return else self.normalizer).apply(text)
+        return text if self.characters is None else known_form(text, self._known)
+
+    @functools.cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.characters or "")
 
     @property
     def _has_no_return(self) -> bool:
