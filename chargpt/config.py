@@ -162,7 +162,7 @@ class DataConfig(Section):
     split: Literal["auto", "position", "document", "blocks"] = "auto"
     val_text: str = ""  # a text for validation, in place of a part of the training text
     pattern: str = "*.txt"  # which files of a folder are read; several patterns: *.md,*.txt
-    encoding: str = "utf-8"  # encoding of the text files
+    encoding: str = "utf-8"  # encoding of the text files that are not in UTF-8
     # field of JSON lines, or column of CSV and TSV, that holds the text; data.text: the field text of the object data
     field: str = "text"
     # auto: JSON lines by a field, exported chats as lines of the form Name: message, all other files as they are; fields: CSV,

@@ -13,6 +13,7 @@ CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings giv
 SAMPLE, NEAR = 8192, 2**18  # bytes in which an encoding is looked for, and bytes before and behind a fault
 MAX_NUL_SHARE, FEWEST = 1 / 4, 64  # of a text, and of other control characters; bytes in which such a share is no chance
 CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f"})
+ALL_BYTES = bytes(range(256))
 WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # text in them holds many zeros
 MAX_ODD, MAX_BLOCKS = 0.01, 8  # of a text in them: the share of characters that no text has, and blocks of 256 characters
 SHOWN = 40  # characters of a text as an encoding reads it
@@ -65,6 +66,19 @@ def may_be_utf8(head: bytes) -> bool:
     return not (binary_format(head) or are_zeros or are_controls)
 
 
+def is_utf8(source: Source, *, given: str) -> bool:
+    """Whether a text has characters beyond ASCII, all of them UTF-8, for which the encoding that is `given` is an error: a text
+    in another encoding is valid UTF-8 by chance only if it is short, and some characters have two bytes."""
+    decoder, more = codecs.getincrementaldecoder("utf-8")(), 0  # bytes than characters
+    try:
+        for chunk in source.chunks(NEAR):
+            more += 0 if chunk.isascii() else len(chunk) - len(decoder.decode(chunk))
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return more >= (1 if len(ALL_BYTES.decode(given, "replace")) == len(ALL_BYTES) else CERTAIN)
+
+
 class Fault:
     """A byte that the encoding of a text cannot decode, and what is near it."""
 
@@ -81,17 +95,24 @@ class Fault:
         self.is_damage = beyond >= CERTAIN
         self.has_nul = 0 in before + rest
         # The beginning of a line is not inside a character.
-        self._around = before[0 if self.has_nul else before.rfind(b"\n") + 1 :] + rest
+        before = before[0 if self.has_nul else before.rfind(b"\n") + 1 :]
+        self._around, self._at = before + rest, len(before)
         self.encoding, self.guess = codecs.lookup(encoding).name, likely_encoding(self._around)
         if encoding != "utf-8" and not self.has_nul and _decoded(self._around, "utf-8") is not None:
             self.guess = "utf-8"
 
     @property
-    def first_words(self) -> str:
-        """The first line beyond ASCII as the guess reads it, or its beginning."""
-        lines = codecs.getincrementaldecoder(str(self.guess))("replace").decode(self._around).splitlines()
-        read = " ".join(next((line for line in lines if not line.isascii()), lines[0] if lines else "").split())
-        return read[:SHOWN] + "..." * (len(read) > SHOWN)
+    def words(self) -> str:
+        """The words around the byte, or around the first character beyond ASCII after it, as the guess reads them."""
+        read, start = (
+            codecs.getincrementaldecoder(str(self.guess))("replace").decode(part)
+            for part in (self._around, self._around[: self._at])
+        )
+        at = next((i for i in range(len(start), len(read)) if not read[i].isascii()), len(start))
+        first, end = read.rfind("\n", 0, at) + 1, (read + "\n").index("\n", at)
+        from_ = first if at - first < SHOWN - 10 else 1 + read.find(" ", at - SHOWN // 2, at) or at - SHOWN // 2
+        words = " ".join(read[from_ : min(end, from_ + SHOWN)].split())
+        return f"{'...' * (from_ > first)}{words}{'...' * (end > from_ + SHOWN)}"
 
 
 ADVICE = (  # what is said of a fault: the first row that finds something
@@ -106,7 +127,8 @@ ADVICE = (  # what is said of a fault: the first row that finds something
     ),
     Advice(
         lambda it: it.guess,
-        *("; perhaps it is {n}, which reads “{it.first_words}”; if that is right, add ", "data.encoding", "{n}"),
+        *("; perhaps it is {n}, which reads “{it.words}”; if that is right, add ", "data.encoding", "{n}"),
+        ", which leaves files in UTF-8 as they are",
     ),
     Advice(lambda it: it.has_nul, ", and it contains NUL bytes, so it is probably not text; give a text file"),
     Advice(lambda _: True, "; name its encoding in data.encoding, correct that byte, or set ", "data.vocabulary", "bytes"),

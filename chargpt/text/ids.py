@@ -76,7 +76,8 @@ def count_characters(reader: TextReader) -> TextCounts:
 
 def notes_of(reader: TextReader) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
-    notes = [f"read as {encoding}, as its first bytes say (byte-order mark)" for encoding in sorted(reader.byte_order_marks)]
+    read_as = [(how, f" ({count:,} files)" * (count > 1)) for how, count in sorted(reader.read_as.items()) if count]
+    notes = [f"read as {how}{files}" for how, files in read_as]
     for kind, count in reader.records.items():
         is_asked = reader.config.format == "fields"
         field = field_in(reader.config.field if is_asked or not kind.field else kind.field)

@@ -15,7 +15,7 @@ from itertools import chain
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.text.character_encodings import may_be_utf8, undecodable
+from chargpt.text.character_encodings import is_utf8, may_be_utf8, undecodable
 from chargpt.text.document import TRAIN, VAL, Digest, Document, Origin
 from chargpt.text.formats import UNITS, binary_format, structure_of
 from chargpt.text.kind import Kind, Structure
@@ -57,7 +57,7 @@ class TextReader:
         self._are_bytes = config.vocabulary == "bytes"
         self._is_copied = self._are_bytes and self._normalizer.is_identity and self._encoding == "utf-8"  # any file as it is
         self.digest = Digest("latin-1" if self._are_bytes else "utf-8")  # of all documents that were read as pieces
-        self.byte_order_marks: set[str] = set()  # the encodings that they named
+        self.read_as: Counter[str] = Counter()  # encodings that the files themselves have named, and how
         self.records: Counter[Kind] = Counter()  # of each kind that is read by its fields
         self.skipped: Counter[str] = Counter()  # binary files in folders, and records without text
         self.ends = array("q")  # of the documents in what is not for validation alone, in characters with separators
@@ -155,9 +155,13 @@ class TextReader:
             encoding, errors = "ascii", structure.kind.bytes_as
         elif encoding == "utf-8":
             mark, encoding = byte_order_mark(head)
-            self.byte_order_marks |= {encoding} if mark else set()
+            self.read_as[f"{encoding}, as its first bytes say (byte-order mark)"] += bool(mark)
             if not mark and not may_be_utf8(head):
                 raise undecodable(source, None, encoding)
+        elif is_utf8(source, given=encoding):
+            encoding = "utf-8"
+            self.read_as[f"utf-8, which it is, and not as {self._encoding}"] += 1
+            mark, _ = byte_order_mark(head)
         return len(mark), encoding, codecs.getincrementaldecoder(encoding)(errors)
 
     def _as_vocabulary(self, text: str) -> str:

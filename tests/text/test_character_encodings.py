@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -37,8 +37,12 @@ UNDECODABLE = {  # a text, the encoding that is given for it, and what is said
         "utf-8",
         r"line 2\).*; name its encoding in data.encoding, correct",
     ),
-    "not UTF-16": (ETE, "utf-16", "byte 0 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
-    "not ASCII": (ETE, "ascii", "byte 3 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
+    "not UTF-16": (ETE[:19], "utf-16", "byte 0 .*; perhaps it is utf-8, which reads “Un été à la mer”; if that"),
+    "far in a line": (
+        b"The sea. " * 30 + "The café kitchen".encode("cp1252"),
+        "utf-8",
+        "reads “...The sea. The café kitchen”; if",
+    ),
     "cut UTF-16": ("Un été\n".encode("utf-16")[:-1], "utf-8", "unlike the text around it: the file is damaged there, or cut"),
 }
 
@@ -67,6 +71,27 @@ def test_a_byte_order_mark_is_honoured_and_noted_and_an_encoding_can_be_named(lo
     for encoding in ("latin-1", "cp1252", "utf-16-be", "utf-16", "gb18030"):
         content = ("Un été à la mer\n" if encoding != "gb18030" else "春眠不觉晓，处处闻啼鸟。") * 100_000
         assert text_of(load(write(tmp_path / "text.txt", content.encode(encoding)), encoding=encoding)) == content
+
+
+PARTS = st.lists(st.sampled_from(["plain", "café", "Straße", "señor, œuvre", "дом"]), min_size=1, max_size=6)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(PARTS, st.booleans()), min_size=1, max_size=6),
+    st.sampled_from(["cp1252", "cp1251", "gb18030", "mac_roman"]),
+)
+def test_an_encoding_belongs_to_a_file_and_one_in_utf_8_needs_none(load, tmp_path, files, encoding):
+    """The files of a folder, some of them in the encoding that is given."""
+    folder, texts, are_utf8 = tmp_path / f"{len([*tmp_path.iterdir()])}", [], 0
+    for number, (words, is_utf8) in enumerate(files):
+        known = [word for word in words if word.encode(encoding, "ignore").decode(encoding) == word] or ["plain"]
+        texts.append(f"{number} " + " ".join(known * 4))
+        write(folder / f"{number}.txt", texts[-1].encode("utf-8" if is_utf8 else encoding))
+        are_utf8 += is_utf8 and not texts[-1].isascii()
+    corpus = load(folder, encoding=encoding, block_size=1)
+    assert text_of(corpus).splitlines() == texts
+    assert any("utf-8, which it is" in str(note) for note in corpus.notes) == (are_utf8 > 0)
 
 
 WIDE = "utf-16-le utf-16-be utf-32-le"  # without a mark
