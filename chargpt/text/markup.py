@@ -38,10 +38,19 @@ def _row(name: str, suffixes: str, begins: str, code: str) -> Kind:
 
 
 # The times of subtitles, with what is before them in a cue; what is not shown; and tags, such as <i>, <00:01.500> and {{\an8}}.
-CUES = _without(
+TIMES = (
     r"(?m)^(WEBVTT|NOTE|STYLE|REGION)\b(.*\n)+?\n|^(\S*\n)?.*-->.*$\n?|^[\d:.]+,[\d:.]+$\n?"
     r"|</?[A-Za-z\d][^>\n]*>|\{\W[^}\n]*\}"
 )
+# Captions roll: a cue repeats the end of the one before, or its line with more words.
+ROLLED = r"(?m)^((?:.+\n){1,4})(?=\1)|^(.+)\n(?=\2 )"
+CUES = rf"import re, sys; t = re.sub(r'(?m)^[ \t]*\n|[ \t]+$', '', re.sub(r'{TIMES}', '', {READ} + '\n'))"
+CUES += rf"; print(re.sub(r'{ROLLED}', '', t))"
+# A game of chess on a line, without its headers, comments, lines of play that were not played, and marks such as $1.
+GAMES = rf"import functools, re, sys; t = re.sub(r'(?m)^\[\w+ \x22.*\x22\]\s*$|^%.*', '\f', {READ})"
+GAMES += r"; t = re.sub(r'(?s)\{.*?\}|;[^\n]*|\$\d+', '', t)"
+GAMES += r"; t = functools.reduce(lambda t, _: re.sub(r'\([^()]*\)', '', t), range(9), t)"
+GAMES += r"; print('\n'.join(' '.join(re.sub(r'\d+\.\.\.', '', g).split()) for g in t.split('\f') if g.strip()))"
 HTML_TEXT = f"import html, re, sys; print(html.unescape(re.sub({TAGS}, '', re.sub({BREAKS}, '\\n', {READ}))))"
 XML_TEXT = r"import sys, xml.etree.ElementTree as tree; print('\n'.join(tree.parse(sys.argv[1]).getroot().itertext()))"
 LRC_TEXT = _without(r"(?m)^\[[a-z#]+:.*\]\s*$\n?|\[\d+:\d+[.:]?\d*\] ?|<\d+:\d+[.:]?\d*> ?")
@@ -53,6 +62,6 @@ MARKUP = (
     _row("SBV subtitles", ".sbv", r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s", CUES),
     _row("ASS subtitles", ".ass .ssa", r"\[Script Info\]", _lines(r"(?m)^Dialogue:(?:[^,\n]*,){9}(.*)")),
     _row("LRC", ".lrc", r"(\[[a-z#]+:[^\]\n]*\]\s*)*\[\d+:\d\d\.\d{2,3}\]", LRC_TEXT),
-    _row("PGN", ".pgn", r"\[(Event|Site|White|FEN) \"", _without(r"(?m)^\[\w+ .*\]\s*$\n?")),
+    _row("PGN", ".pgn", r"\[(Event|Site|White|FEN) \"", GAMES),
     _row("FASTQ", ".fastq .fq", r"@[^\n]*\n[A-Za-z.]+\s*\n\+", _lines(r"(?m)^@.*\n(.*)\n\+")),
 )

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from text_helpers import write
 
@@ -55,6 +55,12 @@ TEXTS = {  # of files with markup: the suffix, the content, and the lines of the
     "LRC": ("lrc", LRC, ["the sea", "the stone"]),
     "LRC without a name": ("txt", LRC, ["the sea", "the stone"]),
     "PGN": ("pgn", PGN, ["1. e4 e5 2. Nf3", "1. d4 d5"]),
+    "PGN with clocks, comments and other lines of play": (
+        "pgn",
+        '[Event "a (b; {c"]\n[White "Ann"]\n\n1. e4 { [%clk 0:01] so\n\nit ( is } 1... e5 $1 (1... c5 2. Nf3 (2. c3) d6)\n'
+        '2. Nf3 ; the end\n*\n\n[Event "b"]\n\n1. d4 d5\n2. c4 1/2-1/2\n',
+        ["1. e4 e5 2. Nf3 *", "1. d4 d5 2. c4 1/2-1/2"],
+    ),
     "PGN without a name": ("txt", PGN, ["1. e4 e5 2. Nf3", "1. d4 d5"]),
     "SBV": ("txt", SBV, ["the sea", "the stone"]),
     "FASTQ": ("fq", "@r1\nACGTACGT\n+\nII@II+II\n@r2\nGGGG\n+r2\n@III\n", ["ACGTACGT", "GGGG"]),
@@ -216,15 +222,39 @@ def test_each_format_is_one_line_with_the_setting_to_add(case, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the command is split as a POSIX shell does")
-@pytest.mark.parametrize("case", TEXTS)
-def test_the_command_that_a_warning_names_writes_the_text_alone(case, tmp_path):
-    suffix, content, text = TEXTS[case]
-    (warning,) = warnings(tmp_path, **{f"my file_{suffix}": content})
+def written_by_advice(folder: Path, suffix: str, content: str) -> list[str]:
+    """The lines with text that the command of a warning writes."""
+    (warning,) = warnings(folder, **{f"my file_{suffix}": content})
     command, _, target = warning.partition("for its text alone: ")[2].rpartition(" > ")
     _, *arguments = shlex.split(command)
     written = subprocess.run([sys.executable, *arguments], capture_output=True, check=True, text=True).stdout
     assert shlex.split(target) == ["my file-text.txt"]
-    assert [line for line in written.splitlines() if line.strip()] == text
+    return [line for line in written.splitlines() if line.strip()]
+
+
+WORDS = st.lists(st.sampled_from("the sea stone wind ship night".split()), min_size=1, max_size=4)
+SPOKEN = st.lists(WORDS.map(" ".join), min_size=2, max_size=9).filter(
+    lambda lines: all(b != a and not b.startswith(f"{a} ") for number, a in enumerate(lines) for b in lines[number + 1 :][:4])
+)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(SPOKEN, st.integers(1, 3), st.booleans(), st.sampled_from(["srt", "vtt"]))
+def test_captions_that_roll_are_written_once(tmp_path, spoken, kept, grows, suffix):
+    """Each cue shows the lines before it again, so many as are `kept`; and a line may grow word by word."""
+    shown = [[*spoken[max(0, n - kept) : n], line] for n, line in enumerate(spoken)]
+    if grows:
+        shown = [[line[: at.start()]] for line in spoken for at in re.finditer(r"(?: |$)", line)]
+    times = "00:00:01,000 --> 00:00:02,000" if suffix == "srt" else "00:01.000 --> 00:02.000 align:start position:0%"
+    cues = [f"{n}\n" * (suffix == "srt") + "\n".join([times, *cue, " \n\n"]) for n, cue in enumerate(shown, 1)]
+    content = "WEBVTT\nKind: captions\n\n" * (suffix == "vtt") + "".join(cues)
+    assert written_by_advice(tmp_path, suffix, content) == spoken
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_the_command_that_a_warning_names_writes_the_text_alone(case, tmp_path):
+    suffix, content, text = TEXTS[case]
+    assert written_by_advice(tmp_path, suffix, content) == text
 
 
 NO_EFFECT = {
