@@ -163,15 +163,16 @@ class DataConfig(Section):
     val_text: str = ""  # a text for validation, in place of a part of the training text
     pattern: str = "*.txt"  # which files of a folder are read; several patterns: *.md,*.txt
     encoding: str = "utf-8"  # encoding of the text files that are not in UTF-8
-    # field of JSON lines, or column of CSV and TSV, that holds the text; data.text: the field text of the object data
+    # field of JSON lines, or column of CSV and TSV, that holds the text; data.text: the field text of the object data; in plain
+    # text, a line between two documents, such as % or <|endoftext|>
     field: str = "text"
     # auto: JSON lines by a field, exported chats as lines of the form Name: message, all other files as they are; fields: CSV,
     # TSV, JSON and chats by a field too (data.field sets it); text: all files as they are
     format: Literal["auto", "fields", "text"] = "auto"
     # lines: shuffle the lines of the text before it is split, always in the same order
     shuffle: Literal["none", "lines"] = "none"
-    # what an item of a list is: line, paragraph, file, or the name of a field or column (column:line for one that is called
-    # line); empty: the text is not a list
+    # what an item of a list is: line, paragraph, file, the name of a field or column (column:line for one that is called line),
+    # or in plain text a line between two items, such as %; empty: the text is not a list
     items: str = ""
     # what the label of an item is: fields or columns, separated by commas; file or folder: its name (column:file: a column that
     # is called so); in FASTA header (its first word), header[1] (its second word) or organism; or re: and a regular expression

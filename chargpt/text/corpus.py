@@ -116,8 +116,8 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
     is_whole = bool({"where", "field", "author", "separator"} & asked.keys())  # which of them only records can need
     is_whole = is_whole and not any(structure_of(source, read_head(source), config) for source in sources.all)
     is_one = is_whole and max(len(sources.train), len(sources.val)) < 2
-    without = f"{sources.label} is read without fields{', because of data.format=text' * (config.format == 'text')}"
-    without += "; leave it out, or give CSV, TSV or JSON with a field of that name"
+    why = ", because of data.format=text" if config.format == "text" else ", and this is no line between its documents"
+    without = f"{sources.label} is read without fields{why}; leave it out, or give a file that has such a field"
     for name, is_useless, why in (
         (
             "pattern",

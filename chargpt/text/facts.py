@@ -13,6 +13,7 @@ import lzma
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from chargpt.files import publish_file
 from chargpt.text.cache import EncodedText
 
 FACTS = "facts.json"
-VERSION = 2  # of the facts; increase it whenever one is measured in another way
+VERSION = 3  # of the facts; increase it whenever one is measured in another way
 TRAIN_SAMPLE, VAL_SAMPLE = 2_000_000, 250_000  # characters of the splits; a longer one is judged by pieces from all over it
 COMPRESSED_SAMPLE = 300_000  # characters of the training split that the compression programs see; more takes seconds
 COPIED_SAMPLE, COPIED_WINDOW = 50_000, 128  # characters of the validation split that may be copies, of what is so far before
@@ -40,6 +41,9 @@ HIGHEST_ORDER = 3  # of the n-gram model
 NGRAM_MODEL = "an n-gram model (a table of character counts)"  # what a message calls it
 SHORTEST_COPY, LONGEST_COPY = 4, 20  # ids that must agree before the next one is copied; longer matches count as the longest
 ROUNDS = 20  # of expectation maximisation
+# Lines that nobody reads as text; how often one of them returns at least, and in how many lines once, to be told.
+DIVIDER = re.compile(r"<\|\w+\|>|%|%%|([-*=~_+#])\1{2,}|\*( \*)+")
+OFTEN, LONGEST_DOCUMENT = 5, 200
 # UTF-8 that was decoded as Latin-1 or cp1252 and encoded again.
 GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")
 # gzip, and xz without the padding of its files to whole groups of four bytes
@@ -64,6 +68,7 @@ class TextFacts:
     garbled: int  # places in the training split that look like UTF-8 decoded with another encoding
     gzip_bits: float  # what gzip needs for a character of the validation split after the training split
     xz_bits: float  # the same of xz
+    divider: str  # a short line that returns again and again, and may be between documents; empty without one
     sampled: int  # characters of the pieces, or of the whole text
 
     @property
@@ -112,6 +117,7 @@ def measure(corpus: EncodedText) -> TextFacts:
             shared=shared,
             is_sorted=_is_sorted(text, val_text),
             garbled=len(GARBLED.findall(text)),
+            divider=divider_in(text),
             sampled=len(train) + len(val),
             **_predictability(corpus, train, val),
             **_split_losses(corpus),
@@ -144,6 +150,14 @@ def repeated_lines(train: str, val: str) -> tuple[float, float]:
     distinct = set(lines)
     repeated, shared = sum(map(len, lines)) - sum(map(len, distinct)), sum(len(line) for line in val_lines if line in distinct)
     return repeated / max(1, len(train)), shared / max(1, len(val))
+
+
+def divider_in(text: str) -> str:
+    """A line that may be between documents, since it returns again and again; empty without one."""
+    lines = text.split("\n")
+    (line, count), *_ = Counter(line for line in map(str.strip, lines) if DIVIDER.fullmatch(line)).most_common(1) or [("", 0)]
+    line = line.replace("<|start", "<|end") if line.replace("<|start", "<|end") in lines else line
+    return line if count >= max(OFTEN, len(lines) / LONGEST_DOCUMENT) else ""
 
 
 def is_list_of_words(text: str) -> bool:

@@ -98,7 +98,7 @@ def label_of_file(source: Source, config: DataConfig) -> Label:
     """The label of what a file without fields holds: its name or that of its folder, for which `config` asks. A pattern is
     looked for later. Raises UserError for another word, and for items that are a field."""
     if config.items not in ("", *UNITS):
-        what = f"{source.label}: plain text has no field {field_in(config.items)!r}; give a table or JSON lines, or add "
+        what = f"{source.label}: plain text, in which no line is {field_in(config.items)!r}; name a line between items, or add "
         raise UserError(what, Option("data.items", "line"), " (or paragraph, or file)")
     words = [] if config.label_pattern else config.label_fields
     if other := next((word for word in words if word not in PLACES), None):

@@ -51,6 +51,11 @@ REPEATS = Advice(
     lambda it: it.is_validated and it.facts.shared > MAX_OVERLAP,
     "{it.facts.shared:.0%} of the validation text is lines that the training text has too, so a low loss is partly memory",
 )
+DIVIDER = Advice(
+    lambda it: it.items is None and it.facts.divider,
+    "the line {n} returns again and again; if it is between documents (or items), add ",
+    *("data.field", "{n}", " (data.items for items)"),
+)
 # A label teaches what its items have in common.
 ONCE = Advice(
     lambda it: _once(it), "{n}, so the model cannot learn what they mean; name a field with fewer labels in data.label"
@@ -79,7 +84,8 @@ def about_repeats(corpus: Corpus) -> list[str]:
 def examine(corpus: Corpus) -> list[Notice]:
     """Notices on the text: its characters, repeated lines, the bits per character to beat, and warnings."""
     warnings = [*corpus.warnings, *split_problems(corpus), *advice_on(corpus, [ONCE])]
-    found = [*_characters(corpus), *(Notice("warning", words) for words in warnings)]
+    found = [*_characters(corpus), *(Notice("note", words) for words in advice_on(corpus, [DIVIDER]))]
+    found += [Notice("warning", words) for words in warnings]
     if not corpus.is_validated:
         return found
     facts = corpus.facts

@@ -258,7 +258,10 @@ def test_the_command_that_a_warning_names_writes_the_text_alone(case, tmp_path):
 
 
 NO_EFFECT = {
-    "a field of plain text": ({"field": "body", "format": "fields"}, "'body' given, but .*a.txt is read without fields; leave"),
+    "a field of plain text": (
+        {"field": "body", "format": "fields"},
+        "'body' given, but .*a.txt is read without fields, and this is no",
+    ),
     "a field and plain reading": ({"field": "body", "format": "text"}, ".* without fields, because of data.format=text"),
     "a field and items": ({"field": "body", "items": "line"}, "'body' given, but data.items says already what an item is"),
     "a separator and items": ({"separator": "x", "items": "line"}, "'x' given, but data.items makes each item a text"),

@@ -177,7 +177,7 @@ def without_filling(window: tuple[list[int], list[int]]) -> tuple[tuple[int, ...
 IDS = "id,name\n" + "".join(f"{i},ann{i % 5}\n" for i in range(10_001))
 HOSTILE = {  # a file, settings, and what is said
     "a label that is not there": ("race,name\nelf,a\n", {"items": "name", "label": "rase"}, "mean data.label=race"),
-    "a field of plain text": ("ann\nbob\n", {"items": "name"}, "plain text has no field .name.; give a table"),
+    "a field of plain text": ("ann\nbob\n", {"items": "name"}, "plain text, in which no line is .name.; name a line"),
     "a label of plain text": ("ann\nbob\n", {"items": "line", "label": "race"}, "data.label: 'race' .* use data.label=file, "),
     "a label of a table's lines": (
         "race,name\nelf,anna\norc,b\n",

@@ -15,7 +15,7 @@ from text_helpers import write
 
 from chargpt.text import facts
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import ODD, ONCE, REPEATS, SPLIT, examine
+from chargpt.text.report import DIVIDER, ODD, ONCE, REPEATS, SPLIT, examine
 from chargpt.text.tokenizer import Tokenizer, character_name
 
 
@@ -80,6 +80,12 @@ ROWS = {
         "^97% of the validation text is lines that the training text has too, so a low loss is partly memory$",
         ["\n".join(POEM + POEM[:10]), "\n".join([POEM[0]] * 200 + POEM)],
     ),
+    DIVIDER: (
+        {},
+        [f"\n{mark}\n".join(POEM) for mark in ("%", "***", "* * *", "-----", "<|endoftext|>")],
+        r"^the line \S.* returns again and again; if it is between documents .*, add data.field='?\S.* \(data.items for items\)$",
+        ["\n%\n".join(POEM[:4]), "\n}\n".join(POEM), "\n\n".join(POEM), f"{PROSE}\n%\n"],
+    ),
     ONCE: (
         {"items": "body", "label": "kind"},
         [LABELLED.format(*range(20), *[1, 2] * 10)],
@@ -91,7 +97,7 @@ ROWS = {
 
 @pytest.mark.parametrize("row", range(len(ROWS)))
 def test_each_row_of_advice_is_given_where_it_holds_and_nowhere_else(row, load, tmp_path):
-    assert [*ROWS] == [*ODD, *SPLIT, REPEATS, ONCE]
+    assert [*ROWS] == [*ODD, *SPLIT, REPEATS, DIVIDER, ONCE]
     changes, texts, said, others = [*ROWS.values()][row]
     for number, text in enumerate(texts + others):
         corpus = load(write(tmp_path / f"a{'.csv' * ('items' in changes)}", text), **changes)
