@@ -20,7 +20,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.planning.cli import TrainOptions, parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
-from chargpt.session.opening import open_plan, open_saved
+from chargpt.session.opening import continued, open_plan, open_saved
 from chargpt.session.result import conclude, give_up
 from chargpt.session.session import Session
 from chargpt.terminal import best_effort_output
@@ -37,7 +37,8 @@ def main(asked: Sequence[str] | TrainOptions | None = None, *, started: float | 
     """
     started, root = time.perf_counter() if started is None else started, project_root()
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
-        options = parse_options(asked) if group.is_first else TrainOptions()  # the others get what the first one decides
+        # The others get what the first one decides.
+        options = continued(parse_options(asked), root=root) if group.is_first else TrainOptions()
         if options.dry_run:  # as in `open_session`; writes nothing but the cache of the text
             print(make_plan(options, root=root, group=group, started=started).describe())
             return 0

@@ -16,6 +16,7 @@ class TrainKeywords(TypedDict, total=False):
     run: str | os.PathLike[str] | None
     overwrite: bool
     resume: bool
+    continue_: bool
 
 class TextKeywords(TypedDict, total=False):
     length: int | None

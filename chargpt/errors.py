@@ -59,6 +59,11 @@ def in_python(words: Words) -> str:
     return words if isinstance(words, str) else words.in_python()
 
 
+def flag(name: str) -> str:
+    """The option of this keyword, as it is typed. `as_` and `continue_` are words of Python without their last character."""
+    return f"--{name.rstrip('_').replace('_', '-')}"
+
+
 @dataclass(frozen=True)
 class Option:
     """An option, or a setting if `name` is a section.key; without a value, its name alone.
@@ -73,7 +78,7 @@ class Option:
         name, value = self.name, self.value
         if "." in name:
             return name if value is None else f"{name}={shell_word(self._typed())}"
-        option = WITHOUT_DASHES.get(name) or f"--{name.replace('_', '-')}"
+        option = WITHOUT_DASHES.get(name) or flag(name)
         return option if value is None or value is True else f"{option} {shell_word(self._typed())}"
 
     def _typed(self) -> str:

@@ -15,7 +15,7 @@ from dataclasses import InitVar, field
 from numbers import Real
 from typing import Any, NamedTuple, TypedDict, get_type_hints
 
-from chargpt.errors import Given, Option, UserError, join
+from chargpt.errors import Given, Option, UserError, flag, join
 from chargpt.terminal import NUMBER, WHOLE_NUMBER
 
 SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
@@ -121,10 +121,9 @@ def add_options(parser: argparse.ArgumentParser, table: Mapping[str, Entry], *, 
     groups = {name: parser.add_argument_group(title) if title else parser for name, title in sections.items()}
     for name, entry in table.items():
         if entry.section in groups:
-            flag = f"--{name.rstrip('_').replace('_', '-')}"  # as_, since as is a word of Python
             form = {"metavar": entry.metavar, "type": entry.kind.parse} if entry.metavar else {"action": "store_true"}
             more = {**form, **entry.add, "help": entry.help, "default": argparse.SUPPRESS}
-            groups[entry.section].add_argument(flag, dest=name, **more)
+            groups[entry.section].add_argument(flag(name), dest=name, **more)
 
 
 def check_fields(record: Any) -> None:

@@ -26,6 +26,7 @@ if __name__ == "__main__":
 from chargpt.__main__ import main  # noqa: E402
 from chargpt.commands.verbs import VERBS  # noqa: E402
 from chargpt.config import Config, to_dict  # noqa: E402
+from chargpt.errors import flag  # noqa: E402
 from chargpt.option_table import Entry, entries  # noqa: E402
 from chargpt.planning.cli import TrainKeywords, TrainOptions  # noqa: E402
 from chargpt.project import command  # noqa: E402
@@ -159,7 +160,7 @@ def section_of(name: str, help_text: str) -> str:
 
 def typed(name: str, entry: Entry) -> str:
     """An option as it is typed, with what follows it."""
-    return f"--{name.replace('_', '-')} {entry.metavar}".strip()
+    return f"{flag(name)} {entry.metavar}".strip()
 
 
 def with_rows(page: Path, heading: str, rows: Iterable[str]) -> str:

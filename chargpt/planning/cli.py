@@ -144,11 +144,14 @@ class TrainOptions:
     resume: bool = keyword("run", False, RESUME, excludes=OF_A_NEW_RUN, since="the run has its settings and weights already")(
         "continue a run that stopped: the newest, or --run NAME"
     )
-    dry_run: bool = on_disk(excludes="resume", since="it describes a new run")(
+    continue_: bool = keyword(
+        "run", False, excludes="resume overwrite", since="it begins a run or continues it, whichever is due"
+    )("begin the run, continue it if it has begun, or say that it is finished: a command that may be repeated")
+    dry_run: bool = on_disk(excludes="resume continue_", since="it describes a new run")(
         "print the settings and the expected loss, then end; makes no run"
     )
     find_lr: bool = on_disk(
-        excludes="epochs minutes resume dry_run optim.learning_rate", since="it makes short trainings of its own"
+        excludes="epochs minutes resume continue_ dry_run optim.learning_rate", since="it makes short trainings of its own"
     )("train briefly at a range of learning rates and suggest one; makes no run")
     open: bool = on_disk()("open the report of the run in a browser; it follows the training")
     verbose: bool = on_disk()("print every choice before training; a run has them in details.txt")

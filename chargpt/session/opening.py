@@ -19,7 +19,7 @@ from chargpt.planning.plan import Decision, Opening
 from chargpt.planning.speeds import Speeds
 from chargpt.planning.teachers import for_last_model, keep_teachers, teachers_of_stage
 from chargpt.runs.blank_model import blank_model
-from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, run_of
+from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, has_steps, newest_of, read_state, run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState, what_changed
 from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.models import loss_of, restore_model
@@ -247,6 +247,23 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
         return dataclasses.replace(options, minutes=None, epochs=None, settings=settings)
     folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
     return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)
+
+
+def continued(options: TrainOptions, *, root: Path) -> TrainOptions:
+    """What a command that may be repeated means now: if its run has begun, the options that continue it, with the settings that
+    were not given to it before; others begin it. Raises UserError."""
+    restart = options_of_restart(options, root=root)
+    if not options.continue_ or not has_steps(Path(restart.run or "")):
+        return options
+    before = newest_of(Path(restart.run or ""), read_state)[0].config
+    wished = apply(before, options.settings, where=COMMAND_LINE)
+    wished = dataclasses.replace(wished, data=absolute_paths(wished.data))
+    changed = {change.key for change in difference(before, wished)}
+    typed = {
+        section: {key: value for key, value in values.items() if f"{section}.{key}" in changed}
+        for section, values in options.settings.items()
+    }
+    return dataclasses.replace(restart, settings=typed)
 
 
 def _places(options: TrainOptions) -> Tree:
