@@ -177,6 +177,22 @@ def _is_another_process(pid: int) -> bool:
     return pid != os.getpid()
 
 
+LOOK = 0.1  # seconds: more than it takes to see whether a folder is locked
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the lock of a folder. Makes no file, and never keeps another process from locking it."""
+    if not (folder / LOCK_NAME).is_file():
+        return False
+    try:
+        FolderLock(folder, wait=False).release()
+    except BlockingIOError:
+        return True
+    except OSError:  # a folder of another user, who alone may write it
+        return False
+    return False
+
+
 class FolderLock:
     """Keeps other processes from locking a folder until it is released, is deleted, or the process ends.
 
@@ -191,7 +207,7 @@ class FolderLock:
             raise OSError(errno.ELOOP, "a symbolic link, not a lock file; delete it", str(path))
         self._lock = filelock.FileLock(path, thread_local=False)
         try:
-            self._lock.acquire(timeout=-1 if wait else 0)
+            self._lock.acquire(timeout=-1 if wait else LOOK, poll_interval=LOOK / 4)
         except filelock.Timeout:
             raise BlockingIOError(errno.EAGAIN, "locked by another process", str(folder)) from None
 

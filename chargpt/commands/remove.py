@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.commands.frame import verb_parser
-from chargpt.commands.runs import table
+from chargpt.commands.runs import found_in, table
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import LOCK_NAME, discard, sync_folder
 from chargpt.project import project_root
@@ -30,12 +30,13 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(argv)
     checkpoints = project_root() / "checkpoints"
     folders = list(dict.fromkeys(run_to_remove(name, checkpoints) for name in expand_patterns(options.runs, checkpoints)))
+    runs_found, problems = found_in(folders)
     locks = [lock_run(folder) for folder in folders]
     if not options.yes:  # a person at a terminal has to agree
         runs = plural(len(folders), "run")
         if not sys.stdin.isatty():
             raise UserError(f"remove: needs a terminal to ask about {runs}; add --yes to delete without a question")
-        print(*table(folders), sep="\n")
+        print(*table(runs_found), *problems, sep="\n")
         print(f"Delete {runs} with all checkpoints? [y/N] ", end="", flush=True)
         if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
             log("nothing is removed")

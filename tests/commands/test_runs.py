@@ -1,6 +1,8 @@
 """`python -m chargpt runs`: one line for each run, whatever its folder holds and whoever writes it meanwhile."""
 
+import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,10 @@ from helpers import publish_run, random_weights
 
 from chargpt.commands import runs as listing
 from chargpt.config import Config, TrainConfig
+from chargpt.files import LOCK_NAME, is_locked
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import expand_patterns
+from chargpt.runs.run import lock_run
 from chargpt.terminal import UserError
 
 
@@ -33,7 +37,7 @@ def test_a_line_says_text_size_loss_date_and_how_far(checkpoints, capsys):
     texts = ["/home/somebody/poems.txt", "/home/somebody/more.txt"]
     saved_at(publish_run(checkpoints / "poems", texts=texts), 1_700_000_000)
     head, line, note = listed(capsys)
-    assert head.split() == ["run", "text", "parameters", "loss", "saved", "steps"]
+    assert head.split() == ["run", "text", "parameters", "loss", "saved", "size", "steps"]
     size = sum(tensor.numel() for tensor in random_weights(1).values())
     assert line.startswith("poems  poems.txt and 1 more") and f" {size:,}  1.5000 " in line
     assert " 2023-11-1" in line and line.endswith("500 of 3,000") and "newest first" in note and "/home" not in line
@@ -80,3 +84,37 @@ def test_patterns_are_the_runs_that_match(checkpoints, capsys):
     assert len(listed(capsys, "poems*")) == 4
     with pytest.raises(UserError, match="no run matches this pattern; use one of a"):
         expand_patterns(["sonnets*"], checkpoints)
+
+
+def test_the_state_of_a_run_is_for_programs_too(checkpoints, capsys):
+    """Whoever holds its lock trains it; a killed process holds none."""
+    publish_run(checkpoints / "stopped")
+    done = Progress(step=3_000, evaluated=3_000, val_loss=1.5, best_loss=1.5, lowest_loss=1.5, best_step=3_000)
+    publish_run(checkpoints / "finished", progress=done, steps=(3_000,))
+    publish_run(checkpoints / "alive")
+    (checkpoints / "new").mkdir()
+    with lock_run(checkpoints / "alive"):
+        assert next(line for line in listed(capsys) if line.startswith("alive")).endswith("500 of 3,000, training")
+        found = {run["run"]: run for run in map(json.loads, listed(capsys, "--json"))}
+    assert {name: run["state"] for name, run in found.items()} == {
+        "stopped": "stopped",
+        "finished": "finished",
+        "alive": "training",
+    }
+    assert found["alive"]["step"] == 500 and found["alive"]["steps"] == 3_000 and found["alive"]["bytes"] > 1_000
+    assert json.loads(listed(capsys, "--json", "alive")[0])["state"] == "stopped"
+    assert not (checkpoints / "new" / LOCK_NAME).exists(), "looking makes no file"
+
+
+def test_looking_never_keeps_a_run_from_training(checkpoints):
+    folder = publish_run(checkpoints / "run")
+    lock_run(folder).release()
+    stop = threading.Event()
+    looking = threading.Thread(target=lambda: [is_locked(folder) for _ in iter(stop.is_set, True)])
+    looking.start()
+    try:
+        for _ in range(50):
+            lock_run(folder).release()
+    finally:
+        stop.set()
+        looking.join()
