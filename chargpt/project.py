@@ -9,7 +9,8 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[1]  # the folder of the package chargpt
 CACHES = {"win32": ["AppData", "Local"], "darwin": ["Library", "Caches"]}  # in the home folder
 CACHE_VARIABLE = {"win32": "LOCALAPPDATA", "darwin": "HOME"}.get(sys.platform, "XDG_CACHE_HOME")  # that moves them
-SET_CACHE = f"set {CACHE_VARIABLE} to a folder that can be written"
+HOME = "CHARGPT_HOME"  # names the folder of everything that the program writes
+SET_HOME = f"set {HOME} to a folder that can be written"
 PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\+=@-]+")
 PACKAGE = Path(__file__).resolve().parent
 PYPROJECT = PACKAGE.parent / "pyproject.toml"  # in a checkout
@@ -41,8 +42,13 @@ def model_file() -> Path:
 
 
 def project_root() -> Path:
-    """The folder of checkpoints/ and data/: the repository in a checkout, the current folder when installed."""
-    return SOURCE if is_checkout() else Path.cwd()
+    """The folder of checkpoints/ and data/: CHARGPT_HOME, or the repository in a checkout, or the current folder if installed."""
+    return named_home() or (SOURCE if is_checkout() else Path.cwd())
+
+
+def named_home() -> Path | None:
+    """The folder of CHARGPT_HOME; None if it is not set."""
+    return Path(named).absolute() if (named := os.environ.get(HOME)) else None
 
 
 def presets_folder() -> Path:
@@ -74,14 +80,16 @@ def shell_word(text: str) -> str:
 
 
 def user_cache_folder() -> Path:
-    """Where programs of this user keep what they can make again, by the rules of the system.
+    """Where programs of this user keep what they can make again: in that of CHARGPT_HOME, or by the rules of the system.
 
     Raises RuntimeError, with what to do, for a user without a home folder, such as one that a container has no entry for.
     """
+    if home := named_home():
+        return home / "cache"
     named = "" if sys.platform == "darwin" else os.environ.get(CACHE_VARIABLE, "")
     if Path(named).is_absolute():  # XDG: a relative path is ignored
         return Path(named)
     try:
         return Path.home().joinpath(*CACHES.get(sys.platform, [".cache"]))
     except RuntimeError:
-        raise RuntimeError(f"this user has no home folder in which to keep compiled code; {SET_CACHE}") from None
+        raise RuntimeError(f"this user has no home folder in which to keep compiled code; {SET_HOME}") from None

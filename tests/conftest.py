@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Only tests that ask for a GPU see one: all others, and the programs that they start, compute on the CPU everywhere."""
     if config.getoption("markexpr") != "gpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ.pop("CHARGPT_HOME", None)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

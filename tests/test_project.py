@@ -1,12 +1,14 @@
 """Where a checkout and an installed package keep runs and texts, and how they are called."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from helpers import TINY_FILE
 
 import chargpt
 from chargpt import project
@@ -46,6 +48,21 @@ def test_the_version_has_one_place(tmp_path, monkeypatch):
 def test_a_verb_is_called_by_the_path_of_the_package_from_another_folder(tmp_path):
     done = subprocess.run([sys.executable, ROOT / "chargpt", "list"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "error: list: no such command; did you mean runs?\n")
+
+
+def test_one_folder_holds_everything_that_is_written(text, tmp_path):
+    """In a checkout too, from any folder, and relative to that one: runs, texts, compiled code, speeds."""
+    small = ["--config", TINY_FILE, "train.max_steps=4", "--run", "sea"]
+    before = {path for path in ROOT.rglob("*") if "__pycache__" not in path.parts and ".git" not in path.parts}
+    environment = {**os.environ, "CHARGPT_HOME": "mine", "XDG_CACHE_HOME": str(tmp_path / "unused")}
+    for program, *words in (("train.py", str(text), *small), ("sample.py", "sea", "--length", "20")):
+        words = [sys.executable, str(ROOT / program), *words]
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == {"checkpoints", "data", "cache"}
+    assert (tmp_path / "mine" / "checkpoints" / "sea").is_dir() and not (tmp_path / "unused").exists()
+    after = {path for path in ROOT.rglob("*") if "__pycache__" not in path.parts and ".git" not in path.parts}
+    assert after == before
 
 
 def test_the_cache_folder_follows_the_rules_of_each_system(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from chargpt.project import SET_CACHE, user_cache_folder
+from chargpt.project import SET_HOME, user_cache_folder
 from chargpt.terminal import one_line, shown
 
 HERE = Path(__file__).parent
@@ -146,7 +146,7 @@ def _reasons(cache: Path | None) -> Iterator[None]:
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         what = str(error)
         if isinstance(error, OSError) and error.filename:
-            what = f"{shown(error.filename)}: {error.strerror}" + f"; {SET_CACHE}" * (cache is None)
+            what = f"{shown(error.filename)}: {error.strerror}" + f"; {SET_HOME}" * (cache is None)
         raise Unavailable(one_line(what)) from error
 
 

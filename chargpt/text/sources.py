@@ -25,7 +25,7 @@ from chargpt.canonical import canonical, path_on_disk
 from chargpt.config import DataConfig
 from chargpt.errors import NotWritten, Option, UserError, what_to_do
 from chargpt.files import WINDOWS, portable, publish_file
-from chargpt.project import STATE, STEP_NAME
+from chargpt.project import HOME, STATE, STEP_NAME
 from chargpt.terminal import log, shown
 from chargpt.text.formats import CHECKPOINT, binary_format, read_head, refuse_checkpoint
 from chargpt.text.source import Source, Sources, plain_name
@@ -36,7 +36,7 @@ SHAKESPEARE_FILE = Path("data", "shakespeare.txt")  # in the root of the project
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
-ANOTHER_CACHE = "set data.cache to another folder"
+ANOTHER_CACHE = f"set data.cache (or {HOME}, for runs too) to another folder"
 MAX_NAMED = 3  # files that a note names
 MAX_DOWNLOAD = 2**24  # bytes
 CHUNK = 2**20  # bytes read at a time

@@ -158,13 +158,12 @@ def test_where_no_home_can_be_written_the_reason_says_what_to_do(library, source
     (tmp_path / "home").touch()  # a file: root may write into any folder
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    with pytest.raises(Unavailable, match="home.*set XDG_CACHE_HOME"):
+    with pytest.raises(Unavailable, match="home.*set CHARGPT_HOME"):
         load(source)
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # of a user without an entry, as a container may have
-    with pytest.raises(
-        Unavailable, match="no home folder .*compiled code; set XDG_CACHE_HOME to a folder that can be written$"
-    ):
+    with pytest.raises(Unavailable, match="no home folder .*compiled code; set CHARGPT_HOME to a folder that can be written$"):
         load(source)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "named"))
-    assert load(source).answer() == 42 and list((tmp_path / "named" / "chargpt").glob("*.so"))
+    for variable, place in (("XDG_CACHE_HOME", "chargpt"), ("CHARGPT_HOME", "cache/chargpt")):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+        assert load(source).answer() == 42 and list((tmp_path / variable / place).glob("*.so"))
