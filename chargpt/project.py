@@ -42,7 +42,7 @@ def model_file() -> Path:
 
 
 def project_root() -> Path:
-    """The folder of checkpoints/ and data/: CHARGPT_HOME, or the repository in a checkout, or the current folder if installed."""
+    """The folder of checkpoints/ and data/: CHARGPT_HOME, or the repository in a checkout, or the current one if installed."""
     return named_home() or (SOURCE if is_checkout() else Path.cwd())
 
 
