@@ -166,6 +166,9 @@ class DataConfig(Section):
     # field of JSON lines, or column of CSV and TSV, that holds the text; data.text: the field text of the object data; in plain
     # text, a line between two documents, such as % or <|endoftext|>
     field: str = "text"
+    # what stands around a text in its file, such as the header and the licence of Project Gutenberg, or what all files of a
+    # folder begin or end with. drop: leave it out
+    frame: Literal["keep", "drop"] = "keep"
     # auto: JSON lines by a field, exported chats as lines of the form Name: message, all other files as they are; fields: CSV,
     # TSV, JSON and chats by a field too (data.field sets it); text: all files as they are
     format: Literal["auto", "fields", "text"] = "auto"

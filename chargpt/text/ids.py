@@ -78,6 +78,12 @@ def notes_of(reader: TextReader) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
     read_as = [(how, f" ({count:,} files)" * (count > 1)) for how, count in sorted(reader.read_as.items()) if count]
     notes = [f"read as {how}{files}" for how, files in read_as]
+    if framed := [sum(part) for part in zip(*reader.framed)]:
+        around = (
+            f"{framed[0]:,} characters ({framed[0] / framed[1]:.0%}) around the text of {plural(len(reader.framed), 'file')}"
+        )
+        what_to_do = ", left out" if reader.config.frame == "drop" else "; data.frame=drop leaves them out"
+        notes.append(f"{around} of {plural(len(reader.framed), 'file')}, such as a header or a licence{what_to_do}")
     for kind, count in reader.records.items():
         is_asked = reader.config.format == "fields"
         field = field_in(reader.config.field if is_asked or not kind.field else kind.field)

@@ -18,6 +18,7 @@ from chargpt.config import DataConfig
 from chargpt.text.character_encodings import is_utf8, may_be_utf8, undecodable
 from chargpt.text.document import TRAIN, VAL, Digest, Document, Origin
 from chargpt.text.formats import UNITS, binary_format, structure_of
+from chargpt.text.frames import Frames
 from chargpt.text.kind import Kind, Structure
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.records import documents_in, label_of_file
@@ -58,6 +59,8 @@ class TextReader:
         self._is_copied = self._are_bytes and self._normalizer.is_identity and self._encoding == "utf-8"  # any file as it is
         self.digest = Digest("latin-1" if self._are_bytes else "utf-8")  # of all documents that were read as pieces
         self.read_as: Counter[str] = Counter()  # encodings that the files themselves have named, and how
+        self._frames = Frames(sources.all)
+        self.framed: list[tuple[int, int]] = []  # characters around the text of a file, and of the file
         self.records: Counter[Kind] = Counter()  # of each kind that is read by its fields
         self.skipped: Counter[str] = Counter()  # binary files in folders, and records without text
         self.ends = array("q")  # of the documents in what is not for validation alone, in characters with separators
@@ -117,9 +120,19 @@ class TextReader:
         if structure:
             yield from self._records(source, structure, text)
         else:
+            line = 1
+            if not self._is_copied and self._frames.may_be_around(head):
+                text, line = self._without_frame("".join(text))
             pieces = text if self._normalizer.is_identity else self._normalizer.apply_in_pieces(text)
             pieces = pieces if self._is_copied else map(self._as_vocabulary, pieces)
-            yield Document(label_of_file(source, self.config), pieces, Origin(source, 1))
+            yield Document(label_of_file(source, self.config), pieces, Origin(source, line))
+
+    def _without_frame(self, text: str) -> tuple[Iterator[str], int]:
+        """What is left of the text of a file, or all of it if data.frame says so, and the line where this begins."""
+        at, body = self._frames.body(text)
+        self.framed += [(len(text) - len(body), len(text))] * (len(body) < len(text))
+        is_left_out = self.config.frame == "drop"
+        return iter([body if is_left_out else text]), 1 + is_left_out * text.count("\n", 0, at)
 
     def _records(self, source: Source, structure: Structure, text: Iterator[str]) -> Iterator[Document]:
         """The records of a source as documents."""

@@ -65,7 +65,7 @@ VALUES: dict[str, tuple[object, ...]] = {  # of each setting, beside its default
     "val_fraction": (0.4, 0.0), "split": ("blocks", "document", "position"), "val_text": ("val.txt",), "pattern": ("*",),
     "encoding": ("cp1252",), "field": ("one", "messages.text"), "format": ("fields", "text"), "shuffle": ("lines",),
     "items": ("line", "paragraph", "file", "text", "column:text"), "where": ("one=x", "author=x"), "separator": ("--", ""),
-    "author": ("one", "author"),
+    "author": ("one", "author"), "frame": ("drop",),
     "label": ("one", "two,one", "file", "folder", "folder,file", "author", "header", "re:(a|e)"), "newlines": ("keep", "fold"),
     "normalize": ("NFC",), "lowercase": (True,), "vocabulary": ("bytes",), "min_count": (3,), "max_vocab": (9,), "cache": (),
 }  # fmt: skip

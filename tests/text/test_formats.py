@@ -260,7 +260,7 @@ def test_the_command_that_a_warning_names_writes_the_text_alone(case, tmp_path):
 NO_EFFECT = {
     "a field of plain text": (
         {"field": "body", "format": "fields"},
-        "'body' given, but .*a.txt is read without fields, and this is no",
+        "'body' given, but .*a.txt is read without fields, and this",
     ),
     "a field and plain reading": ({"field": "body", "format": "text"}, ".* without fields, because of data.format=text"),
     "a field and items": ({"field": "body", "items": "line"}, "'body' given, but data.items says already what an item is"),

@@ -83,7 +83,7 @@ ROWS = {
     DIVIDER: (
         {},
         [f"\n{mark}\n".join(POEM) for mark in ("%", "***", "* * *", "-----", "<|endoftext|>")],
-        r"^the line \S.* returns again and again; if it is between documents .*, add data.field=\S.* \(data.items for items\)$",
+        r"^the line \S.* returns again and again; if it is .*, add data.field='?\S.* \(data.items for items\)$",
         ["\n%\n".join(POEM[:4]), "\n}\n".join(POEM), "\n\n".join(POEM), f"{PROSE}\n%\n"],
     ),
     ONCE: (
