@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,7 @@ import numpy as np
 
 from chargpt.files import publish_file
 from chargpt.text.cache import EncodedText
+from chargpt.text.remains import REMAINS
 
 FACTS = "facts.json"
 VERSION = 3  # of the facts; increase it whenever one is measured in another way
@@ -40,12 +41,11 @@ SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet
 HIGHEST_ORDER = 3  # of the n-gram model
 NGRAM_MODEL = "an n-gram model (a table of character counts)"  # what a message calls it
 SHORTEST_COPY, LONGEST_COPY = 4, 20  # ids that must agree before the next one is copied; longer matches count as the longest
+AROUND = 20  # characters on both sides of what a message quotes
 ROUNDS = 20  # of expectation maximisation
 # Lines that nobody reads as text; how often one of them returns at least, and in how many lines once, to be told.
 DIVIDER = re.compile(r"<\|\w+\|>|%|%%|([-*=~_+#])\1{2,}|\*( \*)+")
 OFTEN, LONGEST_DOCUMENT = 5, 200
-# UTF-8 that was decoded as Latin-1 or cp1252 and encoded again.
-GARBLED = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac")
 # gzip, and xz without the padding of its files to whole groups of four bytes
 PACKERS: tuple[Callable[[bytes], bytes], ...] = (gzip.compress, functools.partial(lzma.compress, format=lzma.FORMAT_ALONE))
 
@@ -65,7 +65,7 @@ class TextFacts:
     repeated: float  # share of the training split that is lines which it already contains
     shared: float  # share of the validation split that is lines of the training split
     is_sorted: bool  # whether it is a list in alphabetical order, so that the validation split has other initials
-    garbled: int  # places in the training split that look like UTF-8 decoded with another encoding
+    remains: dict[str, tuple[int, int, str]]  # of other formats: how many, the line of the first one, and the words around it
     gzip_bits: float  # what gzip needs for a character of the validation split after the training split
     xz_bits: float  # the same of xz
     divider: str  # a short line that returns again and again, and may be between documents; empty without one
@@ -116,7 +116,7 @@ def measure(corpus: EncodedText) -> TextFacts:
             repeated=repeated,
             shared=shared,
             is_sorted=_is_sorted(text, val_text),
-            garbled=len(GARBLED.findall(text)),
+            remains={one.name: _told(text, found) for one in REMAINS if (found := one.found_in(text))},
             divider=divider_in(text),
             sampled=len(train) + len(val),
             **_predictability(corpus, train, val),
@@ -150,6 +150,12 @@ def repeated_lines(train: str, val: str) -> tuple[float, float]:
     distinct = set(lines)
     repeated, shared = sum(map(len, lines)) - sum(map(len, distinct)), sum(len(line) for line in val_lines if line in distinct)
     return repeated / max(1, len(train)), shared / max(1, len(val))
+
+
+def _told(text: str, found: Sequence[re.Match[str]]) -> tuple[int, int, str]:
+    at = found[0].start()
+    begins = max(text.rfind("\n", 0, at) + 1, at - AROUND)
+    return len(found), 1 + text.count("\n", 0, at), text[begins : at + AROUND].partition("\n")[0]
 
 
 def divider_in(text: str) -> str:

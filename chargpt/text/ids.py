@@ -79,9 +79,7 @@ def notes_of(reader: TextReader) -> list[str]:
     read_as = [(how, f" ({count:,} files)" * (count > 1)) for how, count in sorted(reader.read_as.items()) if count]
     notes = [f"read as {how}{files}" for how, files in read_as]
     if framed := [sum(part) for part in zip(*reader.framed)]:
-        around = (
-            f"{framed[0]:,} characters ({framed[0] / framed[1]:.0%}) around the text of {plural(len(reader.framed), 'file')}"
-        )
+        around = f"{framed[0]:,} characters ({framed[0] / framed[1]:.0%}) around the text"
         what_to_do = ", left out" if reader.config.frame == "drop" else "; data.frame=drop leaves them out"
         notes.append(f"{around} of {plural(len(reader.framed), 'file')}, such as a header or a licence{what_to_do}")
     for kind, count in reader.records.items():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chargpt.config import DataConfig
+from chargpt.text.remains import turned_back
 
 MAX_HELD = 2**16  # characters that `safe_cut` looks back over
 # The last character that neither combines with the one before it nor decides whether a Greek sigma ends a word: such as the
@@ -72,7 +73,8 @@ class TextNormalizer:
 def cleaned(text: str) -> tuple[str, dict[str, int]]:
     """The clean `text`, and how many things of each kind were changed. NFKC replaces ligatures. The second part of a divided
     word goes to the line of the first; a word that is elsewhere written with a hyphen keeps it."""
-    pages = text.replace("\r\n", "\n").replace("\r", "\n").split("\f")
+    text, remains = turned_back(text.replace("\r\n", "\n").replace("\r", "\n"))
+    pages = text.split("\f")
     text = pages[0] if len(pages) == 1 else _joined(pages)
     compounds, joined = {word.lower() for word in COMPOUND.findall(text)}, list[str]()
 
@@ -86,7 +88,7 @@ def cleaned(text: str) -> tuple[str, dict[str, int]]:
     text = DIVIDED.sub(join, text).replace("\u00ad", "")  # soft hyphens
     forms = sum(count for one, count in Counter(text).items() if unicodedata.normalize("NFKC", one) != one)
     counts = {"page breaks": len(pages) - 1, "hyphens at line ends": len(joined)}
-    return unicodedata.normalize("NFKC", text), counts | {"letters in special forms, such as \ufb01": forms}
+    return unicodedata.normalize("NFKC", text), counts | {"letters in special forms, such as \ufb01": forms} | remains
 
 
 def _joined(pages: list[str]) -> str:

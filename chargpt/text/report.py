@@ -18,6 +18,7 @@ from chargpt.text.advice import Advice, advice_on
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, TRAIN_SAMPLE, sample
 from chargpt.text.items import TAB, end_in
+from chargpt.text.remains import REMAINS
 from chargpt.text.tokenizer import character_name
 
 MAX_OVERLAP = 0.2  # of the validation split; code and reference texts repeat up to a tenth of their lines
@@ -64,9 +65,7 @@ ONCE = Advice(
 ODD = (
     Advice(lambda it: ", ".join(_odd_categories(it)), "{n}"),
     Advice(lambda it: _counts(it).get("\ufffd"), "{n:,} lost character{s}, now \ufffd (U+FFFD; use the original file)"),
-    Advice(
-        lambda it: it.facts.garbled, "{n:,} wrong character{s}, such as Ã© for é (UTF-8 read as Latin-1; use the original file)"
-    ),
+    Advice(lambda it: ", ".join(_remains(it)), "{n}"),
     Advice(lambda it: _counts(it).get("\r"), "{n:,} line ends with \\r (", "data.newlines", "fold", " changes them to \\n)"),
 )
 
@@ -142,6 +141,15 @@ def _odd_categories(corpus: Corpus) -> Iterator[str]:
     for kind, counts in kinds.items():
         names = ", ".join(f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c, _ in counts.most_common(MAX_NAMED))
         yield f"{plural(counts.total(), f'{kind} character')} ({names}{', others' * (len(counts) > MAX_NAMED)})"
+
+
+def _remains(corpus: Corpus) -> Iterator[str]:
+    """What is said of remains of other formats."""
+    found = corpus.facts.remains
+    for one, (count, line, words) in ((one, found[one.name]) for one in REMAINS if one.name in found):
+        where = f"in line {line:,}: " * (corpus.items is None and corpus.facts.sampled == corpus.characters)
+        back = "text FILE --clean NEW turns them back" if one.back else "use the original file"
+        yield f"{count:,} {one.name} ({one.meant}; {back}; the first {where}“{words}”)"
 
 
 # What makes one spelling of two that look the same, which for a model are as different as any two characters.

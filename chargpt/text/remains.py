@@ -1,0 +1,53 @@
+r"""Remains of other formats in a text, which are rarely meant: \n as two characters, &amp;, <br />. Another one is a row."""
+
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import unquote
+
+MOST_BETWEEN = 3000  # characters of a text for each remainder of a kind, at most: fewer may be meant
+
+
+class Remainder(NamedTuple):
+    """What another format leaves in a text."""
+
+    name: str  # an example
+    pattern: str
+    meant: str  # what it stands for
+    back: Callable[[str], str] | None = None  # what one stands for; None if the text alone does not say it
+
+    def found_in(self, text: str) -> list[re.Match[str]]:
+        """Where it is in a text; nowhere if it is so rare that it may be meant."""
+        found = [*re.finditer(self.pattern, text)]
+        return found if self.back is None or (len(found) > 1 and len(found) * MOST_BETWEEN >= len(text)) else []
+
+
+def _from_mail(found: str) -> str:
+    return bytes.fromhex(found.replace("=", "")).decode("utf-8", "replace") if found[1:2] > "9" else " " * (found > "=\n")
+
+
+REMAINS = (
+    Remainder("wrong characters, such as Ã©", "[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac", "é in UTF-8 read as Latin-1"),
+    Remainder(r"\n", r"(?<=[\w.,;:!?…”’»)])(?:(?:\\r)?\\n)+(?=[\w“‘«(—-])", "a line end", lambda one: "\n" * one.count(r"\n")),
+    Remainder(r"\u00e9", r"(?:\\u[\da-fA-F]{4})+", "é, as JSON writes it", lambda one: str(json.loads(f'"{one}"'))),
+    Remainder("&amp;", r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#[xX][\da-fA-F]{2,5});", "&, as HTML writes it", html.unescape),
+    Remainder("<br />", r"(?i)<br\s*/?>\n?|</p>\n?", "a line end of HTML", lambda _: "\n"),
+    Remainder("<b>", r"(?i)</?(?:p|i|b|em|strong|u|div|span|a|font)(?:\s[^<>\n]*)?/?>", "a tag of HTML", lambda _: ""),
+    Remainder("=C3=A9", r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=\S)=(?:20)?\n", "é, as mails write it", _from_mail),
+    Remainder("%C3%A9", r"(?:%[C-F][\dA-F](?:%[89AB][\dA-F])+)+", "é, as links write it", unquote),
+)
+
+
+def turned_back(text: str) -> tuple[str, dict[str, int]]:
+    """The text that is meant, and how many of each of REMAINS were turned back. One may hide another: &lt;br&gt;."""
+    counts = Counter({one.name: 0 for one in REMAINS if one.back})
+    for one in REMAINS * 2:
+        if (back := one.back) and (found := one.found_in(text)):
+            ends = zip([*(match.end() for match in found)], [*(match.start() for match in found[1:]), len(text)])
+            meant = [back(match[0]) + text[end:start] for match, (end, start) in zip(found, ends)]
+            text = text[: found[0].start()] + "".join(meant)
+            counts[one.name] += len(found)
+    return text, counts

@@ -1,0 +1,52 @@
+"""Remains of other formats are counted, with the first one, and turned back on request."""
+
+import html
+import json
+import quopri
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from text_helpers import write
+
+from chargpt.text.normalization import cleaned
+from chargpt.text.remains import REMAINS, turned_back
+from chargpt.text.report import examine
+
+SENTENCES = st.lists(
+    st.sampled_from(["Où est le café?", "“It’s late,” he said.", "A < B & C", "Grüße: schön"]), min_size=3, max_size=9
+)
+WRITTEN = {  # how another program has written a text, and which remainder it leaves
+    r"\n": (lambda text: text.replace("\n", "\\n"), lambda text: "\n" in text),
+    r"\u00e9": (lambda text: json.dumps(text)[1:-1].replace("\\n", "\n"), str.isascii),
+    "&amp;": (html.escape, lambda text: "&" in html.escape(text)),
+    "<br />": (lambda text: text.replace("\n", "<br />"), lambda text: True),
+    "=C3=A9": (lambda text: quopri.encodestring(text.encode()).decode(), lambda text: True),
+    "%C3%A9": (lambda text: quote(text, safe=" \n?,.<&:()"), lambda text: True),
+}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([*WRITTEN]), SENTENCES)
+def test_what_another_program_has_written_is_told_and_turned_back(load, tmp_path, name, sentences):
+    text = "\n".join(sentences)
+    written = WRITTEN[name][0](text)
+    back, counts = turned_back(written)
+    if counts[name]:
+        assert back == text
+        corpus = load(write(tmp_path / "a.txt", written + "\n" + written), val_fraction=0.1)
+        (odd,) = [str(words) for label, words, _ in examine(corpus) if label == "odd"]
+        assert f"{name} (" in odd and "text FILE --clean NEW turns them back; the first in line " in odd
+    assert counts[name] or written.count(name[:2]) < 2 or name == "&amp;"
+
+
+@pytest.mark.parametrize("text", ["print('a\\n')\n", "x = 20\n", "a < b and c > d\n", "AT&T; R&D\n", "100%CPU\n", "plain\n"])
+def test_code_and_prose_have_no_remains(text):
+    text *= 9
+    assert turned_back(text)[0] == text and not any(cleaned(text)[1].values())
+
+
+def test_what_hides_another_one_is_turned_back_too():
+    assert turned_back("the sea&lt;br&gt;the stone&amp;#39;s\n" * 3)[0] == "the sea\nthe stone's\n" * 3
+    assert all(one.name in WRITTEN or one.back is None or one.name == "<b>" for one in REMAINS)
