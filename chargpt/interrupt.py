@@ -1,4 +1,4 @@
-"""Signals: Ctrl-C, SIGTERM, and SIGHUP from a closed terminal (on Windows SIGBREAK).
+"""Signals: Ctrl-C, SIGTERM, SIGHUP from a closed terminal (on Windows SIGBREAK), SIGUSR1 and SIGXCPU from a batch system.
 
 The first signal asks the program to stop cleanly; a second one ends it at once. A KeyboardInterrupt raised by a handler can
 be lost, because Python ignores exceptions in destructors and callbacks. So the handler sets a flag.
@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+# Batch systems send SIGUSR1 some time before the limit, if they are asked to, and SIGXCPU at that of the processor time.
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK", "SIGUSR1", "SIGXCPU")
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 SAVING = "\nsaving this step, then stopping\nCtrl-C again stops without saving\n"
 

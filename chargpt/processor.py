@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import importlib.util
+import math
 import os
 import platform
 import re
@@ -13,6 +14,7 @@ DRIVERS = ("nvcuda.dll", "amdhip64.dll") if os.name == "nt" else ("libcuda.so.1"
 AMD = Path("/dev/kfd")  # the driver of AMD's GPUs on Linux
 OMP_PAUSE_SOFT = 1  # of OpenMP 5.0: settings, such as the number of threads, stay
 CPU_INFO = Path("/proc/cpuinfo")  # on Linux
+GROUPS = Path("/sys/fs/cgroup")  # on Linux, of this process in a container
 TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
@@ -43,9 +45,21 @@ def core_count() -> int:
         return os.cpu_count() or 1
     threads = os.sched_getaffinity(0)
     try:
-        return len({Path(TOPOLOGY.format(thread)).read_text() for thread in threads})
+        cores = len({Path(TOPOLOGY.format(thread)).read_text() for thread in threads})
     except OSError:
-        return len(threads)
+        cores = len(threads)
+    return min(cores, quota() or cores)
+
+
+def quota(groups: Path = GROUPS) -> int:
+    """The processor cores whose time a container may use, rounded up; 0 without a limit."""
+    for limit, period in (("cpu.max", ""), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            used, of, *_ = " ".join((groups / file).read_text() for file in filter(None, (limit, period))).split()
+            return max(0, math.ceil(int(used) / int(of)))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return 0
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import re
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
@@ -340,6 +340,18 @@ def best_effort_messages() -> AbstractContextManager[object]:
     return contextlib.redirect_stderr(BestEffortStream(sys.stderr))
 
 
+def _check_typed(words: Sequence[str]) -> None:
+    """Raise UserError for `words` of a command with the dash or the quotes of a word processor, or quotes that a shell left."""
+    for number, word in enumerate(words):
+        if dash := re.match(r"[–—−‐‑]+(?=[^\W\d_])", word):
+            option = Option(word[dash.end() :].partition("=")[0])
+            raise UserError(f"{word}: begins with the dash of a word processor; type ", option)
+        close = {"'": "'", "“": "”", "„": "“", "«": "»"}.get(word[:1], word)
+        is_cut = not word.endswith(close) and any(other.endswith(close) for other in words[number + 1 :])
+        if is_cut or re.fullmatch(r"[a-z]+\.[a-z_]+='.*'", word):
+            raise UserError(f'{word}: quotes that this shell does not know; type double quotes: "..."')
+
+
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations. It raises UserError instead of printing its usage and leaving."""
 
@@ -348,6 +360,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
         """As in argparse. The error for a value of an option is a UserError with that option."""
+        _check_typed([*map(str, arguments[0] if arguments and arguments[0] is not None else sys.argv[1:])])
         try:
             return super().parse_known_args(*arguments, **more)
         except argparse.ArgumentError as error:

@@ -18,7 +18,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129), ("SIGUSR1", 138), ("SIGXCPU", 152)]
+)
 def test_the_first_signal_sets_the_flag_and_its_exit_code(capfd, name, code):
     with Interrupt(notice="stopping\n") as interrupt:
         assert not interrupt.agreed and not interrupt.came_here and interrupt.exit_code == 0

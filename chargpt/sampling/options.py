@@ -50,8 +50,14 @@ GROUPS = {
 }
 
 
+MOST_USED = 2  # the highest temperature that is of use: what is above, after 0 and a comma, is a decimal fraction
+
+
 def typed_list(text: str) -> list[float | str]:
     """An argparse type: one number, or several separated by commas."""
+    whole, _, tenths = text.partition(",")
+    if whole == "0" and tenths.isdecimal() and (tenths[0] == "0" < tenths or int(tenths) > MOST_USED):
+        raise argparse.ArgumentTypeError(f"{text} is two numbers; did you mean 0.{tenths}?")
     return [typed(part) for part in text.split(",")]
 
 

@@ -37,6 +37,7 @@ OTHER_NATS, SURE = 0.3, 3.0  # their difference then at least, in nats per chara
 LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list of them; an empty line does not count
 FEWEST_LINES, LIST_LINES = 20, 2000  # lines that a list has at least, and that are looked at to tell whether a text is one
 LIST_LINE = 60  # characters; most lines of a list are no longer
+BEFORE_WORDS = re.compile(r"^[\W\d_]+")  # numbers, times and brackets before the words of a line
 SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet, above which a list is sorted
 HIGHEST_ORDER = 3  # of the n-gram model
 NGRAM_MODEL = "an n-gram model (a table of character counts)"  # what a message calls it
@@ -183,16 +184,17 @@ def _lines_of_list(text: str) -> list[str]:
 
 
 def _is_sorted(train: str, val: str) -> bool:
-    """Whether a text is a list in alphabetical order, and its validation split beyond nearly all of its training split. Case
-    and accents do not count, and the order need not be perfect."""
+    """Whether a text is a list in alphabetical order, and its validation split beyond nearly all of its training split. Case,
+    accents, and numbers and times before the words do not count, and the order need not be perfect."""
 
     def key(line: str) -> str:
-        return "".join(c for c in unicodedata.normalize("NFKD", line.casefold()) if not unicodedata.combining(c))
+        text = unicodedata.normalize("NFKD", BEFORE_WORDS.sub("", line.casefold()))
+        return "".join(c for c in text if not unicodedata.combining(c))
 
     lines, val_lines = _lines_of_list(train), [line for line in map(str.strip, val.split("\n")[1:]) if line]
-    if not (lines and val_lines):
-        return False
     names, places = np.unique([key(line) for line in lines], return_inverse=True)
+    if not val_lines or len(names) < FEWEST_LINES:
+        return False
     correlation = np.corrcoef(places, np.arange(len(places)))[0, 1]
     border = names[-1 - len(names) // 10] if correlation > 0 else names[len(names) // 10]
     beyond = np.mean([(key(line) > border) == (correlation > 0) for line in val_lines[:LIST_LINES]])

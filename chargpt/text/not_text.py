@@ -14,6 +14,7 @@ ROWS = (  # how a file begins, the advice, its names; those with names before th
     (ZIP, "a zip archive (as .docx, .odt and .epub are), not text; unpack it, or save it as plain text"),
     (rb"{\\rtf", f"rich text, not plain text; {OFFICE}"),
     (b"\xd0\xcf\x11\xe0", "an old Office document, not text; in Word or LibreOffice, save it as plain text (UTF-8)"),
+    (b"(?s).{60}BOOKMOBI", "an e-book, not text; extract its text with Calibre: ebook-convert {file} {text}"),
     (b"PAR1", "a Parquet file, not text; write it as JSON lines (in pandas: to_json, lines=True, orient='records')"),
     (b"\x1f\x8b", PACKED("gzip", ".gz")),
     (b"\xfd7zXZ", PACKED("xz", ".xz")),

@@ -15,6 +15,7 @@ ROWS = 200  # rows of the head that are compared
 SAME_WIDTH = 0.9  # share of the rows of a table that are as wide as the first; the others have a mistake
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
 NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is not a sentence
+EXCEL = re.compile(r"sep=(.)\r?\n?$")  # the line before a table with which Excel names the separator
 MAX_FIELD = 2**24  # characters in a table; more are a sign of a quote that is never closed
 MAX_COLUMNS = 2**20  # fields in a line; more would fill the memory, and are no table
 CSV_PROBLEMS = {  # how a message of the csv module begins or ends: what it means here
@@ -58,7 +59,8 @@ def _best(kind: Kind, head: Head, delimiters: str) -> Guess:
 
 def _guess(kind: Kind, head: Head, delimiter: str) -> Guess:
     """The table in `head` if `delimiter` divides its fields."""
-    rows, is_quoted = _first_rows(re.split("\r\n|\r|\n", head.text), delimiter)
+    lines = re.split("\r\n|\r|\n", head.text)
+    rows, is_quoted = _first_rows(lines[bool(EXCEL.match(lines[0])) :], delimiter)
     first, *others = rows[:-1] or rows or [[]]
     names = tuple(name.strip() for name in first)
     alike = [row for row in others if len(row) == len(names)]
@@ -107,7 +109,8 @@ def rows_in(text: Text) -> Iterator[Record]:
 def _numbered_rows(text: Text) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not empty, and the line where each begins. Raises UserError."""
     csv.field_size_limit(MAX_FIELD)
-    lines, structure, done = (f"{line}\n" for line in lines_in(text.pieces, text.label)), text.structure, 0
+    lines, structure, done = lines_in(text.pieces, text.label), text.structure, 0
+    lines = (f"{'' if not number and EXCEL.match(line) else line}\n" for number, line in enumerate(lines))
     rows = csv_reader(lines, delimiter=structure.delimiter, quoted=structure.quoted)
     try:
         for row in rows:

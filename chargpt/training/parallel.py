@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -21,9 +22,10 @@ from torch import Tensor
 
 from chargpt.errors import UserError
 from chargpt.interrupt import SAVING, Interrupt
-from chargpt.terminal import message_for, one_line
+from chargpt.terminal import log, message_for, one_line
 
 FLAGS = 2  # the last numbers of every vector that is summed: a signal came; something failed
+PATIENCE = 5.0  # seconds of waiting for other processes, before a line says so
 SAVED = "chargpt/saved"  # in the store of the launcher, which stays when it starts the processes again
 T = TypeVar("T")
 
@@ -66,6 +68,10 @@ class Group:
         if self.size == 1:
             return self
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # torch waits where Python notices no signal
+        what = f"waiting for {self.size - 1} more of WORLD_SIZE={self.size} processes; to train with one, unset WORLD_SIZE"
+        waiting = threading.Timer(PATIENCE, log, [what])
+        waiting.daemon = True
+        waiting.start()
         try:
             self._store, _, _ = next(dist.rendezvous("env://"))
             self.restarted_after_save = self._store.check([SAVED])  # asked by all before one can set it
@@ -77,6 +83,8 @@ class Group:
             what = f"process {self.rank} (the first is 0): cannot reach the others ({_first_line(error)})"
             variables = "environment variables MASTER_ADDR and MASTER_PORT to the address and port of process 0"
             raise UserError(f"{what}; in every process, set the {variables}") from None
+        finally:
+            waiting.cancel()
         if self.is_first:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         else:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from chargpt.kernels.step import StepKernel, is_faster
 from chargpt.kernels.step import fits as fits_step
 from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
+from chargpt.processor import quota
 from chargpt.standard import CHANGED
 from chargpt.terminal import one_line, plural
 from chargpt.training.parallel import Group
@@ -153,7 +155,7 @@ def choose_runtime(
     return Runtime(
         device=device,
         precision=precision,
-        threads=asked.threads or torch.get_num_threads(),
+        threads=asked.threads or min(torch.get_num_threads(), quota() or sys.maxsize),
         attention=attention,
         step=step,
         compile=compiled,

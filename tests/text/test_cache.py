@@ -136,3 +136,13 @@ def test_a_cache_that_cannot_be_written_to_says_so(load, tmp_path, monkeypatch, 
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file.*: .*; set data.cache to another folder, or check the path"):
         load(tmp_path / "text.txt", cache=str(tmp_path / "file" / ".cache"))
+
+
+def test_a_disk_that_cannot_map_files_is_read_into_memory(tmp_path, load, monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(19, "No such device")
+
+    path = write(tmp_path / "a.txt", "the sea\n" * 20)
+    wanted = text_of(load(path))
+    monkeypatch.setattr(np, "memmap", refused)
+    assert text_of(load(path)) == text_of(load(path, lowercase=True)) == wanted

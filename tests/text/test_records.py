@@ -208,3 +208,10 @@ def test_a_field_that_no_record_has_is_an_error_at_the_end_or_after_many(monkeyp
             UserError, match="a: line 1: no field 'text', its fields are: n; set data.field to a field with text"
         ):
             documents(["\n".join(pieces)], Structure(kind=JSON_LINES))
+
+
+def test_excels_line_with_the_separator_is_no_record(tmp_path, load):
+    for separator in ";,|":
+        table = f"sep={separator}\r\nid{separator}text\r\n" + "".join(f"{n}{separator}the sea {n}\r\n" for n in range(20))
+        corpus = load(write(tmp_path / "a.csv", table), field="text", format="fields")
+        assert text_of(corpus).splitlines() == [f"the sea {n}" for n in range(20)]

@@ -235,3 +235,10 @@ def test_a_download_is_checked_and_saved_or_is_one_line(tmp_path, monkeypatch):
     source.path.write_bytes(b"a stone")
     with pytest.raises(UserError, match="shakespeare: .*shakespeare.txt is another text, by its SHA-256: delete it"):
         named_corpus("shakespeare", root=tmp_path)
+
+
+def test_several_patterns_choose_files(tmp_path):
+    for name in ("a.md", "b.TXT", "c.py"):
+        write(tmp_path / name, name)
+    for pattern, count in (("*.md,*.txt", 2), ("*.md , c.*", 2), ("*.py", 1)):
+        assert len(select_sources([str(tmp_path)], DataConfig(pattern=pattern), root=tmp_path).train) == count
