@@ -3,6 +3,7 @@
 This file imports neither torch nor numpy: --help and a mistyped option are answered at once.
 """
 
+import argparse
 import random
 import re
 import sys
