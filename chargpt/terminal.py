@@ -81,6 +81,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def up_to_a_word(sample: str) -> str:
+    """A sample without its last word, in whose middle it may end, unless it has no other."""
+    return re.sub(r"(?<=\S)\s+\w{1,30}\Z", "", sample)
+
+
 def shown(path: str | Path) -> str:
     """`path` as a person would type it: relative to the working folder if it is inside."""
     try:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -59,6 +60,15 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+
+
+def wait_for(has_come: Callable[[], object], *, seconds: float = 30) -> None:
+    """Return when this has come; raise TimeoutError if it does not."""
+    end = time.monotonic() + seconds
+    while not has_come():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.01)
 
 
 def after_each_piece(patch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:

@@ -2,12 +2,15 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from chargpt import project
 
 PRECISIONS = ("float32", "bfloat16")
 STEPS = ("torch",)
+NOTHING = (sys.executable, "-S", "-c", "")  # what writes the report of a run, unless a test asks for one
 
 
 def make_root(folder: Path) -> Path:
@@ -27,12 +30,14 @@ def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
     from chargpt import device
     from chargpt.planning import speeds, trial
     from chargpt.sampling import surprisal
+    from chargpt.session import follower
     from chargpt.training import distillation, runtime
 
     os.fsync = lambda file: None
     torch.backends.mps.is_available = lambda: False  # a GPU of Apple cannot be hidden by a variable, as in conftest.py
     project.SOURCE = root
     speeds.speeds_file = lambda: Path(os.devnull, "speeds.json")  # no test writes or uses what this machine can do
+    follower.start = lambda *_, **__: subprocess.Popen(NOTHING, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     trial.start_names = lambda: []  # a run begins with nothing, unless a test asks for a start
     if precision is not None:
         device.cpu_precision = lambda: getattr(torch, precision)

@@ -9,6 +9,7 @@ from helpers import Clock
 
 import train
 from chargpt.interrupt import Interrupt
+from chargpt.pages.follow import Following
 from chargpt.planning import budget, speeds
 from chargpt.planning.cli import parse_options
 from chargpt.project import project_root
@@ -51,6 +52,12 @@ def resume(folder: Path, *words: str) -> int:
 def resumed(folder: Path, *settings: str) -> Session:
     """The session that continues the run in `folder`; its text is in the cache beside it."""
     return opened(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
+
+
+def written_report(run: Path) -> str:
+    """The page of a complete run, as the process writes it that a training starts."""
+    assert Following(folder=str(run), home=str(run), device="cpu", text={}, opens=False).write_complete() == ""
+    return (run / "report.html").read_text(encoding="utf-8")
 
 
 def finish(session: Session, interrupt: Interrupt | None = None) -> int:

@@ -30,7 +30,7 @@ BELOW = {
     "planning": {"text", "runs", "training"},
     "sampling": {"text", "runs", "kernels"},
     "analysis": {"text", "runs", "sampling", "training"},  # training: which text is evaluated
-    "session": {"text", "runs", "planning", "training", "sampling", "analysis", "pages"},  # its samples, its report
+    "session": {"text", "runs", "planning", "training", "sampling"},  # its samples
     "pages": {"text", "runs", "sampling", "analysis"},
     "exchange": {"text", "runs", "training", "planning", "sampling", "kernels"},  # training: an imported run can be resumed
     "commands": {"text", "runs", "training", "planning", "session", "sampling", "analysis", "pages", "exchange"},

@@ -16,7 +16,6 @@ import chargpt
 import sample
 import train
 from chargpt.__main__ import main
-from chargpt.analysis import run_report
 from chargpt.planning.cli import parse_options
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling import items
@@ -233,9 +232,7 @@ STARTED = {
 
 
 @pytest.mark.parametrize("what", STARTED)
-def test_a_run_starts_from_one_with_other_labels(what, run, tmp_path, said, monkeypatch):
-    effort = run_report.Effort(characters=1000, sample_length=50, sample_seconds=0.1)  # of each report
-    monkeypatch.setattr(run_report, "quick", lambda parameters: effort)
+def test_a_run_starts_from_one_with_other_labels(what, run, tmp_path, said):
     name, words, labels = STARTED[what]
     rows = "".join(f"{kind},{name}\n" for kind in ("tree", "rock") for name in "leia groku bohm".split() * 9)
     (tmp_path / "more.csv").write_text(f"kind,name\n{rows}")

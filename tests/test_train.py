@@ -14,18 +14,17 @@ import torch
 import yaml
 from helpers import TINY_FILE, Clock, after_each_piece, bits, last_step, logged, logged_without_speed
 from safetensors.torch import load_file
-from session_helpers import clock_of_steps, finish, opened, resumed
+from session_helpers import clock_of_steps, finish, opened, resumed, written_report
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
 from chargpt.interrupt import Interrupt
-from chargpt.pages.report_page import up_to_a_word
 from chargpt.planning import budget as time_budget
 from chargpt.planning.budget import Budget
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import find_checkpoint
 from chargpt.session.due import Due
-from chargpt.terminal import run_program
+from chargpt.terminal import run_program, up_to_a_word
 from chargpt.training.learning_rate import learning_rate
 from chargpt.training.trainer import NotFinite, Trainer
 
@@ -558,19 +557,6 @@ def test_the_sample_at_the_end_is_that_of_the_best_checkpoint(trainer, tmp_path,
     assert f"\n{expected}\n" in capsys.readouterr().out
 
 
-def test_a_signal_during_the_report_says_that_the_run_is_complete(programs, text, tmp_path):
-    code = f"""
-import os, signal, train
-from chargpt.pages import report_page
-report_page.measure_run = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)
-train.main({[str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]!r})
-"""
-    ended = programs.run(code=code)
-    line = ended.stderr.decode()
-    assert ended.returncode == 130 and "complete" in line and f"python sample.py {tmp_path}/run" in line
-    assert last_step(tmp_path / "run").name == "step-00000040"
-
-
 def test_a_run_on_all_of_the_text_has_no_validation_loss_and_its_last_checkpoint_counts(text, tmp_path, capsys):
     """It is killed and resumed to the same bits, and every command that needs new text says so or leaves it out."""
     words = [*TINY, "data.val_fraction=0", f"data.cache={tmp_path}/cache", "train.patience=1", "checkpoint.keep=9"]
@@ -590,7 +576,7 @@ def test_a_run_on_all_of_the_text_has_no_validation_loss_and_its_last_checkpoint
             shutil.rmtree(path)
     assert finish(resumed(tmp_path / "killed")) == 0
     assert bits(tmp_path / "killed") == bits(tmp_path / "run")
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    page = written_report(tmp_path / "run")
     assert "all of the text was for training" in page and "no validation loss" in page
     assert train.main([str(text), *words, "--run", f"{tmp_path}/taught", "train.teachers=1"]) == 0
     assert find_checkpoint(f"{tmp_path}/taught", tmp_path)[0].state.stage.number == 2

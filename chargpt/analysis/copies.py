@@ -7,20 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chargpt.errors import UserError
 from chargpt.sampling.items import sampled_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import text_of
 from chargpt.text.corpus import Corpus
 from chargpt.text.items import end_in
-from chargpt.text.suffix_array import OVERLAP, SuffixIndex, open_index, open_or_make_index
+from chargpt.text.suffix_array import OVERLAP, SuffixIndex
 from chargpt.text.tokenizer import Tokenizer
 
 SIZES = range(2, 33)  # the sizes n of the n-grams
-# Training makes the index of a text of up to this many characters, once, in about a second. For a longer one it uses the index
-# that `python -m chargpt trace` has made.
-MAX_INDEXED = 2**21
 ITEMS = 16  # that are written at a time for each sample, at most
 
 
@@ -144,17 +140,3 @@ def write_samples(
         for number, i in enumerate(short):
             samples[i] += "".join(line + end for line in lines[number * count : (number + 1) * count])
     return [sample[:length] for sample in samples]
-
-
-def longest_copy(corpus: Corpus, text: str) -> int | None:
-    """The length of the longest passage of `text` that occurs in the training split; None without a text or an index."""
-    index = index_for_training(corpus) if text else None
-    return None if index is None else Novelty([corpus.tokenizer.ids_of(text)], index).longest
-
-
-def index_for_training(corpus: Corpus) -> SuffixIndex | None:
-    """The index of the training split; None if there is none, making it would take long, or the cache cannot be written."""
-    try:
-        return open_or_make_index(corpus) if len(corpus.train) <= MAX_INDEXED else open_index(corpus)
-    except UserError:  # a training does not need it
-        return None

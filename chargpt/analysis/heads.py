@@ -1,4 +1,4 @@
-"""What the heads of a model attend to: measures of each head, the pattern that it follows, and pictures of its weights.
+"""What the heads of a model attend to: measures of each head, and the pattern that it follows.
 
 A pattern says for each character which earlier ones it points to. Its score for a head is the share of the attention that goes
 there, averaged over the characters for which the pattern points to any. Its score by chance is that of a head that attends to
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from chargpt.analysis.characters import characters_of
-from chargpt.model import GPT
 from chargpt.runs.models import attention_of
 from chargpt.sampling.loaded_model import LoadedModel
 
@@ -30,9 +29,6 @@ STRAIGHT = "\"'"  # quotes that open and close with the same character
 MIN_CHARACTERS = 8  # for which a pattern points to something; with fewer, it is not measured
 # A head is named after a pattern with at least this score, which is so many times that of uniform attention.
 MIN_SCORE, MIN_TIMES = 0.3, 2.0
-MAX_DRAWN = 256  # characters of the picture of all heads that training logs
-COLOUR = np.array([31, 95, 191])  # of a weight of 1 in that picture, the accent of base.css; a weight of 0 is white
-WIDTH, GAP = 128, 4  # pixels that a head takes in that picture at most, and between two heads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,34 +145,6 @@ def open_brackets(characters: Sequence[str]) -> np.ndarray:
         if is_quote or character in PAIRS.values():
             stack.append((place, character))
     return np.array(places, np.int64)
-
-
-def draw_attention(model: GPT, ids: np.ndarray) -> np.ndarray:
-    """The `attention_picture` of all heads on the first of `ids` (T,), at most MAX_DRAWN. The mode of the model stays."""
-    length = min(len(ids), model.config.block_size, MAX_DRAWN)
-    idx = torch.from_numpy(ids[:length].astype(np.int64)).to(model.token_embedding.weight.device)
-    was_training = model.training
-    model.eval()
-    try:
-        return attention_picture(attention_of(model, idx[None])[:, 0])
-    finally:
-        model.train(was_training)
-
-
-def attention_picture(weights: Tensor) -> np.ndarray:
-    """All heads of weights (n_layer, n_head, T, T) as one picture (height, width, 3), uint8: a row for each layer.
-
-    A row of a head is a character, and a column is what it attends to. The shade is the square root of the weight; of weights
-    that share a pixel, the largest.
-    """
-    n_layer, n_head, T, _ = weights.shape
-    width = min(T, WIDTH)
-    levels = shrunk(shrunk(weights.sqrt().float().cpu().numpy(), -2, width), -1, width)
-    gap, side = (GAP, 0), width + GAP
-    cells = np.pad(levels, ((0, 0), (0, 0), gap, gap), constant_values=np.nan)  # nan: between the heads
-    picture = np.pad(cells.swapaxes(1, 2).reshape(n_layer * side, n_head * side), (0, GAP), constant_values=np.nan)
-    shaded = 255 - picture[..., None] * (255 - COLOUR)
-    return np.nan_to_num(shaded, nan=200).round().astype(np.uint8)
 
 
 def shrunk(levels: np.ndarray, axis: int, width: int) -> np.ndarray:

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     names = expand_patterns(options.runs, project_root() / "checkpoints")
     if len(names) > MAX_RUNS:
         raise UserError(f"RUN: {len(names)} runs given; a report compares at most {MAX_RUNS}")
-    from chargpt.analysis.run_report import compared
+    from chargpt.analysis.measured_run import compared
 
     runs = compared([_report_of(name, device=options.device) for name in names])
     if not same_text(runs) and runs[0].shared_loss is None:
@@ -59,7 +59,8 @@ def main(argv: Sequence[str]) -> int:
 def _report_of(name: str, *, device: str) -> "tuple[RunReport, LoadedModel | None, Corpus | None]":
     """What the page shows of the run `name`, with its model and its text: of one of another model.py, what is logged, since its
     model cannot be measured."""
-    from chargpt.analysis.run_report import WHOLE, logged_report, measure_run
+    from chargpt.analysis.measured_run import WHOLE, measure_run
+    from chargpt.analysis.run_report import logged_report
     from chargpt.runs.checkpoint_schema import OtherModelError
     from chargpt.runs.load import find_run
     from chargpt.text.suffix_array import open_or_make_index

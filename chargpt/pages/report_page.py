@@ -5,36 +5,30 @@ brackets at the top; the surprise of single characters and lines is in bits.
 """
 
 import base64
-import contextlib
 import dataclasses
 import io
 import math
-import os
-import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
-from torch import Tensor
 
-from chargpt.analysis.copies import Copies, index_for_training
-from chargpt.analysis.heads import shrunk
-from chargpt.analysis.losses import LossBreakdown
-from chargpt.analysis.run_report import RunReport, live_report, measure_run, quick
-from chargpt.analysis.scored_text import Line as TextLine
+from chargpt.analysis.run_report import RunReport
 from chargpt.config import KEYS, Source, to_dict
-from chargpt.interrupt import ending_at_once
 from chargpt.pages.charts import Line, bar_chart, line_chart
-from chargpt.pages.page import LEVELS, page, publish_page, render, source, stretches
-from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.run import REPORT
-from chargpt.sampling.loaded_model import load_model
-from chargpt.terminal import clock, one_line, shown
-from chargpt.text.corpus import Corpus
+from chargpt.pages.page import LEVELS, page, render, source, stretches
+from chargpt.terminal import clock, up_to_a_word
 
-REFRESH = 5  # seconds between two looks of a browser at the report of a run in training
+if TYPE_CHECKING:  # of a run whose model is measured
+    from torch import Tensor
+
+    from chargpt.analysis.copies import Copies
+    from chargpt.analysis.losses import LossBreakdown
+    from chargpt.analysis.scored_text import Line as TextLine
+
 # What decides what a run learns: all of some sections but for PACE, and some settings of section train.
 LEARNING, PACE = ("data", "model", "optim"), ("data.cache",)
 TRAINED = [f"train.{name}" for name in ("batch_size", "accumulate", "max_steps", "teachers", "seed", "label_loss")]
@@ -54,35 +48,6 @@ CHARTS = (
     ("chars_per_second", "characters per second"),
     ("novelty/longest_copy", "longest copy in the sample"),
 )
-
-
-def write_final_report(folder: Path, corpus: Corpus, *, device: str, if_stopped: str) -> tuple[str, str]:
-    """Write report.html on the run in `folder`, of its best checkpoint. Returns a notice: its label, and what it says.
-
-    It measures less than `python -m chargpt report` does, so that it takes a few seconds. A signal meanwhile prints
-    `if_stopped` and ends the program. Nothing that goes wrong here may fail a finished training.
-    """
-    path = folder / REPORT
-    try:
-        with ending_at_once(notice=f"{if_stopped}\n"):
-            loaded, _ = load_model(os.path.abspath(folder), folder, device=device)
-            effort, index = quick(loaded.parameters), index_for_training(corpus)
-            run = measure_run(loaded, corpus, index=index, effort=effort)
-            content = report_page([run])
-        publish_page(path, content)
-    except Exception as problem:  # no kind of failure here may end a run
-        reason = (
-            problem.strerror if isinstance(problem, OSError) and problem.strerror else f"{type(problem).__name__}: {problem}"
-        )
-        return "warning", f"{shown(path)}: not written ({one_line(reason)}); the run is complete without it"
-    return "report", shown(path)
-
-
-def write_live_report(folder: Path, state: SavedState, corpus: Corpus, *, is_training: bool) -> None:
-    """Write report.html on the run in `folder` while it trains, or when it has stopped, by what is logged. Never raises."""
-    with contextlib.suppress(Exception):  # no kind of failure here may end a training
-        run = live_report(folder, state, corpus)
-        publish_page(folder / REPORT, report_page([run], refresh=REFRESH if is_training else 0))
 
 
 def report_page(runs: Sequence[RunReport], *, refresh: int = 0) -> str:
@@ -217,7 +182,7 @@ def samples_over_time(run: RunReport) -> list[tuple[int, float | None, str]]:
     return [(step, losses.get(step), sample_text(text)) for step, text in map(logged.__getitem__, sorted(wanted))]
 
 
-def coloured(lines: Sequence[TextLine], most: int = LINE_CHARACTERS) -> list[tuple[int, str]]:
+def coloured(lines: "Sequence[TextLine]", most: int = LINE_CHARACTERS) -> list[tuple[int, str]]:
     """At most `most` characters of consecutive lines without the space around them: stretches with their levels of surprise."""
     text = "".join(line.text for line in lines)
     bits = np.concatenate([np.empty(0), *(line.bits for line in lines)])
@@ -227,7 +192,7 @@ def coloured(lines: Sequence[TextLine], most: int = LINE_CHARACTERS) -> list[tup
     return [*found, (0, " …")] if stop < len(text.rstrip()) else found
 
 
-def loss_charts(losses: LossBreakdown) -> list[Markup]:
+def loss_charts(losses: "LossBreakdown") -> list[Markup]:
     """The loss by class of character, and by position in the context."""
     by_class = [(row.name, row.loss, f"{row.loss:.2f} · {row.share_of_loss:.0%}") for row in losses.classes]
     names = [f"{row.first:,}" if row.first == row.last else f"{row.first:,}–{row.last:,}" for row in losses.positions]
@@ -236,7 +201,7 @@ def loss_charts(losses: LossBreakdown) -> list[Markup]:
     return [bar_chart(found, title=title, colour=colour) for colour, (title, found) in enumerate(rows.items())]
 
 
-def copies_chart(copies: Copies) -> Markup:
+def copies_chart(copies: "Copies") -> Markup:
     """The share of n-grams that are new, of samples and of unseen text, by n."""
     curves = [
         Line(name="samples", points=[(n, 100 * share) for n, share in copies.novel.items()], colour=0),
@@ -245,7 +210,7 @@ def copies_chart(copies: Copies) -> Markup:
     return line_chart(curves, title="share of n-grams that are new, in percent, by n", height=210)
 
 
-def head_pictures(weights: Tensor, *, most_bytes: int) -> list[list[str]]:
+def head_pictures(weights: "Tensor", *, most_bytes: int) -> list[list[str]]:
     """For each layer and head of weights (n_layer, n_head, T, T), a picture as a data: URL; none if they exceed `most_bytes`.
 
     Each is a PNG of one colour, more opaque where a head attends more.
@@ -259,7 +224,9 @@ def head_pictures(weights: Tensor, *, most_bytes: int) -> list[list[str]]:
 
 def _url(levels: np.ndarray, width: int) -> str:
     """The picture of one head, (T, T) from 0 to 1, at most `width` pixels wide."""
-    from PIL import Image  # train.py imports this module, and starts quickly
+    from PIL import Image  # not for a page without pictures of heads
+
+    from chargpt.analysis.heads import shrunk
 
     width = min(width, len(levels))
     small = shrunk(shrunk(levels, 0, width), 1, width)
@@ -311,11 +278,6 @@ def sample_text(sample: str) -> str:
     """The beginning of a sample, without the empty lines around it and up to the end of a word."""
     text = sample.strip("\n")
     return up_to_a_word(text[:SAMPLE_CHARACTERS]) + " …" * (len(text) > SAMPLE_CHARACTERS)
-
-
-def up_to_a_word(sample: str) -> str:
-    """A sample without its last word, in whose middle it may end, unless it has no other."""
-    return re.sub(r"(?<=\S)\s+\w{1,30}\Z", "", sample)
 
 
 # All runs together

@@ -12,7 +12,7 @@ from chargpt.terminal import Notice, clock
 
 # Seconds that an idle machine needs before the first step (imports, the choice of settings), and after the last one (a save and
 # the report).
-BEFORE_SECONDS, AFTER_SECONDS = 3.0, 1.2
+BEFORE_SECONDS, AFTER_SECONDS = 3.0, 2.6
 OVERHEAD_SHARE = 1 / 3  # share of a run's time for them, at most
 RESERVE = 0.08  # share of the time that is for saves, and for steps that take longer than is known
 MAX_EVALUATIONS = 10  # evaluations of a run, at most, after the one before the first step

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from chargpt.files import publish_file
+from chargpt.project import METRICS
 
-METRICS = "metrics.jsonl"
 # The loss of the best checkpoint so far. HParams shows five metrics in the order of their names: this one comes first.
 BEST = "best/val_loss"
 # Of a text that has grown: the losses on what an earlier run holds out too, and on what is new.
@@ -34,7 +34,7 @@ class MetricsFile:
         path, self._stage = folder / METRICS, stage
         if os.path.lexists(path):
             _cut(path, (stage, step))
-        self._file = open(path, "a", encoding="utf-8", newline="\n")
+        self._file = open(path, "a", encoding="utf-8", newline="\n", buffering=1)  # a report reads each line
 
     def log(self, step: int, values: Mapping[str, object]) -> None:
         """Add a line with the numbers and texts among `values`. A number that is not finite becomes null."""

@@ -51,7 +51,6 @@ LEFT_BEHIND = re.compile(
 # state.json alone named the best checkpoint.
 OWN = re.compile(rf"{LEFT_BEHIND.pattern}|{STEP_NAME.pattern}|stage-\d+|best\.json")
 
-REPORT = "report.html"
 DETAILS = "details.txt"  # what was said of a run before it began
 REPLACE = (", or replace it with ", Option("overwrite", True))
 FEWEST = 3  # checkpoints on a disk that is nearly full: the best one, the newest one, and the one that is being written

@@ -6,7 +6,6 @@ import json
 import numbers
 import os
 import subprocess
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,15 +15,14 @@ from chargpt.errors import TrainingFailed, UserError, in_python, resuming
 from chargpt.keywords import named
 from chargpt.option_table import Kind, PathLike, check
 from chargpt.planning.cli import PATHS, TrainKeywords, TrainOptions, check_options, tree_of
-from chargpt.project import SOURCE, project_root
+from chargpt.project import project_root
 from chargpt.runs.run import typed_name
 from chargpt.sampling.loaded_model import LoadedModel, load
 from chargpt.session.child import RECORD
+from chargpt.session.python_process import start
 from chargpt.terminal import Screen, one_line, shown
 from chargpt.text.sources import DEFAULT
 
-# The child's own sys.path begins with the folder of the package, whatever is in the current folder.
-CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from chargpt.session.child import run; run(*sys.argv[2:])"
 NOTEBOOK = 120  # columns of the bar in a notebook
 SETTINGS = Kind("a dict, for example {'train.max_steps': 500}", lambda given: {**given})  # TypeError for what is no mapping
 
@@ -130,14 +128,8 @@ def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
 
     A KeyboardInterrupt stops it after saving. A second one kills it and is raised.
     """
-    # In a group of its own, a Ctrl-C of the terminal does not reach it twice.
-    group: dict[str, Any] = {"process_group": 0}
-    if sys.platform == "win32":
-        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    words = [sys.executable, "-c", CHILD, str(SOURCE), str(screen.bar_width), json.dumps(dataclasses.asdict(options))]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    is_interrupted = False
-    with subprocess.Popen(words, encoding="utf-8", errors="replace", **pipes, **group) as child:
+    words, is_interrupted = (str(screen.bar_width), json.dumps(dataclasses.asdict(options))), False
+    with start("chargpt.session.child", *words, stderr=subprocess.STDOUT) as child:
         assert child.stdin is not None and child.stdout is not None
         while True:
             try:

@@ -11,7 +11,7 @@ from chargpt.runs.metrics import KNOWN, NEW, read_metrics
 from chargpt.runs.run import Run
 from chargpt.runs.stage import Start
 from chargpt.session.session import Session, bits_per_item
-from chargpt.terminal import escape_controls, notice, plural, screen
+from chargpt.terminal import escape_controls, notice, plural, screen, up_to_a_word
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL
 from chargpt.text.report import about_repeats
@@ -41,7 +41,6 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
         if session.stage.is_last:
             _tell_result(session, run, interrupt)
         return 0
-    session.write_page(run, is_training=False)
     model = session.stage.name
     where = f"at step {trainer.progress.step:,}{' of ' * bool(model)}{model}"
     notice("stopped", Message(f"{where}, saved; continue with: ", resuming(run.name(session.checkpoints), verb="train")))
@@ -52,8 +51,6 @@ def _tell_end(session: Session) -> None:
     """Show the best sample of the last model; say what loss a model has reached, and if it ended early."""
     progress, which, early = session.trainer.progress, "", ""
     if session.stage.is_last and progress.best_sample:
-        from chargpt.pages.report_page import up_to_a_word  # not before the first step
-
         screen().lines(f"\n{escape_controls(up_to_a_word(progress.best_sample)).strip()}\n")
         which = " (its sample is above)" if progress.best_step != progress.step else ""
     if progress.step < session.trainer.length.steps:
@@ -74,12 +71,9 @@ def _tell_result(session: Session, run: Run, interrupt: Interrupt) -> None:
     if better := better_way(session.options, session.state(), corpus):
         notice("better", better)
     sample = Message(Command("sample", run.name(session.checkpoints)))
-    if not interrupt.came_here:
-        from chargpt.pages.report_page import write_final_report
-
-        ends = screen().spelled(Message("stopped while the report was written: the run is complete; write text with: ", sample))
-        notice(*write_final_report(run.folder, corpus, device=str(session.trainer.runtime.device), if_stopped=ends))
-        session.page.open(run)
+    if session.follower is not None:
+        said = session.follower.finish(waits=not interrupt.came_here)
+        notice(said.label, said.text)
     notice("sample", sample)
 
 

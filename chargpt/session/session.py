@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chargpt.analysis.copies import longest_copy
 from chargpt.config import TrainConfig
 from chargpt.errors import Message, Option, UserError, Words, resuming
 from chargpt.interrupt import Interrupt
@@ -17,20 +16,22 @@ from chargpt.planning.budget import Budget, Stopwatch, longest_run
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import Decision, Opening
 from chargpt.planning.speeds import Speeds
+from chargpt.project import REPORT
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint_schema import CheckpointError, SavedState
 from chargpt.runs.metrics import BEST, KNOWN, NEW
 from chargpt.runs.models import loss_of
-from chargpt.runs.run import DETAILS, REPORT, Run
+from chargpt.runs.run import DETAILS
 from chargpt.runs.stage import Stage
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.session.due import Due
+from chargpt.session.follower import Follower
 from chargpt.session.journal import Journal
-from chargpt.session.live_page import LivePage
 from chargpt.session.opening import join_opening, make_trainer, open_next_stage, trainer_state
 from chargpt.session.stages import decide, describe_stage, measure
 from chargpt.terminal import clock, plural, screen, shown
 from chargpt.text.corpus import Corpus
+from chargpt.text.suffix_array import longest_copy
 from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.parallel import Group
 from chargpt.training.trainer import NotFinite, Step, Trainer
@@ -71,7 +72,7 @@ class Session:
         self.run, self.models = opening.run, opening.state.stage.models
         self.checkpoints = root / "checkpoints"  # the folder in which runs are found by their names
         self.journal = Journal(verbose=options.verbose)
-        self.page: LivePage = before.page if before else LivePage(opens=options.open)
+        self.follower: Follower | None = before.follower if before else None  # what writes the report of the run
         self.saved = opening.saved  # what the newest checkpoint holds; None while there is none
         self.budget: Budget = opening.budget
         train, items = self.trainer.config.train, self.corpus.items
@@ -120,6 +121,8 @@ class Session:
         journal, run, opening = self.journal, self.run, self.opening
         if run is None:
             return
+        device = self.trainer.runtime.device
+        self.follower = self.follower or Follower(run, self.corpus, device=str(device), opens=self.options.open)
         name, follows = self.stage.name, self.stage.number > 1 and self.saved is None
         for said in opening.about_training():
             if said.label == "training" and name:  # the time is that of this model
@@ -210,8 +213,6 @@ class Session:
             trainer.record_evaluation(found[0], sample=found[1])
         if self.run is not None:
             self.journal.record(trainer.progress.step, self._metrics(found[0], sample=found[1]))
-            if self.page.is_due:
-                self.write_page(self.run)
 
     def _measure(self, interrupt: Interrupt) -> tuple[float | None, str] | None:
         """The validation loss of the weights as they are, None without a split, and a sample; None if a signal came."""
@@ -244,7 +245,7 @@ class Session:
         if (longest := longest_copy(corpus, sample)) is not None:
             values["novelty/longest_copy"] = float(longest)
         if train.log_attention:
-            from chargpt.analysis.heads import draw_attention
+            from chargpt.session.attention_picture import draw_attention
 
             with contextlib.suppress(UserError):  # a changed model.py may give none
                 values["attention"] = draw_attention(self.trainer.weights.working, corpus.judged)
@@ -256,11 +257,6 @@ class Session:
         model = self.trainer.model
         losses = {name: evaluate(model, validation_split(part, PART)) for name, part in parts.items() if len(part) > 1}
         return {name: loss for name, loss in losses.items() if loss is not None}
-
-    def write_page(self, run: Run, *, is_training: bool = True) -> None:
-        """Write the report of the run as it is."""
-        self.journal.flush()
-        self.page.write(run, self.state(), self.corpus, is_training=is_training)
 
     def write_sample(self) -> None:
         """Write a short sample before the first evaluation that writes one, and record it. No signal cuts it short."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from chargpt.errors import NotWritten, what_to_do
+from chargpt.errors import NotWritten, UserError, what_to_do
 from chargpt.files import SyncedFile, publishing, remove_left_behind
 from chargpt.terminal import shown
 from chargpt.text.cache import EncodedText
@@ -23,6 +23,9 @@ from chargpt.text.facts import grams
 
 CHUNK = 2**22  # ids that are sorted together
 OVERLAP = 2**16  # ids after a chunk that are sorted with it
+# Training makes the index of a text of up to this many characters, once, in about a second. For a longer one it uses the index
+# that `python -m chargpt trace` has made.
+MAX_INDEXED = 2**21
 NAME = "train.suffixes"  # change it whenever the same ids give another file
 QUERIES = 4096  # queries searched at a time
 COMPARED = 16  # ids of a query compared at a time
@@ -151,3 +154,17 @@ def open_or_make_index(text: EncodedText) -> SuffixIndex:
         index = open_index(text)
     assert index is not None, "it has just been written"
     return index
+
+
+def index_for_training(text: EncodedText) -> SuffixIndex | None:
+    """The index of the training split; None if there is none, making it would take long, or the cache cannot be written."""
+    try:
+        return open_or_make_index(text) if len(text.train) <= MAX_INDEXED else open_index(text)
+    except UserError:  # a training does not need it
+        return None
+
+
+def longest_copy(corpus: EncodedText, text: str) -> int | None:
+    """The length of the longest passage of `text` that occurs in the training split; None without a text or an index."""
+    index = index_for_training(corpus) if text else None
+    return None if index is None else int(index.longest_matches(corpus.tokenizer.ids_of(text))[0].max(initial=0))

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chargpt.analysis import copies
-from chargpt.analysis.copies import SIZES, Novelty, longest_copy
-from chargpt.text.suffix_array import SuffixIndex, open_or_make_index, sorted_chunks
+from chargpt.analysis.copies import SIZES, Novelty
+from chargpt.text import suffix_array
+from chargpt.text.suffix_array import SuffixIndex, longest_copy, open_or_make_index, sorted_chunks
 from chargpt.text.tokenizer import Tokenizer
 
 
@@ -50,7 +50,7 @@ def test_planted_passages_are_listed_with_their_place_and_copies():
 
 
 def test_a_long_text_has_the_number_only_with_an_index(corpus, monkeypatch):
-    monkeypatch.setattr(copies, "MAX_INDEXED", 100)
+    monkeypatch.setattr(suffix_array, "MAX_INDEXED", 100)
     assert longest_copy(corpus, "the") is None
     open_or_make_index(corpus)
     assert longest_copy(corpus, "the") == 3

@@ -9,17 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.analysis.heads import (
-    COLOUR,
-    GAP,
     MIN_CHARACTERS,
     PATTERNS,
-    WIDTH,
     Heads,
-    attention_picture,
     measure_heads,
     open_brackets,
     pattern_masks,
 )
+from chargpt.session.attention_picture import COLOUR, GAP, WIDTH, attention_picture
 
 NO_TEXT = {"characters": "", "weights": torch.zeros(2, 2, 0, 0)}
 TEXT = 'He said "ab (cd) ab"\nan\'t [ab]\n'

@@ -5,7 +5,7 @@ import pytest
 from helpers import publish_run
 
 from chargpt.analysis.copies import Novelty
-from chargpt.analysis.run_report import WHOLE, Effort, extreme_lines, measure_run, quick, score_lines
+from chargpt.analysis.measured_run import WHOLE, Effort, extreme_lines, measure_run, quick, score_lines
 from chargpt.analysis.scored_text import Line
 from chargpt.commands.frame import load_run
 from chargpt.text.suffix_array import open_or_make_index

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from scripts import Elements
 
-from chargpt.analysis.run_report import Effort, measure_run
+from chargpt.analysis.measured_run import Effort, measure_run
 from chargpt.commands.frame import load_run
 from chargpt.config import CheckpointConfig, OptimConfig, Settings, Source
 from chargpt.pages.report_page import (
@@ -22,7 +22,6 @@ from chargpt.pages.report_page import (
     head_pictures,
     report_page,
     settings,
-    write_final_report,
 )
 from chargpt.runs.metrics import MetricsLog
 from chargpt.text.suffix_array import open_or_make_index
@@ -201,26 +200,6 @@ def test_it_fits_a_phone(report, browser, tmp_path):
     page.on("console", lambda message: problems.append(message.text))
     page.goto((tmp_path / "page.html").as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") == 360 and problems == []
-
-
-# The report that a training writes at its end
-
-
-def test_the_report_is_in_the_run(run, corpus):
-    label, said = write_final_report(run, corpus, device="cpu", if_stopped="stopped")
-    assert label == "report" and said.endswith("report.html")
-    assert "What it copies" in (run / "report.html").read_text(encoding="utf-8")
-
-
-def test_a_failure_is_one_warning(run, corpus):
-    (run / "report.html").unlink(missing_ok=True)
-    (run / "report.html").mkdir()
-    label, said = write_final_report(run, corpus, device="cpu", if_stopped="stopped")
-    assert label == "warning" and "report.html: not written" in said and "\n" not in said
-    assert not list(run.glob(".*tmp*"))
-    label, said = write_final_report(run / "nothing", corpus, device="cpu", if_stopped="stopped")
-    assert label == "warning" and "the run is complete without it" in said
-    (run / "report.html").rmdir()
 
 
 # Pictures of heads

@@ -17,11 +17,11 @@ from chargpt.pages.report_page import (
     result,
     settings,
     tiles,
-    up_to_a_word,
 )
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.metrics import MetricsLog
 from chargpt.runs.stage import Length, Stage, Start
+from chargpt.terminal import up_to_a_word
 
 
 def test_the_level_of_a_character_is_its_surprise():

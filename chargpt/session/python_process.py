@@ -1,0 +1,20 @@
+"""A process of this project beside the present one, which no Ctrl-C of the terminal reaches."""
+
+import subprocess
+import sys
+from typing import Any
+
+from chargpt.project import PACKAGE
+
+# Its own sys.path begins with the folder of the package, whatever is in the current folder.
+CODE = "import sys; sys.path.insert(0, sys.argv[2]); from {} import run; run(*sys.argv[3:])"
+
+
+def start(module: str, *arguments: str, stderr: int) -> "subprocess.Popen[str]":
+    """Call `run(*arguments)` of a module in a new process, with pipes to it and from it. Raises OSError."""
+    group: dict[str, Any] = {"process_group": 0}
+    if sys.platform == "win32":
+        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    words = [sys.executable or "", "-c", CODE.format(module), module, str(PACKAGE.parent), *arguments]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr}
+    return subprocess.Popen(words, encoding="utf-8", errors="replace", **pipes, **group)
