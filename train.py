@@ -19,11 +19,11 @@ from pathlib import Path
 from chargpt.interrupt import Interrupt
 from chargpt.planning.cli import TrainOptions, parse_options
 from chargpt.planning.plan import make_plan
+from chargpt.program import best_effort_output
 from chargpt.project import project_root
 from chargpt.session.opening import continued, open_plan, open_saved
 from chargpt.session.result import conclude, give_up
 from chargpt.session.session import Session
-from chargpt.terminal import best_effort_output
 from chargpt.training.parallel import Group, join_group
 from chargpt.training.trainer import NotFinite
 

@@ -16,8 +16,9 @@ import time
 from chargpt.commands.verbs import ALIASES, VERBS
 from chargpt.errors import UserError, nearest
 from chargpt.launch import import_program
+from chargpt.program import best_effort_messages
 from chargpt.project import command, version
-from chargpt.terminal import best_effort_messages, notice_line
+from chargpt.screen import in_columns, wrapped
 
 FIRST = {  # the commands of the first page: what follows the verb, and what it does
     "train": ("poems.txt --minutes 10", "train a model on your text; without a text, on the language reference of Python"),
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if argv[0] in ("-h", "--help"):
         print(f"usage: {command('COMMAND')} ...\n")
-        print(*(notice_line(verb, what) for verb, (_, what) in VERBS.items()), sep="\n")
+        print(*(wrapped(in_columns(verb, what)) for verb, (_, what) in VERBS.items()), sep="\n")
         return 0
     if argv[0] == "--version":
         print(f"chargpt {version()}")

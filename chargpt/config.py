@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from chargpt.aliases import alias
 from chargpt.errors import Message, Option, UserError, Words, nearest, short
-from chargpt.terminal import NUMBER, WHOLE_NUMBER
+from chargpt.typed_numbers import NUMBER, WHOLE_NUMBER
 
 PATTERN = "re:"  # before a regular expression in a setting that may be a name
 COMMAND_LINE = Option("settings")  # where a setting was given, in errors

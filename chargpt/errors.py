@@ -1,7 +1,7 @@
 """What a message is made of: text, and options and commands, which the command line and Python spell in their own ways.
 
-A message is never parsed and never rewritten. Who shows it chooses the spelling: `str(message)` is that of the command line,
-`in_python(message)` that of the library.
+A message is never parsed and never rewritten. Who shows it chooses the spelling: `IN_SHELL(message)`, which is `str(message)`,
+is that of the command line, `IN_PYTHON(message)` that of the library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from chargpt.project import PACKAGE, command, shell_word
+from chargpt.project import PACKAGE, shell_word
+from chargpt.project import command as called
 
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))  # of a disk, or of a quota on it
 # What to do about a file or a folder, by the number of the system's error.
@@ -56,18 +57,20 @@ def nearest(word: str, known: Iterable[str], *, prefix: str = "", otherwise: str
     return f"did you mean {shown[close[0]]}?" if close else f"{otherwise}{', '.join(shown.values())}"
 
 
-def in_python(words: Words) -> str:
-    """`words` as the library spells them."""
-    return words if isinstance(words, str) else words.in_python()
+class Piece:
+    """A part of a message that the command line and Python spell in their own ways; as a string, as the command line does."""
+
+    def __str__(self) -> str:
+        return IN_SHELL(self)  # type: ignore[arg-type]  # of the classes below
 
 
-def flag(name: str) -> str:
+def flag(name: str, *, dash: str = "--") -> str:
     """The option of this keyword, as it is typed. `as_` and `continue_` are words of Python without their last character."""
-    return f"--{name.rstrip('_').replace('_', '-')}"
+    return f"{dash}{name.rstrip('_').replace('_', '-')}"
 
 
 @dataclass(frozen=True)
-class Option:
+class Option(Piece):
     """An option, or a setting if `name` is a section.key; without a value, its name alone.
 
     `--minutes 10` and `train.max_steps=500` are `minutes=10` and `settings={'train.max_steps': 500}` in Python.
@@ -76,57 +79,17 @@ class Option:
     name: str
     value: str | os.PathLike[str] | float | bool | Sequence[float] | None = None
 
-    def __str__(self) -> str:
-        name, value = self.name, self.value
-        if "." in name:
-            return name if value is None else f"{name}={shell_word(self._typed())}"
-        option = WITHOUT_DASHES.get(name) or flag(name)
-        return option if value is None or value is True else f"{option} {shell_word(self._typed())}"
-
-    def _typed(self) -> str:
-        """The value as it is typed on a command line, before it is quoted."""
-        if isinstance(self.value, Sequence) and not isinstance(self.value, str):
-            return ",".join(map(str, self.value))
-        return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
-
-    def literal(self) -> str:
-        """The value as it is written in Python."""
-        return repr(str(self.value) if isinstance(self.value, os.PathLike) else self.value)
-
-    def in_python(self) -> str:
-        """The argument, or the entry of the argument `settings`."""
-        return self.name.replace("-", "_") if self.value is None else arguments([self])
-
 
 @dataclass(frozen=True)
-class Given:
+class Given(Piece):
     """The beginning of a message on the value of an option: `--top-k: -1 given; `, or `top_k=-1: ` in Python."""
 
     name: str
     value: object
     link: str = "; "
 
-    def __str__(self) -> str:
-        value = f"{self.value:,.10g}" if isinstance(self.value, float) else short(self.value)
-        return f"{Option(self.name)}: {value} given{self.link}"
 
-    def in_python(self) -> str:
-        """The argument and its value."""
-        value = f"{self.value:.10g}" if isinstance(self.value, float) else short(self.value)
-        return f"{self.name}={value}: "
-
-
-def arguments(words: Sequence[str | Option]) -> str:
-    """The arguments of a call of `chargpt.train` with these texts, options and settings."""
-    texts = [repr(word) for word in words if isinstance(word, str)]
-    options = [word for word in words if isinstance(word, Option)]
-    given = texts if len(texts) < 2 else [f"[{', '.join(texts)}]"]
-    given += [f"{option.name.replace('-', '_')}={option.literal()}" for option in options if "." not in option.name]
-    settings = [f"{option.name!r}: {option.literal()}" for option in options if "." in option.name]
-    return ", ".join([*given, *[f"settings={{{', '.join(settings)}}}"] * bool(settings)])
-
-
-class Command:
+class Command(Piece):
     """A command that the user may give: `python train.py poems.txt --minutes 10`, or `chargpt.train('poems.txt', minutes=10)`.
 
     Without a verb, it is the arguments alone: `--resume --run poems`, or `resume=True, run='poems'`. The words of `sample` are
@@ -136,35 +99,17 @@ class Command:
     def __init__(self, verb: Literal["train", "sample", ""], *words: str | Option) -> None:
         self.verb, self.words = verb, words
 
-    def __str__(self) -> str:
-        words = [shell_word(word) if isinstance(word, str) else str(word) for word in self.words]
-        return " ".join([*[command(self.verb)] * bool(self.verb), *words])
-
-    def in_python(self) -> str:
-        """The call."""
-        given = arguments(self.words)
-        if self.verb == "sample":
-            return f"chargpt.load({given}).generate()"
-        return f"chargpt.train({given})" if self.verb else given
-
 
 def resuming(run: str | os.PathLike[str], *more: Option, verb: Literal["train", ""] = "") -> Command:
     """The command, or only its arguments, that continues `run`."""
     return Command(verb, Option("resume", True), Option("run", run), *more)
 
 
-class Message:
+class Message(Piece):
     """A text of several pieces. Of an error, it keeps the message alone: a traceback would keep files open."""
 
     def __init__(self, *pieces: Words) -> None:
         self.pieces = [piece.message if isinstance(piece, UserError) else piece for piece in pieces]
-
-    def __str__(self) -> str:
-        return "".join(map(str, self.pieces))
-
-    def in_python(self) -> str:
-        """The pieces, one after the other."""
-        return "".join(map(in_python, self.pieces))
 
 
 def join(separator: str, words: Iterable[Words]) -> Message:
@@ -180,10 +125,6 @@ class UserError(ValueError):
         self.message = Message(*pieces)
         super().__init__(str(self.message))
 
-    def in_python(self) -> str:
-        """The message as the library spells it."""
-        return self.message.in_python()
-
 
 class NotWritten(UserError):
     """What the machine refuses to write: other arguments would not mend it."""
@@ -197,12 +138,95 @@ class TrainingFailed(RuntimeError):
 Words = str | Option | Given | Command | Message | UserError
 
 
+class Spelling:
+    """How one kind of user writes what messages are made of. The two below are the only places that know."""
+
+    def __call__(self, words: Words) -> str:
+        """`words`, as this user writes them."""
+        if isinstance(words, Option):
+            return self.option(words)
+        if isinstance(words, Given):
+            return self.given(words)
+        if isinstance(words, Command):
+            return self.command(words)
+        pieces = words.message.pieces if isinstance(words, UserError) else words.pieces if isinstance(words, Message) else None
+        return str(words) if pieces is None else "".join(map(self, pieces))
+
+    def option(self, option: Option) -> str:
+        raise NotImplementedError
+
+    def given(self, given: Given) -> str:
+        raise NotImplementedError
+
+    def command(self, command: Command) -> str:
+        raise NotImplementedError
+
+
+class Shell(Spelling):
+    """The command line, or another place where options begin with `dash`."""
+
+    def __init__(self, dash: str = "--") -> None:
+        self._dash = dash
+
+    def option(self, option: Option) -> str:
+        """`--minutes 10`, or `train.max_steps=500`."""
+        name, value = option.name, option.value
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            typed = ",".join(map(str, value))
+        else:
+            typed = str(value).lower() if isinstance(value, bool) else str(value)
+        if "." in name:
+            return name if value is None else f"{name}={shell_word(typed)}"
+        name = WITHOUT_DASHES.get(name) or flag(name, dash=self._dash)
+        return name if value is None or value is True else f"{name} {shell_word(typed)}"
+
+    def given(self, given: Given) -> str:
+        value = f"{given.value:,.10g}" if isinstance(given.value, float) else short(given.value)
+        return f"{self.option(Option(given.name))}: {value} given{given.link}"
+
+    def command(self, command: Command) -> str:
+        words = [shell_word(word) if isinstance(word, str) else self.option(word) for word in command.words]
+        return " ".join([*[called(command.verb)] * bool(command.verb), *words])
+
+
+class Python(Spelling):
+    """The library: arguments of its functions, and calls."""
+
+    def option(self, option: Option) -> str:
+        return option.name.replace("-", "_") if option.value is None else self._arguments([option])
+
+    def given(self, given: Given) -> str:
+        value = f"{given.value:.10g}" if isinstance(given.value, float) else short(given.value)
+        return f"{given.name}={value}: "
+
+    def command(self, command: Command) -> str:
+        arguments = self._arguments(command.words)
+        if command.verb == "sample":
+            return f"chargpt.load({arguments}).generate()"
+        return f"chargpt.train({arguments})" if command.verb else arguments
+
+    def _arguments(self, words: Sequence[str | Option]) -> str:
+        """Those of `chargpt.train` with these texts, options and settings."""
+        texts = [repr(word) for word in words if isinstance(word, str)]
+        given, settings = texts if len(texts) < 2 else [f"[{', '.join(texts)}]"], list[str]()
+        for option in (word for word in words if isinstance(word, Option)):
+            value = repr(str(option.value) if isinstance(option.value, os.PathLike) else option.value)
+            if "." in option.name:
+                settings.append(f"{option.name!r}: {value}")
+            else:
+                given.append(f"{option.name.replace('-', '_')}={value}")
+        return ", ".join([*given, *[f"settings={{{', '.join(settings)}}}"] * bool(settings)])
+
+
+IN_SHELL, IN_PYTHON = Shell(), Python()
+
+
 def warn(words: Words) -> None:
     """Warn the caller of the library, at the line that called it, through however many of its functions."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and Path(frame.f_code.co_filename).is_relative_to(PACKAGE):
         frame, level = frame.f_back, level + 1
-    warnings.warn(in_python(words), stacklevel=level)
+    warnings.warn(IN_PYTHON(words), stacklevel=level)
 
 
 @contextlib.contextmanager
@@ -211,5 +235,5 @@ def python_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        error.args = (error.in_python(),)
+        error.args = (IN_PYTHON(error),)
         raise

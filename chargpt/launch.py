@@ -29,7 +29,7 @@ def launch(program: str, *, options: str | None = None, trains: bool = False, ar
     started = time.perf_counter()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
     from chargpt.interrupt import ending_at_once
-    from chargpt.terminal import run_program
+    from chargpt.program import run_program
 
     if trains:
         let_threads_sleep()

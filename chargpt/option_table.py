@@ -16,7 +16,7 @@ from numbers import Real
 from typing import Any, NamedTuple, TypedDict, get_type_hints
 
 from chargpt.errors import Given, Option, UserError, flag, join
-from chargpt.terminal import NUMBER, WHOLE_NUMBER
+from chargpt.typed_numbers import NUMBER, WHOLE_NUMBER
 
 SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
 PathLike = str | os.PathLike[str]

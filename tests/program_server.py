@@ -18,8 +18,8 @@ from session import set_up
 import sample  # noqa: F401  so that a fork has everything imported
 import train  # noqa: F401
 from chargpt.pages import report_page  # noqa: F401
+from chargpt.program import run_program
 from chargpt.sampling import sample_writer  # noqa: F401
-from chargpt.terminal import run_program
 
 
 def child(request: dict, streams: list[int]) -> None:

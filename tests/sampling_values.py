@@ -4,8 +4,8 @@ from functools import partial
 
 from hypothesis import strategies as st
 
+from chargpt.errors import UserError
 from chargpt.sampling.options import LARGEST, SMALLEST, SamplingOptions
-from chargpt.terminal import UserError
 
 SPECIAL = st.sampled_from([0, 1.5, 4, 10**17, SMALLEST, LARGEST])
 NUMBERS = st.just(1) | st.floats(0.05, 1) | st.integers(2, 12) | SPECIAL

@@ -37,7 +37,7 @@ BELOW = {
 }
 # Modules that read the environment, and why. No variable changes a result.
 READS_ENVIRONMENT = {
-    "chargpt/terminal.py": "NO_COLOR and TERM: whether a terminal gets colours",
+    "chargpt/screen.py": "NO_COLOR and TERM: whether a terminal gets colours",
     "chargpt/training/parallel.py": "what torchrun sets: the number and the ranks of the processes",
     "chargpt/project.py": "the user's folder for caches, as XDG and Windows name it",
     "chargpt/training/runtime.py": "sets what cuBLAS needs for runtime.deterministic",
@@ -188,3 +188,27 @@ def test_a_package_needs_what_a_checkout_needs():
     lines = [line.partition(" #")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines()]
     same = [re.sub(r"^(torch>=[0-9.]+),<[0-9.]+$", r"\1", line) for line in lines if line and not line.startswith("#")]
     assert same == project["dependencies"]
+
+
+# What no code may ask of words that are for people: their labels, whether they begin or end with something, or contain it.
+OF_WORDS = re.compile(
+    r"\.label == [\"']"
+    r"|\blabel(_of\([^)]*\))? (==|in) [\"'(]"
+    r"|str\((error|message|words|notice|problem|reason|said)\)\.(removeprefix|startswith|endswith|partition|replace|split)\("
+    r"|\b(message|words|text|said)\b == [\"'][a-z]+ [a-z]+"
+    r"|[\"'][^\"']*[a-z;:] [\"'] in (str\()?(error|message|words|said)\b"
+)
+
+
+@for_each(OURS)
+def test_no_code_compares_words_for_people(path):
+    found = OF_WORDS.search(path.read_text(encoding="utf-8"))
+    assert found is None or (relative(path), found[0]) in OF_OTHERS_ERRORS, found
+
+
+# The errors of other programs have nothing but their words.
+OF_OTHERS_ERRORS = {
+    ("chargpt/device.py", "str(error).partition("),
+    ("chargpt/program.py", "str(error).partition("),
+    ("chargpt/training/runtime.py", "str(problem).split("),
+}

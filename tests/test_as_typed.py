@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from text_helpers import write
 
 from chargpt.errors import UserError
+from chargpt.parser import Parser
 from chargpt.processor import core_count, quota
 from chargpt.sampling.options import typed_list
-from chargpt.terminal import Parser
 from chargpt.text.facts import _is_sorted
 
 ROOT = Path(__file__).parent.parent

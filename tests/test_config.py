@@ -6,7 +6,7 @@ import pytest
 from helpers import apply_overrides, given
 
 from chargpt.config import KEYS, SECTIONS, Config, ModelConfig, apply
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.yaml_settings import read_yaml, to_yaml
 
 PRESETS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))

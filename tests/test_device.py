@@ -10,7 +10,7 @@ from torch import Tensor
 from chargpt import device
 from chargpt.config import Config, RuntimeConfig
 from chargpt.device import choose_device, choose_precision, one_thread, sent, why_not_cuda
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.training.runtime import choose_runtime
 
 ROOT = Path(__file__).parents[1]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from chargpt.config import DataConfig
 from chargpt.errors import (
     FULL,
+    IN_PYTHON,
     TO_DO,
     Command,
     Given,
@@ -22,14 +23,13 @@ from chargpt.errors import (
     NotWritten,
     Option,
     UserError,
-    in_python,
     join,
     python_errors,
     resuming,
 )
 from chargpt.exchange.export import publish
+from chargpt.program import message_for
 from chargpt.project import command, shell_word
-from chargpt.terminal import message_for
 from chargpt.text.corpus import load_corpus
 from chargpt.text.suffix_array import open_or_make_index
 
@@ -72,20 +72,20 @@ WRITERS: dict[str, Callable[[Path], object]] = {  # what writes files aside, and
 )
 def test_each_edge_has_its_spelling(words, typed, called):
     assert str(words) == typed
-    assert in_python(words) == (called or "resume=True, run='a', settings={'train.patience': 0}")
+    assert IN_PYTHON(words) == (called or "resume=True, run='a', settings={'train.patience': 0}")
 
 
 @given(st.text(), st.text())
 def test_a_text_is_never_changed(before, after):
     """A file may be called my--notes.txt, TEXT or --resume."""
     error = UserError(before, Option("run", "a"), Message(after))
-    assert str(error) == f"{before}--run a{after}" and error.in_python() == f"{before}run='a'{after}"
+    assert str(error) == f"{before}--run a{after}" and IN_PYTHON(error) == f"{before}run='a'{after}"
 
 
 @given(st.lists(st.text(), max_size=3), st.text(), st.floats(allow_nan=False, allow_infinity=False))
 def test_what_is_offered_is_one_call_of_python_and_the_same_words_of_a_shell(texts, name, number):
     offered = Command("train", *texts, Option("run", name), Option("minutes", number), Option("data.field", name))
-    call = ast.parse(in_python(offered), mode="eval").body
+    call = ast.parse(IN_PYTHON(offered), mode="eval").body
     assert isinstance(call, ast.Call)
     found = [ast.literal_eval(argument) for argument in call.args]
     assert found == ([] if not texts else [texts[0] if len(texts) == 1 else texts])
@@ -112,7 +112,7 @@ def test_the_message_of_an_error_within_another_has_its_own_spelling_too():
     inner = UserError("a: damaged; use another ", Option("run"))
     outer = UserError(inner, ", or ", Option("init_from"))
     assert str(outer) == "a: damaged; use another --run, or --init-from"
-    assert outer.in_python() == "a: damaged; use another run, or init_from"
+    assert IN_PYTHON(outer) == "a: damaged; use another run, or init_from"
 
 
 @pytest.mark.parametrize(

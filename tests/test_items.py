@@ -16,11 +16,12 @@ import chargpt
 import sample
 import train
 from chargpt.__main__ import main
+from chargpt.errors import UserError
 from chargpt.planning.cli import parse_options
+from chargpt.program import run_program
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling import items
 from chargpt.sampling.loaded_model import load_model
-from chargpt.terminal import UserError, run_program
 from chargpt.text.items import items_in
 from chargpt.training.trainer import Trainer
 

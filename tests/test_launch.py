@@ -10,7 +10,7 @@ from helpers import SHORT_RUN, publish_run
 
 import sample
 import train
-from chargpt.terminal import run_program
+from chargpt.program import run_program
 
 ROOT = Path(__file__).parents[1]
 NO_TORCH = "import sys\nsys.modules['torch'] = None\n"
@@ -57,7 +57,7 @@ def test_a_missing_package_is_one_line_that_names_the_interpreter(tmp_path):
 def test_no_file_of_a_run_gets_the_number_of_a_closed_standard_stream(closed, tmp_path):
     """Messages for standard error would be written into it, also by child processes."""
     code = (
-        "import subprocess, sys; from chargpt.terminal import run_program;"
+        "import subprocess, sys; from chargpt.program import run_program;"
         "child = lambda: subprocess.run(['sh', '-c', 'exec 5<&0 6>&1 7>&2']).returncode;"
         "sys.exit(run_program(lambda: open(sys.argv[1], 'w').fileno() < 3 or child()))"
     )

@@ -9,7 +9,7 @@ import pytest
 
 from chargpt.__main__ import FIRST, main
 from chargpt.commands.verbs import ALIASES, VERBS
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 

@@ -21,6 +21,7 @@ import train
 from chargpt import __main__ as verbs
 from chargpt import standard
 from chargpt.config import DataConfig, ModelConfig, OptimConfig
+from chargpt.errors import UserError
 from chargpt.exchange.export import TARGETS, check_target
 from chargpt.kernels import attention
 from chargpt.kernels.step import KernelModel, StepKernel
@@ -33,7 +34,6 @@ from chargpt.sampling.options import SamplingOptions, option
 from chargpt.sampling.rules import NEVER
 from chargpt.sampling.torch_texts import TorchTexts, torch_writer
 from chargpt.sampling.writer import Writer
-from chargpt.terminal import UserError
 from chargpt.text import formats
 from chargpt.text.corpus import load_corpus
 from chargpt.text.kind import Kind

@@ -12,9 +12,9 @@ from helpers import SHORT_RUN
 import sample
 import train
 from chargpt import files
+from chargpt.errors import UserError
 from chargpt.files import is_portable, portable, publish_file
 from chargpt.runs.run import folder_of
-from chargpt.terminal import UserError
 from chargpt.text.sources import run_name
 
 ROOT = Path(__file__).parent.parent
@@ -24,7 +24,7 @@ import torch  # its CUDA packages belong to the real system
 from posix_hidden import hide
 hide()
 import chargpt.__main__, sample, train
-from chargpt.terminal import run_program
+from chargpt.program import run_program
 text, folder = sys.argv[1:]
 run, tiny = ["--run", folder + "/run"], ["--config", "tiny", "train.max_steps=4", "train.eval_interval=2", "runtime.threads=1"]
 cache = "data.cache=" + folder + "/cache"
@@ -61,7 +61,8 @@ def test_a_clock_as_coarse_as_that_of_windows_divides_by_no_zero(text, tmp_path,
 
 ENCODINGS = """
 import sys
-from chargpt.terminal import UserError, run_program
+from chargpt.errors import UserError
+from chargpt.program import run_program
 def main():
     sys.stdout.write("中é\\n" + ascii(sys.stdin.readline()) + "\\n")
     raise UserError("Ω")

@@ -13,8 +13,8 @@ from helpers import publish_run
 import chargpt
 import sample
 import train
+from chargpt.program import run_program
 from chargpt.sampling import printing
-from chargpt.terminal import run_program
 from chargpt.text.tokenizer import Tokenizer
 
 ROOT = Path(sample.__file__).parent
@@ -202,7 +202,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly(run):
 def test_a_mistyped_option_does_not_wait_for_torch_nor_a_text_for_its_compiler(run):
     code = f"""
 import sys, sample
-from chargpt.terminal import run_program
+from chargpt.program import run_program
 print(run_program(lambda: sample.main(["--nosuch"])), "torch" in sys.modules)
 print(run_program(lambda: sample.main([{run!r}, "--prompt", "a", "--length", "0"])), "torch._dynamo" in sys.modules)
 """

@@ -4,21 +4,13 @@ import argparse
 
 import pytest
 
+from chargpt.errors import UserError
+from chargpt.notices import Kind
 from chargpt.option_table import typed, whole
-from chargpt.terminal import (
-    DIM,
-    PLAIN,
-    Parser,
-    Screen,
-    UserError,
-    escape_controls,
-    log,
-    notice,
-    notice_line,
-    one_line,
-    run_program,
-    shown,
-)
+from chargpt.parser import Parser
+from chargpt.program import run_program
+from chargpt.screen import DIM, PLAIN, Screen, log, notice, notice_line, wrapped
+from chargpt.terminal import escape_controls, one_line, shown
 
 
 def failing(error: BaseException):
@@ -85,7 +77,7 @@ def test_options_are_read():
 
 def test_notices_stand_in_two_columns_and_paths_are_short(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    notice("run", shown(tmp_path / "a" / "b"))
+    notice(Kind.RUN, shown(tmp_path / "a" / "b"))
     assert capsys.readouterr().out == f"run         {(tmp_path / 'a' / 'b').relative_to(tmp_path)}\n"
     assert shown("/elsewhere") == "/elsewhere" and one_line("中\t") == "中\\t"
 
@@ -104,9 +96,9 @@ def test_control_characters_are_escaped_and_scripts_are_not():
 
 def test_in_a_terminal_a_notice_is_wrapped_between_words(monkeypatch):
     words = "some words with a-path/that-is-never/broken-because-it-would-not-work and an end"
-    assert notice_line("warning", words) == f"warning     {words}"
-    monkeypatch.setattr("chargpt.terminal.terminal_width", lambda stream: 50)
-    lines = notice_line("warning", words).split("\n")
+    assert notice_line(Kind.WARNING, words) == f"warning     {words}"
+    monkeypatch.setattr("chargpt.screen.terminal_width", lambda stream: 50)
+    lines = wrapped(notice_line(Kind.WARNING, words)).split("\n")
     assert [line[:12].strip() for line in lines] == ["warning", "", ""]
     assert all(len(line) <= 50 or "/" in line for line in lines)
     assert " ".join(line.strip() for line in lines).split()[1:] == words.split()

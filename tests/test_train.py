@@ -21,10 +21,11 @@ import train
 from chargpt.interrupt import Interrupt
 from chargpt.planning import budget as time_budget
 from chargpt.planning.budget import Budget
+from chargpt.program import run_program
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import find_checkpoint
 from chargpt.session.due import Due
-from chargpt.terminal import run_program, up_to_a_word
+from chargpt.terminal import up_to_a_word
 from chargpt.training.learning_rate import learning_rate
 from chargpt.training.trainer import NotFinite, Trainer
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chargpt.notices import Notice
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest_of, newest_stage, read_state, stage_folder
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.metrics import MetricsLog, read_metrics
-from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus, corpus_in_cache
 
 if TYPE_CHECKING:  # of a run whose model is measured

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from chargpt.commands.frame import aligned, items_for, load_run, print_json, verb_parser
 from chargpt.errors import UserError
 from chargpt.planning.cli import texts_and_settings
-from chargpt.terminal import escape_controls, log, one_line, plural
+from chargpt.screen import log
+from chargpt.terminal import escape_controls, one_line, plural
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.items import Guesses

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from chargpt.commands.frame import load_run, verb_parser
 from chargpt.errors import Option, UserError
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_target, publish
+from chargpt.notices import Kind
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import KEPT, has_steps
 from chargpt.runs.load import places_of
 from chargpt.runs.starts import start_names
-from chargpt.terminal import notice, shown
+from chargpt.screen import notice
+from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # --help is answered before torch is imported
     from chargpt.sampling.loaded_model import LoadedModel
@@ -41,8 +43,8 @@ def main(argv: Sequence[str]) -> int:
     with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
         publish(destination, lambda path: write(loaded, path, export_options), is_folder=is_folder, force=options.force)
     path = shown(destination)
-    notice("written", path)
-    notice("use", target.use.format(path=path, word=shell_word(path)))
+    notice(Kind.WRITTEN, path)
+    notice(Kind.USE, target.use.format(path=path, word=shell_word(path)))
     return 0
 
 
@@ -107,5 +109,5 @@ def _learning(options: Namespace) -> dict[str, Any] | None:
     except Unavailable as reason:
         if options.blank:
             raise UserError(Option("blank"), f": a page that learns needs a kernel for browsers: {reason}") from None
-        notice("note", f"this page writes, but does not learn, which needs a kernel for browsers: {reason}")
+        notice(Kind.NOTE, f"this page writes, but does not learn, which needs a kernel for browsers: {reason}")
         return None

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import UserError
+from chargpt.parser import Parser
 from chargpt.processor import may_have_gpu
 from chargpt.project import command, project_root
-from chargpt.terminal import Parser, columns, json_line, log, one_line, plural, shown
+from chargpt.screen import log
+from chargpt.terminal import columns, json_line, one_line, plural, shown
 
 if TYPE_CHECKING:  # imports torch
     import numpy as np

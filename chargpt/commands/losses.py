@@ -15,7 +15,8 @@ from chargpt.commands.frame import (
 )
 from chargpt.errors import UserError
 from chargpt.option_table import whole
-from chargpt.terminal import log, one_line, plural, shown
+from chargpt.screen import log
+from chargpt.terminal import one_line, plural, shown
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     import numpy as np

@@ -9,11 +9,13 @@ from chargpt.commands.frame import verb_parser
 from chargpt.commands.runs import found_in, table
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import LOCK_NAME, discard, sync_folder
+from chargpt.notices import Kind
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps, run_of_stage
 from chargpt.runs.load import expand_patterns, find_run, places_of
 from chargpt.runs.run import check_own, is_left_behind, lock_run, set_aside, settle
-from chargpt.terminal import log, notice, plural, shown
+from chargpt.screen import log, notice
+from chargpt.terminal import plural, shown
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         except OSError as error:
             raise UserError(f"{shown(folder)}: not removed ({error.strerror}); {what_to_do(error)}") from None
         discard(gone)
-        notice("removed", f"{shown(folder)}" + (f"; delete what is left of it: {shown(gone)}" if gone.exists() else ""))
+        notice(Kind.REMOVED, f"{shown(folder)}" + (f"; delete what is left of it: {shown(gone)}" if gone.exists() else ""))
     return 0
 
 

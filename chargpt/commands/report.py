@@ -8,7 +8,8 @@ from chargpt.commands.frame import load_run, page_file, verb_parser, write_page
 from chargpt.errors import UserError
 from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
-from chargpt.terminal import log, shown
+from chargpt.screen import log
+from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # imports torch
     from chargpt.analysis.run_report import RunReport

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import aligned, print_json, verb_parser
 from chargpt.project import command, project_root
-from chargpt.terminal import log, one_line, shown
+from chargpt.screen import log
+from chargpt.terminal import one_line, shown
 
 if TYPE_CHECKING:  # a mistyped option is answered at once
     from chargpt.runs.checkpoint_schema import SavedState

@@ -16,7 +16,8 @@ from chargpt.errors import UserError
 from chargpt.option_table import whole
 from chargpt.planning.cli import by_fields, texts_and_settings
 from chargpt.project import project_root
-from chargpt.terminal import log, one_line
+from chargpt.screen import log
+from chargpt.terminal import one_line
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.scored_text import Line, Summary

@@ -9,7 +9,8 @@ from chargpt.errors import UserError, what_to_do
 from chargpt.files import write_synced
 from chargpt.planning.cli import parse_text_options
 from chargpt.project import project_root
-from chargpt.terminal import log, plural, shown
+from chargpt.screen import log
+from chargpt.terminal import plural, shown
 
 
 def main(argv: Sequence[str]) -> int:

@@ -14,6 +14,7 @@ from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
 from chargpt.exchange.tensor_file import AGAIN
 from chargpt.model import POSITIONS
+from chargpt.notices import Kind
 from chargpt.planning.cli import TrainOptions, by_fields
 from chargpt.planning.settings import load_settings
 from chargpt.project import presets_folder
@@ -24,8 +25,9 @@ from chargpt.runs.model_shape import check_size
 from chargpt.runs.models import loss_of
 from chargpt.runs.run import Run, new_folder, new_run
 from chargpt.runs.stage import Length, Stage
+from chargpt.screen import notice
 from chargpt.standard import is_standard, standard_shapes
-from chargpt.terminal import notice, shown
+from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate, validation_split
@@ -131,7 +133,7 @@ def save_run(
     run = new_run(new_folder(name, root / "checkpoints"), root / "checkpoints")
     problems = run.save(state, weights=model.state_dict(), training=optimizer.tensors())
     for problem in [*problems, *filter(None, [run.write_config(config, stage)])]:
-        notice("warning", problem)
+        notice(Kind.WARNING, problem)
     _report(imported, run, corpus, state, root=root)
     return run.folder
 
@@ -157,23 +159,23 @@ def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: Sav
     """Say what was imported, what is different now, and what to type next."""
     shape, progress = imported.shape, state.progress
     notice(
-        "imported",
+        Kind.IMPORTED,
         f"{imported.program}, step {imported.step:,}: {shape.n_layer} layers, {shape.n_head} heads, width {shape.n_embd}, "
         f"context {shape.block_size}, a vocabulary of {imported.tokenizer.vocab_size:,}, model.positions={shape.positions}",
     )
     for note in imported.notes:
-        notice("note", note)
-    for label, text, _ in corpus.describe() if corpus is not None else []:
-        notice(label, text)
+        notice(Kind.NOTE, note)
+    for kind, text, _ in corpus.describe() if corpus is not None else []:
+        notice(kind, text)
     if corpus is not None:
-        notice("loss", f"{progress.val_loss:.4f} on the validation split (the lower, the better)")
+        notice(Kind.LOSS, f"{progress.val_loss:.4f} on the validation split (the lower, the better)")
     name = run.name(root / "checkpoints")
-    notice("run", shown(run.folder))
-    notice("sample", Command("sample", name))
+    notice(Kind.RUN, shown(run.folder))
+    notice(Kind.SAMPLE, Command("sample", name))
     if corpus is None:
         again = "   (to go on exactly where it stopped, add TEXT to the import command)" if imported.moments else ""
-        notice("train", Message(Command("train", "TEXT", Option("init_from", name)), again))
+        notice(Kind.TRAIN, Message(Command("train", "TEXT", Option("init_from", name)), again))
         return
     is_finished = progress.step >= state.stage.length.steps  # without more steps, nothing is left to train
     longer = [Option("train.max_steps", progress.step + max(1, progress.step // 5))] * is_finished
-    notice("resume", resuming(name, *longer, verb="train"))
+    notice(Kind.RESUME, resuming(name, *longer, verb="train"))

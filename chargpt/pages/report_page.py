@@ -20,6 +20,7 @@ from chargpt.analysis.run_report import RunReport
 from chargpt.config import KEYS, Source, to_dict
 from chargpt.pages.charts import Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, render, source, stretches
+from chargpt.screen import label_of
 from chargpt.terminal import clock, up_to_a_word
 
 if TYPE_CHECKING:  # of a run whose model is measured
@@ -62,7 +63,7 @@ def report_page(runs: Sequence[RunReport], *, refresh: int = 0) -> str:
     title = "Training report" if len(runs) > 1 else f"Training report: {runs[0].name}"
     most = MAP_BYTES // len(runs)
     pictures = [[] if run.heads is None else head_pictures(run.heads.weights, most_bytes=most) for run in runs]
-    words = (headline, result, newest_sample, tiles, samples_over_time, coloured, sample_text, usual_speed)
+    words = (label_of, headline, result, newest_sample, tiles, samples_over_time, coloured, sample_text, usual_speed)
     charts = (loss_charts, copies_chart, settings)
     body = render(
         "report.html.j2",

@@ -7,13 +7,14 @@ import math
 
 from chargpt.config import Settings, Source
 from chargpt.model import GPT
+from chargpt.notices import Kind, Notice
 from chargpt.planning.budget import EVALUATION_SHARE
 from chargpt.planning.chosen_for_time import Job, chooses, multiple
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.models import name_of_start, start_from
-from chargpt.terminal import Notice, shown
+from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL
 from chargpt.training.evaluation import evaluate, validation_split
@@ -70,8 +71,8 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> t
     loss = loss_on(corpus, model)
     error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
     before = f"training begins with the model {name_of_start(source)}; so far, its loss on your text is {loss:.2f}{error}"
-    said = [Notice("start", f"{before}; lower is better, and {NGRAM_MODEL} has {ngram_loss:z.2f}")]
-    said += [Notice("characters", vocabulary)] * bool(vocabulary)
+    said = [Notice(Kind.START, f"{before}; lower is better, and {NGRAM_MODEL} has {ngram_loss:z.2f}")]
+    said += [Notice(Kind.CHARACTERS, vocabulary)] * bool(vocabulary)
     if (
         corpus.is_validated
         and corpus.growth is None
@@ -79,7 +80,7 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> t
         and {*state.texts} & {*corpus.texts}
     ):
         what = "it may have learned from your validation text, and then the losses look too good; start from another run, "
-        said.append(Notice("warning", f"{shown(source.path)}: {what}or give another text as data.val_text=FILE"))
+        said.append(Notice(Kind.WARNING, f"{shown(source.path)}: {what}or give another text as data.val_text=FILE"))
     return distance_of(source, loss), said
 
 

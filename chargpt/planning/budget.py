@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chargpt.config import Config
+from chargpt.notices import Kind, Notice
 from chargpt.runs.stage import Length
-from chargpt.terminal import Notice, clock
+from chargpt.terminal import clock
 
 # Seconds that an idle machine needs before the first step (imports, the choice of settings), and after the last one (a save and
 # the report).
-BEFORE_SECONDS, AFTER_SECONDS = 3.0, 2.6
+BEFORE_SECONDS, AFTER_SECONDS = 3.0, 1.2
 OVERHEAD_SHARE = 1 / 3  # share of a run's time for them, at most
 RESERVE = 0.08  # share of the time that is for saves, and for steps that take longer than is known
 MAX_EVALUATIONS = 10  # evaluations of a run, at most, after the one before the first step
@@ -263,7 +264,7 @@ class Budget:
             return []
         self.announced, self._announced_length = self._expected, length.steps
         ends = f"training ends at step {length.steps:,}, in {clock(self.known.duration(left, interval=length.interval))}"
-        return [Notice("speed", f"{1000 * self.announced:.1f} ms a step; {ends}")]
+        return [Notice(Kind.SPEED, f"{1000 * self.announced:.1f} ms a step; {ends}")]
 
     def slower(self) -> list[Notice]:
         """What to tell if steps have lately become much slower than was told."""
@@ -272,7 +273,7 @@ class Budget:
             return []
         self.announced = lately
         why = "the machine is busy with other work, or too hot"
-        return [Notice("slow", f"{1000 * lately:.1f} ms a step instead of {1000 * before:.1f}, since {why}")]
+        return [Notice(Kind.SLOW, f"{1000 * lately:.1f} ms a step instead of {1000 * before:.1f}, since {why}")]
 
     def unused(self, *, is_undecided: bool) -> float | None:
         """For a checkpoint: what is left while the length is not fitted to the time, or `is_undecided`; otherwise None."""

@@ -18,6 +18,7 @@ from chargpt.config import Config, Settings
 from chargpt.device import choose_device
 from chargpt.errors import UserError
 from chargpt.model import GPT
+from chargpt.notices import Kind, Notice
 from chargpt.planning import law
 from chargpt.planning.budget import TimeModel
 from chargpt.planning.cli import SHORTEST_CONTEXT
@@ -26,7 +27,7 @@ from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.speeds import Speeds
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.stage import Models
-from chargpt.terminal import Notice, clock
+from chargpt.terminal import clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
@@ -275,10 +276,10 @@ def _about_models(models: Models, *, first: float, last: float, is_detail: bool)
     """How several models share the time: at most so many seconds for each of the first ones and for the last one."""
     at_most = f"for at most {clock(first)}"
     earlier = f"{models.count - 1} models {at_most} each" if models.count > 2 else f"one model {at_most}"
-    about = f"first {earlier}; then a last one, for at most {clock(last)}, "
+    about = f"{models.count}: first {earlier}; then a last one, for at most {clock(last)}, "
     about += f"which learns from the text and from what those before it predict ({models.why})"
     about += "" if models.is_decided else "; if the first does not begin to memorise the text, no other follows"
-    return Notice(f"{models.count} models", about, "detail" if is_detail else "line")
+    return Notice(Kind.MODELS, about, "detail" if is_detail else "line")
 
 
 def shared(settings: Settings, seconds: float | None) -> Choice:
@@ -387,18 +388,18 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     epochs = config.train.max_steps * config.chars_per_step / job.text.characters
     shape = f"{best.parameters:,} parameters ({model.n_layer} layers, width {model.n_embd}, context {model.block_size})"
     seen = f"it will read the whole text {epochs:.1f} times, at {best.speed:,.0f} characters a second"
-    notices = [Notice("chosen", f"a model of {shape}; {seen}", "detail")]
+    notices = [Notice(Kind.CHOSEN, f"a model of {shape}; {seen}", "detail")]
     if job.corpus.is_validated and not job.corpus.facts.is_sorted and not best.settings.is_any_given(*DECIDES_LOSS):
         low, high = ((1 + sign * law.SPREAD) * best.compared for sign in (-1, 1))
         ngram = f"lower is better, and {NGRAM_MODEL} has {job.text.ngram_loss:z.2f}"
         loss = f"validation loss about {best.compared:z.2f} at the end (in most runs {low:z.2f} to {high:z.2f})"
-        notices.append(Notice("expected", f"{loss}; {ngram}"))
+        notices.append(Notice(Kind.EXPECTED, f"{loss}; {ngram}"))
     if others := [str(one) for one in candidates if one.parameters != best.parameters]:
-        notices.append(Notice("considered", f"but not chosen, expected loss {'; '.join(others)}", "detail"))
+        notices.append(Notice(Kind.CONSIDERED, f"but not chosen, expected loss {'; '.join(others)}", "detail"))
     if takes < job.seconds and not best.settings.is_given("train.max_epochs"):
         who, passes = "each model" if best.teachers else "training", models.epochs or config.train.max_epochs
         ends = f"{who} ends after {passes:g} passes over the text at most, since more would not help"
-        notices.append(Notice("note", ends, "detail"))
+        notices.append(Notice(Kind.NOTE, ends, "detail"))
     return notices
 
 

@@ -32,8 +32,9 @@ from chargpt.option_table import (
     text,
     typed,
 )
+from chargpt.parser import Parser
 from chargpt.project import command, project_root
-from chargpt.terminal import NUMBER, Parser
+from chargpt.typed_numbers import NUMBER
 
 SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z0-9_]+")

@@ -14,6 +14,7 @@ import torch
 from chargpt.config import Config, Settings, Source, difference, flat
 from chargpt.errors import Message, Option, UserError, join
 from chargpt.model import GPT
+from chargpt.notices import Kind, Notice
 from chargpt.planning.adaptation import adapt, measure_start
 from chargpt.planning.budget import Budget, TimeModel, longest_run, steps_in
 from chargpt.planning.chosen_for_time import (
@@ -42,7 +43,8 @@ from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.models import check_model, loss_of, name_of_start, restore_model, start_from
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Models, Stage, Start
-from chargpt.terminal import Notice, clock, notice_line, plural, shown
+from chargpt.screen import notice_line, wrapped
+from chargpt.terminal import clock, plural, shown
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus, absolute_paths, earlier_texts, load_corpus
 from chargpt.text.facts import is_list_of_words
@@ -91,7 +93,7 @@ class Opening(Decision):
     def describe(self) -> str:
         """What --dry-run prints: every choice, how long the training takes, and what to expect."""
         said = [*self.notices, *self.about_training(), *self.choices]
-        return "\n".join(notice_line(label, str(text)) for label, text, _ in said)
+        return "\n".join(wrapped(notice_line(kind, str(text))) for kind, text, _ in said)
 
     def about_training(self) -> list[Notice]:
         """The model, the machine and the length of the training, how long it takes and its memory.
@@ -102,19 +104,20 @@ class Opening(Decision):
         model, optim, parameters = config.model, config.optim, parameter_count(config.model, vocabulary)
         layers = plural(model.n_layer, "layer")
         shape = f"{layers}, width {model.n_embd}, context {model.block_size}, {model.positions} positions"
+        of_one = self.state.stage.name and f"{self.state.stage.name}: "  # the time is that of this model
         how = f"learning rate {optim.learning_rate:g} (optim.schedule={optim.schedule}), dropout {model.dropout:g}"
         notices = [
-            Notice("model", f"{parameters:,} parameters: {shape}; optimizer {OPTIMIZERS[optim.name].label}"),
-            Notice("steps", f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
+            Notice(Kind.MODEL, f"{parameters:,} parameters: {shape}; optimizer {OPTIMIZERS[optim.name].label}"),
+            Notice(Kind.STEPS, f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
         ]
         if (known := self.budget.known) is not None:
             memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
             size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
             notices += [
-                Notice("estimate", f"about {1000 * known.step:.1f} ms a step and {size}", "detail"),
-                Notice("training", f"{self._length_by(known)} on {runtime.describe()}"),
+                Notice(Kind.ESTIMATE, f"about {1000 * known.step:.1f} ms a step and {size}", "detail"),
+                Notice(Kind.TRAINING, f"{of_one}{self._length_by(known)} on {runtime.describe()}"),
             ]
-        return [*notices, *[Notice("slower", runtime.slower)] * bool(runtime.slower)]
+        return [*notices, *[Notice(Kind.SLOWER, runtime.slower)] * bool(runtime.slower)]
 
     def _length_by(self, known: TimeModel) -> str:
         """How long the training takes, by these times: its limit, unless the epochs end it sooner."""
@@ -208,7 +211,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
         return dataclasses.replace(plan, choices=(tried.notice, *plan.choices))
     notices += [] if tried is None else [tried.notice]
     opening = _open(choice, job, named, asked, folder=folder, group=group, started=started)
-    notices, choices = _with_one_note(notices, _about_choice(choice, asked, opening, named, group=group))
+    choices = _about_choice(choice, asked, opening, named, group=group)
     return dataclasses.replace(opening, notices=tuple(notices), choices=tuple(choices))
 
 
@@ -266,18 +269,11 @@ def _folder(options: TrainOptions, checkpoints: Path) -> Path:
     return new_folder(name, checkpoints, overwrite=options.overwrite)
 
 
-def _with_one_note(notices: list[Notice], choices: list[Notice]) -> tuple[list[Notice], list[Notice]]:
-    """The same, with all notes in the last one of `choices`: few lines come before the first step."""
-    notes = [said for said in (*notices, *choices) if said.label == "note" and said.kind == "line"]
-    notices, choices = ([said for said in some if said not in notes] for some in (notices, choices))
-    return notices, choices + [Notice("note", join("; ", (note.text for note in notes)))] * bool(notes)
-
-
 def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice], *, start: str | None = None) -> Checkpoint:
     """The checkpoint of --init-from, --vocab-from, --teacher or --start; its warnings are added to `notices`."""
     checkpoint, warnings = find_checkpoint(name, checkpoints, start=start)
     warnings += filter(None, [what_changed(checkpoint.state, lambda: loss_of(restore_model(checkpoint)[0]))])
-    notices += [Notice("warning", warning) for warning in warnings]
+    notices += [Notice(Kind.WARNING, warning) for warning in warnings]
     return checkpoint
 
 
@@ -386,37 +382,37 @@ def _about_settings(settings: Settings, asked: Asked) -> list[Notice]:
     options, loaded = asked.options, asked.loaded
     origin = shown(asked.file or ("chosen for the text and the time" if asked.is_open else "the defaults"))
     typed = [f"{section}.{key} {value}" for section, values in options.settings.items() for key, value in values.items()]
-    notices = [Notice("settings", ", ".join([origin, *typed]), "detail")]
+    notices = [Notice(Kind.SETTINGS, ", ".join([origin, *typed]), "detail")]
     values, chosen = flat(settings.values), dict[str, list[str]]()
     for key, reason in settings.reasons.items():
         if settings.sources.get(key) is Source.CHOSEN:
             chosen.setdefault(reason, []).append(f"{key} {values[key]}")
-    notices += [Notice("chosen", f"{', '.join(some)} ({reason})", "detail") for reason, some in chosen.items()]
+    notices += [Notice(Kind.CHOSEN, f"{', '.join(some)} ({reason})", "detail") for reason, some in chosen.items()]
     changed = [change.key for change in difference(loaded.values, settings.values)]
     replaced = [key for key in changed if loaded.sources.get(key) is Source.PRESET]
     if options.minutes is not None and options.gives("train.max_steps"):
         what = " decides how long the training is, so your train.max_steps is not used"
-        notices.append(Notice("note", Message(Option("minutes"), what)))
+        notices.append(Notice(Kind.NOTE, Message(Option("minutes"), what)))
     if options.minutes is not None and replaced:
         what = f" changes these settings of {options.config} to fit the time: {', '.join(replaced)}"
-        notices.append(Notice("note", Message(Option("minutes"), what)))
+        notices.append(Notice(Kind.NOTE, Message(Option("minutes"), what)))
     return notices
 
 
 def _about_teachers(settings: Settings, models: Models, teachers: tuple[Checkpoint, ...]) -> list[Notice]:
     """From which models the last one learns, if the user has asked for it, and the settings given that do not hold for it."""
     if teachers:
-        return [Notice("teachers", ", ".join(shown(teacher.path) for teacher in teachers), "detail")]
+        return [Notice(Kind.TEACHERS, ", ".join(shown(teacher.path) for teacher in teachers), "detail")]
     if models.count == 1:
         return []
     notices = []
     if models.epochs is None and models.why == GIVEN:  # otherwise the choice has told it
         what = "one after the other; the last one learns from the text and from what those before it predict"
-        notices.append(Notice(f"{models.count} models", what))
+        notices.append(Notice(Kind.MODELS, f"{models.count}, {what}"))
     changed = difference(settings.values, for_last_model(settings).values)
     if given := [str(change) for change in changed if settings.is_given(change.key)]:
         what = f"in the last model, the program changes {', '.join(given)}; for one model with your values, add "
-        notices.append(Notice("note", Message(what, Option("train.teachers", 0))))
+        notices.append(Notice(Kind.NOTE, Message(what, Option("train.teachers", 0))))
     return notices
 
 
@@ -424,19 +420,21 @@ def _about_processes(config: Config, group: Group) -> list[Notice]:
     """How several processes share the batch."""
     on, batch = plural(group.size // group.local_size, "machine"), config.train.batch_size
     what = f"{group.size} on {on}; each computes {batch // group.size:,} of the {batch:,} sequences of a step"
-    return [Notice("processes", what)] * (group.size > 1)
+    return [Notice(Kind.PROCESSES, what)] * (group.size > 1)
 
 
 def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:
     """What of the text does not fit into the context of the model. Raises UserError for a label that does not."""
     context = config.model.block_size
-    notices = [] if corpus.is_validated else [Notice("note", "all of the text is for training, so there is no validation loss")]
+    notices = (
+        [] if corpus.is_validated else [Notice(Kind.NOTE, "all of the text is for training, so there is no validation loss")]
+    )
     if corpus.items is None or corpus.marks is None:
         shortest = min(len(corpus.train), len(corpus.val))
         if corpus.is_validated and shortest <= context:
             short = "validation" if shortest == len(corpus.val) else "training"
             what = f"the {short} text has only {shortest:,} characters, so the loss is a rough estimate"
-            notices.append(Notice("note", what))
+            notices.append(Notice(Kind.NOTE, what))
         return notices
     label, lengths = corpus.items.longest_label, corpus.marks.lengths(corpus.train)
     if label + 2 > context:  # with its tab, and the end of the item before it
@@ -447,5 +445,5 @@ def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:
             f"{longer:,} of {len(lengths):,} items are longer than the context of {context:,} characters, so the model learns"
         )
         would = Option("model.block_size", int(lengths.max()))
-        notices.append(Notice("note", Message(f"{what} only their ends; ", would, " would hold the longest")))
+        notices.append(Notice(Kind.NOTE, Message(f"{what} only their ends; ", would, " would hold the longest")))
     return notices

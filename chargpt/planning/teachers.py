@@ -10,12 +10,13 @@ from chargpt.config import Settings
 from chargpt.errors import Option, UserError
 from chargpt.files import discard
 from chargpt.model import GPT
+from chargpt.notices import Kind, Notice
 from chargpt.planning.law import STUDENT_DECAY
 from chargpt.runs.checkpoint import Checkpoint, best, load, publish, stage_folder
 from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.models import restore_model
 from chargpt.runs.stage import Stage
-from chargpt.terminal import Notice, shown
+from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus
 from chargpt.training.distillation import digest
 
@@ -53,7 +54,7 @@ def check_teachers(teachers: Sequence[Checkpoint], corpus: Corpus, *, context: i
             raise UserError(Option("teacher"), where, what, Option("model.block_size", longest))
     what = "this teacher learned from another text; if your validation text is in that, the losses will look too good"
     others = [shown(teacher.path) for teacher in teachers if teacher.state.fingerprint != corpus.fingerprint]
-    return [Notice("warning", f"{name}: {what}") for name in others]
+    return [Notice(Kind.WARNING, f"{name}: {what}") for name in others]
 
 
 def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from chargpt.config import COMMAND_LINE, Config, RuntimeConfig, Settings, apply
 from chargpt.errors import Message, Option
 from chargpt.files import publish_file
+from chargpt.notices import Kind, Notice
 from chargpt.planning import law
 from chargpt.planning.adaptation import MEASURED, adapt, begun, distance_of, loss_on
 from chargpt.planning.chosen_for_time import Job, in_blocks
@@ -25,7 +26,6 @@ from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import read_bounded
 from chargpt.runs.starts import CARD, STARTS, load_start, start_names
 from chargpt.standard import is_standard
-from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
@@ -84,7 +84,7 @@ def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected:
     what = f"and {nothing}; to begin with nothing" if pays else f"not clearly below the {nothing}; to begin with it"
     other = Option("start", NO_START if pays else best.start)
     said = Message(f"{about} is expected with the model {best.start}, {what}, add ", other)
-    return Verdict(best.start, pays, Notice("start", said, "line" if pays else "detail"))
+    return Verdict(best.start, pays, Notice(Kind.START, said, "line" if pays else "detail"))
 
 
 def expected_loss(trial: Trial, text: Text, config: Config) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chargpt.canonical import stored_as
-from chargpt.errors import UserError, what_to_do
+from chargpt.errors import Shell, UserError, what_to_do
 from chargpt.files import write_synced
 from chargpt.interrupt import Interrupt
 from chargpt.project import shell_word
@@ -21,7 +21,8 @@ from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character, text_of
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.terminal import log, plural, shown
+from chargpt.screen import log
+from chargpt.terminal import plural, shown
 from chargpt.text.facts import TRAIN_SAMPLE, sample
 from chargpt.text.items import end_in, item_prompt
 
@@ -42,6 +43,7 @@ HELP = """/undo           take back the last turn: what you typed and what the m
 //TEXT          the same as TEXT, for a text that begins with /
 Ctrl-C          stop the text that is being written"""
 COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help", "/quit")
+SPELLING = Shell("/")  # of the options that are commands here
 INTERRUPTED = "the text is not saved: /save FILE saves it; to leave without saving, press Ctrl-C again or type exit"
 TAIL = 60  # characters of the text that are shown after /undo
 SPEAKER = re.compile(r"(?m)^(?:<([^<>\n]{1,40})>|([^\s:<>][^:\n]{0,39}):) ")  # before a message: `Ben: ` or `<ben> `
@@ -180,7 +182,7 @@ class Session:
             given: dict[str, Any] = {name: typed(value)} if value else {}
             self._generator = self._generator.changed(**given)
         except UserError as error:
-            raise UserError("/" + str(error).removeprefix("--")) from None
+            raise UserError(SPELLING(error)) from None
         options = self._generator.options
         log(f"{name} {dict(temperature=f'{options.temperature:g}', length=f'{options.limit:,}', seed=options.seed)[name]}")
 

@@ -30,8 +30,8 @@ from chargpt.option_table import (
     typed,
     whole,
 )
+from chargpt.parser import Parser
 from chargpt.project import command, shell_word
-from chargpt.terminal import Parser
 
 Unknown = Literal["error", "skip"]  # what to do with characters that the model has never seen
 Overflow = Literal["refill", "exact"]  # how to continue beyond the model's block_size

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from chargpt.errors import UserError
-from chargpt.terminal import log
+from chargpt.screen import log
 from chargpt.text.tokenizer import Tokenizer
 
 MAX_LISTED = 40  # characters that a message lists

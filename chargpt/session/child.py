@@ -13,10 +13,11 @@ import threading
 import time
 from pathlib import Path
 
-from chargpt.errors import NotWritten, UserError, Words, in_python
+from chargpt.errors import IN_PYTHON, NotWritten, UserError, Words
 from chargpt.launch import launch
+from chargpt.notices import Kind
 from chargpt.planning.cli import TrainOptions
-from chargpt.terminal import SCREEN, Screen
+from chargpt.screen import SCREEN, Screen
 
 RECORD = "\x1e"  # comes before each record; what is shown to a person never has it
 SECONDS = 0.2  # between two records of progress, at least
@@ -32,13 +33,13 @@ class ParentScreen(Screen):
         self.bar_width, self._drawn = bar_width, (0.0, 0, "")  # when, total and numbers
 
     def spelled(self, words: Words) -> str:
-        return in_python(words)
+        return IN_PYTHON(words)
 
     def lines(self, text: str) -> None:
         self._send("lines", text)
 
-    def notice(self, label: str, text: Words) -> None:
-        self._send("notice", label, text)
+    def notice(self, kind: Kind, text: Words) -> None:
+        self._send("notice", kind.name, text)
 
     def log(self, text: Words) -> None:
         self._send("log", text)

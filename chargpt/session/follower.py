@@ -6,13 +6,15 @@ import subprocess
 import time
 
 from chargpt.interrupt import Interrupt
+from chargpt.notices import Kind, Notice
 from chargpt.project import REPORT
 from chargpt.runs.run import Run
 from chargpt.session.python_process import start
-from chargpt.terminal import Notice, shown
+from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus
 
 LOOKS = 0.02  # seconds between two looks at whether the report is complete
+LATE = 2.0  # seconds after its time that a run waits for it, at most: as `Budget` promises
 
 
 class Follower:
@@ -29,11 +31,12 @@ class Follower:
         except OSError as error:
             self._problem = error.strerror or str(error)
 
-    def finish(self, *, waits: bool) -> Notice:
-        """The run is complete: have its page written. With `waits`, until that is done or a signal comes.
+    def finish(self, *, left: float) -> Notice:
+        """The run is complete, and so many seconds of its time are `left`: have its page written. Returns what to tell.
 
-        Whoever does not wait gets the page a little later. Returns what to tell.
+        Waits for the page until it is there, a signal comes or the time is over; it is there a little later then.
         """
+        deadline = time.monotonic() + left + LATE
         path, process = self._run.folder / REPORT, self._process
         if process is not None:
             assert process.stdin is not None and process.stdout is not None
@@ -41,10 +44,10 @@ class Follower:
                 process.stdin.write("complete")
                 process.stdin.close()
             with Interrupt("") as leaving:
-                while waits and process.poll() is None and not leaving.came_here:
+                while process.poll() is None and time.monotonic() < deadline and not leaving.came_here:
                     time.sleep(LOOKS)
             if (code := process.returncode) is not None:
                 self._problem = process.stdout.read() if code == 0 else f"its process ended with code {code}"
         if self._problem:
-            return Notice("warning", f"{shown(path)}: not written ({self._problem}); the run is complete without it")
-        return Notice("report", shown(path))
+            return Notice(Kind.WARNING, f"{shown(path)}: not written ({self._problem}); the run is complete without it")
+        return Notice(Kind.REPORT, shown(path))

@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from chargpt.errors import TrainingFailed, UserError, in_python, resuming
+from chargpt import notices
+from chargpt.errors import IN_PYTHON, TrainingFailed, UserError, resuming
 from chargpt.keywords import named
 from chargpt.option_table import Kind, PathLike, check
 from chargpt.planning.cli import PATHS, TrainKeywords, TrainOptions, check_options, tree_of
 from chargpt.project import project_root
 from chargpt.runs.run import typed_name
 from chargpt.sampling.loaded_model import LoadedModel, load
+from chargpt.screen import Screen
 from chargpt.session.child import RECORD
 from chargpt.session.python_process import start
-from chargpt.terminal import Screen, one_line, shown
+from chargpt.terminal import one_line, shown
 from chargpt.text.sources import DEFAULT
 
 NOTEBOOK = 120  # columns of the bar in a notebook
@@ -53,6 +55,9 @@ class Caller(Screen):
                 method, *given = json.loads(content)
                 getattr(self, method)(*given)
 
+    def notice(self, kind: Any, text: Any) -> None:
+        super().notice(notices.Kind[kind], text)
+
     def log(self, text: Any) -> None:
         self.lines(one_line(text))
 
@@ -76,7 +81,7 @@ class Caller(Screen):
             if run is None:
                 raise KeyboardInterrupt
             again = resuming(typed_name(run, project_root() / "checkpoints"), verb="train")
-            print(f"what was saved is returned; to continue: {in_python(again)}", flush=True)
+            print(f"what was saved is returned; to continue: {IN_PYTHON(again)}", flush=True)
         if code and not is_stopped:
             saved = "" if run is None else f"; what was saved: chargpt.load({shown(run)!r})"
             raise TrainingFailed(

@@ -12,11 +12,13 @@ import numpy as np
 
 from chargpt.config import Settings
 from chargpt.errors import Words
+from chargpt.notices import Kind, Notice
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.metrics import MetricsFile
 from chargpt.runs.run import Run
+from chargpt.screen import notice, notice_line, screen
 from chargpt.session.progress_bar import ProgressBar
-from chargpt.terminal import LABEL, Notice, notice, one_line, screen, shown
+from chargpt.terminal import shown
 
 if TYPE_CHECKING:
     from chargpt.session.tensorboard import EventFile
@@ -35,20 +37,20 @@ class Journal:
         self._run: Run | None = None  # the one that is recorded
         self._first_step = 0  # of the model, counted from the first one of the run
 
-    def notice(self, label: str, text: Words) -> None:
+    def notice(self, kind: Kind, text: Words) -> None:
         """Print a line that everybody needs, above the progress bar if there is one."""
-        self.add([Notice(label, text)])
+        self.add([Notice(kind, text)])
 
     def add(self, notices: Iterable[Notice]) -> None:
         """Print those of `notices` that this user reads, and keep all."""
-        for label, text, kind in notices:
-            self.lines.append(f"{label:<{LABEL}}{one_line(text)}")
-            if self.verbose or kind == "line":
-                notice(label, text)
+        for kind, text, level in notices:
+            self.lines.append(notice_line(kind, str(text)))
+            if self.verbose or level == "line":
+                notice(kind, text)
 
     def warn(self, *problems: Words | None) -> None:
         """Print each problem as a warning; None and empty ones are left out."""
-        self.add(Notice("warning", problem) for problem in problems if problem)
+        self.add(Notice(Kind.WARNING, problem) for problem in problems if problem)
 
     @contextlib.contextmanager
     def recording(

@@ -11,6 +11,7 @@ import torch
 from chargpt.config import COMMAND_LINE, DataConfig, Settings, Source, Tree, apply, difference
 from chargpt.errors import Command, Given, Message, Option, UserError
 from chargpt.model import GPT
+from chargpt.notices import Kind, Notice
 from chargpt.planning.budget import Budget, longest_run, steps_in
 from chargpt.planning.chosen_for_time import GIVEN
 from chargpt.planning.cli import TrainOptions
@@ -25,7 +26,7 @@ from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.models import loss_of, restore_model
 from chargpt.runs.run import Run, folder_of, new_run
 from chargpt.runs.stage import Length, Stage
-from chargpt.terminal import Notice, shown
+from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
 from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
 from chargpt.text.tokenizer import UnknownCharacters
@@ -106,7 +107,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group, started: floa
         run=run,
         runtime=choose_runtime(state.config, saved.environment, group=group),
         budget=budget,
-        notices=(*(Notice("warning", line) for line in warnings), *said, *changes),
+        notices=(*(Notice(Kind.WARNING, line) for line in warnings), *said, *changes),
     )
 
 
@@ -165,7 +166,7 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     for settings in (data, state.config.data):
         if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint, growth=state.growth):
             goes_on = f"{what}; the run goes on with the text that it began with; for a new run on another text: "
-            return kept, [] if is_once else [Notice("warning", Message(goes_on, anew))]
+            return kept, [] if is_once else [Notice(Kind.WARNING, Message(goes_on, anew))]
     place: str | Option = Option("data.val_text", "TEXT") if gone[:1] == [data.val_text] else "TEXT"
     again = Command("", Option("resume", True), Option("run", run), place)
     what += f", and no copy of it is in {', '.join(map(shown, cache_folders(state.config.data, root=root)))}"
@@ -213,7 +214,7 @@ def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Setting
             what = f"{change}: cannot change in a run that has begun; start a new one with "
             raise UserError(what, Option("run", "NAME"))
         if options.minutes is None or change.key != "train.max_steps":
-            notices.append(Notice("changed", str(change)))
+            notices.append(Notice(Kind.CHANGED, str(change)))
     return *_changed(settings, stage, options, step=checkpoint.step), notices
 
 

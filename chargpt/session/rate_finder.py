@@ -15,10 +15,12 @@ from torch.utils.tensorboard import summary
 
 from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
+from chargpt.notices import Kind
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import Opening, make_plan
+from chargpt.screen import notice
 from chargpt.session.tensorboard import EventFile
-from chargpt.terminal import notice, shown
+from chargpt.terminal import shown
 from chargpt.training.trainer import NotFinite, Trainer
 
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
@@ -33,24 +35,24 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
     `root` is the folder of the project. Returns the exit code. Raises UserError.
     """
     plan = make_plan(options, root=root)
-    for label, text, _ in plan.notices:
-        notice(label, text)
+    for kind, text, _ in plan.notices:
+        notice(kind, text)
     assert plan.folder is not None
     folder = plan.folder.with_name(f"{plan.folder.name}-find-lr")
     with plan.runtime.applied(), Interrupt(STOPPING) as interrupt:
-        notice("sweep", f"tries rising learning rates, for {STEPS} steps each, until one is clearly too high")
+        notice(Kind.SWEEP, f"tries rising learning rates, for {STEPS} steps each, until one is clearly too high")
         found, losses = dict[float, float](), dict[float, list[float]]()
         for rate, loss, losses[rate] in try_rates(plan, steps=STEPS, interrupt=interrupt):
             found[rate] = loss
             result = f"loss {loss:.3f}" if loss < math.inf else "training failed"
-            notice("tried", f"learning rate {rate:.4f}: {result}")
+            notice(Kind.TRIED, f"learning rate {rate:.4f}: {result}")
         best = min(found, key=found.__getitem__, default=math.inf)
         if found.get(best, math.inf) == math.inf:
             if interrupt.came_here:
                 return interrupt.exit_code
             what = "training fails at every learning rate, since the loss grows without limit"
             raise UserError(f"--find-lr: {what}; undo an extreme setting, such as a large optim.weight_decay")
-        notice("suggested", f"optim.learning_rate={best:.4f}")
+        notice(Kind.SUGGESTED, f"optim.learning_rate={best:.4f}")
         for old in folder.glob("rate-*/events.out.tfevents.*"):  # of an earlier sweep
             old.unlink()
         for rate, values in losses.items():
@@ -60,7 +62,7 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
             with events.file:
                 for step, loss in enumerate(values, 1):
                     events.add(step, summary.scalar("find-lr/loss", loss))
-        notice("curves", f"to see the losses of each rate: python -m tensorboard.main --logdir {shown(folder)}")
+        notice(Kind.CURVES, f"to see the losses of each rate: python -m tensorboard.main --logdir {shown(folder)}")
     return interrupt.exit_code
 
 

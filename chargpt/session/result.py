@@ -4,14 +4,16 @@ import math
 
 from chargpt.errors import Command, Message, Option, Words, join, resuming
 from chargpt.interrupt import Interrupt
+from chargpt.notices import Kind
 from chargpt.planning.budget import longest_run
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint_schema import Progress, SavedState
 from chargpt.runs.metrics import KNOWN, NEW, read_metrics
 from chargpt.runs.run import Run
 from chargpt.runs.stage import Start
+from chargpt.screen import notice, screen
 from chargpt.session.session import Session, bits_per_item
-from chargpt.terminal import escape_controls, notice, plural, screen, up_to_a_word
+from chargpt.terminal import escape_controls, plural, up_to_a_word
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL
 from chargpt.text.report import about_repeats
@@ -34,7 +36,7 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
         return interrupt.exit_code
     has_learned = trainer.progress.evaluated or trainer.is_finished
     for problem in run.take_place() if has_learned else ():  # done before with an evaluation, but on Windows
-        notice("warning", problem)
+        notice(Kind.WARNING, problem)
     screen().saved(run.folder)
     if not interrupt.agreed:
         _tell_end(session)
@@ -43,7 +45,7 @@ def conclude(session: Session, interrupt: Interrupt) -> int:
         return 0
     model = session.stage.name
     where = f"at step {trainer.progress.step:,}{' of ' * bool(model)}{model}"
-    notice("stopped", Message(f"{where}, saved; continue with: ", resuming(run.name(session.checkpoints), verb="train")))
+    notice(Kind.STOPPED, Message(f"{where}, saved; continue with: ", resuming(run.name(session.checkpoints), verb="train")))
     return interrupt.exit_code
 
 
@@ -56,7 +58,7 @@ def _tell_end(session: Session) -> None:
     if progress.step < session.trainer.length.steps:
         evaluations = plural(session.trainer.config.train.patience, "evaluation")
         early = f"; ended early, at step {progress.step:,}, since the loss was no lower in {evaluations}"
-    notice("done", f"{reached(session)}{which}{early}")
+    notice(Kind.DONE, f"{reached(session)}{which}{early}")
 
 
 def _tell_result(session: Session, run: Run, interrupt: Interrupt) -> None:
@@ -65,16 +67,16 @@ def _tell_result(session: Session, run: Run, interrupt: Interrupt) -> None:
     if progress.val_loss is not None:
         happened = what_happened(progress, start=session.stage.start, ngram_loss=corpus.facts.ngram_loss)
         memory = "; the text repeats lines, so a low loss is partly memory" * len(about_repeats(corpus))
-        notice("result", f"{happened}{memory}")
+        notice(Kind.RESULT, f"{happened}{memory}")
     if grown := on_parts(session, run):
-        notice("grown", grown)
+        notice(Kind.GROWN, grown)
     if better := better_way(session.options, session.state(), corpus):
-        notice("better", better)
+        notice(Kind.BETTER, better)
     sample = Message(Command("sample", run.name(session.checkpoints)))
     if session.follower is not None:
-        said = session.follower.finish(waits=not interrupt.came_here)
-        notice(said.label, said.text)
-    notice("sample", sample)
+        said = session.follower.finish(left=-math.inf if interrupt.came_here else session.budget.left)
+        notice(said.kind, said.text)
+    notice(Kind.SAMPLE, sample)
 
 
 def give_up(session: Session, problem: NotFinite) -> int:

@@ -12,6 +12,7 @@ import torch
 from chargpt.config import TrainConfig
 from chargpt.errors import Message, Option, UserError, Words, resuming
 from chargpt.interrupt import Interrupt
+from chargpt.notices import Kind
 from chargpt.planning.budget import Budget, Stopwatch, longest_run
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import Decision, Opening
@@ -24,12 +25,13 @@ from chargpt.runs.models import loss_of
 from chargpt.runs.run import DETAILS
 from chargpt.runs.stage import Stage
 from chargpt.sampling.sample_writer import SampleWriter
+from chargpt.screen import screen
 from chargpt.session.due import Due
 from chargpt.session.follower import Follower
 from chargpt.session.journal import Journal
 from chargpt.session.opening import join_opening, make_trainer, open_next_stage, trainer_state
 from chargpt.session.stages import decide, describe_stage, measure
-from chargpt.terminal import clock, plural, screen, shown
+from chargpt.terminal import clock, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.suffix_array import longest_copy
 from chargpt.training.evaluation import evaluate, validation_split
@@ -99,7 +101,7 @@ class Session:
                 is_early = trainer.progress.step < length
                 more = Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * length)
                 left += ["; to train longer, add ", more]
-            journal.notice("resumed", Message(*left))
+            journal.notice(Kind.RESUMED, Message(*left))
             screen().saved(self.run.folder)
             journal.add(corpus.describe())
         if checkpoint is not None or self.stage.number > 1:
@@ -123,17 +125,15 @@ class Session:
             return
         device = self.trainer.runtime.device
         self.follower = self.follower or Follower(run, self.corpus, device=str(device), opens=self.options.open)
-        name, follows = self.stage.name, self.stage.number > 1 and self.saved is None
+        follows = self.stage.number > 1 and self.saved is None
         for said in opening.about_training():
-            if said.label == "training" and name:  # the time is that of this model
-                journal.notice("training", f"{name}: {said.text}")
-            elif said.label == "training" or not follows:  # the rest was told
+            if said.kind is Kind.TRAINING or not follows:  # the rest was told
                 journal.add([said])
         journal.add(opening.choices)
         if follows:
             return
         where = f"report: {shown(run.home / REPORT)}; all settings: {shown(run.home / DETAILS)}; loss curves: "
-        journal.notice("run", f"{shown(run.home)}   ({where}python -m tensorboard.main --logdir {shown(run.home.parent)})")
+        journal.notice(Kind.RUN, f"{shown(run.home)}   ({where}python -m tensorboard.main --logdir {shown(run.home.parent)})")
         details = "".join(f"{line}\n" for line in journal.lines)
         journal.warn(self.write_config(), None if self.saved else run.write(DETAILS, details))
 
@@ -342,7 +342,7 @@ class Session:
             self.saved = checkpoint.state
             self.trainer.load(trainer_state(checkpoint, checkpoint.state))
             where = f"it goes on from {shown(checkpoint.path)}, with half the learning rate, and skips the text of that step"
-            self.journal.notice("rollback", f"training failed at {problem}; {where}")
+            self.journal.notice(Kind.ROLLBACK, f"training failed at {problem}; {where}")
         self.trainer.share()
         self.saved = self.trainer.group.share(self.saved)  # so that all save at the same steps
         self.trainer.progress.skipped = skipped

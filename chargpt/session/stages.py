@@ -9,9 +9,9 @@ import numpy as np
 
 from chargpt.config import Config
 from chargpt.interrupt import Interrupt
+from chargpt.notices import Kind, Notice
 from chargpt.planning.law import STUDENT_GAP
 from chargpt.runs.stage import Length, Models, Stage
-from chargpt.terminal import Notice
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.learning_rate import decay_start
@@ -47,9 +47,9 @@ def decide(training: float, validation: float, planned: Models) -> tuple[Models,
     measured = f"its training text (loss {training:.2f} there, {validation:.2f} on validation text)"
     if not validation - training < STUDENT_GAP:
         why = f"this model begins to memorise {measured}, so the last one will learn from the predictions of each before it"
-        return dataclasses.replace(planned, is_decided=True, why=why), Notice(f"{planned.count} models", why)
+        return dataclasses.replace(planned, is_decided=True, why=why), Notice(Kind.MODELS, f"{planned.count}: {why}")
     why = f"this model does not memorise {measured}, so more models would not help"
-    return Models(why=why), Notice("one model", why)
+    return Models(why=why), Notice(Kind.MODELS, f"one: {why}")
 
 
 def describe_stage(stage: Stage, seed: int) -> list[Notice]:
@@ -57,4 +57,4 @@ def describe_stage(stage: Stage, seed: int) -> list[Notice]:
     what = f"{stage.name}, with seed {seed}"
     learns = ", learns from the text and from the predictions of each before it"
     what += learns if stage.is_last else "; the last model will learn from the predictions of this one"
-    return [Notice("stage", what)] * stage.is_one_of_several
+    return [Notice(Kind.STAGE, what)] * stage.is_one_of_several

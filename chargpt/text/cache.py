@@ -33,7 +33,8 @@ from chargpt.files import (
     sync_folder,
     write_synced,
 )
-from chargpt.terminal import log, shown
+from chargpt.screen import log
+from chargpt.terminal import shown
 from chargpt.text.items import ItemCounts, ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 

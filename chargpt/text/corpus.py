@@ -13,7 +13,8 @@ from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.errors import Message, NotWritten, Option, UserError, Words, join, what_to_do
-from chargpt.terminal import Notice, one_line, plural, shown
+from chargpt.notices import Kind, Notice
+from chargpt.terminal import one_line, plural, shown
 from chargpt.text.cache import Cache, EncodedText, hash_of, hash_of_code
 from chargpt.text.facts import TextFacts, facts_of
 from chargpt.text.formats import read_head, structure_of, warnings_about
@@ -69,11 +70,11 @@ class Corpus(EncodedText):
         list_of = "" if self.items is None else f"{self.items.items:,} items with "
         length = f"{list_of}{self.characters:,} {unit} ({self.distinct:,} distinct)"
         return [
-            Notice("text", f"{one_line(self.name)}: {length}, {split}"),
-            *([Notice("grown", self.growth.describe())] if self.growth is not None and self.growth.stretches else []),
-            Notice("vocabulary", vocabulary, "detail"),
-            *([] if self.items is None else [Notice("items", one_line(self.items.describe()), "detail")]),
-            *(Notice("note", note) for note in self.notes),
+            Notice(Kind.TEXT, f"{one_line(self.name)}: {length}, {split}"),
+            *([Notice(Kind.GROWN, self.growth.describe())] if self.growth is not None and self.growth.stretches else []),
+            Notice(Kind.VOCABULARY, vocabulary, "detail"),
+            *([] if self.items is None else [Notice(Kind.ITEMS, one_line(self.items.describe()), "detail")]),
+            *(Notice(Kind.NOTE, note) for note in self.notes),
         ]
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from chargpt.errors import Message, Option, Words, join
-from chargpt.terminal import Notice, one_line, plural
+from chargpt.notices import Kind, Notice
+from chargpt.terminal import one_line, plural
 from chargpt.text.advice import Advice, advice_on
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, TRAIN_SAMPLE, sample
@@ -83,8 +84,8 @@ def about_repeats(corpus: Corpus) -> list[str]:
 def examine(corpus: Corpus) -> list[Notice]:
     """Notices on the text: its characters, repeated lines, the bits per character to beat, and warnings."""
     warnings = [*corpus.warnings, *split_problems(corpus), *advice_on(corpus, [ONCE])]
-    found = [*_characters(corpus), *(Notice("note", words) for words in advice_on(corpus, [DIVIDER]))]
-    found += [Notice("warning", words) for words in warnings]
+    found = [*_characters(corpus), *(Notice(Kind.NOTE, words) for words in advice_on(corpus, [DIVIDER]))]
+    found += [Notice(Kind.WARNING, words) for words in warnings]
     if not corpus.is_validated:
         return found
     facts = corpus.facts
@@ -96,9 +97,9 @@ def examine(corpus: Corpus) -> list[Notice]:
     others = f"for comparison, gzip needs {facts.gzip_bits:z.2f} bits and xz {facts.xz_bits:z.2f}"
     return [
         *found,
-        Notice("repeats", f"{facts.repeated:.1%} of the training text is repeated lines; {copies}{estimate}", "detail"),
-        *(Notice("note", note) for note in about_repeats(corpus)),
-        Notice("to beat", f"a loss of {facts.ngram_loss:z.2f} ({bits}), {ngram}; {others}", "detail"),
+        Notice(Kind.REPEATS, f"{facts.repeated:.1%} of the training text is repeated lines; {copies}{estimate}", "detail"),
+        *(Notice(Kind.NOTE, note) for note in about_repeats(corpus)),
+        Notice(Kind.TO_BEAT, f"a loss of {facts.ngram_loss:z.2f} ({bits}), {ngram}; {others}", "detail"),
     ]
 
 
@@ -120,13 +121,13 @@ def _characters(corpus: Corpus) -> list[Notice]:
     if corpus.tokenizer.characters is None:
         rarest = f"{np.count_nonzero(corpus.counts == 0)} of 256 byte values do not occur"
         unsearched = "no search for odd characters, since the model reads bytes"
-        return [Notice("rarest", rarest, "detail"), Notice("odd", unsearched, "detail")]
+        return [Notice(Kind.RAREST, rarest, "detail"), Notice(Kind.ODD, unsearched, "detail")]
     counts, odd = _counts(corpus), [*advice_on(corpus, ODD)]
     rarest = min(counts, key=counts.__getitem__)
     times = "once" if counts[rarest] == 1 else f"{counts[rarest]:,} times"
     return [
-        Notice("rarest", f"{character_name(rarest)}, {times}", "detail"),
-        Notice("odd", join(", ", odd or ["no odd characters"]), "line" if odd else "detail"),
+        Notice(Kind.RAREST, f"{character_name(rarest)}, {times}", "detail"),
+        Notice(Kind.ODD, join(", ", odd or ["no odd characters"]), "line" if odd else "detail"),
         *_alike(corpus, counts),
     ]
 
@@ -171,7 +172,7 @@ def _alike(corpus: Corpus, counts: dict[str, int]) -> Iterator[Notice]:
         rarer += sum(min(left.pop(one), counts[to]) for one, to in pairs.items())
     if said:
         said[0] = Message("characters that look the same, with their counts: ", said[0])
-        yield Notice("alike", join("; ", said), "line" if rarer > FORMS_MATTER * corpus.characters else "detail")
+        yield Notice(Kind.ALIKE, join("; ", said), "line" if rarer > FORMS_MATTER * corpus.characters else "detail")
 
 
 def _looks_like(other: str, spelling: str, counts: dict[str, int]) -> bool:

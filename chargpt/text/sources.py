@@ -26,7 +26,8 @@ from chargpt.config import DataConfig
 from chargpt.errors import NotWritten, Option, UserError, what_to_do
 from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.project import HOME, STATE, STEP_NAME
-from chargpt.terminal import log, shown
+from chargpt.screen import log
+from chargpt.terminal import shown
 from chargpt.text.formats import CHECKPOINT, binary_format, read_head, refuse_checkpoint
 from chargpt.text.source import Source, Sources, plain_name
 

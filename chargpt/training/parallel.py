@@ -22,7 +22,9 @@ from torch import Tensor
 
 from chargpt.errors import UserError
 from chargpt.interrupt import SAVING, Interrupt
-from chargpt.terminal import log, message_for, one_line
+from chargpt.program import message_for
+from chargpt.screen import log
+from chargpt.terminal import one_line
 
 FLAGS = 2  # the last numbers of every vector that is summed: a signal came; something failed
 PATIENCE = 5.0  # seconds of waiting for other processes, before a line says so
@@ -94,8 +96,9 @@ class Group:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.size == 1:
             return
-        message = "stopped" if isinstance(error, KeyboardInterrupt) else error and message_for(error)
-        code = 0 if error is None else 130 if message == "stopped" else 2 if message else 1
+        is_stopped = isinstance(error, KeyboardInterrupt)
+        message = error and message_for(error)
+        code = 0 if error is None else 130 if is_stopped else 2 if message else 1
         code = int(error.code or 0) if isinstance(error, SystemExit) else code
         if self.is_first and not self._has_decided:
             with contextlib.suppress(PeerFailed):
@@ -105,12 +108,12 @@ class Group:
         if isinstance(error, PeerFailed):
             message = str(error) if self.is_first else ""
             time.sleep(0 if message else 1)  # the one that has failed reports it, before torchrun ends it as this one has ended
-        elif message is None:
+        elif message is None and not is_stopped:
             sys.__excepthook__(type(error), error, trace)
             message = f"{type(error).__name__}, see above"
-        if message:
-            who = "" if self.is_first else f"process {self.rank} (the first is 0): "
-            print(message if message == "stopped" else f"error: {who}{one_line(message)}", file=sys.stderr)
+        who = "" if self.is_first else f"process {self.rank} (the first is 0): "
+        if said := "stopped" if is_stopped else message and f"error: {who}{one_line(message)}":
+            print(said, file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)  # no destructor may wait for a process that is gone

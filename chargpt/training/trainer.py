@@ -19,9 +19,9 @@ from chargpt.config import Config
 from chargpt.graphs import Graphs
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
+from chargpt.notices import Kind, Notice
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.stage import Length
-from chargpt.terminal import Notice
 from chargpt.text.items import ItemMarks
 from chargpt.training.batches import Batches, on_device
 from chargpt.training.distillation import DistillationLoss, digest
@@ -205,7 +205,7 @@ class Trainer:
                 self._count(step, rate, *numbers)
         if self._graphs.trouble:
             what = f"this GPU refuses CUDA graphs, which save time, so each step takes longer ({self._graphs.trouble})"
-            self.notices, self._graphs.trouble = [*self.notices, Notice("slower", what)], ""
+            self.notices, self._graphs.trouble = [*self.notices, Notice(Kind.SLOWER, what)], ""
         return self._last
 
     def _update(self, step: int, rate: float) -> None:
@@ -296,7 +296,7 @@ class Trainer:
         self._parts = next(parts for parts in range(2 * before, count + 1) if count % parts == 0)
         self.release()
         what = f"too little for {count // before:,} sequences at once, so steps now compute {count // self._parts:,} at a time"
-        self.notices.append(Notice("memory", what))
+        self.notices.append(Notice(Kind.MEMORY, what))
 
     def release(self) -> None:
         """Free the memory that only steps need; a further step takes it again."""

@@ -8,8 +8,8 @@ from exchange_helpers import publish_model
 from helpers import publish_run
 
 from chargpt.commands import export
+from chargpt.errors import UserError
 from chargpt.model import GPTConfig
-from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
 

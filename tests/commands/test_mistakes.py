@@ -5,7 +5,7 @@ import os
 import pytest
 
 from chargpt.__main__ import main
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 
 MISTAKES = [
     ("attention {run} --out {here}", "--out: .* which is a folder; give a file name, such as .*page.html"),

@@ -10,11 +10,11 @@ from helpers import publish_run, random_weights
 
 from chargpt.commands import runs as listing
 from chargpt.config import Config, TrainConfig
+from chargpt.errors import UserError
 from chargpt.files import LOCK_NAME, is_locked
 from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import expand_patterns
 from chargpt.runs.run import lock_run
-from chargpt.terminal import UserError
 
 
 @pytest.fixture

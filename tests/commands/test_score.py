@@ -13,8 +13,8 @@ import chargpt
 from chargpt.__main__ import main
 from chargpt.commands.score import read_texts
 from chargpt.config import Config, DataConfig
+from chargpt.errors import UserError
 from chargpt.sampling.loaded_model import load_model
-from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer

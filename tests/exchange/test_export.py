@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from chargpt.errors import UserError
 from chargpt.exchange.export import PAGE, check_destination, publish
 from chargpt.exchange.html import TEMPLATE
 from chargpt.files import discard, write_synced
-from chargpt.terminal import UserError
 
 
 def folder_of(**files: str):

@@ -10,8 +10,8 @@ import pytest
 import torch
 from page_helpers import VOCABULARIES, greedy, new_model, packed, page_of
 
+from chargpt.errors import UserError
 from chargpt.exchange import html
-from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
 HOSTILE = "</script><img src=x onerror=alert(1)><!--"

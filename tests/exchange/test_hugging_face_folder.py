@@ -10,10 +10,10 @@ import safetensors.torch
 import torch
 from exchange_helpers import VOCABULARIES, options_of, publish_model
 
+from chargpt.errors import UserError
 from chargpt.exchange import hugging_face, model_card
 from chargpt.exchange.hugging_face import read_folder
 from chargpt.sampling.loaded_model import load_model
-from chargpt.terminal import UserError
 
 
 @pytest.fixture

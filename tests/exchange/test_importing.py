@@ -8,6 +8,7 @@ from nanogpt_files import SHAPE, Model, new_optimizer, take_step, write_files
 from session_helpers import opened
 
 from chargpt.config import ModelConfig
+from chargpt.errors import UserError
 from chargpt.exchange import hugging_face
 from chargpt.exchange.hugging_face import read_folder
 from chargpt.exchange.importing import checked_shape, imported, save_run
@@ -18,7 +19,6 @@ from chargpt.planning.plan import make_plan
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling.loaded_model import load_model
 from chargpt.session.opening import open_saved
-from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.parallel import Group

@@ -13,9 +13,9 @@ import pytest
 import torch
 from nanogpt_files import SETTINGS, SHAPE, Model, new_optimizer, take_step, write_files
 
+from chargpt.errors import UserError
 from chargpt.exchange.nanogpt import read_characters, read_nanogpt
 from chargpt.runs.blank_model import blank_model
-from chargpt.terminal import UserError
 
 CHARACTERS = "\n abcdefgh中"
 

@@ -10,8 +10,8 @@ import safetensors.torch
 import torch
 from exchange_helpers import options_of
 
+from chargpt.errors import UserError
 from chargpt.exchange.tensor_file import HEADER_LIMIT, TensorSource, check_file, open_tensors, write
-from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
 

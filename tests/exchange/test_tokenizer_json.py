@@ -7,8 +7,8 @@ import unicodedata
 
 import pytest
 
+from chargpt.errors import UserError
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
-from chargpt.terminal import UserError
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
 

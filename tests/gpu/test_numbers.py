@@ -9,6 +9,7 @@ from gpu.programs import KINDS, VOCABULARY, config_of
 
 from chargpt import graphs
 from chargpt.model import GPT, POSITIONS, GPTConfig
+from chargpt.notices import Kind
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.sampling.writer import Writer
@@ -109,7 +110,7 @@ def test_what_does_not_fit_is_computed_in_parts(gigabytes):
     torch.cuda.set_per_process_memory_fraction(min(1.0, (used + gigabytes * 2**30) / total))
     limited = trainer_of(*settings)
     assert losses(limited, 5) == pytest.approx(whole, abs=1e-3)
-    assert all(notice.label == "memory" for notice in limited.notices) and (limited.notices or gigabytes > 0.4)
+    assert all(notice.kind is Kind.MEMORY for notice in limited.notices) and (limited.notices or gigabytes > 0.4)
 
 
 def test_a_compiled_training_learns_the_same():

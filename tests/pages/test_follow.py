@@ -13,6 +13,7 @@ import pytest
 from helpers import Clock, bits, wait_for
 
 import train
+from chargpt.notices import Kind
 from chargpt.pages import follow
 from chargpt.pages.follow import Following
 from chargpt.runs.run import Run
@@ -127,8 +128,8 @@ def test_a_training_ends_with_its_page_which_costs_it_nothing(real, text, tmp_pa
 @pytest.mark.parametrize("program", [None, "", "/bin/false", "/dev/null"])
 def test_a_process_that_cannot_start_or_dies_is_one_warning(program, real, tmp_path, corpus, monkeypatch):
     monkeypatch.setattr(sys, "executable", program)
-    label, said, _ = Follower(Run(tmp_path / "run"), corpus, device="cpu", opens=False).finish(waits=True)
-    assert label == "warning" and "report.html: not written" in said and "\n" not in said
+    kind, said, _ = Follower(Run(tmp_path / "run"), corpus, device="cpu", opens=False).finish(left=9)
+    assert kind is Kind.WARNING and "report.html: not written" in said and "\n" not in said
 
 
 def test_a_signal_leaves_the_page_to_its_process(real, run, corpus, capfd):
@@ -136,8 +137,8 @@ def test_a_signal_leaves_the_page_to_its_process(real, run, corpus, capfd):
     writing = Follower(Run(run), corpus, device="cpu", opens=False)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    label, said, _ = writing.finish(waits=True)
-    assert label == "report" and "What it copies" not in page_of(run) and capfd.readouterr().err == ""
+    kind, said, _ = writing.finish(left=9)
+    assert kind is Kind.REPORT and "What it copies" not in page_of(run) and capfd.readouterr().err == ""
     wait_for(lambda: "What it copies" in page_of(run))
 
 

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from session import set_up
 
 import train
+from chargpt.program import run_program
 from chargpt.session.session import Session
-from chargpt.terminal import run_program
 from chargpt.training.parallel import SAVED
 
 PORT_DIGITS = 5

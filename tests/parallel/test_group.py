@@ -6,8 +6,8 @@ import signal
 import pytest
 import torch
 
+from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
-from chargpt.terminal import UserError
 from chargpt.training.parallel import Group, check_batch
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.training.parallel import join_group
 
 ROOT = Path(__file__).parents[2]

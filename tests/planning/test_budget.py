@@ -228,7 +228,7 @@ class Life(NamedTuple):
     stops: tuple[tuple[float, float], ...] = ()  # the machine, or the process, stands still: when, and for how many seconds
     slowness: float = 1.0
     sees: float = 0.01  # seconds of a step, as the plan knows it: from a cache that may be wrong
-    used: float = 0.95  # share of the time that is used, at least
+    used: float = 0.97  # share of the time that is used, at least
     late: float = 3.0  # seconds after the limit, at most
 
 

@@ -16,6 +16,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from chargpt.config import KEYS, SECTIONS, Config, DataConfig, Settings, Source, Tree, difference, flat, typed_values
+from chargpt.errors import UserError
+from chargpt.notices import Kind, Notice
 from chargpt.planning import chosen_for_time, law
 from chargpt.planning.budget import TimeModel
 from chargpt.planning.chosen_for_time import (
@@ -40,7 +42,6 @@ from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.stage import Models
-from chargpt.terminal import Notice, UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.optimizers import OPTIMIZERS
@@ -76,9 +77,9 @@ def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, optimizer:
     return choose(settings_, Job(corpus, text_of(corpus), seconds, **more), optimizer=optimizer)
 
 
-def said_by(notices: list[Notice]) -> dict[str, str]:
-    """The text of the last notice with each label."""
-    return {label: text for label, text, _ in notices}
+def said_by(notices: list[Notice]) -> dict[Kind, str]:
+    """The text of the last notice of each kind."""
+    return {kind: text for kind, text, _ in notices}
 
 
 def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
@@ -88,10 +89,10 @@ def test_the_time_decides_the_shape_and_every_choice_is_said(corpora):
     assert choice.config.optim.name == "muon" and model.positions == "rotary"
     config = choice_for(corpora[3000], optimizer="adamw").config
     assert config.optim.name == "adamw" and config.model.positions == "learned"
-    assert [label for label, *_ in choice.notices[:3]] == ["chosen", "expected", "considered"]
+    assert [kind for kind, *_ in choice.notices[:3]] == [Kind.CHOSEN, Kind.EXPECTED, Kind.CONSIDERED]
     text = "\n".join(line for _, line, _ in choice.notices)
     assert f"{model.n_layer} layers, width {model.n_embd}" in text
-    assert "validation loss" in said["expected"]
+    assert "validation loss" in said[Kind.EXPECTED]
 
 
 def test_no_loss_is_expected_of_a_list_in_alphabetical_order(tmp_path):
@@ -101,7 +102,7 @@ def test_no_loss_is_expected_of_a_list_in_alphabetical_order(tmp_path):
     for shuffle in ("none", "lines"):
         data = DataConfig(cache=str(tmp_path / "cache"), shuffle=shuffle)
         corpus = load_corpus([str(tmp_path / "a.txt")], data, root=tmp_path, block_size=SHORTEST_CONTEXT)
-        assert ("expected" in said_by(choice_for(corpus).notices)) == (shuffle == "lines")
+        assert (Kind.EXPECTED in said_by(choice_for(corpus).notices)) == (shuffle == "lines")
 
 
 def simulated(monkeypatch, rate: float, host: float) -> None:
@@ -334,8 +335,8 @@ def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     assert models.seconds_of(2) == models.seconds_after(1) == pytest.approx(80, abs=0.1)
     assert models == Models(count=2, why=chosen_for_time.GIVEN, seconds=40, epochs=ENOUGH_EPOCHS)
     assert train.max_steps * choice.config.chars_per_step <= ENOUGH_EPOCHS * len(text.train)
-    assert "2 models" in said and f"ends after {ENOUGH_EPOCHS} passes" in said["note"]
-    assert alone.models == Models() and "2 models" not in said_by(alone.notices)
+    assert said[Kind.MODELS].startswith("2: ") and f"ends after {ENOUGH_EPOCHS} passes" in said[Kind.NOTE]
+    assert alone.models == Models() and Kind.MODELS not in said_by(alone.notices)
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
 
 
@@ -348,8 +349,8 @@ def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(co
         train, said = choice.config.train, said_by(choice.notices)
         assert choice.models.count == count + 1
         assert choice.models.seconds + choice.models.seconds_after(1) == pytest.approx(180, abs=0.1)
-        label = f"{count + 1} models"
-        assert label in said and f"first {'one' if count == 1 else count} model{'s' * (count > 1)} for at most" in said[label]
+        first = f"first {'one' if count == 1 else count} model{'s' * (count > 1)} for at most"
+        assert said[Kind.MODELS].startswith(f"{count + 1}: {first}")
         seen = train.max_steps * choice.config.chars_per_step
         assert seen == pytest.approx(ENOUGH_EPOCHS * length, rel=0.05) or count == 1
 
@@ -457,9 +458,9 @@ def test_the_speed_that_is_said_is_that_of_steps_about_as_long_as_those_of_the_r
     text = dataclasses.replace(corpora[100_000], train=corpora[100_000].train[:length])
     choice = choice_for(text, "model.n_layer=2", "model.n_embd=64", seconds=seconds)
     config, notices = choice.config, choice.notices
-    (said,) = [re.search("at ([0-9,]+) characters a second", line) for label, line, _ in notices if label == "chosen"]
+    (said,) = [re.search("at ([0-9,]+) characters a second", line) for kind, line, _ in notices if kind is Kind.CHOSEN]
     assert 1 / 2 <= int(said[1].replace(",", "")) / (10 * config.chars_per_step) <= 2
-    if choice.models.count > 1 and "note" in said_by(notices):
+    if choice.models.count > 1 and Kind.NOTE in said_by(notices):
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.03)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from chargpt.errors import UserError
 from chargpt.planning.cli import parse_options
-from chargpt.terminal import UserError
 from chargpt.text.sources import NAMES
 
 

@@ -12,6 +12,8 @@ import train
 from chargpt.commands.text import main
 from chargpt.config import Config, Source
 from chargpt.device import memory_free
+from chargpt.errors import UserError
+from chargpt.notices import Kind
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS
 from chargpt.planning.cli import parse_options
 from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_needed
@@ -19,7 +21,6 @@ from chargpt.planning.plan import Opening, make_plan
 from chargpt.planning.speeds import training_speed
 from chargpt.project import project_root
 from chargpt.runs.model_shape import parameter_count
-from chargpt.terminal import UserError
 from chargpt.training.batches import Batches
 
 TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
@@ -39,9 +40,9 @@ def planned(text: Path, folder: Path, *words: str) -> Opening:
     return make_plan(parse_options([str(text), "--run", f"{folder}/run", *place, *words]), root=project_root())
 
 
-def said(plan: Opening, label: str) -> str:
-    """The notices with this label, a line each."""
-    return "\n".join(str(text) for one, text, _ in (*plan.notices, *plan.choices) if one == label)
+def said(plan: Opening, kind: Kind) -> str:
+    """The notices of this kind, a line each."""
+    return "\n".join(str(text) for one, text, _ in (*plan.notices, *plan.choices) if one is kind)
 
 
 def test_a_plan_prints_and_writes_nothing(text, tmp_path, capfd):
@@ -75,16 +76,16 @@ OWN = ["model.block_size=16", "optim.learning_rate=1", "model.dropout=0.1", "tra
 def test_a_loss_is_expected_only_if_every_setting_that_decides_it_is_chosen(text, tmp_path):
     for length in ([], ["--minutes", "1"]):
         for kept in ([], ["train.seed=5"], ["data.lowercase=true"]):
-            assert "n-gram" in said(planned(text, tmp_path, *length, *kept), "expected")
+            assert "n-gram" in said(planned(text, tmp_path, *length, *kept), Kind.EXPECTED)
         for setting in OWN:
-            assert not said(planned(text, tmp_path, *length, setting), "expected"), setting
-    assert not said(planned(text, tmp_path, "train.max_steps=9"), "expected")
+            assert not said(planned(text, tmp_path, *length, setting), Kind.EXPECTED), setting
+    assert not said(planned(text, tmp_path, "train.max_steps=9"), Kind.EXPECTED)
 
 
 @pytest.mark.parametrize("words", [["--minutes", "0.1"], ["--minutes", "1", "train.max_epochs=99"], ["--minutes", "2"], []])
 def test_the_steps_that_are_told_are_those_that_were_chosen(words, text, tmp_path):
     plan = planned(text, tmp_path, *words)
-    (told,) = [str(said.text) for said in plan.about_training() if said.label == "training"]
+    (told,) = [str(said.text) for said in plan.about_training() if said.kind is Kind.TRAINING]
     assert f"{plan.config.train.max_steps:,} steps" in told
 
 
@@ -140,17 +141,17 @@ def test_a_start_that_has_seen_the_validation_split_is_a_warning(text, tmp_path)
         if name == "gone":
             shutil.rmtree(tmp_path / f"{name}-cache")
         plan = planned(text, tmp_path, "--init-from", f"{tmp_path}/{name}", "--epochs", "1", f"data.cache={tmp_path}/new")
-        assert ("too good" in said(plan, "warning")) == (name == "gone"), name
+        assert ("too good" in said(plan, Kind.WARNING)) == (name == "gone"), name
         assert len(plan.corpus.val) == (240 if name == "split" else 1_200)
 
 
 def test_a_setting_that_does_not_hold_for_the_last_model_is_named(text, tmp_path):
     several = ["--minutes", "5", "train.teachers=1"]
     for given in ("model.dropout", "optim.average_fraction"):
-        note = said(planned(text, tmp_path, *several, f"{given}=0.3", "train.seed=5"), "note")
+        note = said(planned(text, tmp_path, *several, f"{given}=0.3", "train.seed=5"), Kind.NOTE)
         assert f"in the last model, the program changes {given}: 0.3 -> 0.0;" in note and "train.teachers=0" in note
     for words in (several, [*several, "optim.weight_decay=0.2"], ["--minutes", "5", "train.teachers=0", "model.dropout=0.3"]):
-        assert "in the last model" not in said(planned(text, tmp_path, *words), "note")
+        assert "in the last model" not in said(planned(text, tmp_path, *words), Kind.NOTE)
 
 
 def test_the_memory_that_is_free_is_what_torch_tells_of_a_gpu(monkeypatch):
@@ -176,7 +177,7 @@ def test_a_setting_is_chosen_or_given_by_a_preset_a_file_or_the_command_line(tex
 
 def test_with_minutes_a_preset_is_a_default_and_one_line_says_what_was_replaced(text, tmp_path):
     plan = planned(text, tmp_path, "--config", "tiny", "--minutes", "0.1", "train.log_interval=7")
-    (note,) = [str(said.text) for said in plan.choices if said.label == "note"]
+    (note,) = [line for line in said(plan, Kind.NOTE).splitlines() if "--minutes" in line]
     assert plan.config.optim.name == "muon" and plan.config.train.log_interval == 7
     assert "changes these settings of tiny to fit" in note and "optim.name" in note and "train.log_interval" not in note
     assert plan.config.train.sample_length == 100, "what is not chosen is that of the preset"
@@ -184,7 +185,7 @@ def test_with_minutes_a_preset_is_a_default_and_one_line_says_what_was_replaced(
 
 def test_each_choice_is_told_with_its_reason_and_what_was_given_is_not(text, tmp_path):
     plan = planned(text, tmp_path, "--minutes", "0.1", "optim.momentum=0.8")
-    told = [said for said in plan.choices if said.label == "chosen" and said.kind == "detail"]
+    told = [said for said in plan.choices if said.kind is Kind.CHOSEN and said.level == "detail"]
     for key, source in plan.state.settings.sources.items():
         lines = [said.text for said in told if f"{key} " in said.text]
         assert len(lines) == (source is Source.CHOSEN), key

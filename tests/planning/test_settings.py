@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from chargpt.config import ModelConfig, Settings
+from chargpt.errors import UserError
 from chargpt.planning import settings
 from chargpt.planning.cli import TrainOptions, settings_in
-from chargpt.terminal import UserError
 
 PRESETS = Path(__file__).parents[2] / "configs"
 

@@ -15,13 +15,13 @@ from session_helpers import resume
 import train
 from chargpt.config import Config, TrainConfig
 from chargpt.device import choose_device
+from chargpt.errors import UserError
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.teachers import keep_teachers, models_of, teachers_of_stage
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.stage import Length, Stage
-from chargpt.terminal import UserError
 from chargpt.training.distillation import SHARE, DistillationLoss, digest
 from chargpt.training.runtime import Runtime
 from chargpt.training.trainer import Trainer

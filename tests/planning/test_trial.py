@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from chargpt.config import Config, Settings, apply
+from chargpt.notices import Kind
 from chargpt.planning import trial
 from chargpt.planning.chosen_for_time import Job, text_of
 from chargpt.planning.cli import parse_options
@@ -37,7 +38,7 @@ def planned(folder: Path, content: str, *words: str) -> Opening:
 
 
 def said(plan: Opening) -> str:
-    return "\n".join(str(text) for label, text, _ in (*plan.notices, *plan.choices) if label == "start")
+    return "\n".join(str(text) for kind, text, _ in (*plan.notices, *plan.choices) if kind is Kind.START)
 
 
 def test_a_text_that_a_start_knows_begins_with_it_and_the_trial_is_made_once(tmp_path, monkeypatch):
@@ -55,7 +56,7 @@ def test_the_lower_loss_wins_and_the_other_way_can_be_chosen(expected, tmp_path)
     assert tried is not None and tried.pays == (expected > 1)
     other = str(tried.notice.text).split("--start ")[1]
     assert other == ("none" if tried.pays else tried.start) and f"{expected:.2f} from nothing" in str(tried.notice.text)
-    assert tried.notice.kind == ("line" if tried.pays else "detail")
+    assert tried.notice.level == ("line" if tried.pays else "detail")
 
 
 @pytest.mark.parametrize(

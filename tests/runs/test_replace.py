@@ -15,11 +15,12 @@ from helpers import logged, publish_run, random_weights, saved_state
 from programs import DEVNULL
 
 from chargpt.commands import remove
+from chargpt.errors import UserError
+from chargpt.program import run_program
 from chargpt.runs import run as runs
 from chargpt.runs.checkpoint import best, publish, steps
 from chargpt.runs.load import find_run
 from chargpt.runs.run import Run, new_folder, new_run, settle
-from chargpt.terminal import UserError, run_program
 
 OLD, NEW = 500, 7  # steps
 

@@ -16,11 +16,11 @@ from helpers import publish_run
 
 import chargpt
 import sample
+from chargpt.errors import UserError
 from chargpt.model import GPT, MLP
 from chargpt.planning.cli import TrainKeywords
 from chargpt.sampling import loaded_model, surprisal
 from chargpt.sampling.options import ItemKeywords, TextKeywords
-from chargpt.terminal import UserError
 from chargpt.training.evaluation import evaluate
 
 ROOT = Path(sample.__file__).parent

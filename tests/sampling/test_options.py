@@ -3,9 +3,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from chargpt.errors import UserError
 from chargpt.sampling.options import SamplingOptions, parse_options
 from chargpt.sampling.prompt import encode_prompt, read_prompt
-from chargpt.terminal import UserError
 from chargpt.text.tokenizer import Tokenizer
 
 

@@ -16,13 +16,13 @@ import model as model_file
 import sample
 from chargpt import processor
 from chargpt.config import ModelConfig
+from chargpt.errors import UserError
 from chargpt.model import GPT, GPTConfig
 from chargpt.processor import core_count
 from chargpt.runs.load import find_checkpoint
 from chargpt.sampling.c_texts import load_kernel
 from chargpt.sampling.rules import RandomNumbers
 from chargpt.standard import KINDS, SINUSOID_SCALE
-from chargpt.terminal import UserError
 
 ROOT = Path(__file__).parents[2]
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 12, "bias": True}

@@ -15,13 +15,12 @@ from helpers import SHORT_RUN, bits, publish_run, wait_for
 
 import chargpt
 import train
-from chargpt.errors import TrainingFailed
+from chargpt.errors import IN_PYTHON, TrainingFailed, UserError
 from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import steps
 from chargpt.session.child import RECORD
 from chargpt.session.from_python import Caller, options_for
-from chargpt.terminal import UserError
 
 LONG = "The sea is calm tonight. " * 400
 CUT = f"'{LONG[:196]}..."
@@ -41,7 +40,7 @@ def test_the_run_is_the_one_of_the_program_and_is_returned(text, tmp_path, capsy
     says = "a run of this name exists; continue it with chargpt.train.resume=True, run=.* such as .* overwrite=True"
     with pytest.raises(UserError) as error:
         train.main(TrainOptions(texts=[str(text)], run=str(tmp_path / "ours")))
-    assert re.search(says, error.value.in_python())
+    assert re.search(says, IN_PYTHON(error.value))
 
 
 class InterruptedAt(io.StringIO):
@@ -144,7 +143,7 @@ def test_a_file_is_called_by_its_name_whatever_that_looks_like(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as error:
         train.main(TrainOptions(texts=["--resume --run TEXT.txt"], run=str(tmp_path / "run"), config="tiny"))
-    assert error.value.in_python().startswith("--resume --run TEXT.txt: no such file or folder")
+    assert IN_PYTHON(error.value).startswith("--resume --run TEXT.txt: no such file or folder")
 
 
 def record(*given: str) -> str:
@@ -153,7 +152,7 @@ def record(*given: str) -> str:
 
 def test_what_the_child_tells_is_shown_and_a_sample_stays_as_it_is(capsys, tmp_path):
     caller, sample = Caller(), "\nerror: run python sample.py TEXT --help\nsample      python train.py\n"
-    for line in (record("lines", sample), record("notice", "sample", "chargpt.load('a')"), "last words\n"):
+    for line in (record("lines", sample), record("notice", "SAMPLE", "chargpt.load('a')"), "last words\n"):
         caller.show(line)
     caller.show("cut off" + record("error", "memory: there is not enough"))
     assert isinstance(caller.problem, TrainingFailed) and str(caller.problem) == "memory: there is not enough"

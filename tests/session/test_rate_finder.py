@@ -10,13 +10,13 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
+from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.session import rate_finder
 from chargpt.session.rate_finder import FACTOR, HOPELESS, MAX_RATES, try_rates
-from chargpt.terminal import UserError
 
 SMALL = ["--config", "tiny", "model.n_layer=1", "model.n_embd=8", "model.block_size=8", "train.batch_size=2"]
 

@@ -12,6 +12,7 @@ from helpers import SHAPE, TINY_FILE, apply_overrides, bits, last_step, logged, 
 from session_helpers import finish, opened, resume, resumed, trained
 
 from chargpt.config import Config, DataConfig
+from chargpt.errors import UserError
 from chargpt.planning.budget import longest_run
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -21,7 +22,6 @@ from chargpt.runs.run import Run
 from chargpt.runs.stage import Length, Models, Stage
 from chargpt.session.opening import join_opening, open_saved, run_to_resume
 from chargpt.session.session import Session
-from chargpt.terminal import UserError
 from chargpt.text.corpus import load_corpus
 from chargpt.training.initialisation import initial_model
 from chargpt.training.parallel import Group

@@ -19,7 +19,9 @@ from session_helpers import clock_of_steps, resume
 import train
 from chargpt.commands import runs
 from chargpt.config import Config
+from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
+from chargpt.notices import Kind
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.runs import run as run_module
 from chargpt.runs.checkpoint import best, newest, publish, stage_folder, steps
@@ -29,7 +31,6 @@ from chargpt.runs.run import Run
 from chargpt.runs.stage import Length, Models
 from chargpt.session.session import Session
 from chargpt.session.stages import STRETCHES, decide, decision_step, measure
-from chargpt.terminal import UserError
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.training.distillation import digest
 from chargpt.training.initialisation import initial_model
@@ -99,10 +100,10 @@ def test_the_losses_of_a_list_are_those_of_whole_items(tmp_path):
 def test_the_decision_keeps_the_plan_or_makes_one_long_run():
     planned = Models(count=3, is_decided=False, why="it may", seconds=5.0, epochs=30)
     (several, said), (alone, says) = decide(1.0, 1.0201, planned), decide(1.0, 1.0199, planned)
-    assert several == dataclasses.replace(planned, is_decided=True, why=said.text)
-    assert alone == Models(why=says.text), "as many passes over the text as the settings say"
+    assert several == dataclasses.replace(planned, is_decided=True, why=said.text.removeprefix("3: "))
+    assert alone == Models(why=says.text.removeprefix("one: ")), "as many passes over the text as the settings say"
     assert decide(float("nan"), 1.0, planned)[0].count == 3
-    assert [said.label, says.label] == ["3 models", "one model"]
+    assert said.kind is says.kind is Kind.MODELS
     assert "1.00 there, 1.02 on validation text" in said.text and "more models would not help" in says.text
 
 
@@ -145,7 +146,7 @@ def test_a_model_that_does_not_memorise_goes_on_for_the_whole_time(text, tmp_pat
     started = clock.now
     assert run(text, tmp_path, "whole", *words) == 0
     took, out = clock.now - started, " ".join(capsys.readouterr().out.split())
-    assert "one model this model does not memorise" in out and not (tmp_path / "whole" / "stage-2").exists()
+    assert "models one: this model does not memorise" in out and not (tmp_path / "whole" / "stage-2").exists()
     models = newest(tmp_path / "whole")[0].state.stage.models
     assert models == Models(why=models.why) and "does not memorise" in models.why
     assert read_yaml(tmp_path / "whole" / "config.yaml")["train"]["teachers"] == "0", "another run trains one model at once"
@@ -195,7 +196,7 @@ def test_a_model_that_memorises_becomes_the_teacher_of_a_second_one(text, tmp_pa
     assert run(lines, tmp_path, "both", *words) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.count("set data.newlines=keep") == 1  # a note on the text is for both
-    assert "2 models this model begins to memorise" in out and "model 2 of 2, with seed 1338, learns from the text" in out
+    assert "models 2: this model begins to memorise" in out and "model 2 of 2, with seed 1338, learns from the text" in out
     assert out.count("\nreport ") <= 1 and steps(tmp_path / "both" / "stage-2")
 
 
@@ -332,7 +333,7 @@ def test_a_run_that_was_killed_before_or_after_its_decision_decides_the_same(kil
     said = [" ".join(capsys.readouterr().out.split())]
     assert resume(tmp_path / "killed") == 0
     said.append(" ".join(capsys.readouterr().out.split()))
-    assert ["one model this model does not memorise" in lines for lines in said] == [True, killed_at == 3]
+    assert ["models one: this model does not memorise" in lines for lines in said] == [True, killed_at == 3]
     assert bits(tmp_path / "killed") == bits(tmp_path / "whole")
 
 

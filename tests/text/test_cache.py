@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from text_helpers import encoding_process, entries_in, text_of, write
 
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text import cache, corpus
 from chargpt.text.cache import Cache
 from chargpt.text.ids import TextCounts

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text.character_encodings import ADVICE, SAMPLE, may_be_utf8
 
 ETE = "Un été à la mer\n".encode() * 50

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError, notice_line
+from chargpt.errors import UserError
+from chargpt.screen import notice_line
 from chargpt.text.corpus import Corpus, absolute_paths, cached_corpus
 from chargpt.text.document import TRAIN, VAL
 from chargpt.text.ids import BLOCKS, MARGIN, _in_stretches, split_of

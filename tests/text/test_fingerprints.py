@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from text_helpers import ENCODE, ROOT, text_of, write
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text import source
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.items import items_in

@@ -21,7 +21,7 @@ from text_helpers import write
 import chargpt.text.facts
 import model
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text.chats import CHATS
 from chargpt.text.formats import KINDS, named, recognise, warnings_about
 from chargpt.text.json_files import JSON, JSON_LINES

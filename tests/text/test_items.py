@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from text_helpers import write
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text import windows
 from chargpt.text.formats import recognise
 from chargpt.text.items import SEPARATOR, Item, ItemMarks, items_in, stream_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text import kind, records, tables
 from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Structure

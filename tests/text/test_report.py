@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_helpers import write
 
+from chargpt.notices import Kind
 from chargpt.text import facts
 from chargpt.text.corpus import Corpus
 from chargpt.text.report import DIVIDER, ODD, ONCE, REPEATS, SPLIT, examine
@@ -30,8 +31,8 @@ def words(count: int, seed: int = 0, letters: str = "abcdefgh") -> str:
     return " ".join("".join(draw.choices(letters, k=5)) for _ in range(count))
 
 
-def line(corpus: Corpus, what: str) -> str:
-    return next(str(text) for label, text, _ in examine(corpus) if label == what)
+def line(corpus: Corpus, what: Kind) -> str:
+    return next(str(text) for kind, text, _ in examine(corpus) if kind is what)
 
 
 def marks(said: str) -> list[float]:
@@ -44,7 +45,9 @@ def test_the_rarest_character_is_the_first_of_those_that_occur_least(text, are_b
     tokenizer = Tokenizer(None) if are_bytes else Tokenizer("".join(sorted({*text, "z"})))
     ids = tokenizer.encode(text)
     counts, source = np.bincount(ids, minlength=tokenizer.vocab_size), {"name": "", "texts": [], "fingerprint": ""}
-    said = line(Corpus(tokenizer=tokenizer, train=ids, val=ids[:0], counts=counts, distinct=len({*text}), **source), "rarest")
+    said = line(
+        Corpus(tokenizer=tokenizer, train=ids, val=ids[:0], counts=counts, distinct=len({*text}), **source), Kind.RAREST
+    )
     times, rarest = min((count, character) for character, count in Counter(text).items())
     expected = f"{character_name(rarest)}, {'once' if times == 1 else f'{times} times'}"
     assert said == (f"{256 - len({*text.encode()})} of 256 byte values do not occur" if are_bytes else expected)
@@ -101,7 +104,7 @@ def test_each_row_of_advice_is_given_where_it_holds_and_nowhere_else(row, load, 
     changes, texts, said, others = [*ROWS.values()][row]
     for number, text in enumerate(texts + others):
         corpus = load(write(tmp_path / f"a{'.csv' * ('items' in changes)}", text), **changes)
-        found = [str(words) for label, words, _ in examine(corpus) if label in ("odd", "warning", "note")]
+        found = [str(words) for kind, words, _ in examine(corpus) if kind in (Kind.ODD, Kind.WARNING, Kind.NOTE)]
         assert any(re.search(said, words) for words in found) == (number < len(texts)), found
 
 
@@ -113,9 +116,9 @@ HARMLESS = (
 
 def test_invisible_characters_that_a_text_needs_are_not_odd(load_string):
     for content in HARMLESS:
-        assert line(load_string(content), "odd") == "no odd characters"
+        assert line(load_string(content), Kind.ODD) == "no odd characters"
         joiner = next(c for c in content if unicodedata.category(c) == "Cf")
-        assert f"1 invisible character (U+{ord(joiner):04X}" in line(load_string(f"the sea{joiner} and the stone"), "odd")
+        assert f"1 invisible character (U+{ord(joiner):04X}" in line(load_string(f"the sea{joiner} and the stone"), Kind.ODD)
 
 
 NFC, NFKC = "(data.normalize=NFC makes them one)", "(data.normalize=NFKC"
@@ -138,26 +141,28 @@ FORMS = {  # a text, what is said of its forms, and whether everybody is told
 @pytest.mark.parametrize("case", FORMS)
 def test_characters_that_look_the_same_are_counted_with_what_makes_them_one(case, load_string):
     content, said, is_told = FORMS[case]
-    notices = {label: (str(text), level) for label, text, level in examine(load_string(content))}
-    text, level = notices.get("alike", ("", "detail"))
+    notices = {kind: (str(text), level) for kind, text, level in examine(load_string(content))}
+    text, level = notices.get(Kind.ALIKE, ("", "detail"))
     assert (said in text if said else not text) and (level == "line") == is_told, text
 
 
 def test_the_marks_between_items_and_what_the_text_does_not_have_are_neither_odd_nor_rare(load_string):
     corpus = load_string("one\ntwo\n\nthree\n\nfour\nfive\n\n\n", items="paragraph")
-    assert line(corpus, "odd") == "no odd characters" and "U+001E" not in line(corpus, "rarest") and corpus.items.items == 3
+    assert (
+        line(corpus, Kind.ODD) == "no odd characters" and "U+001E" not in line(corpus, Kind.RAREST) and corpus.items.items == 3
+    )
     assert not [note for note in corpus.notes if "empty items" in str(note)], "the end of a file is no item"
-    assert "U+000A" not in line(load_string("aaa\nbbb\n", items="line"), "rarest")
+    assert "U+000A" not in line(load_string("aaa\nbbb\n", items="line"), Kind.RAREST)
     # A vocabulary may hold the characters of a start as well.
     corpus = load_string("aaaaaabbbbbb\u00e9", known="xyz\u200b\ufffd" + "".join(map(chr, range(0x4E00, 0x4E80))))
     assert corpus.tokenizer.vocab_size == 3 + 5 + 0x80 and corpus.distinct == 3
-    assert line(corpus, "rarest").endswith("ACUTE, once") and line(corpus, "odd").endswith("no odd characters")
+    assert line(corpus, Kind.RAREST).endswith("ACUTE, once") and line(corpus, Kind.ODD).endswith("no odd characters")
 
 
 def test_repeated_lines_are_counted(load_string):
-    said = line(load_string("\n".join(POEM + POEM)), "repeats")
+    said = line(load_string("\n".join(POEM + POEM)), Kind.REPEATS)
     assert said.startswith("0.0% of the training text is repeated lines; 96.6% of the validation text is lines")
-    assert line(load_string("\n".join([POEM[0]] * 200 + POEM)), "repeats").startswith("95.9% of the training text")
+    assert line(load_string("\n".join([POEM[0]] * 200 + POEM)), Kind.REPEATS).startswith("95.9% of the training text")
 
 
 def test_a_list_in_order_whose_splits_both_have_every_initial_needs_no_shuffling(load_string, tmp_path):
@@ -168,21 +173,21 @@ def test_a_list_in_order_whose_splits_both_have_every_initial_needs_no_shuffling
 
 def test_a_text_without_a_validation_split_is_told_of_its_format(load, tmp_path):
     (tmp_path / "a.csv").write_text("id,body\n" + "1,the sea\n" * 20)
-    assert "data.field=body" in line(load(tmp_path / "a.csv", val_fraction=0), "warning")
+    assert "data.field=body" in line(load(tmp_path / "a.csv", val_fraction=0), Kind.WARNING)
 
 
 def test_the_marks_of_a_short_text_are_free_of_what_every_archive_begins_with(load_string):
     noise = "".join(random.Random(0).choices("abcdefgh", k=4000))  # 3 bits per character
-    _, gzip_bits, xz_bits = marks(line(load_string(noise, val_fraction=0.1), "to beat"))
+    _, gzip_bits, xz_bits = marks(line(load_string(noise, val_fraction=0.1), Kind.TO_BEAT))
     assert 2.8 < gzip_bits < 4 and 2.8 < xz_bits < 4
-    _, gzip_bits, xz_bits = marks(line(load_string(noise[:1000] * 2, val_fraction=0.5), "to beat"))
+    _, gzip_bits, xz_bits = marks(line(load_string(noise[:1000] * 2, val_fraction=0.5), Kind.TO_BEAT))
     assert gzip_bits < 0.3 and xz_bits < 0.5, "the training text has been seen"
 
 
 def test_a_long_text_is_judged_by_a_sample_and_says_so(load_string, monkeypatch):
-    assert "estimated" not in line(load_string(words(2000)), "repeats")
+    assert "estimated" not in line(load_string(words(2000)), Kind.REPEATS)
     monkeypatch.setattr(facts, "TRAIN_SAMPLE", 1000)
-    assert "(estimated from 6,9" in line(load_string(words(2001)), "repeats")
+    assert "(estimated from 6,9" in line(load_string(words(2001)), Kind.REPEATS)
     sample = facts.sample(np.arange(10**6), 1000)
     assert 900 <= len(set(sample)) == len(sample) <= 1000 and (sample[0], sample[-1]) == (0, 10**6 - 1)
 
@@ -190,7 +195,7 @@ def test_a_long_text_is_judged_by_a_sample_and_says_so(load_string, monkeypatch)
 @pytest.mark.parametrize(("before", "ids"), [(27, 2), (27, 3), (27, 4), (2, 27)])
 def test_a_part_of_a_few_characters_has_a_mark(before, ids, load_string):
     corpus = load_string(words(10)[: before + ids], val_fraction=ids / (before + ids), block_size=1)
-    assert (len(corpus.train), len(corpus.val)) == (before, ids) and "nan" not in line(corpus, "to beat")
+    assert (len(corpus.train), len(corpus.val)) == (before, ids) and "nan" not in line(corpus, Kind.TO_BEAT)
     assert math.isfinite(corpus.facts.ngram_loss) and math.isfinite(corpus.facts.copying)
 
 
@@ -198,7 +203,7 @@ def test_a_part_of_a_few_characters_has_a_mark(before, ids, load_string):
 def test_a_validation_split_of_another_kind_is_told_with_both_losses_and_blocks_mend_it(text, level, load_string):
     """The last part of a concatenated text has other letters in another order."""
     corpus = load_string(text, val_fraction=0.1)
-    said, is_harder = line(corpus, "warning"), level == "harder"
+    said, is_harder = line(corpus, Kind.WARNING), level == "harder"
     own, spread = map(float, re.findall(r"\d+\.\d\d", said))
     assert f"is {level} than" in said and corpus.facts.is_split_harder == is_harder
     assert own > spread + 0.5 if is_harder else own < spread - 0.5

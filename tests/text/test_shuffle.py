@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text import shuffle
 from chargpt.text.document import TRAIN, VAL
 from chargpt.text.ids import BLOCKS, split_of

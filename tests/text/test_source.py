@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from text_helpers import aged, entries_in, text_of, write
 
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text import source
 from chargpt.text.source import Source, Sources
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
+from chargpt.errors import UserError
 from chargpt.project import STATE
-from chargpt.terminal import UserError
 from chargpt.text import sources
 from chargpt.text.sources import named_corpus, select_sources
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chargpt.config import DataConfig
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 from chargpt.text import suffix_array
 from chargpt.text.corpus import load_corpus
 from chargpt.text.suffix_array import SuffixIndex, open_index, open_or_make_index, sort_suffixes, sorted_chunks

@@ -9,10 +9,10 @@ import torch
 from chargpt import device
 from chargpt.config import Config, RuntimeConfig
 from chargpt.device import cpu_precision
+from chargpt.errors import UserError
 from chargpt.kernels.compiler import HOW_TO_INSTALL, Unavailable
 from chargpt.kernels.step import StepKernel
 from chargpt.model import GPTConfig
-from chargpt.terminal import UserError
 from chargpt.training.runtime import choose_runtime
 
 

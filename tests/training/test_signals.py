@@ -14,9 +14,9 @@ import torch
 from helpers import SHORT_RUN, bits, last_step, logged_without_speed
 
 import train
+from chargpt.program import run_program
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling.sample_writer import SampleWriter
-from chargpt.terminal import run_program
 from chargpt.training.trainer import Trainer
 
 SETTINGS = [*SHORT_RUN, "model.dropout=0.1"]

@@ -1,0 +1,150 @@
+"""How a program tells its user: notices, messages and a progress bar, on a terminal or to the process that started it."""
+
+import os
+import sys
+import textwrap
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, TextIO
+
+from chargpt.errors import IN_SHELL, Message, Words
+from chargpt.notices import Kind
+from chargpt.terminal import one_line
+
+DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
+LABEL = 12  # width of the first column of a notice
+BAR = "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"  # in tqdm's terms
+MIN_WIDTH = 30  # of a terminal in which lines are wrapped
+
+
+def terminal_width(stream: TextIO) -> int:
+    """The columns of the terminal that `stream` writes to; 0 if it is not a terminal."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    except (OSError, ValueError):  # ValueError: it has no file descriptor
+        return 0
+
+
+def wrapped(line: str, stream: TextIO | None = None) -> str:
+    """`line`, broken between words to the width of the terminal if `stream` (default: standard output) is one.
+
+    The lines that follow are indented to the second column of a notice.
+    """
+    width = terminal_width(sys.stdout if stream is None else stream)
+    if width < MIN_WIDTH:
+        return line
+    return textwrap.fill(line, width, subsequent_indent=" " * LABEL, break_long_words=False, break_on_hyphens=False)
+
+
+def label_of(kind: Kind) -> str:
+    """What stands before a notice of this kind: at most 11 characters."""
+    return kind.name.lower().replace("_", " ")
+
+
+def notice_line(kind: Kind, text: str) -> str:
+    """A notice in two columns, its label and what it is about, without control characters."""
+    return in_columns(label_of(kind), text)
+
+
+def in_columns(name: str, text: str) -> str:
+    """A name of at most 11 characters, and a text on a single line."""
+    return f"{name:<{LABEL}}{one_line(text)}"
+
+
+class Screen:
+    """How a program tells its user: on a terminal, in the words of the command line."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None  # of tqdm, while one is shown
+
+    @property
+    def bar_width(self) -> int:
+        """The columns for a progress bar; 0 where there is none."""
+        return terminal_width(sys.stderr)
+
+    def spelled(self, words: Words) -> str:
+        """`words` as the user of this screen writes them."""
+        return IN_SHELL(words)
+
+    def lines(self, text: str) -> None:
+        """Print whole lines as they are, above the bar."""
+        (print if self._bar is None else self._bar.write)(text)
+        sys.stdout.flush()
+
+    def sample(self, text: str, *, label: str = "") -> None:
+        """Show the first two lines of a sample above a progress bar, dim; without a bar nothing, so that logs stay short."""
+        if self.bar_width:
+            lines = [one_line(line)[: self.bar_width - 5] for line in text.split("\n") if line.strip()][:2]
+            shown = zip((label, ""), lines)
+            self.lines("\n".join(f"{DIM}{first:>4} {line}{PLAIN}" for first, line in shown))
+
+    def notice(self, kind: Kind, text: Words) -> None:
+        """Print a notice, see `notice_line`."""
+        self.lines(wrapped(notice_line(kind, self.spelled(text))))
+
+    def log(self, text: Words) -> None:
+        """Print a message to standard error, on one line without control characters."""
+        print(wrapped(one_line(text), sys.stderr), file=sys.stderr, flush=True)
+
+    def error(self, text: Words) -> None:
+        """Print the line that says why the program ends."""
+        self.log(Message("error: ", text))
+
+    def progress(self, step: int, total: int, numbers: str) -> None:
+        """Draw the progress bar, `numbers` beside it."""
+        if self._bar is None:
+            self._bar = self.new_bar(
+                initial=step, total=total, dynamic_ncols=True, mininterval=0.5, bar_format=BAR, postfix=numbers
+            )
+        bar = self._bar
+        bar.set_postfix_str(numbers, refresh=False)
+        if bar.total != total:
+            bar.total = total
+            bar.refresh()
+        bar.update(step - bar.n)
+
+    def new_bar(self, **settings: Any) -> Any:
+        """A bar of tqdm."""
+        from tqdm import tqdm
+
+        return tqdm(**settings)
+
+    def end_progress(self) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def saved(self, run: Path) -> None:
+        """A checkpoint is in the folder `run`. Its path is among the notices."""
+
+
+# The screen of this process, if it is not a terminal: a program sets it before it does anything else, and a library never does.
+SCREEN: ContextVar[Screen] = ContextVar("SCREEN")
+TERMINAL = Screen()
+
+
+def screen() -> Screen:
+    """How this process tells its user."""
+    return SCREEN.get(TERMINAL)
+
+
+def notice(kind: Kind, text: Words) -> None:
+    """Show a notice for the user; see `notice_line`."""
+    screen().notice(kind, text)
+
+
+def log(text: Words) -> None:
+    """Show a message beside the output of the program."""
+    screen().log(text)
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Whether colours that nobody has asked for may be written to `stream`: it is a terminal, and NO_COLOR is not set."""
+    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    if os.name == "nt":  # have an old console obey ANSI codes, as every other terminal does
+        import colorama
+
+        colorama.just_fix_windows_console()
+    return True
