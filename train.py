@@ -24,7 +24,8 @@ from chargpt.project import project_root
 from chargpt.session.opening import continued, open_plan, open_saved
 from chargpt.session.result import conclude, give_up
 from chargpt.session.session import Session
-from chargpt.training.parallel import Group, join_group
+from chargpt.training.group import Group
+from chargpt.training.join import join_group
 from chargpt.training.trainer import NotFinite
 
 

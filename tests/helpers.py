@@ -15,7 +15,8 @@ from chargpt.config import COMMAND_LINE, Config, ModelConfig, OptimConfig, Setti
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.runs.checkpoint import publish
-from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.runs.checkpoint_schema import SavedState
+from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Models, Stage
 from chargpt.sampling.c_texts import CTexts
 from chargpt.sampling.options import SamplingOptions

@@ -14,7 +14,7 @@ from chargpt.planning import budget, speeds
 from chargpt.planning.cli import parse_options
 from chargpt.project import project_root
 from chargpt.session.session import Session
-from chargpt.training.parallel import Group
+from chargpt.training.group import Group
 from chargpt.training.trainer import Trainer
 
 

@@ -38,7 +38,7 @@ BELOW = {
 # Modules that read the environment, and why. No variable changes a result.
 READS_ENVIRONMENT = {
     "chargpt/screen.py": "NO_COLOR and TERM: whether a terminal gets colours",
-    "chargpt/training/parallel.py": "what torchrun sets: the number and the ranks of the processes",
+    "chargpt/training/join.py": "what torchrun sets: the number and the ranks of the processes",
     "chargpt/project.py": "the user's folder for caches, as XDG and Windows name it",
     "chargpt/training/runtime.py": "sets what cuBLAS needs for runtime.deterministic",
     "chargpt/planning/cli.py": "torchrun's WORLD_SIZE, to refuse --find-lr",

@@ -19,7 +19,7 @@ import chargpt
 import sample
 import train
 from chargpt import __main__ as verbs
-from chargpt import standard
+from chargpt import standard_model
 from chargpt.config import DataConfig, ModelConfig, OptimConfig
 from chargpt.errors import UserError
 from chargpt.exchange.export import TARGETS, check_target
@@ -87,8 +87,8 @@ def ramp(monkeypatch) -> str:
 def ramp_in_c(ramp, monkeypatch) -> str:
     """The same for the kernels."""
     table = np.linspace(0, 1, 99, dtype=np.float32)[:, None]
-    kind = standard.Positions(lambda _, config: table[: config.block_size].repeat(config.n_embd, axis=1))
-    monkeypatch.setitem(standard.KINDS, ramp, kind)
+    kind = standard_model.Positions(lambda _, config: table[: config.block_size].repeat(config.n_embd, axis=1))
+    monkeypatch.setitem(standard_model.KINDS, ramp, kind)
     return ramp
 
 
@@ -190,7 +190,7 @@ def test_new_positions_are_an_entry_for_the_kernels_and_the_exports(ramp_in_c, c
 
 def test_new_positions_may_rotate_and_exports_refuse_them(compiled, monkeypatch):
     monkeypatch.setitem(POSITIONS, "turn", POSITIONS["rotary"])
-    monkeypatch.setitem(standard.KINDS, "turn", standard.KINDS["rotary"])
+    monkeypatch.setitem(standard_model.KINDS, "turn", standard_model.KINDS["rotary"])
     shape = GPTConfig(n_layer=1, n_head=2, n_embd=32, block_size=16, positions="rotary")
     known, new = GPT(shape, 9), GPT(replace(shape, positions="turn"), 9)
     new.load_state_dict(known.state_dict())

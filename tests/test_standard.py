@@ -16,11 +16,19 @@ import torch
 import torch.nn.functional as F
 from helpers import saved_state
 
-from chargpt import model, standard
+from chargpt import changed_model, model, standard, standard_model
+from chargpt.changed_model import (
+    Differences,
+    differences_of_attention,
+    differences_of_cache,
+    differences_of_model,
+    standard_logits,
+)
 from chargpt.config import ModelConfig
 from chargpt.project import model_file
 from chargpt.runs.checkpoint_schema import what_changed
-from chargpt.standard import is_standard, standard_logits, standard_shapes
+from chargpt.standard import is_standard
+from chargpt.standard_model import standard_shapes
 
 SOURCE = model_file().read_text(encoding="utf-8")
 # What no other code computes in place of model.py: a reference, a picture, the first weights, a slow loop, a cache.
@@ -116,11 +124,15 @@ def test_no_other_model_is_taken_for_the_standard_one(positions, every):
 
 
 def is_like(
-    module: ModuleType, config: ModelConfig, *, dropout: float = 0.0, differences: standard.Differences = standard._differences
+    module: ModuleType,
+    config: ModelConfig,
+    *,
+    dropout: float = 0.0,
+    differences: Differences = differences_of_model,
 ) -> bool:
     """Whether these `differences` of a module in place of model.py are small."""
     parts = standard._parts_of(vars(module))
-    return all(standard._are_small(differences, shape, parts) for shape in standard._shapes_like(config, dropout))
+    return all(changed_model.are_small(differences, shape, parts) for shape in changed_model.shapes_like(config, dropout))
 
 
 FORWARD_OF_MLP = "        return F.dropout(self.down(F.gelu(self.up(x))), self.dropout, self.training)"
@@ -213,7 +225,7 @@ OTHER_ATTENTION = {
 @pytest.mark.parametrize("name", OTHER_ATTENTION)
 def test_no_other_attention_is_computed_in_c(name):
     config = ModelConfig(n_layer=1, n_head=2, n_embd=64, block_size=256, positions="rotary")
-    differences = standard._differences_of_attention
+    differences = differences_of_attention
     assert not is_like(changed_module(OTHER_ATTENTION[name]), config, dropout=0.1, differences=differences)
 
 
@@ -230,8 +242,8 @@ def test_dropout_of_the_attention_alone_keeps_it_and_the_steps_from_c(monkeypatc
 
 def test_another_activation_leaves_the_attention_and_the_cache_as_they_are():
     module = module_of(SOURCE.replace("F.gelu", "F.silu"))
-    assert is_like(module, SHAPE, differences=standard._differences_of_attention, dropout=0.1)
-    assert is_like(module, SHAPE, differences=standard._differences_of_cache)
+    assert is_like(module, SHAPE, differences=differences_of_attention, dropout=0.1)
+    assert is_like(module, SHAPE, differences=differences_of_cache)
 
 
 @pytest.mark.parametrize(
@@ -242,15 +254,19 @@ def test_another_activation_leaves_the_attention_and_the_cache_as_they_are():
     ],
 )
 def test_a_cache_with_which_a_text_is_read_otherwise_is_not_used(passage, new):
-    assert not is_like(changed_module({passage: new}), SHAPE, differences=standard._differences_of_cache)
+    assert not is_like(changed_module({passage: new}), SHAPE, differences=differences_of_cache)
 
 
-@pytest.mark.parametrize("positions", standard.KINDS)
+@pytest.mark.parametrize("positions", standard_model.KINDS)
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_model_of_the_project_is_the_standard_one(positions, bias):
     for sizes in ({"n_layer": 1, "block_size": 1, "n_head": 1, "n_embd": 32}, {"n_head": 3, "n_embd": 96, "block_size": 700}):
         config = ModelConfig(**sizes, positions=positions, bias=bias)
-        for differences in (standard._differences, standard._differences_of_attention, standard._differences_of_cache):
+        for differences in (
+            differences_of_model,
+            differences_of_attention,
+            differences_of_cache,
+        ):
             assert is_like(sys.modules[model.GPT.__module__], config, dropout=0.3, differences=differences)
         gpt = model.GPT(model.GPTConfig(**vars(config)), 7)
         assert {name: tuple(t.shape) for name, t in gpt.state_dict().items()} == standard_shapes(config, 7)
@@ -310,7 +326,7 @@ def test_what_a_notebook_replaces_is_seen(name, module, monkeypatch):
 
 
 def test_neither_random_numbers_nor_types_are_disturbed():
-    standard._are_small.cache_clear()
+    changed_model.are_small.cache_clear()
     torch.manual_seed(3)
     before, dtype = torch.get_rng_state(), torch.get_default_dtype()
     with torch.inference_mode():

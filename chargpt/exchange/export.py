@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from chargpt.errors import NotWritten, UserError, what_to_do
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder
 from chargpt.interrupt import ending_at_once
-from chargpt.standard import KINDS, is_standard
+from chargpt.standard import is_standard
+from chargpt.standard_model import KINDS
 from chargpt.terminal import shown
 
 if TYPE_CHECKING:

@@ -20,13 +20,15 @@ from chargpt.planning.settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE, blank_model, gpt_config
 from chargpt.runs.checkpoint import check_tensors
-from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
+from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
 from chargpt.runs.model_shape import check_size
 from chargpt.runs.models import loss_of
+from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, new_folder, new_run
 from chargpt.runs.stage import Length, Stage
 from chargpt.screen import notice
-from chargpt.standard import is_standard, standard_shapes
+from chargpt.standard import is_standard
+from chargpt.standard_model import standard_shapes
 from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from chargpt.config import ModelConfig
 from chargpt.exchange.tensor_file import TensorSource
 from chargpt.model import GPT, GPTConfig
-from chargpt.standard import standard_shapes
+from chargpt.standard_model import standard_shapes
 
 EPSILON = 1e-5  # of every LayerNorm
 THETA = 10000.0  # the base of rotary frequencies

@@ -17,7 +17,8 @@ from chargpt.kernels import attention
 from chargpt.kernels.attention import PANEL, SOURCES, build_of, load_kernel, openmp
 from chargpt.kernels.compiler import declare
 from chargpt.model import GPT, GPTConfig
-from chargpt.standard import KINDS, TOKENS, check_shapes, is_standard
+from chargpt.standard import is_standard
+from chargpt.standard_model import KINDS, TOKENS, check_shapes
 
 # Parameters in the blocks up to which torch's steps take longer: docs/lab/speed.md. The second limit is for a processor with
 # AVX-512 and without AMX, whose units for products of matrices only torch uses, and for a few threads: two were measured.

@@ -37,10 +37,11 @@ from chargpt.planning.trial import Verdict, try_starts
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.runs.checkpoint_schema import Progress, SavedState, what_changed
+from chargpt.runs.checkpoint_schema import SavedState, what_changed
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.models import check_model, loss_of, name_of_start, restore_model, start_from
+from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Models, Stage, Start
 from chargpt.screen import notice_line, wrapped
@@ -50,9 +51,9 @@ from chargpt.text.corpus import Corpus, absolute_paths, earlier_texts, load_corp
 from chargpt.text.facts import is_list_of_words
 from chargpt.text.report import examine
 from chargpt.text.sources import can_be_read_again, check_found, run_name
+from chargpt.training.group import Group, check_batch
 from chargpt.training.initialisation import initial_model
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
-from chargpt.training.parallel import Group, check_batch
 from chargpt.training.runtime import Runtime, choose_runtime, is_worth_compiling
 
 LISTED = 200_000  # characters from which it is told whether a text is a list of words

@@ -13,7 +13,6 @@ model. One process writes a run; any number may read it meanwhile.
 """
 
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -96,13 +95,9 @@ def publish(
     """Write a checkpoint of `run` and return its folder, which appears complete or not at all. All tensors are float32.
 
     `name` is that of the folder; empty: a new one for this step. Existing checkpoints are not touched. Raises CheckpointError
-    if a tensor is not finite, or if the disk is full, read-only or gone.
+    if the disk is full, read-only or gone. Whoever has the tensors has found that they are finite.
     """
     path = run / (name or _free_name(run, state.progress.step))
-    both = itertools.chain(weights.items(), training.items())
-    if wrong := next((f"{key:.80} is not finite" for key, tensor in both if not tensor.isfinite().all()), ""):
-        what_to_do = "add a lower optim.learning_rate=NUMBER to the command"
-        raise CheckpointError(f"{shown(path)}: not saved, since training failed ({wrong}); {what_to_do}")
     with _publishing(path) as folder:
         os.mkdir(folder)
         files = {file: _write_tensors(folder / file, found) for file, found in ((WEIGHTS, weights), (TRAINING, training))}

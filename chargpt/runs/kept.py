@@ -11,8 +11,9 @@ import safetensors.numpy
 
 from chargpt.config import Config, Settings, apply
 from chargpt.runs.checkpoint import Checkpoint, check_tensors
-from chargpt.runs.checkpoint_schema import JSON_LIMIT, NO_TEXT, DamagedError, Progress, SavedState, read_bounded
+from chargpt.runs.checkpoint_schema import JSON_LIMIT, NO_TEXT, DamagedError, SavedState, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS, check_size
+from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Stage
 from chargpt.standard import UNCHANGED
 from chargpt.terminal import shown

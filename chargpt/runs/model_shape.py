@@ -4,7 +4,8 @@ import math
 
 from chargpt.config import ModelConfig
 from chargpt.errors import UserError
-from chargpt.standard import is_standard, standard_shapes
+from chargpt.standard import is_standard
+from chargpt.standard_model import standard_shapes
 
 # Of the largest model that a checkpoint may describe. Training refuses larger ones too, so that every checkpoint can be read.
 MAX_LAYERS = 1000

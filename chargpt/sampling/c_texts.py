@@ -24,7 +24,8 @@ from chargpt.processor import core_count
 from chargpt.sampling.options import PRECISION, Precision, SamplingOptions
 from chargpt.sampling.rules import WINDOW
 from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
-from chargpt.standard import CHANGED, KINDS, TOKENS, check_shapes, has_positions, is_standard
+from chargpt.standard import CHANGED, is_standard
+from chargpt.standard_model import KINDS, TOKENS, check_shapes, has_positions
 
 Weights = Mapping[str, np.ndarray]  # of a model, float32, by the names of model.py
 

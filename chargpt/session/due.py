@@ -3,7 +3,8 @@
 from dataclasses import KW_ONLY, dataclass
 
 from chargpt.config import Config
-from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.runs.checkpoint_schema import SavedState
+from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Stage
 from chargpt.session.stages import decision_step
 

@@ -13,8 +13,8 @@ import numpy as np
 from chargpt.config import Settings
 from chargpt.errors import Words
 from chargpt.notices import Kind, Notice
-from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.metrics import MetricsFile
+from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
 from chargpt.screen import notice, notice_line, screen
 from chargpt.session.progress_bar import ProgressBar

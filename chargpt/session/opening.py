@@ -21,17 +21,18 @@ from chargpt.planning.speeds import Speeds
 from chargpt.planning.teachers import for_last_model, keep_teachers, teachers_of_stage
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, check_tensors, has_steps, newest_of, read_state, run_of
-from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState, what_changed
+from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, what_changed
 from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.models import loss_of, restore_model
+from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, folder_of, new_run
 from chargpt.runs.stage import Length, Stage
 from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
 from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
 from chargpt.text.tokenizer import UnknownCharacters
+from chargpt.training.group import Group, check_batch
 from chargpt.training.initialisation import initial_model
-from chargpt.training.parallel import Group, check_batch
 from chargpt.training.runtime import Runtime, choose_runtime
 from chargpt.training.trainer import Trainer, TrainerState
 

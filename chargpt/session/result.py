@@ -7,8 +7,9 @@ from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind
 from chargpt.planning.budget import longest_run
 from chargpt.planning.cli import TrainOptions
-from chargpt.runs.checkpoint_schema import Progress, SavedState
+from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.metrics import KNOWN, NEW, read_metrics
+from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
 from chargpt.runs.stage import Start
 from chargpt.screen import notice, screen

@@ -35,7 +35,7 @@ from chargpt.terminal import clock, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.suffix_array import longest_copy
 from chargpt.training.evaluation import evaluate, validation_split
-from chargpt.training.parallel import Group
+from chargpt.training.group import Group
 from chargpt.training.trainer import NotFinite, Step, Trainer
 
 MAX_ROLLBACKS = 3  # returns to a checkpoint in a run, at most

@@ -5,11 +5,12 @@ If some items hold newlines, all of them end with SEPARATOR instead. Without lab
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chargpt.text.tokenizer import Tokenizer
+if TYPE_CHECKING:  # training divides items by their ids alone
+    from chargpt.text.tokenizer import Tokenizer
 
 SEPARATOR = "\x1e"  # ends items that hold newlines: the control character RECORD SEPARATOR
 TAB = "\t"  # ends a label
@@ -50,7 +51,7 @@ class ItemMarks:
     tab: int | None  # after each label; None without labels
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, *, has_labels: bool) -> "ItemMarks":
+    def of(cls, tokenizer: "Tokenizer", *, has_labels: bool) -> "ItemMarks":
         """The marks in the vocabulary of a list of items."""
         return cls(int(tokenizer.ids_of(end_in(tokenizer))[0]), int(tokenizer.ids_of(TAB)[0]) if has_labels else None)
 
@@ -82,12 +83,12 @@ class ItemMarks:
         return np.repeat(np.arange(len(edges)) % 2 == 1, np.diff(edges, append=len(ids)))
 
 
-def end_in(tokenizer: Tokenizer) -> str:
+def end_in(tokenizer: "Tokenizer") -> str:
     """The character that ends an item in the vocabulary of a list of items."""
     return SEPARATOR if SEPARATOR in (tokenizer.characters or "") else "\n"
 
 
-def item_prompt(tokenizer: Tokenizer, label: str, beginning: str = "") -> str:
+def item_prompt(tokenizer: "Tokenizer", label: str, beginning: str = "") -> str:
     """What the model continues with an item of this label, empty without labels, that has this `beginning`."""
     return end_in(tokenizer) + (f"{label}{TAB}" if label else "") + beginning
 
@@ -97,7 +98,7 @@ def stream_of(items: Iterable[Item], *, end: str) -> str:
     return "".join(f"{item.label}{TAB}{item.text}{end}" if item.label else item.text + end for item in items)
 
 
-def items_in(ids: np.ndarray, tokenizer: Tokenizer, *, has_labels: bool) -> list[Item]:
+def items_in(ids: np.ndarray, tokenizer: "Tokenizer", *, has_labels: bool) -> list[Item]:
     """The items of a stream, as text; the last one, if it is not complete, is left out."""
     lines = tokenizer.decode(ids).split(end_in(tokenizer))[:-1]
     parts = [line.partition(TAB) for line in lines]

@@ -12,7 +12,7 @@ from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT
 from chargpt.text.items import ItemMarks
 from chargpt.text.windows import IGNORED, Windows, windows_of, windows_of_items
-from chargpt.training.parallel import FLAGS, Group
+from chargpt.training.group import FLAGS, Group
 
 
 @torch.no_grad()

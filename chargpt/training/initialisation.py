@@ -14,7 +14,7 @@ from torch import Tensor
 from chargpt.config import ModelConfig
 from chargpt.model import EMBEDDING_STD, GPT, SINUSOID_SCALE, rotary_table, rotate, sinusoids
 from chargpt.runs.blank_model import gpt_config
-from chargpt.standard import standard_shapes
+from chargpt.standard_model import standard_shapes
 
 READ = ("token_embedding", "position_embedding", "blocks.0.attn.qkv")  # the weights that begin with structure
 RANDOM_SHARE = 0.1  # the random queries and keys of the first layer are scaled by this

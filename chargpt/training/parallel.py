@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -25,11 +24,10 @@ from chargpt.interrupt import SAVING, Interrupt
 from chargpt.program import message_for
 from chargpt.screen import log
 from chargpt.terminal import one_line
+from chargpt.training.group import FLAGS, Group, T
 
-FLAGS = 2  # the last numbers of every vector that is summed: a signal came; something failed
 PATIENCE = 5.0  # seconds of waiting for other processes, before a line says so
 SAVED = "chargpt/saved"  # in the store of the launcher, which stays when it starts the processes again
-T = TypeVar("T")
 
 
 class PeerFailed(Exception):
@@ -52,23 +50,17 @@ class SharedInterrupt(Interrupt):
         return 128 + (self.signal or signal.SIGTERM) if self.is_read else 0
 
 
-class Group:
-    """The processes of one run, `rank` being this one; a group of one exchanges nothing. A context manager.
+class Processes(Group):
+    """The processes that torchrun has started, `rank` being this one. Every method raises PeerFailed if another one is lost."""
 
-    All processes call the same methods in the same order. Every method raises PeerFailed if another process is lost.
-    """
-
-    def __init__(self, rank: int = 0, size: int = 1, *, local_rank: int = 0, local_size: int = 1, restarts: int = 0) -> None:
+    def __init__(self, rank: int, size: int, *, local_rank: int = 0, local_size: int = 1, restarts: int = 0) -> None:
         self.rank, self.size, self.local_rank, self.local_size, self.restarts = rank, size, local_rank, local_size, restarts
-        self.is_first = rank == 0  # it reads options, decides, prints and writes
-        self.restarted_after_save = False  # whether torchrun has started these processes again, after a save
-        self.interrupt = Interrupt() if size == 1 else SharedInterrupt(notice="")  # signals, as all know of them
+        self.is_first = rank == 0
+        self.interrupt: SharedInterrupt = SharedInterrupt(notice="")
         self.timeout: timedelta | None = None  # of every exchange; None: torch's own
         self._has_decided = False
 
-    def __enter__(self) -> "Group":
-        if self.size == 1:
-            return self
+    def __enter__(self) -> "Processes":
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # torch waits where Python notices no signal
         what = f"waiting for {self.size - 1} more of WORLD_SIZE={self.size} processes; to train with one, unset WORLD_SIZE"
         waiting = threading.Timer(PATIENCE, log, [what])
@@ -94,8 +86,6 @@ class Group:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.size == 1:
-            return
         is_stopped = isinstance(error, KeyboardInterrupt)
         message = error and message_for(error)
         code = 0 if error is None else 130 if is_stopped else 2 if message else 1
@@ -118,14 +108,8 @@ class Group:
         sys.stderr.flush()
         os._exit(code)  # no destructor may wait for a process that is gone
 
-    def rows(self, batch_size: int) -> slice:
-        """The rows of a batch that this process computes."""
-        each = batch_size // self.size
-        return slice(self.rank * each, (self.rank + 1) * each)
-
     def device(self, asked: torch.device) -> torch.device:
-        """The device of this process when the run asks for this one."""
-        if self.size == 1 or asked.type != "cuda":
+        if asked.type != "cuda":
             return asked
         if asked.index is not None:
             raise UserError(f"runtime.device: {asked} given; with several processes use cuda, and each takes one GPU")
@@ -137,10 +121,6 @@ class Group:
 
     @contextlib.contextmanager
     def summing(self, vector: Tensor) -> Iterator[None]:
-        """Sum `vector`, which this block fills, over the processes. Its last FLAGS numbers are those for `read`."""
-        if self.size == 1:
-            yield
-            return
         failure: Exception | None = None
         try:
             yield
@@ -153,10 +133,7 @@ class Group:
             raise failure if self.is_first or vector[-1] < self.size else PeerFailed()
 
     def read(self, flags: Sequence[float]) -> None:
-        """Act on the flags of a vector that was summed: agree on a signal, or raise PeerFailed."""
         came, failed = flags
-        if not isinstance(self.interrupt, SharedInterrupt):  # one process has no flags
-            return
         if failed:
             raise PeerFailed()
         if came and not self.interrupt.is_read:
@@ -166,61 +143,26 @@ class Group:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """No process goes on after this block before all have done it. If it fails in one, the others raise PeerFailed."""
         flags = torch.zeros(FLAGS)
         with self.summing(flags):
             yield
         self.read(flags.tolist())
 
     def share(self, value: T, *tensors: Tensor) -> T:
-        """The `value` of the first process, whose `tensors` are copied into those of the others."""
         values, self._has_decided = [value], True
-        if self.size > 1:
-            with _noticing_loss():
-                dist.broadcast_object_list(values, src=0)
+        with _noticing_loss():
+            dist.broadcast_object_list(values, src=0)
         self.broadcast(*tensors)
         return values[0]
 
     def broadcast(self, *tensors: Tensor) -> None:
-        """Copy the tensors of the first process into those of the others."""
-        if self.size > 1:
-            with _noticing_loss():
-                for tensor in tensors:
-                    dist.broadcast(tensor, src=0)
+        with _noticing_loss():
+            for tensor in tensors:
+                dist.broadcast(tensor, src=0)
 
     def note_save(self) -> None:
-        """Remember that a checkpoint is saved, also if torchrun starts the processes again."""
-        if self.size > 1:
-            with _noticing_loss():
-                self._store.set(SAVED, "yes")
-
-
-def join_group() -> Group:
-    """The group of this process: that of torchrun's processes, or one by itself. Raises UserError."""
-    size = _number("WORLD_SIZE", default=1)
-    if size == 1:
-        return Group()
-    if (rank := _number("RANK")) >= size:
-        what = f"RANK: this environment variable is {rank}, but {size} processes have the numbers 0 to {size - 1}"
-        raise UserError(f"{what}; start them with torchrun, which sets it, or unset RANK and WORLD_SIZE")
-    numbers = {"local_rank": _number("LOCAL_RANK"), "restarts": _number("TORCHELASTIC_RESTART_COUNT")}
-    return Group(rank, size, local_size=_number("LOCAL_WORLD_SIZE") or size, **numbers)
-
-
-def check_batch(batch_size: int, processes: int) -> None:
-    """Raise UserError unless the processes can share a batch evenly."""
-    below = batch_size // processes * processes
-    if below != batch_size:
-        sizes = f"{below} or {below + processes}" if below else f"{processes}"
-        raise UserError(f"train.batch_size: {batch_size} given, which {processes} processes cannot share equally; use {sizes}")
-
-
-def _number(name: str, *, default: int = 0) -> int:
-    """The number in an environment variable that torchrun sets; `default` if it is missing or empty."""
-    given = os.environ.get(name) or str(default)
-    if not re.fullmatch("[0-9]{1,6}", given) or int(given) < default:
-        raise UserError(f"{name}: {given!r} given; torchrun sets it to a number; without torchrun, type: unset {name}")
-    return int(given)
+        with _noticing_loss():
+            self._store.set(SAVED, "yes")
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from chargpt.model import GPT
 from chargpt.processor import quota
 from chargpt.standard import CHANGED
 from chargpt.terminal import one_line, plural
-from chargpt.training.parallel import Group
+from chargpt.training.group import Group
 
 COMPILING_SECONDS = 30.0  # that compiling takes, about: on an H200, 11 to 30
 COMPILED_SAVES = 0.2  # share of the time of recorded steps that compiled ones save, about: on an H200, 0.19 to 0.40

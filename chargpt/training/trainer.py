@@ -8,8 +8,8 @@ while not trainer.is_finished:
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -20,18 +20,19 @@ from chargpt.graphs import Graphs
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
-from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length
 from chargpt.text.items import ItemMarks
 from chargpt.training.batches import Batches, on_device
-from chargpt.training.distillation import DistillationLoss, digest
 from chargpt.training.evaluation import evaluate
-from chargpt.training.item_batches import ItemBatches
+from chargpt.training.group import FLAGS, Group
 from chargpt.training.learning_rate import change_length, is_falling, learning_rate
 from chargpt.training.optimizers import make_optimizer
-from chargpt.training.parallel import FLAGS, Group
 from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
+
+if TYPE_CHECKING:  # of a list of items
+    from chargpt.training.item_batches import ItemBatches
 
 # By `checkpoint.best`: a new checkpoint is the best one if its loss is less than this many nats above the lowest loss before.
 TOLERANCE = {"lowest": 0.0, "last": 0.1}
@@ -91,7 +92,7 @@ class Trainer:
         self.config, self.runtime, self.group = config, runtime, group
         self.progress, self.length = Progress(), length or Length.of(config)
         # What must be equal for a resumed run, or for another process of it, to be equal to the bit.
-        self.environment = runtime.environment() | ({"teachers": digest(teachers)} if teachers else {})
+        self.environment = runtime.environment()
         self.weights = FlatWeights(model.to(runtime.device), runtime.precision, attention=runtime.attention, step=runtime.step)
         self.rows = group.rows(config.train.batch_size)  # of a batch, those that are computed here
         self.optimizer = make_optimizer(self.weights, config.optim)
@@ -101,11 +102,18 @@ class Trainer:
             resident = on_device(ids, runtime.device) if runtime.has_memory_for(ids) else None
             self._batches = Batches(ids, T, train=train, resident=resident)
         else:
-            self._batches = ItemBatches(ids, T, train=train, marks=marks)
+            from chargpt.training import item_batches
+
+            self._batches = item_batches.ItemBatches(ids, T, train=train, marks=marks)
         working = self.weights.working.train()
-        distillation = DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None) if teachers else None
-        self._loss = runtime.compiled(distillation or working)
-        self._expected = distillation and distillation.expected
+        self._expected: Callable[[Tensor, Tensor], Tensor] | None = None  # what the teachers predict
+        if teachers:
+            from chargpt.training.distillation import DistillationLoss, digest
+
+            self.environment["teachers"] = digest(teachers)
+            distillation = DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None)
+            self._expected = distillation.expected
+        self._loss = runtime.compiled(distillation if teachers else working)
         self.kernel = self.weights.by_kernel()  # what computes in place of `weights.working`, if there is one
         self.notices: list[Notice] = []  # what the user should be told; whoever tells it empties the list
         self._graphs, self._parts = Graphs(runtime.device), 1  # in which the rows of a micro-batch are computed
@@ -321,9 +329,9 @@ class Trainer:
         self._end()
 
     def check_weights(self) -> None:
-        """Raise NotFinite if a step, or a weight, is not finite: such weights must not be saved."""
+        """Raise NotFinite if a step, a weight or the optimizer's state is not finite: such a checkpoint must not be saved."""
         self.report()
-        if not self.weights.vector.isfinite().all():
+        if not all(vector.isfinite().all() for vector in (self.weights.vector, *self.optimizer.vectors())):
             raise NotFinite("the weights are not finite after this step", step=self.progress.step - 1)
 
     def state(self) -> TrainerState:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT
-from chargpt.training.parallel import FLAGS
+from chargpt.training.group import FLAGS
 
 STACK, MATRIX, REST = range(3)  # the groups of parameters, in the order in which they are placed in the vector
 

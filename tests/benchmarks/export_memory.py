@@ -43,7 +43,8 @@ def make_runs(folder: Path) -> int:
     from chargpt.config import Config, Settings, TrainConfig
     from chargpt.model import GPT, GPTConfig
     from chargpt.runs.checkpoint import publish
-    from chargpt.runs.checkpoint_schema import NO_TEXT, Progress, SavedState
+    from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
+    from chargpt.runs.progress import Progress
     from chargpt.standard import model_source
     from chargpt.text.tokenizer import Tokenizer
 

@@ -12,8 +12,8 @@ from chargpt.commands import runs as listing
 from chargpt.config import Config, TrainConfig
 from chargpt.errors import UserError
 from chargpt.files import LOCK_NAME, is_locked
-from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import expand_patterns
+from chargpt.runs.progress import Progress
 from chargpt.runs.run import lock_run
 
 

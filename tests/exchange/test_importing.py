@@ -21,7 +21,7 @@ from chargpt.sampling.loaded_model import load_model
 from chargpt.session.opening import open_saved
 from chargpt.text.corpus import load_corpus
 from chargpt.text.tokenizer import Tokenizer
-from chargpt.training.parallel import Group
+from chargpt.training.group import Group
 
 
 @pytest.fixture

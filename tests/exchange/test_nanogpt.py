@@ -128,6 +128,20 @@ def test_a_wrong_checkpoint_is_one_line_and_fills_no_memory(trained, tmp_path, c
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("part", ["weights", "moments"])
+@pytest.mark.parametrize("trained", [False], indirect=True)
+def test_numbers_that_are_not_finite_are_not_read(part, trained, tmp_path):
+    model, optimizer, _ = trained
+    tensors = model.state_dict() if part == "weights" else optimizer.state_dict()["state"][0]
+    [*tensors.values()][-1].view(-1)[-1] = float("nan")
+    folder = write_files(tmp_path / "wrong", model, optimizer, CHARACTERS, step=0, bias=False)
+    if part == "weights":
+        with pytest.raises(UserError, match="has numbers that are infinite or undefined; copy or export"):
+            read_nanogpt(folder, meta=None)
+    else:
+        assert read_nanogpt(folder, meta=None).moments is None
+
+
 @pytest.mark.parametrize("trained", [True], indirect=True)
 @pytest.mark.parametrize("kind", [dict, argparse.Namespace])
 def test_the_command_in_the_message_writes_a_clean_file(kind, trained, tmp_path, monkeypatch):

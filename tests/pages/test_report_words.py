@@ -18,8 +18,8 @@ from chargpt.pages.report_page import (
     settings,
     tiles,
 )
-from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.metrics import MetricsLog
+from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Stage, Start
 from chargpt.terminal import up_to_a_word
 

@@ -8,7 +8,8 @@ import torch
 
 from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
-from chargpt.training.parallel import Group, check_batch
+from chargpt.training.group import Group, check_batch
+from chargpt.training.parallel import Processes
 
 
 def test_one_process_has_everything_and_exchanges_nothing():
@@ -26,7 +27,7 @@ def test_one_process_has_everything_and_exchanges_nothing():
 @pytest.mark.usefixtures("default_signals")
 def test_a_process_that_is_about_to_end_is_not_ended_by_torchrun():
     """It sends SIGTERM to all as soon as one has ended."""
-    with Group(0, 2).interrupt as interrupt:
+    with Processes(0, 2).interrupt as interrupt:
         pass
     os.kill(os.getpid(), signal.SIGTERM)
     assert interrupt.came_here
@@ -34,7 +35,7 @@ def test_a_process_that_is_about_to_end_is_not_ended_by_torchrun():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 12])
 def test_every_row_of_a_batch_has_one_process(size):
-    rows = [Group(rank, size).rows(12) for rank in range(size)]
+    rows = [Processes(rank, size).rows(12) for rank in range(size)]
     assert [row for each in rows for row in range(12)[each]] == list(range(12))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chargpt.errors import UserError
-from chargpt.training.parallel import join_group
+from chargpt.training.join import join_group
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ GROUP = """
 import os, signal
 from datetime import timedelta
 import torch
-from chargpt.training.parallel import join_group
+from chargpt.training.join import join_group
 
 group = join_group()
 group.timeout = timedelta(seconds=TIMEOUT)

@@ -16,13 +16,13 @@ from chargpt.runs.checkpoint_schema import (
     FORMAT,
     OLDEST,
     CheckpointError,
-    Progress,
     SavedState,
     UnreadableError,
     check_format,
     seal,
     unseal,
 )
+from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Models, Stage, Start
 
 

@@ -12,8 +12,8 @@ from helpers import publish_run, random_weights, saved_state
 from chargpt.errors import UserError
 from chargpt.project import shell_word
 from chargpt.runs.checkpoint import publish
-from chargpt.runs.checkpoint_schema import Progress
 from chargpt.runs.load import find_checkpoint, find_run
+from chargpt.runs.progress import Progress
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from chargpt.processor import core_count
 from chargpt.runs.load import find_checkpoint
 from chargpt.sampling.c_texts import load_kernel
 from chargpt.sampling.rules import RandomNumbers
-from chargpt.standard import KINDS, SINUSOID_SCALE
+from chargpt.standard_model import KINDS, SINUSOID_SCALE
 
 ROOT = Path(__file__).parents[2]
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 12, "bias": True}

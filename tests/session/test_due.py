@@ -6,7 +6,7 @@ import pytest
 from helpers import apply_overrides, saved_state
 
 from chargpt.config import Config, Settings
-from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Stage
 from chargpt.session.due import Due
 

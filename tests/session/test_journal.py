@@ -7,7 +7,7 @@ from session_helpers import opened
 import train
 from chargpt.config import Settings
 from chargpt.kernels.compiler import HOW_TO_INSTALL
-from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
 from chargpt.session.journal import Journal
 

@@ -8,7 +8,7 @@ import pytest
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
-from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Start
 from chargpt.session.result import better_way, what_happened
 

@@ -23,8 +23,8 @@ from chargpt.runs.stage import Length, Models, Stage
 from chargpt.session.opening import join_opening, open_saved, run_to_resume
 from chargpt.session.session import Session
 from chargpt.text.corpus import load_corpus
+from chargpt.training.group import Group
 from chargpt.training.initialisation import initial_model
-from chargpt.training.parallel import Group
 
 TINY = ["--config", TINY_FILE, "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
 

@@ -12,7 +12,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from chargpt.config import Settings, Source
-from chargpt.runs.checkpoint_schema import Progress
+from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
 from chargpt.session.journal import Journal
 from chargpt.session.tensorboard import compared_settings

@@ -19,7 +19,7 @@ from chargpt.model import GPT, GPTConfig
 from chargpt.runs.stage import Length
 from chargpt.training.batches import Batches
 from chargpt.training.learning_rate import learning_rate
-from chargpt.training.parallel import Group
+from chargpt.training.parallel import Processes
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import NotFinite, Trainer
 
@@ -147,7 +147,7 @@ def test_every_mask_of_dropout_by_the_kernel_is_another_one(native):
         train = dataclasses.replace(native.train, seed=seed, batch_size=2 * rows, accumulate=2)
         config = dataclasses.replace(native, train=train, model=dataclasses.replace(native.model, dropout=0.5))
         torch.manual_seed(0)
-        group, ids = Group(rank, 2), np.zeros(500, np.uint8)  # which exchanges nothing here
+        group, ids = Processes(rank, 2), np.zeros(500, np.uint8)  # which exchanges nothing here
         trainer = Trainer(GPT(config.model, 7), ids, config, runtime=choose_runtime(config), group=group)
         kernel, whole = trainer.kernel, trainer.kernel.add_gradient
         kernel.add_gradient = lambda *batch, **more: losses.append(whole(*batch, **more)) or losses[-1]
@@ -166,9 +166,12 @@ def test_what_is_not_finite_is_noticed_and_leaves_the_weights_alone():
         trainer.step()
     hook.remove()
     assert caught.value.step == 1 and torch.equal(before, trainer.weights.vector) and trainer.progress.step == 1
-    trainer.weights.vector[3] = math.inf
-    with pytest.raises(NotFinite, match="step 1"):
+    for vector in (trainer.weights.vector, trainer.optimizer.vectors()[-1]):
         trainer.check_weights()
+        kept, vector[3] = vector[3].clone(), math.inf
+        with pytest.raises(NotFinite, match="step 1"):
+            trainer.check_weights()
+        vector[3] = kept
 
 
 def test_a_skipped_step_changes_nothing_and_halves_the_rate_of_all():
