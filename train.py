@@ -21,7 +21,7 @@ from chargpt.planning.cli import TrainOptions, parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.program import best_effort_output
 from chargpt.project import project_root
-from chargpt.session.opening import continued, open_plan, open_saved
+from chargpt.session.opening import open_plan
 from chargpt.session.result import conclude, give_up
 from chargpt.session.session import Session
 from chargpt.training.group import Group
@@ -39,7 +39,11 @@ def main(asked: Sequence[str] | TrainOptions | None = None, *, started: float | 
     started, root = time.perf_counter() if started is None else started, project_root()
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
         # The others get what the first one decides.
-        options = continued(parse_options(asked), root=root) if group.is_first else TrainOptions()
+        options = parse_options(asked) if group.is_first else TrainOptions()
+        if options.continue_:
+            from chargpt.session.resuming import continued
+
+            options = continued(options, root=root)
         if options.dry_run:  # as in `open_session`; writes nothing but the cache of the text
             print(make_plan(options, root=root, group=group, started=started).describe())
             return 0
@@ -60,6 +64,8 @@ def open_session(options: TrainOptions, *, root: Path, group: Group, started: fl
     """A new run, or one that continues. The first of several processes decides. Raises UserError."""
     opening = None
     if group.is_first and (options.resume or group.restarted_after_save):  # in the latter case by torchrun
+        from chargpt.session.resuming import open_saved
+
         opening = open_saved(options, root=root, group=group, started=started)
     elif group.is_first:
         plan = make_plan(options, root=root, group=group, started=started)  # encodes the text; chooses settings

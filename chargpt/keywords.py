@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar, get_type_hints
 
 from chargpt.aliases import ALIASES
-from chargpt.config import KEYS
 from chargpt.errors import Message, Option, python_errors
+from chargpt.settings import KEYS
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import yaml
 
-from chargpt.config import Config, to_dict
+from chargpt.config import Config
 from chargpt.errors import UserError
+from chargpt.settings import to_dict
 from chargpt.terminal import shown
 
 NULL = "tag:yaml.org,2002:null"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chargpt.config import COMMAND_LINE, Config, ModelConfig, OptimConfig, Settings, Source, TrainConfig, apply
+from chargpt.config import Config, ModelConfig, OptimConfig, TrainConfig
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.runs.checkpoint import publish
@@ -21,6 +21,7 @@ from chargpt.runs.stage import Length, Models, Stage
 from chargpt.sampling.c_texts import CTexts
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.writer import NewIds, Texts, Writer
+from chargpt.settings import COMMAND_LINE, Settings, Source, apply
 from chargpt.standard import model_source
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.batches import Batches

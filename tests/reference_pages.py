@@ -25,12 +25,13 @@ if __name__ == "__main__":
 
 from chargpt.__main__ import main  # noqa: E402
 from chargpt.commands.verbs import VERBS  # noqa: E402
-from chargpt.config import Config, to_dict  # noqa: E402
+from chargpt.config import Config  # noqa: E402
 from chargpt.errors import flag  # noqa: E402
 from chargpt.option_table import Entry, entries  # noqa: E402
 from chargpt.planning.cli import TrainKeywords, TrainOptions  # noqa: E402
 from chargpt.project import command  # noqa: E402
 from chargpt.sampling.options import ItemKeywords, SamplingOptions, TextKeywords  # noqa: E402
+from chargpt.settings import to_dict  # noqa: E402
 
 SETTINGS_PAGE, VERBS_PAGE, PYTHON_PAGE = (
     ROOT / "docs" / "reference" / f"{name}.md" for name in ("settings", "verbs", "python")

@@ -4,13 +4,14 @@ import pytest
 
 from chargpt.__main__ import main
 from chargpt.aliases import ALIASES, alias
-from chargpt.config import Config, apply, to_dict
+from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.planning.ahead import check_command_line
 from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.planning.settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.sampling.options import parse_options as parse_sample
+from chargpt.settings import apply, to_dict
 
 NANOGPT = """
 out_dir eval_interval log_interval eval_iters eval_only always_save_checkpoint wandb_log wandb_project wandb_run_name dataset

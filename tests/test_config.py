@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from helpers import apply_overrides, given
 
-from chargpt.config import KEYS, SECTIONS, Config, ModelConfig, apply
+from chargpt.config import Config, ModelConfig
 from chargpt.errors import UserError
+from chargpt.settings import KEYS, SECTIONS, apply
 from chargpt.yaml_settings import read_yaml, to_yaml
 
 PRESETS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))

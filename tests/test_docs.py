@@ -13,10 +13,11 @@ from benchmarks import tables
 from PIL import Image
 from reference_pages import PYTHON_PAGE, SETTINGS_PAGE, WRITTEN
 
-from chargpt.config import Config, to_dict
+from chargpt.config import Config
 from chargpt.option_table import entries
 from chargpt.planning.cli import parse_options
 from chargpt.sampling.options import ItemKeywords, SamplingOptions, TextKeywords
+from chargpt.settings import to_dict
 
 ROOT = Path(__file__).parents[1]
 ATTENTION = ROOT / "docs" / "attention.md"

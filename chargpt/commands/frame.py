@@ -21,8 +21,9 @@ from chargpt.terminal import columns, json_line, one_line, plural, shown
 if TYPE_CHECKING:  # imports torch
     import numpy as np
 
-    from chargpt.config import DataConfig, Tree
+    from chargpt.config import DataConfig
     from chargpt.sampling.loaded_model import LoadedModel
+    from chargpt.settings import Tree
     from chargpt.text.items import Item
     from chargpt.text.source import Sources
 
@@ -91,7 +92,7 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: "Tree") -> 
     if not texts:
         corpus = loaded.corpus()
         return items_in(corpus.val, corpus.tokenizer, has_labels=bool(loaded.config.data.label_fields))
-    from chargpt.config import COMMAND_LINE, apply
+    from chargpt.settings import COMMAND_LINE, apply
     from chargpt.text.item_list import list_items
 
     data = loaded.tokenizer.settings(apply(loaded.config, settings, where=COMMAND_LINE).data)

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chargpt.commands.frame import aligned, items_for, load_run, page_file, print_json, text_in, verb_parser
-from chargpt.config import COMMAND_LINE, Settings, Source, Tree, names_in
 from chargpt.errors import UserError
 from chargpt.option_table import whole
 from chargpt.planning.cli import by_fields, texts_and_settings
 from chargpt.project import project_root
 from chargpt.screen import log
+from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, names_in
 from chargpt.terminal import one_line
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick

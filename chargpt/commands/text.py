@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from chargpt.commands.frame import text_in
-from chargpt.config import COMMAND_LINE, Config, apply
+from chargpt.config import Config
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import write_synced
 from chargpt.planning.cli import parse_text_options
 from chargpt.project import project_root
 from chargpt.screen import log
+from chargpt.settings import COMMAND_LINE, apply
 from chargpt.terminal import plural, shown
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chargpt.config import COMMAND_LINE, Config, DataConfig, ModelConfig, Settings, Source, Tree, apply, names_in
+from chargpt.config import Config, DataConfig, ModelConfig
 from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
 from chargpt.exchange.tensor_file import AGAIN
@@ -27,6 +27,7 @@ from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, new_folder, new_run
 from chargpt.runs.stage import Length, Stage
 from chargpt.screen import notice
+from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, apply, names_in
 from chargpt.standard import is_standard
 from chargpt.standard_model import standard_shapes
 from chargpt.terminal import shown

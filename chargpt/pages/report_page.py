@@ -17,10 +17,10 @@ import numpy as np
 from markupsafe import Markup
 
 from chargpt.analysis.run_report import RunReport
-from chargpt.config import KEYS, Source, to_dict
 from chargpt.pages.charts import Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, render, source, stretches
 from chargpt.screen import label_of
+from chargpt.settings import KEYS, Source, to_dict
 from chargpt.terminal import clock, up_to_a_word
 
 if TYPE_CHECKING:  # of a run whose model is measured

@@ -5,7 +5,6 @@ A model that knows its language forgets it at the rates of a training from scrat
 
 import math
 
-from chargpt.config import Settings, Source
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
 from chargpt.planning.budget import EVALUATION_SHARE
@@ -14,6 +13,7 @@ from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.models import name_of_start, start_from
+from chargpt.settings import Settings, Source
 from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL

@@ -5,9 +5,10 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 
-from chargpt.config import COMMAND_LINE, Config, Settings, apply
+from chargpt.config import Config
 from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions, by_fields, is_one_of_several, parse_options
 from chargpt.project import project_root
+from chargpt.settings import COMMAND_LINE, Settings, apply
 
 
 def check_command_line(argv: Sequence[str] | None = None) -> Callable[[], None]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from chargpt.config import Config, Settings
+from chargpt.config import Config
 from chargpt.device import choose_device
 from chargpt.errors import UserError
 from chargpt.model import GPT
@@ -27,6 +27,7 @@ from chargpt.planning.memory import NotEnoughMemory, check_memory
 from chargpt.planning.speeds import Speeds
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.stage import Models
+from chargpt.settings import Settings
 from chargpt.terminal import clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chargpt.config import COMMAND_LINE, Config, DataConfig, Settings, Tree, elsewhere, typed_values
+from chargpt.config import Config, DataConfig
 from chargpt.errors import Given, Option, UserError, resuming, short
 from chargpt.option_table import (
     SMALLEST,
@@ -34,6 +34,7 @@ from chargpt.option_table import (
 )
 from chargpt.parser import Parser
 from chargpt.project import command, project_root
+from chargpt.settings import COMMAND_LINE, Settings, Tree, elsewhere, typed_values
 from chargpt.typed_numbers import NUMBER
 
 SECTIONS = [section.name for section in dataclasses.fields(Config)]

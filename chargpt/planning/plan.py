@@ -7,15 +7,14 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from chargpt.config import Config, Settings, Source, difference, flat
+from chargpt.config import Config
 from chargpt.errors import Message, Option, UserError, join
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
-from chargpt.planning.adaptation import adapt, measure_start
 from chargpt.planning.budget import Budget, TimeModel, longest_run, steps_in
 from chargpt.planning.chosen_for_time import (
     DECIDES_LOSS,
@@ -33,7 +32,6 @@ from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.memory import check_memory, memory_needed
 from chargpt.planning.settings import load_settings
 from chargpt.planning.teachers import check_teachers, for_last_model, for_student, models_of
-from chargpt.planning.trial import Verdict, try_starts
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
@@ -45,6 +43,7 @@ from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Models, Stage, Start
 from chargpt.screen import notice_line, wrapped
+from chargpt.settings import Settings, Source, difference, flat
 from chargpt.terminal import clock, plural, shown
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus, absolute_paths, earlier_texts, load_corpus
@@ -55,6 +54,9 @@ from chargpt.training.group import Group, check_batch
 from chargpt.training.initialisation import initial_model
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
 from chargpt.training.runtime import Runtime, choose_runtime, is_worth_compiling
+
+if TYPE_CHECKING:  # of a run whose beginning is open
+    from chargpt.planning.trial import Verdict
 
 LISTED = 200_000  # characters from which it is told whether a text is a list of words
 
@@ -327,6 +329,8 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
         steps = steps_in(epochs, settings.values, characters=job.text.characters)
         settings = settings.give({"train": {"max_steps": steps}}, source=Source.USER, where="--epochs")
     if start is not None:
+        from chargpt.planning.adaptation import adapt, measure_start
+
         distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss)
         choice = Choice(adapt(settings, job, distance=distance, minutes=minutes, epochs=epochs), notices)
     elif asked.is_open:
@@ -338,7 +342,7 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
     return choice._replace(settings=dataclasses.replace(settings, values=values))
 
 
-def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> Verdict | None:
+def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> "Verdict | None":
     """What a short trial of the starts shows, if the user has left it open how the model begins; else None.
 
     Without one, the law expects this loss of the run.
@@ -351,6 +355,8 @@ def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None)
     # Of names, a start knows those of its language alone, and of a list in an order, the law knows too little.
     if expected is None or is_fixed or not is_text or is_list_of_words(corpus.tokenizer.decode(corpus.train[:LISTED])):
         return None
+    from chargpt.planning.trial import try_starts
+
     return try_starts(asked.settings, job, minutes=options.minutes, expected=expected)
 
 

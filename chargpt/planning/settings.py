@@ -8,22 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from chargpt.config import (
-    COMMAND_LINE,
-    SECTIONS,
-    Config,
-    ModelConfig,
-    Settings,
-    Source,
-    Tree,
-    apply,
-    names_in,
-    typed_values,
-)
+from chargpt.config import Config, ModelConfig
 from chargpt.device import choose_device
 from chargpt.errors import Option, UserError, Words, nearest
 from chargpt.planning.chosen_for_time import chooses
 from chargpt.planning.cli import TrainOptions, by_fields
+from chargpt.settings import COMMAND_LINE, SECTIONS, Settings, Source, Tree, apply, names_in, typed_values
 from chargpt.terminal import shown
 from chargpt.yaml_settings import read_yaml
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from chargpt.config import COMMAND_LINE, Config, apply
+from chargpt.config import Config
 from chargpt.files import publish_file
 from chargpt.graphs import WARM_UP
 from chargpt.model import GPT
@@ -27,6 +27,7 @@ from chargpt.project import user_cache_folder
 from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.checkpoint_schema import read_bounded
 from chargpt.runs.model_shape import parameter_count
+from chargpt.settings import COMMAND_LINE, apply
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split
 from chargpt.training.runtime import choose_runtime

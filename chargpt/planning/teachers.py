@@ -6,7 +6,6 @@ They are runs that the user names (--teacher), of which the new run keeps copies
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.config import Settings
 from chargpt.errors import Option, UserError
 from chargpt.files import discard
 from chargpt.model import GPT
@@ -16,9 +15,9 @@ from chargpt.runs.checkpoint import Checkpoint, best, load, publish, stage_folde
 from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.models import restore_model
 from chargpt.runs.stage import Stage
+from chargpt.settings import Settings
 from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus
-from chargpt.training.distillation import digest
 
 LEARNS = "it learns from other models"
 
@@ -36,6 +35,8 @@ def teachers_of_stage(run: Path, stage: Stage, *, digest_of_all: object = None) 
     copies = sorted(run.glob("teacher-[1-9]*"), key=lambda path: (len(path.name), path.name))
     if not copies and stage.is_last and stage.number > 1:
         return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage.number)])
+    from chargpt.training.distillation import digest  # not for a run without teachers
+
     models = models_of([load(copy, training=False) for copy in copies])
     if (digest(models) if models else None) != digest_of_all:
         what = "its folders teacher-1, teacher-2, ... are gone or have changed; put the original ones back, or train a new run"

@@ -11,7 +11,7 @@ import json
 import math
 from typing import NamedTuple
 
-from chargpt.config import COMMAND_LINE, Config, RuntimeConfig, Settings, apply
+from chargpt.config import Config, RuntimeConfig
 from chargpt.errors import Message, Option
 from chargpt.files import publish_file
 from chargpt.notices import Kind, Notice
@@ -25,6 +25,7 @@ from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import read_bounded
 from chargpt.runs.starts import CARD, STARTS, load_start, start_names
+from chargpt.settings import COMMAND_LINE, Settings, apply
 from chargpt.standard import is_standard
 from chargpt.text.corpus import Corpus
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES

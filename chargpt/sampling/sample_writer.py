@@ -12,11 +12,9 @@ from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.runs.model_shape import parameter_count
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, c_engine, c_writer
-from chargpt.sampling.items import sampled_items
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
-from chargpt.sampling.torch_texts import torch_writer
 from chargpt.sampling.writer import Writer
 from chargpt.text.items import end_in
 from chargpt.text.tokenizer import Tokenizer
@@ -58,6 +56,8 @@ class SampleWriter:
                     return self._text(c_writer(weights, self.config, kernel=self._kernel), options, interrupt)
                 except MemoryError:
                     self._kernel = None
+            from chargpt.sampling.torch_texts import torch_writer
+
             return self._text(torch_writer(model), options, interrupt)
         finally:
             model.train(was_training)
@@ -67,6 +67,8 @@ class SampleWriter:
         if not self.labels:
             pieces = itertools.takewhile(lambda _: not interrupt.came_here, generator.write([[]], [seed]))
             return "".join(text_of(characters) for (characters,) in pieces)
+        from chargpt.sampling.items import sampled_items
+
         labels = list(itertools.islice(itertools.cycle(self.labels), MAX_ITEMS))
         lines = sampled_items(generator, labels, range(seed, seed + MAX_ITEMS))
         return ("\n" if end_in(self.tokenizer) == "\n" else "\n\n").join(lines)[: options.limit]

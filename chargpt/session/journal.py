@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chargpt.config import Settings
 from chargpt.errors import Words
 from chargpt.notices import Kind, Notice
 from chargpt.runs.metrics import MetricsFile
@@ -18,6 +17,7 @@ from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
 from chargpt.screen import notice, notice_line, screen
 from chargpt.session.progress_bar import ProgressBar
+from chargpt.settings import Settings
 from chargpt.terminal import shown
 
 if TYPE_CHECKING:

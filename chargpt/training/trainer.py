@@ -22,9 +22,7 @@ from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
 from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length
-from chargpt.text.items import ItemMarks
 from chargpt.training.batches import Batches, on_device
-from chargpt.training.evaluation import evaluate
 from chargpt.training.group import FLAGS, Group
 from chargpt.training.learning_rate import change_length, is_falling, learning_rate
 from chargpt.training.optimizers import make_optimizer
@@ -32,6 +30,7 @@ from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
 
 if TYPE_CHECKING:  # of a list of items
+    from chargpt.text.items import ItemMarks
     from chargpt.training.item_batches import ItemBatches
 
 # By `checkpoint.best`: a new checkpoint is the best one if its loss is less than this many nats above the lowest loss before.
@@ -83,7 +82,7 @@ class Trainer:
         config: Config,
         *,
         runtime: Runtime,
-        marks: ItemMarks | None = None,
+        marks: "ItemMarks | None" = None,
         group: Group = Group(),
         teachers: Sequence[GPT] = (),
         length: Length | None = None,
@@ -133,8 +132,10 @@ class Trainer:
         """Whether no step is left to take."""
         return self.progress.is_finished(self.length, patience=self.config.train.patience)
 
-    def evaluate(self, ids: np.ndarray, *, marks: ItemMarks | None, interrupt: Interrupt) -> float | None:
+    def evaluate(self, ids: np.ndarray, *, marks: "ItemMarks | None", interrupt: Interrupt) -> float | None:
         """The mean loss of the weights as they are: see `evaluate` of evaluation.py. Raises NotFinite, as `report`."""
+        from chargpt.training.evaluation import evaluate  # not every training has a validation split
+
         self.report()
         working = self.weights.working
         return evaluate(working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)

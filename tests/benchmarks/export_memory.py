@@ -40,11 +40,12 @@ def memory(field: str) -> int:
 
 def make_runs(folder: Path) -> int:
     """A large and a tiny run for each kind of positions; returns the bytes of the large one's weights."""
-    from chargpt.config import Config, Settings, TrainConfig
+    from chargpt.config import Config, TrainConfig
     from chargpt.model import GPT, GPTConfig
     from chargpt.runs.checkpoint import publish
     from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
     from chargpt.runs.progress import Progress
+    from chargpt.settings import Settings
     from chargpt.standard import model_source
     from chargpt.text.tokenizer import Tokenizer
 

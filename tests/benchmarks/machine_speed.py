@@ -25,7 +25,7 @@ from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.config import COMMAND_LINE, Config, ModelConfig, RuntimeConfig, TrainConfig, apply  # noqa: E402
+from chargpt.config import Config, ModelConfig, RuntimeConfig, TrainConfig  # noqa: E402
 from chargpt.device import choose_device  # noqa: E402
 from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
@@ -35,6 +35,7 @@ from chargpt.sampling.c_texts import c_engine, c_writer  # noqa: E402
 from chargpt.sampling.options import SamplingOptions  # noqa: E402
 from chargpt.sampling.torch_texts import torch_writer  # noqa: E402
 from chargpt.sampling.writer import Writer  # noqa: E402
+from chargpt.settings import COMMAND_LINE, apply  # noqa: E402
 from chargpt.training.runtime import Runtime, choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 

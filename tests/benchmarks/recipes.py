@@ -30,10 +30,11 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from chargpt.config import COMMAND_LINE, Config, apply  # noqa: E402
+from chargpt.config import Config  # noqa: E402
 from chargpt.launch import keep_freed_memory  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.planning.law import HEAD_SIZE, Text, recipe_for  # noqa: E402
+from chargpt.settings import COMMAND_LINE, apply  # noqa: E402
 from chargpt.text.corpus import load_corpus  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.initialisation import initial_model  # noqa: E402

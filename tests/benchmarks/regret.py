@@ -49,7 +49,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import train  # noqa: E402
-from chargpt.config import Config, difference  # noqa: E402
+from chargpt.config import Config  # noqa: E402
 from chargpt.planning import budget, chosen_for_time, speeds  # noqa: E402
 from chargpt.planning.cli import parse_options  # noqa: E402
 from chargpt.planning.law import SHAPES  # noqa: E402
@@ -57,6 +57,7 @@ from chargpt.planning.plan import Opening, make_plan  # noqa: E402
 from chargpt.runs.blank_model import blank_model  # noqa: E402
 from chargpt.runs.load import find_checkpoint  # noqa: E402
 from chargpt.runs.models import restore_model  # noqa: E402
+from chargpt.settings import difference  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 

@@ -184,11 +184,12 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     import safetensors.torch
     import torch
 
-    from chargpt.config import DataConfig, Settings
+    from chargpt.config import DataConfig
     from chargpt.runs.checkpoint import WEIGHTS
     from chargpt.runs.load import find_checkpoint
     from chargpt.runs.models import loss_of, restore_model
     from chargpt.runs.starts import CARD, STARTS
+    from chargpt.settings import Settings
     from chargpt.standard import model_source
     from chargpt.text.corpus import load_corpus
     from chargpt.training.evaluation import evaluate

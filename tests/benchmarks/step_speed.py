@@ -17,8 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.config import COMMAND_LINE, Config, apply  # noqa: E402
+from chargpt.config import Config  # noqa: E402
 from chargpt.launch import keep_freed_memory, let_threads_sleep  # noqa: E402
+from chargpt.settings import COMMAND_LINE, apply  # noqa: E402
 
 let_threads_sleep()  # as train.py does, before torch is imported
 import torch  # noqa: E402

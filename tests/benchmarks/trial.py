@@ -17,11 +17,12 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from chargpt.config import Config, Settings, Source  # noqa: E402
+from chargpt.config import Config  # noqa: E402
 from chargpt.planning import law, trial  # noqa: E402
 from chargpt.planning.adaptation import EPOCHS, STEP_CHARACTERS, STEPS, adapt, begun, distance_of  # noqa: E402
 from chargpt.planning.chosen_for_time import Job, in_blocks, multiple, text_of  # noqa: E402
 from chargpt.runs.starts import load_start  # noqa: E402
+from chargpt.settings import Settings, Source  # noqa: E402
 from chargpt.text.corpus import load_corpus  # noqa: E402
 from chargpt.training.evaluation import evaluate, validation_split  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402

@@ -18,7 +18,7 @@ from chargpt.planning.cli import parse_options, settings_in
 from chargpt.planning.plan import make_plan
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling.loaded_model import load_model
-from chargpt.session.opening import open_saved
+from chargpt.session.resuming import open_saved
 from chargpt.text.corpus import load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.group import Group

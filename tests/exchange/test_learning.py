@@ -15,7 +15,7 @@ import torch
 from page_helpers import VOCABULARIES, new_model
 from scripts import needs_node, run_script
 
-from chargpt.config import Config, ModelConfig, OptimConfig, Settings, TrainConfig
+from chargpt.config import Config, ModelConfig, OptimConfig, TrainConfig
 from chargpt.exchange import html, learning
 from chargpt.exchange.export import ExportOptions
 from chargpt.exchange.html import tensors_of
@@ -26,6 +26,7 @@ from chargpt.kernels.step import StepKernel
 from chargpt.planning import adaptation, law
 from chargpt.planning.budget import TimeModel
 from chargpt.sampling.loaded_model import load_model
+from chargpt.settings import Settings
 from chargpt.text.facts import ngram_probabilities
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.batches import Batches

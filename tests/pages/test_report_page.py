@@ -14,7 +14,7 @@ from scripts import Elements
 
 from chargpt.analysis.measured_run import Effort, measure_run
 from chargpt.commands.frame import load_run
-from chargpt.config import CheckpointConfig, OptimConfig, Settings, Source
+from chargpt.config import CheckpointConfig, OptimConfig
 from chargpt.pages.report_page import (
     MAP_LEVELS,
     curves,
@@ -24,6 +24,7 @@ from chargpt.pages.report_page import (
     settings,
 )
 from chargpt.runs.metrics import MetricsLog
+from chargpt.settings import Settings, Source
 from chargpt.text.suffix_array import open_or_make_index
 
 HEADINGS = ["Loss", "What it wrote", "What it was trained on", "What surprises it", "Which characters are hard to predict"]

@@ -9,7 +9,7 @@ from chargpt.analysis.heads import measure_heads
 from chargpt.analysis.losses import ClassLoss, LastDoubling, LossBreakdown
 from chargpt.analysis.run_report import RunReport
 from chargpt.analysis.scored_text import Line
-from chargpt.config import Config, Settings, Source
+from chargpt.config import Config
 from chargpt.pages.report_page import (
     coloured,
     headline,
@@ -21,6 +21,7 @@ from chargpt.pages.report_page import (
 from chargpt.runs.metrics import MetricsLog
 from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Stage, Start
+from chargpt.settings import Settings, Source
 from chargpt.terminal import up_to_a_word
 
 

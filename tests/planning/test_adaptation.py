@@ -10,7 +10,7 @@ import torch
 from helpers import apply_overrides, logged
 
 import train
-from chargpt.config import Config, Settings, Source
+from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL, SMALL_SPLIT, adapt
 from chargpt.planning.chosen_for_time import Job
@@ -20,6 +20,7 @@ from chargpt.project import project_root
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.stage import Length, Start
+from chargpt.settings import Settings, Source
 from chargpt.text.corpus import Corpus
 from chargpt.training.learning_rate import is_falling
 from chargpt.training.optimizers import OPTIMIZERS

@@ -15,7 +15,7 @@ from hypothesis import given as given_any
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from chargpt.config import KEYS, SECTIONS, Config, DataConfig, Settings, Source, Tree, difference, flat, typed_values
+from chargpt.config import Config, DataConfig
 from chargpt.errors import UserError
 from chargpt.notices import Kind, Notice
 from chargpt.planning import chosen_for_time, law
@@ -42,6 +42,7 @@ from chargpt.project import presets_folder
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.stage import Models
+from chargpt.settings import KEYS, SECTIONS, Settings, Source, Tree, difference, flat, typed_values
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.optimizers import OPTIMIZERS

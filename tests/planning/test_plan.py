@@ -10,7 +10,7 @@ from helpers import TINY_FILE, apply_overrides
 
 import train
 from chargpt.commands.text import main
-from chargpt.config import Config, Source
+from chargpt.config import Config
 from chargpt.device import memory_free
 from chargpt.errors import UserError
 from chargpt.notices import Kind
@@ -21,6 +21,7 @@ from chargpt.planning.plan import Opening, make_plan
 from chargpt.planning.speeds import training_speed
 from chargpt.project import project_root
 from chargpt.runs.model_shape import parameter_count
+from chargpt.settings import Source
 from chargpt.training.batches import Batches
 
 TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from chargpt.config import ModelConfig, Settings
+from chargpt.config import ModelConfig
 from chargpt.errors import UserError
 from chargpt.planning import settings
 from chargpt.planning.cli import TrainOptions, settings_in
+from chargpt.settings import Settings
 
 PRESETS = Path(__file__).parents[2] / "configs"
 

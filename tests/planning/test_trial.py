@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.config import Config, Settings, apply
+from chargpt.config import Config
 from chargpt.notices import Kind
 from chargpt.planning import trial
 from chargpt.planning.chosen_for_time import Job, text_of
@@ -15,6 +15,7 @@ from chargpt.planning.trial import LONG_ENOUGH, TRIED, Trial, expected_loss, tri
 from chargpt.project import project_root
 from chargpt.runs.stage import Start
 from chargpt.runs.starts import start_names
+from chargpt.settings import Settings, apply
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.training.trainer import Trainer
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from helpers import publish_run, saved_state
 
-from chargpt.config import KEYS
 from chargpt.runs import checkpoint_schema
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.checkpoint_schema import (
@@ -24,6 +23,7 @@ from chargpt.runs.checkpoint_schema import (
 )
 from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Models, Stage, Start
+from chargpt.settings import KEYS
 
 
 def through_json(state: SavedState) -> dict:

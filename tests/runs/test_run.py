@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from helpers import SHAPE, publish_run, random_weights, saved_state
 
-from chargpt.config import CheckpointConfig, Config, TrainConfig, apply
+from chargpt.config import CheckpointConfig, Config, TrainConfig
 from chargpt.errors import UserError
 from chargpt.runs.checkpoint import best, newest, steps
 from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Stage
+from chargpt.settings import apply
 from chargpt.yaml_settings import read_yaml
 
 

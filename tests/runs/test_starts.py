@@ -12,7 +12,7 @@ from session_helpers import written_report
 import sample
 import train
 from chargpt.__main__ import main
-from chargpt.config import Config, apply
+from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.planning.cli import parse_options
 from chargpt.runs import starts
@@ -20,6 +20,7 @@ from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.stage import Start
 from chargpt.runs.starts import load_start, read_card, start_names
+from chargpt.settings import apply
 from chargpt.yaml_settings import read_yaml
 
 SHIPPED = starts.STARTS  # before a test replaces it

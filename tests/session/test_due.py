@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 from helpers import apply_overrides, saved_state
 
-from chargpt.config import Config, Settings
+from chargpt.config import Config
 from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Stage
 from chargpt.session.due import Due
+from chargpt.settings import Settings
 
 CONFIG = apply_overrides(Config(), ["train.max_steps=1000", "train.eval_interval=100", "checkpoint.interval=50"])
 EVALUATED = {"val_loss": 2.0, "best_loss": 1.5, "best_step": 0}

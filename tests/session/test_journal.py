@@ -5,11 +5,11 @@ from helpers import logged
 from session_helpers import opened
 
 import train
-from chargpt.config import Settings
 from chargpt.kernels.compiler import HOW_TO_INSTALL
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
 from chargpt.session.journal import Journal
+from chargpt.settings import Settings
 
 FEW = 8  # lines
 TINY = ["--config", "tiny", "train.max_steps=4", "train.sample_length=0", "runtime.threads=1"]

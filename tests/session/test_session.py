@@ -20,7 +20,8 @@ from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
 from chargpt.runs.stage import Length, Models, Stage
-from chargpt.session.opening import join_opening, open_saved, run_to_resume
+from chargpt.session.opening import join_opening
+from chargpt.session.resuming import open_saved, run_to_resume
 from chargpt.session.session import Session
 from chargpt.text.corpus import load_corpus
 from chargpt.training.group import Group

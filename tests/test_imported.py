@@ -1,0 +1,60 @@
+"""What is imported for a task, in lines of this project: of a training, little is needed to take a step."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COUNTED = """
+import json, sys
+lines = {}
+for name, module in list(sys.modules.items()):
+    if name.split(".")[0] in ("chargpt", "train") and (path := getattr(module, "__file__", None)):
+        lines[name] = len(open(path, encoding="utf-8").readlines())
+print(json.dumps(lines))
+"""
+STEP = """
+import numpy as np, torch
+from chargpt.config import Config, ModelConfig, RuntimeConfig, TrainConfig
+from chargpt.model import GPT, GPTConfig
+from chargpt.training.runtime import choose_runtime
+from chargpt.training.trainer import Trainer
+shape = dict(n_layer=1, n_head=2, n_embd=32, block_size=8)
+config = Config(model=ModelConfig(**shape), train=TrainConfig(batch_size=4, max_steps=3), runtime=RuntimeConfig(threads=1))
+trainer = Trainer(GPT(GPTConfig(**shape), 7), np.arange(200) % 7, config, runtime=choose_runtime(config))
+trainer.step()
+"""
+WHOLE = """
+import os
+from pathlib import Path
+from chargpt.planning import speeds
+speeds.speeds_file = lambda: Path(os.devnull, "speeds.json")
+import train
+assert train.main(ARGUMENTS) == 0
+"""
+
+
+def imported(code: str) -> dict[str, int]:
+    """The lines of each module of this project that a process has imported which runs this code."""
+    done = subprocess.run([sys.executable, "-c", code + COUNTED], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_step_needs_no_screen_no_options_no_schema_and_few_lines():
+    lines = imported(STEP)
+    others = {"screen", "parser", "aliases", "program", "settings", "runs.checkpoint_schema", "runs.checkpoint"}
+    assert not lines.keys() & {f"chargpt.{name}" for name in others}
+    assert sum(lines.values()) <= 3_500
+
+
+@pytest.mark.parametrize("words", [["--minutes", "0.05", "--start", "none"]])
+def test_a_training_imports_no_page_and_no_analysis_and_only_what_it_takes(words, text, tmp_path):
+    arguments = [str(text), *words, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    lines = imported(WHOLE.replace("ARGUMENTS", repr(arguments)))
+    assert not [name for name in lines if name.startswith(("chargpt.pages", "chargpt.analysis", "chargpt.commands"))]
+    assert not lines.keys() & {"chargpt.sampling.loaded_model", "chargpt.training.parallel", "chargpt.session.resuming"}
+    assert sum(lines.values()) <= 14_800, sum(lines.values())
