@@ -44,8 +44,10 @@ TIMES = (
 )
 # Captions roll: a cue repeats the end of the one before, or its line with more words.
 ROLLED = r"(?m)^((?:.+\n){1,4})(?=\1)|^(.+)\n(?=\2 )"
-CUES = rf"import re, sys; t = re.sub(r'(?m)^[ \t]*\n|[ \t]+$', '', re.sub(r'{TIMES}', '', {READ} + '\n'))"
-CUES += rf"; print(re.sub(r'{ROLLED}', '', t))"
+CUES = (
+    rf"import re, sys; t = re.sub(r'(?m)^[ \t]*\n|[ \t]+$', '', re.sub(r'{TIMES}', '', {READ} + '\n'))"
+    rf"; print(re.sub(r'{ROLLED}', '', t))"
+)
 # A game of chess on a line, without its headers, comments, lines of play that were not played, and marks such as $1.
 GAMES = rf"import functools, re, sys; t = re.sub(r'(?m)^\[\w+ \x22.*\x22\]\s*$|^%.*', '\f', {READ})"
 GAMES += r"; t = re.sub(r'(?s)\{.*?\}|;[^\n]*|\$\d+', '', t)"

@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import train
 from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
+from chargpt.notices import Kind
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
@@ -66,9 +67,9 @@ def test_where_every_rate_diverges_it_says_so(text, tmp_path):
 def test_a_signal_ends_the_sweep_and_what_there_is_is_recorded(text, tmp_path, capfd, monkeypatch):
     notice = rate_finder.notice
 
-    def notice_and_stop(what: str, words: str) -> None:
-        notice(what, words)
-        if what == "tried" and words.startswith("learning rate 0.0004"):
+    def notice_and_stop(kind: Kind, words: str) -> None:
+        notice(kind, words)
+        if kind is Kind.TRIED and words.startswith("learning rate 0.0004"):
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(rate_finder, "notice", notice_and_stop)
