@@ -20,7 +20,7 @@ from chargpt.errors import UserError
 from chargpt.planning.cli import parse_options
 from chargpt.program import run_program
 from chargpt.runs.checkpoint import newest
-from chargpt.sampling import items
+from chargpt.sampling import item_writer
 from chargpt.sampling.loaded_model import load_model
 from chargpt.text.items import items_in
 from chargpt.training.trainer import Trainer
@@ -117,7 +117,7 @@ def test_items_are_refused_by_what_is_asked_for(said, run, monkeypatch):
     corpus = load_model(str(run), run.parent)[0].corpus()
     assert not {*lines} & {item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=True)}
     assert "in the training text" in err
-    monkeypatch.setattr(items, "ATTEMPTS", 50)
+    monkeypatch.setattr(item_writer, "ATTEMPTS", 50)
     for words in (["--match", "zzz"], ["--min-length", "60"], ["--max-length", "1", "--prompt", "gu"]):
         out, err = said("sample", "--items", "3", *words)
         assert out == "" and "no more items, since 50 in a row were thrown" in err and f"); change {words[0]}, raise --t" in err
@@ -159,7 +159,7 @@ def test_the_library_writes_one_item_of_a_label(run, monkeypatch):
     for wrong, says in (({"label": "Orc"}, "='Orc': did you mean orc?"), ({"label": "orc", "lines": 2}, "= is for a list of ")):
         with pytest.raises(ValueError, match=f"^label{re.escape(says)}"):
             model.generate(**wrong)
-    monkeypatch.setattr(items, "ATTEMPTS", 50)
+    monkeypatch.setattr(item_writer, "ATTEMPTS", 50)
     with pytest.warns(
         UserWarning, match="since 50 in a row were thrown away .mostly: no match.; change match, raise temperature, or ask"
     ):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chargpt.sampling.items import sampled_items
+from chargpt.sampling.item_writer import sampled_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import text_of

@@ -14,7 +14,7 @@ from itertools import accumulate
 import numpy as np
 
 from chargpt.canonical import stored_as
-from chargpt.sampling.items import ItemWriter, known_items
+from chargpt.sampling.item_writer import ItemWriter, known_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SamplingOptions
 from chargpt.text.corpus import Corpus

@@ -30,7 +30,7 @@ from chargpt.runs.checkpoint_schema import NO_TEXT, what_changed
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.stage import Stage
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded, supports
-from chargpt.sampling.items import ItemWriter, drawn, known_items
+from chargpt.sampling.item_writer import ItemWriter, drawn, known_items
 from chargpt.sampling.options import UNKNOWN, ItemKeywords, Precision, SamplingOptions, TextKeywords, Unknown, listed
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers, probabilities

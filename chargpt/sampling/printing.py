@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 from chargpt.errors import Message
-from chargpt.sampling.items import known_items
+from chargpt.sampling.item_writer import known_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SampleOptions, SamplingOptions
 from chargpt.sampling.stop_rules import Character, text_of, too_few_lines

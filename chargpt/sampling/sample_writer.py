@@ -67,7 +67,7 @@ class SampleWriter:
         if not self.labels:
             pieces = itertools.takewhile(lambda _: not interrupt.came_here, generator.write([[]], [seed]))
             return "".join(text_of(characters) for (characters,) in pieces)
-        from chargpt.sampling.items import sampled_items
+        from chargpt.sampling.item_writer import sampled_items
 
         labels = list(itertools.islice(itertools.cycle(self.labels), MAX_ITEMS))
         lines = sampled_items(generator, labels, range(seed, seed + MAX_ITEMS))

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from chargpt.analysis.items import guess_labels
 from chargpt.commands.frame import load_run
-from chargpt.sampling.items import ItemWriter
+from chargpt.sampling.item_writer import ItemWriter
 from chargpt.sampling.options import SamplingOptions
 from chargpt.text.items import Item, items_in
 
