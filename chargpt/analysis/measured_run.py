@@ -69,7 +69,7 @@ def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixInde
         return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
     facts |= about_text(corpus) | {"about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)]}
     if corpus.items is not None:
-        from chargpt.analysis.items import measure_items
+        from chargpt.analysis.item_report import measure_items
 
         facts["items"] = measure_items(loaded, corpus, characters=effort.characters, seconds=effort.sample_seconds)
     missing = []

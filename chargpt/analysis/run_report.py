@@ -14,7 +14,7 @@ from chargpt.text.corpus import Corpus, corpus_in_cache
 if TYPE_CHECKING:  # of a run whose model is measured
     from chargpt.analysis.copies import Copies
     from chargpt.analysis.heads import Heads
-    from chargpt.analysis.items import ItemReport
+    from chargpt.analysis.item_report import ItemReport
     from chargpt.analysis.losses import LossBreakdown
     from chargpt.analysis.scored_text import Line
 

@@ -10,7 +10,7 @@ from chargpt.screen import log
 from chargpt.terminal import escape_controls, one_line, plural
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
-    from chargpt.analysis.items import Guesses
+    from chargpt.analysis.item_report import Guesses
 
 EXAMPLE = 60  # characters of an item that a note shows, at most
 SHOWN, WIDTH = 12, 12  # labels that the table of confusions shows, the most frequent, and the characters of a label in it
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="a JSON object for each item, with the probability of each label")
     options = parser.parse_intermixed_args(argv)
     texts, settings = texts_and_settings(options.words)
-    from chargpt.analysis.items import guess_labels
+    from chargpt.analysis.item_report import guess_labels
 
     loaded = load_run(options.run, device=options.device)
     if not loaded.config.data.label_fields:

@@ -103,7 +103,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
 
 def score_items(options: Namespace, loaded: "LoadedModel") -> None:
     """Print the most surprising items with their bits, and the mean of all. Raises UserError."""
-    from chargpt.analysis.items import guess_labels
+    from chargpt.analysis.item_report import guess_labels
     from chargpt.analysis.scored_text import UNKNOWN_BITS
 
     items = items_for(loaded, options.texts, options.settings)
