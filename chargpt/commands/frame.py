@@ -93,7 +93,7 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: "Tree") -> 
         corpus = loaded.corpus()
         return items_in(corpus.val, corpus.tokenizer, has_labels=bool(loaded.config.data.label_fields))
     from chargpt.settings import COMMAND_LINE, apply
-    from chargpt.text.item_list import list_items
+    from chargpt.text.item_reader import list_items
 
     data = loaded.tokenizer.settings(apply(loaded.config, settings, where=COMMAND_LINE).data)
     return list_items(texts, dataclasses.replace(data, val_text=""), root=project_root())

@@ -243,7 +243,7 @@ class _Reading:
     def _count(self, progress: tqdm) -> TextCounts:
         """The first pass. With data.newlines=auto, the line ends of a text with \\r are folded."""
         if self.config.items:
-            from chargpt.text.item_list import read_items  # only a list needs it
+            from chargpt.text.item_reader import read_items  # only a list needs it
 
             known = (self.tokenizer and self.tokenizer.characters) or self.known
             return read_items(self.sources, self.config, progress=progress, known=known)

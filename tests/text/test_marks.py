@@ -9,7 +9,7 @@ from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
-from chargpt.text.item_list import list_items
+from chargpt.text.item_reader import list_items
 
 LINES = st.lists(
     st.sampled_from(["the sea", "50 % of it", "* and a stone", "", "  far", "<|x|", "wind"]), min_size=1, max_size=4
