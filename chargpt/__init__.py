@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from chargpt.errors import TrainingFailed
     from chargpt.sampling.loaded_model import LoadedModel, load
     from chargpt.session.from_python import train
-    from chargpt.text.items import Item
+    from chargpt.text.item_stream import Item
 
     __version__: str
 
 PLACES = {
-    "Item": "chargpt.text.items",
+    "Item": "chargpt.text.item_stream",
     "LoadedModel": "chargpt.sampling.loaded_model",
     "TrainingFailed": "chargpt.errors",
     "load": "chargpt.sampling.loaded_model",

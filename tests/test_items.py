@@ -22,7 +22,7 @@ from chargpt.program import run_program
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling import item_writer
 from chargpt.sampling.loaded_model import load_model
-from chargpt.text.items import items_in
+from chargpt.text.item_stream import items_in
 from chargpt.training.trainer import Trainer
 
 NAMES = ("--items", "name", "--label", "race")

@@ -12,7 +12,7 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import text_of
 from chargpt.text.corpus import Corpus
-from chargpt.text.items import end_in
+from chargpt.text.item_stream import end_in
 from chargpt.text.suffix_array import OVERLAP, SuffixIndex
 from chargpt.text.tokenizer import Tokenizer
 

@@ -18,7 +18,7 @@ from chargpt.sampling.item_writer import ItemWriter, known_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SamplingOptions
 from chargpt.text.corpus import Corpus
-from chargpt.text.items import Item, items_in
+from chargpt.text.item_stream import Item, items_in
 
 LABELS, SAMPLES = 8, 5  # labels with samples, and samples of each of them; without labels, all samples are in one list
 WRITTEN = 200  # items that are written to see how many are unique and new

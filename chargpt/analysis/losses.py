@@ -13,7 +13,7 @@ from chargpt.analysis.characters import CLASSES, characters_of, classes_of, show
 from chargpt.errors import UserError
 from chargpt.model import GPT
 from chargpt.sampling.surprisal import predictions_of
-from chargpt.text.items import ItemMarks
+from chargpt.text.item_stream import ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 
 

@@ -21,7 +21,7 @@ from chargpt.runs.metrics import read_metrics
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.comparison import held_out_by_all
 from chargpt.text.corpus import Corpus
-from chargpt.text.items import ItemMarks
+from chargpt.text.item_stream import ItemMarks
 from chargpt.text.report import about_repeats, split_problems
 from chargpt.text.suffix_array import SuffixIndex
 from chargpt.text.tokenizer import Tokenizer

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imports torch
     from chargpt.config import DataConfig
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.settings import Tree
-    from chargpt.text.items import Item
+    from chargpt.text.item_stream import Item
     from chargpt.text.source import Sources
 
 EXAMPLES = 40  # characters that the model does not know, in a line
@@ -85,7 +85,7 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: "Tree") -> 
 
     A text without fields has an item in each line. Items have no label where the text has none. Raises UserError.
     """
-    from chargpt.text.items import items_in
+    from chargpt.text.item_stream import items_in
 
     if not loaded.config.data.items:
         raise UserError(f"{loaded.run}: was not trained on items; train with --items")

@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     add("--json", action="store_true", help="one JSON object")
     options = parser.parse_intermixed_args(argv)
     from chargpt.analysis.losses import loss_breakdown, predict
-    from chargpt.text.items import ItemMarks
+    from chargpt.text.item_stream import ItemMarks
 
     loaded = load_run(options.run, device=options.device)
     data, block_size = loaded.config.data, loaded.config.model.block_size
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
 
 def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np.ndarray, str]":
     """The first `length` ids of the items in a text, and a line that says how many items it has. Raises UserError."""
-    from chargpt.text.items import end_in, stream_of
+    from chargpt.text.item_stream import end_in, stream_of
 
     items = items_for(loaded, [text], {})
     if loaded.config.data.label_fields and not all(item.label for item in items):

@@ -23,7 +23,7 @@ from chargpt.model import GPT
 from chargpt.sampling import c_texts
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.prompt import first_id
-from chargpt.text.items import end_in
+from chargpt.text.item_stream import end_in
 
 TEMPLATE = Path(__file__).with_name("web") / "page.html"
 # What the comments of the template stand for: scripts, those that only a page that learns has, the policy and the model.

@@ -17,7 +17,7 @@ from chargpt.files import write_synced
 from chargpt.runs.starts import read_card, start_names
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.terminal import escape_controls, one_line
-from chargpt.text.items import end_in, item_prompt
+from chargpt.text.item_stream import end_in, item_prompt
 
 SAMPLE_LENGTH = 500  # characters of the sample in the card
 SAMPLE_ITEMS = 8  # in the sample of a run on items

@@ -24,7 +24,7 @@ from chargpt.sampling.text_generator import TextGenerator
 from chargpt.screen import log
 from chargpt.terminal import plural, shown
 from chargpt.text.facts import TRAIN_SAMPLE, sample
-from chargpt.text.items import end_in, item_prompt
+from chargpt.text.item_stream import end_in, item_prompt
 
 HINT = "type text for the model to continue, and press Enter; /help lists the commands, exit leaves"
 CHAT_HINT = "you are {0!r}, the model is {1!r}; type a message and press Enter; /help lists the commands, exit leaves"

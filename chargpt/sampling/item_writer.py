@@ -14,7 +14,7 @@ from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.rules import RandomNumbers
 from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import BATCH, TextGenerator
-from chargpt.text.items import TAB, Item, end_in, item_prompt, items_in
+from chargpt.text.item_stream import TAB, Item, end_in, item_prompt, items_in
 
 if TYPE_CHECKING:
     from chargpt.text.corpus import Corpus

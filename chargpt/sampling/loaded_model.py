@@ -39,7 +39,7 @@ from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.standard import model_loss
 from chargpt.terminal import one_line
-from chargpt.text.items import Item, end_in, item_prompt
+from chargpt.text.item_stream import Item, end_in, item_prompt
 from chargpt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

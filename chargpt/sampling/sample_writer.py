@@ -16,7 +16,7 @@ from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
-from chargpt.text.items import end_in
+from chargpt.text.item_stream import end_in
 from chargpt.text.tokenizer import Tokenizer
 
 MAX_ITEMS = 8  # of a sample at most

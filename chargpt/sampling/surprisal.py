@@ -15,7 +15,7 @@ from chargpt.kernels.attention import SOURCES
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import KernelModel, StepKernel, is_faster, supports
 from chargpt.model import GPT
-from chargpt.text.items import ItemMarks
+from chargpt.text.item_stream import ItemMarks
 from chargpt.text.windows import ids_at_once
 
 # For this many ids or more, it is worth loading a kernel, which packs all weights first.

@@ -35,7 +35,7 @@ from chargpt.files import (
 )
 from chargpt.screen import log
 from chargpt.terminal import shown
-from chargpt.text.items import ItemCounts, ItemMarks
+from chargpt.text.item_stream import ItemCounts, ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 
 CHECKED = 2**26  # ids at the beginning and at the end of a split that are compared with the vocabulary: tens of milliseconds

@@ -17,7 +17,7 @@ from chargpt.terminal import plural
 from chargpt.text.document import TRAIN, VAL
 from chargpt.text.formats import field_in
 from chargpt.text.growth import Growth
-from chargpt.text.items import ItemCounts
+from chargpt.text.item_stream import ItemCounts
 from chargpt.text.reading import TextReader
 from chargpt.text.shuffle import shuffled_lines
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points

@@ -18,7 +18,7 @@ from chargpt.terminal import one_line
 from chargpt.text.document import TRAIN, VAL, Digest, Document, spelled
 from chargpt.text.formats import FILE, LINE, PARAGRAPH, PLACES, UNITS, field_in, read_head, structure_of
 from chargpt.text.ids import Split, TextCounts, notes_of
-from chargpt.text.items import SEPARATOR, TAB, Item, ItemCounts, stream_of
+from chargpt.text.item_stream import SEPARATOR, TAB, Item, ItemCounts, stream_of
 from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.records import found
 from chargpt.text.shuffle import random_order

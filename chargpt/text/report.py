@@ -18,7 +18,7 @@ from chargpt.terminal import one_line, plural
 from chargpt.text.advice import Advice, advice_on
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, TRAIN_SAMPLE, sample
-from chargpt.text.items import TAB, end_in
+from chargpt.text.item_stream import TAB, end_in
 from chargpt.text.remains import REMAINS
 from chargpt.text.tokenizer import character_name
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from chargpt.text.items import ItemMarks
+from chargpt.text.item_stream import ItemMarks
 
 LOGITS_AT_ONCE = 2**22  # in a batch: limits the memory for any vocabulary
 IDS_AT_ONCE = 2**14  # likewise

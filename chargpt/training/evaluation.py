@@ -10,7 +10,7 @@ from chargpt.device import sent
 from chargpt.interrupt import Interrupt
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT
-from chargpt.text.items import ItemMarks
+from chargpt.text.item_stream import ItemMarks
 from chargpt.text.windows import IGNORED, Windows, windows_of, windows_of_items
 from chargpt.training.group import FLAGS, Group
 

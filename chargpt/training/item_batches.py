@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chargpt.config import TrainConfig
-from chargpt.text.items import ItemMarks
+from chargpt.text.item_stream import ItemMarks
 from chargpt.text.windows import windows_at
 from chargpt.training.batches import keys_of, permuted
 

@@ -30,7 +30,7 @@ from chargpt.training.runtime import Runtime
 from chargpt.training.weights import FlatWeights
 
 if TYPE_CHECKING:  # of a list of items
-    from chargpt.text.items import ItemMarks
+    from chargpt.text.item_stream import ItemMarks
     from chargpt.training.item_batches import ItemBatches
 
 # By `checkpoint.best`: a new checkpoint is the best one if its loss is less than this many nats above the lowest loss before.

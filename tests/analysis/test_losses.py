@@ -8,7 +8,7 @@ from helpers import SHAPE, TOKENIZER
 from chargpt.analysis.losses import Confusion, LastDoubling, Predictions, confused_pairs, last_doubling, loss_breakdown, predict
 from chargpt.errors import UserError
 from chargpt.model import GPT
-from chargpt.text.items import ItemMarks
+from chargpt.text.item_stream import ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate
 

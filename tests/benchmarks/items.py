@@ -25,7 +25,7 @@ from chargpt.analysis.item_report import guess_labels
 from chargpt.commands.frame import load_run
 from chargpt.sampling.item_writer import ItemWriter
 from chargpt.sampling.options import SamplingOptions
-from chargpt.text.items import Item, items_in
+from chargpt.text.item_stream import Item, items_in
 
 SAMPLES = 250  # for each label
 FOLDS = 5  # in which the settings of naive Bayes are chosen, on the training items

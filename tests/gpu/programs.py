@@ -24,7 +24,7 @@ from chargpt.planning.settings import load_settings  # noqa: E402
 from chargpt.sampling.options import SamplingOptions  # noqa: E402
 from chargpt.sampling.torch_texts import AT_ONCE, torch_writer  # noqa: E402
 from chargpt.sampling.writer import NewIds  # noqa: E402
-from chargpt.text.items import ItemMarks  # noqa: E402
+from chargpt.text.item_stream import ItemMarks  # noqa: E402
 from chargpt.training.initialisation import initial_model  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402

@@ -18,7 +18,7 @@ from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text import source
 from chargpt.text.corpus import Corpus, load_corpus
-from chargpt.text.items import items_in
+from chargpt.text.item_stream import items_in
 
 LABELS, WORDS = ("x", "x,y", "z", "y,z"), ("the sea", "a stone", "Été", "sky", "ash and elm", "a stone and more")
 Rows = list[tuple[str, str, str]]  # two labels and a text

@@ -16,7 +16,7 @@ from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text import windows
 from chargpt.text.formats import recognise
-from chargpt.text.items import SEPARATOR, Item, ItemMarks, items_in, stream_of
+from chargpt.text.item_stream import SEPARATOR, Item, ItemMarks, items_in, stream_of
 from chargpt.text.kind import Head
 from chargpt.text.report import examine
 from chargpt.text.tokenizer import Tokenizer

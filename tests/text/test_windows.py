@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.text import windows
-from chargpt.text.items import ItemMarks
+from chargpt.text.item_stream import ItemMarks
 from chargpt.text.windows import IDS_AT_ONCE, IGNORED, LOGITS_AT_ONCE, ids_at_once, windows_of, windows_of_items
 
 

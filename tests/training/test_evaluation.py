@@ -8,7 +8,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT, GPTConfig
-from chargpt.text.items import ItemMarks
+from chargpt.text.item_stream import ItemMarks
 from chargpt.training.evaluation import evaluate, validation_split
 
 

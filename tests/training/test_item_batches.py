@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from helpers import batch_of
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
-from chargpt.text.items import ItemMarks
+from chargpt.text.item_stream import ItemMarks
 from chargpt.text.windows import IGNORED, windows_of_items
 from chargpt.training.evaluation import evaluate
 from chargpt.training.item_batches import ItemBatches
