@@ -49,10 +49,12 @@ CUES = (
     rf"; print(re.sub(r'{ROLLED}', '', t))"
 )
 # A game of chess on a line, without its headers, comments, lines of play that were not played, and marks such as $1.
-GAMES = rf"import functools, re, sys; t = re.sub(r'(?m)^\[\w+ \x22.*\x22\]\s*$|^%.*', '\f', {READ})"
-GAMES += r"; t = re.sub(r'(?s)\{.*?\}|;[^\n]*|\$\d+', '', t)"
-GAMES += r"; t = functools.reduce(lambda t, _: re.sub(r'\([^()]*\)', '', t), range(9), t)"
-GAMES += r"; print('\n'.join(' '.join(re.sub(r'\d+\.\.\.', '', g).split()) for g in t.split('\f') if g.strip()))"
+GAMES = (
+    rf"import functools, re, sys; t = re.sub(r'(?m)^\[\w+ \x22.*\x22\]\s*$|^%.*', '\f', {READ})"
+    r"; t = re.sub(r'(?s)\{.*?\}|;[^\n]*|\$\d+', '', t)"
+    r"; t = functools.reduce(lambda t, _: re.sub(r'\([^()]*\)', '', t), range(9), t)"
+    r"; print('\n'.join(' '.join(re.sub(r'\d+\.\.\.', '', g).split()) for g in t.split('\f') if g.strip()))"
+)
 HTML_TEXT = f"import html, re, sys; print(html.unescape(re.sub({TAGS}, '', re.sub({BREAKS}, '\\n', {READ}))))"
 XML_TEXT = r"import sys, xml.etree.ElementTree as tree; print('\n'.join(tree.parse(sys.argv[1]).getroot().itertext()))"
 LRC_TEXT = _without(r"(?m)^\[[a-z#]+:.*\]\s*$\n?|\[\d+:\d+[.:]?\d*\] ?|<\d+:\d+[.:]?\d*> ?")
