@@ -57,4 +57,4 @@ def test_a_training_imports_no_page_and_no_analysis_and_only_what_it_takes(words
     lines = imported(WHOLE.replace("ARGUMENTS", repr(arguments)))
     assert not [name for name in lines if name.startswith(("chargpt.pages", "chargpt.analysis", "chargpt.commands"))]
     assert not lines.keys() & {"chargpt.sampling.loaded_model", "chargpt.training.parallel", "chargpt.session.resuming"}
-    assert sum(lines.values()) <= 15_000, sum(lines.values())
+    assert sum(lines.values()) <= 15_500, sum(lines.values())
