@@ -186,7 +186,7 @@ def test_how_a_training_fails_is_an_exception(monkeypatch, code, told, error, sa
 def test_what_no_other_arguments_mend_is_no_mistake_of_the_caller(text, tmp_path):
     """Neither a cache that cannot be written, nor a loss that is not finite; the last checkpoint is named once."""
     own = {**SETTINGS, "data.cache": str(tmp_path / "cache")}
-    with pytest.raises(chargpt.TrainingFailed, match="cache.*: .*; set data.cache to another folder, or "):
+    with pytest.raises(chargpt.TrainingFailed, match="cache.*: .*; set data.cache .*to another folder, or "):
         chargpt.train(text, run=tmp_path / "a", config="tiny", settings={**own, "data.cache": str(text / "cache")})
     lost = {"optim.learning_rate": 1e39, "optim.warmup_steps": 0, "train.eval_interval": 40, "checkpoint.interval": 1}
     with pytest.raises(chargpt.TrainingFailed) as failed:
