@@ -34,6 +34,7 @@ def test_a_frame_is_left_out_file_by_file_and_counted_in_any_case(tmp_path, load
     folder, content, bodies = tmp_path / f"{len([*tmp_path.iterdir()])}", list[str](), list[str]()
     for number, (body, frame) in enumerate(books):
         before, after = FRAMES.get(frame, ("", ""))
+        body = "\n".join(f"{line} {number}" for line in body.split("\n"))  # what files repeat is a frame too
         begins = "Project Gutenberg's Etext X\n" * (frame == "with an end alone")
         bodies.append(f"{begins}{number} {body}")
         content.append(f"{before}{bodies[-1]}{after}")
