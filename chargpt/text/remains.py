@@ -11,6 +11,10 @@ from urllib.parse import unquote
 MOST_BETWEEN = 3000  # characters of a text for each remainder of a kind, at most: fewer may be meant
 
 
+TAGGED = r"(?i)<(p|div|i|b|em|strong|u|span|a|font)(?:\s[^<>\n]*)?>[^<>]*</\1>\n?"  # a tag that is closed, and what is between
+BLOCKS = ("p", "div")  # of these, those that end a line
+
+
 class Remainder(NamedTuple):
     """What another format leaves in a text."""
 
@@ -29,13 +33,18 @@ def _from_mail(found: str) -> str:
     return bytes.fromhex(found.replace("=", "")).decode("utf-8", "replace") if found[1:2] > "9" else " " * (found > "=\n")
 
 
+def _untagged(found: str) -> str:
+    text = re.sub("<[^>]*>", "", found)
+    return f"{text}\n" if found[1:].lower().startswith(BLOCKS) and not text.endswith("\n") else text
+
+
 REMAINS = (
     Remainder("wrong characters, such as Ã©", "[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac", "é in UTF-8 read as Latin-1"),
     Remainder(r"\n", r"(?<=[\w.,;:!?…”’»)])(?:(?:\\r)?\\n)+(?=[\w“‘«(—-])", "a line end", lambda one: "\n" * one.count(r"\n")),
-    Remainder(r"\u00e9", r"(?:\\u[\da-fA-F]{4})+", "é, as JSON writes it", lambda one: str(json.loads(f'"{one}"'))),
+    Remainder(r"\u00e9", r"(?<!['\"\\])(?:\\u[\da-fA-F]{4})+", "é, as JSON writes it", lambda one: str(json.loads(f'"{one}"'))),
     Remainder("&amp;", r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#[xX][\da-fA-F]{2,5});", "&, as HTML writes it", html.unescape),
-    Remainder("<br />", r"(?i)<br\s*/?>\n?|</p>\n?", "a line end of HTML", lambda _: "\n"),
-    Remainder("<b>", r"(?i)</?(?:p|i|b|em|strong|u|div|span|a|font)(?:\s[^<>\n]*)?/?>", "a tag of HTML", lambda _: ""),
+    Remainder("<br />", r"(?i)<br\s*/?>\n?", "a line end of HTML", lambda _: "\n"),
+    Remainder("<b>", TAGGED, "a tag of HTML", _untagged),
     Remainder("=C3=A9", r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=\S)=(?:20)?\n", "é, as mails write it", _from_mail),
     Remainder("%C3%A9", r"(?:%[C-F][\dA-F](?:%[89AB][\dA-F])+)+", "é, as links write it", unquote),
 )

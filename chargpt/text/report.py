@@ -146,7 +146,7 @@ def _odd_categories(corpus: Corpus) -> Iterator[str]:
 
 def _remains(corpus: Corpus) -> Iterator[str]:
     """What is said of remains of other formats."""
-    found = corpus.facts.remains
+    found = {} if corpus.warnings else corpus.facts.remains  # a warning says what to do with a file of another format
     for one, (count, line, words) in ((one, found[one.name]) for one in REMAINS if one.name in found):
         where = f"in line {line:,}: " * (corpus.items is None and corpus.facts.sampled == corpus.characters)
         back = "text FILE --clean NEW turns them back" if one.back else "use the original file"
