@@ -33,6 +33,7 @@ WHATSAPP_STAMP = re.compile(rf"(?m)^\ufeff?[\u200e-\u2069]*(?:{_ON_IPHONE}|{_WHE
 WHATSAPP_NAME = re.compile(r"([^:\n]{1,60}):(?!//)")  # after it
 # A diary and a log have dates and names, too. Beside them, a chat has a first line that nobody wrote, or what WhatsApp writes
 # for pictures, or its mark of direction; or people talk: several times a day, at any time, in short lines without a full stop.
+NOTICE, OF_A_PROGRAM = re.compile(r"[^:\d/\[\]=_]{30,}"), re.compile(r"null|<[a-z_]+>")  # a first line; no picture
 NOT_A_PERSON = re.compile(r"[a-z]*\d|[_/\\\[\]<>=@]|[a-z]+$")  # how the name of a machine or of a program begins
 DAILY, SHORT, OTHERS = 2, 60, 0.5  # messages a day, characters, and share of the messages
 LOG_LEVEL = re.compile(r"(?i)\b(debug|info|notice|warn(ing)?|error|fatal|critical|trace)\b")  # in place of a name: a log
@@ -153,11 +154,11 @@ def _find_whatsapp(kind: Kind, head: Head) -> Structure | None:
     names = [name[1] for name in map(WHATSAPP_NAME.match, lines) if name]
     if not (WHATSAPP_STAMP.match(start) and names) or any(map(LOG_LEVEL.search, names)):
         return None
-    is_marked = (
-        WHATSAPP_NAME.match(lines[0]) is None or "\u200e" in start or any(OMITTED.fullmatch(said_in(one)) for one in lines)
-    )
-    people = not any(NOT_A_PERSON.match(name) for name in names)
-    return Structure(kind=kind, fields=kind.fields, best=TEXT, is_sure=people and (is_marked or _is_talk(stamps, lines)))
+    is_noticed = NOTICE.fullmatch(lines[0]) or "\u200e" in start
+    is_marked = is_noticed or any(OMITTED.fullmatch(said) and not OF_A_PROGRAM.fullmatch(said) for said in map(said_in, lines))
+    people = not any(map(NOT_A_PERSON.match, names))
+    is_sure = bool(is_marked or (people and (not WHATSAPP_NAME.match(lines[0]) or _is_talk(stamps, lines))))
+    return Structure(kind=kind, fields=kind.fields, best=TEXT, is_sure=is_sure)
 
 
 def _is_talk(stamps: list[re.Match[str]], lines: list[str]) -> bool:

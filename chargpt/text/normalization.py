@@ -88,7 +88,8 @@ def cleaned(text: str) -> tuple[str, dict[str, int]]:
     text = DIVIDED.sub(join, text).replace("\u00ad", "")  # soft hyphens
     forms = sum(count for one, count in Counter(text).items() if unicodedata.normalize("NFKC", one) != one)
     counts = {"page breaks": len(pages) - 1, "hyphens at line ends": len(joined)}
-    return unicodedata.normalize("NFKC", text), counts | {"letters in special forms, such as \ufb01": forms} | remains
+    counts |= {"letters in special forms, such as \ufb01": forms} | {name: count for name, count in remains.items() if count}
+    return unicodedata.normalize("NFKC", text), counts
 
 
 def _joined(pages: list[str]) -> str:

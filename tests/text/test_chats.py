@@ -257,6 +257,23 @@ def test_a_diary_and_a_log_keep_their_dates_and_are_told_how_they_may_be_read(tm
     assert text_of(load(tmp_path / "kept.txt", field="message", format="fields")).startswith(f"{name}: {entries[0]}\n")
 
 
+STARTED = [f"[2026-03-01 07:00:00] {line}" for line in ("server started on port 80", "web: null", "db: <none>")]
+MARKED = [
+    "Messages and calls are end-to-end encrypted. Tap to learn more.",
+    "mama: <Media omitted>",
+    "mama: \u200eimage omitted",
+]
+
+
+def test_any_name_is_read_where_whatsapp_left_its_marks_and_a_log_that_starts_has_none(tmp_path, load):
+    for marks in MARKED:
+        lines = [marks, "mama: Are you there.", "bob42: I am."]
+        chat = "".join(f"{day}/1/24, 9:15 PM - {line}\n" for day, line in enumerate(lines, 1))
+        assert text_of(load(write(tmp_path / "chat.txt", chat), block_size=1)).splitlines() == lines[1:]
+    corpus = load(write(tmp_path / "a.log", "\n".join(STARTED * 9)))
+    assert text_of(corpus).startswith(STARTED[0]) and "perhaps a WhatsApp chat" in str(corpus.warnings[0])
+
+
 NAMES, SAID_BY = st.text("abé: ", min_size=1, max_size=9).filter(lambda one: one.strip(" :")), st.text("xyzß \n", max_size=20)
 FORMS = {"csv": ("who", "said"), "jsonl": ("who.name", "said"), "json": ("all.who", "all.said")}
 
