@@ -83,7 +83,7 @@ def test_the_quota_of_a_container_limits_the_cores(files, cores, tmp_path):
 
 
 def test_a_process_that_waits_for_others_says_so():
-    code = "import chargpt.training.parallel as p; p.PATIENCE = 0.1; p.join_group().__enter__()"
+    code = "import chargpt.training.join as j, chargpt.training.parallel as p; p.PATIENCE = 0.1; j.join_group().__enter__()"
     variables = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     with subprocess.Popen(
         [sys.executable, "-c", code], env=os.environ | variables, cwd=ROOT, stderr=subprocess.PIPE, text=True

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from text_helpers import write
 
+from chargpt.notices import Kind
 from chargpt.text.normalization import cleaned
 from chargpt.text.remains import REMAINS, turned_back
 from chargpt.text.report import examine
@@ -37,7 +38,7 @@ def test_what_another_program_has_written_is_told_and_turned_back(load, tmp_path
     if counts[name]:
         assert back.rstrip("\n") == text
         corpus = load(write(tmp_path / "a.txt", written + "\n" + written), val_fraction=0.1)
-        (odd,) = [str(words) for label, words, _ in examine(corpus) if label == "odd"]
+        (odd,) = [str(words) for label, words, _ in examine(corpus) if label is Kind.ODD]
         assert f"{name} (" in odd and "text FILE --clean NEW turns them back; the first in line " in odd
     assert counts[name] or written.count(name[:2]) < 2 or name == "&amp;"
 
