@@ -60,7 +60,7 @@ class Entry(NamedTuple):
 
 def typed(text: str) -> float | str:
     """An argparse type: a number; anything else stays a text, which the check of the option refuses."""
-    if WHOLE_NUMBER.fullmatch(text) and len(text) <= 20:  # a float has fewer digits
+    if WHOLE_NUMBER.fullmatch(text) and len(text) <= 100:  # a float has fewer digits
         return int(text)
     return float(text) if NUMBER.fullmatch(text) else text
 
@@ -79,7 +79,8 @@ def number(least: float, most: float, use: str, parse: Callable[[str], Any] = ty
 
 def whole(least: int, *, most: int = 10**18) -> Kind:
     """Whole numbers from `least` to `most`."""
-    return number(least, most, f"a whole number of {least} or more", kind=int)
+    use = f"a whole number of {least} or more" if most == 10**18 else f"a whole number from {least} to 2^63 - 1"
+    return number(least, most, use, kind=int)
 
 
 def one_of(*choices: str) -> Kind:

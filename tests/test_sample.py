@@ -158,6 +158,7 @@ def test_what_writes_is_said_on_standard_error(call, run):
         (["--top-k", "-1"], "--top-k: -1 given; use"),
         (["--length", "9" * 30], "--length: "),
         (["--seed", "-1"], "--seed: -1 given; use"),
+        (["--seed", str(2**80)], f"--seed: {2**80} given; use a whole number from 0 to 2^63 - 1"),
         (["--stop", "aÉ"], "--stop: 'aÉ' given, but this model cannot write 'É'; use characters of its training text"),
         (["--temperature", "0.5,,1"], "--temperature: '' given; use 0"),
         (["--unknown", "guess"], "--unknown: 'guess' given; use one of error, skip"),

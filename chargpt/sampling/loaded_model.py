@@ -187,12 +187,15 @@ class LoadedModel:
         if label is None:
             return known
         label = stored_as(self.tokenizer.normalizer.apply(" ".join(label.split())), known)
-        if known and label not in known:
+        if not known or label in known:
+            return {label: 1}
+        meant = [name for name in known if name.casefold() == label.casefold()]
+        if len(meant) != 1:
             folded = {name.casefold(): name for name in reversed(known)}  # of two, the more frequent one
             close = difflib.get_close_matches(label.casefold(), folded, n=1)
             what_to_do = f"did you mean {folded[close[0]]}?" if close else f"use one of {listed_labels(known)}"
             raise UserError(Given("label", label), what_to_do)
-        return {label: 1}
+        return {meant[0]: 1}
 
     def item_writer(self, wanted: SamplingOptions, *, beginning: str) -> ItemWriter:
         """What writes the `wanted` items, each with this `beginning`. Raises UserError."""
