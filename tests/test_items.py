@@ -22,6 +22,7 @@ from chargpt.program import run_program
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling import item_writer
 from chargpt.sampling.loaded_model import load_model
+from chargpt.sampling.options import parse_options as parse_options_of_sample
 from chargpt.text.item_stream import items_in
 from chargpt.training.trainer import Trainer
 
@@ -123,6 +124,26 @@ def test_items_are_refused_by_what_is_asked_for(said, run, monkeypatch):
         assert out == "" and "no more items, since 50 in a row were thrown" in err and f"); change {words[0]}, raise --t" in err
 
 
+@pytest.mark.parametrize("asked", ["--match ^ei", "--match ii", "--max-length 3", "--unique --match u"])
+def test_a_list_ends_when_far_more_is_thrown_away_than_written(asked, run, monkeypatch):
+    """Although now and then an item fits: after each of them, it may throw away some more."""
+    most, batch = 300, 32 * 17
+    monkeypatch.setattr(item_writer, "MOST_REFUSED", most)
+    monkeypatch.setattr(item_writer, "REFUSED_SHARE", 1)
+    options = parse_options_of_sample(["--items", "100000", "--seed", "1", *asked.split()]).sampling
+    writer = load_model(str(run), run.parent)[0].item_writer(options, beginning="")
+    written, tried = sum(len(item.text) for item in writer), sum(writer.refused.values())
+    assert 0 < written and 0 < tried < most + written + batch and f"since {tried:,} in all" in str(writer.problem)
+
+
+def test_items_that_the_context_cannot_hold_end_the_list_with_what_to_do(said, monkeypatch):
+    monkeypatch.setattr(item_writer, "MOST_REFUSED", 3000)
+    assert (
+        "mostly: too long); change --max-length, train with a larger model.block_size"
+        in said("sample", "--items", "3", "--ban", "\n")[1]
+    )
+
+
 def test_items_as_json_have_the_log_probability_of_the_model(said, run):
     loaded, _ = load_model(str(run), run.parent)
     for value in map(json.loads, said("sample", *"--items 5 --json --prompt e --label elf".split())[0].splitlines()):
@@ -157,7 +178,10 @@ def test_the_library_writes_one_item_of_a_label(run, monkeypatch):
     many = model.generate(["g"] * 40, label="orc", seed=1)
     assert many == [model.generate("g", label="orc", seed=1 + i) for i in range(40)] and len({*many}) > 10
     assert model.generate("g", label="ORC", seed=1) == many[0]  # one label alone is spelled so in another case
-    for wrong, says in (({"label": "Orcs"}, "='Orcs': did you mean orc?"), ({"label": "orc", "lines": 2}, "= is for a list of ")):
+    for wrong, says in (
+        ({"label": "Orcs"}, "='Orcs': did you mean orc?"),
+        ({"label": "orc", "lines": 2}, "= is for a list of "),
+    ):
         with pytest.raises(ValueError, match=f"^label{re.escape(says)}"):
             model.generate(**wrong)
     monkeypatch.setattr(item_writer, "ATTEMPTS", 50)

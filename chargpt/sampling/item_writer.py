@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from tqdm import tqdm
 
 from chargpt.canonical import canonical
 from chargpt.errors import Message, Option
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from chargpt.text.corpus import Corpus
 
 ATTEMPTS = 1000  # items in a row that are refused, after which no more are made
+# Likewise characters of all refused items: this many, and so many times those of the items that are written. Guesses.
+MOST_REFUSED, REFUSED_SHARE = 100_000, 20
 # Why an item is refused, and for some of these the option that asks for it.
 REASONS = {"too long": "max_length", "too short": "min_length", "no match": "match", "repeated": "", "in the training text": ""}
 
@@ -33,7 +36,7 @@ def drawn(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple
 
 @dataclass(kw_only=True)
 class ItemWriter:
-    """Writes items until there are as many as wanted, or ATTEMPTS in a row were refused. Iterate over it once.
+    """Writes items until there are as many as wanted, or too much was refused. Iterate over it once.
 
     The label of each item is drawn by the numbers in `labels`. `known` are the items of the training text, if none of those is
     wanted. The `generator` has the wanted options, but is not `unique`, and gets the length and the end of an item from here.
@@ -46,36 +49,56 @@ class ItemWriter:
     beginning: str = ""  # of each item
     written: list[Item] = field(default_factory=list)  # so far
     refused: Counter[str] = field(default_factory=Counter)  # how many, and why
+    _in_a_row: int = 0  # that were refused
+    _excess: int = 0  # characters of those that are refused, less REFUSED_SHARE times those of the ones that are written
+    _texts: set[str] = field(default_factory=set)  # of those that are written
 
     def __iter__(self) -> Iterator[Item]:
-        wanted, random, in_a_row = self.wanted, RandomNumbers(self.wanted.seed or 0), 0
-        longest, texts = wanted.longest, set[str]()
+        wanted, random = self.wanted, RandomNumbers(self.wanted.seed or 0)
+        generator = self.generator.changed(length=wanted.longest + 1)
+        with tqdm(total=wanted.items, unit="item", delay=1, leave=False, disable=None) as progress:
+            while len(self.written) < wanted.items and self._in_a_row < ATTEMPTS and self._excess < MOST_REFUSED:
+                names, seeds = drawn(self.labels, random, min(BATCH, wanted.items - len(self.written) + self._in_a_row))
+                for label, added in zip(names, _continued(generator, names, seeds, self.beginning)):
+                    if self._takes(item := Item(label, self.beginning + added)):
+                        progress.clear()
+                        yield item
+                progress.set_postfix_str(f"thrown away: {self.why}" if self.refused else "", refresh=False)
+                progress.update(len(self.written) - progress.n)
+
+    def _takes(self, item: Item) -> bool:
+        """Whether this item is written: it fits what is wanted, and there are not enough yet."""
+        wanted, size = self.wanted, len(item.text)
         match = canonical(wanted.match) if isinstance(wanted.match, str) else wanted.match
-        generator = self.generator.changed(length=longest + 1)
-        while len(self.written) < wanted.items and in_a_row < ATTEMPTS:
-            names, seeds = drawn(self.labels, random, min(BATCH, wanted.items - len(self.written) + in_a_row))
-            for label, added in zip(names, _continued(generator, names, seeds, self.beginning)):
-                item = Item(label, self.beginning + added)
-                fits = (
-                    len(added) <= longest and len(item.text) <= longest,  # the model may not have ended it
-                    len(item.text) >= max(1, wanted.min_length),
-                    match is None or re.search(match, canonical(item.text)) is not None,
-                    not wanted.unique or item.text not in texts,
-                    item.text not in self.known,
-                )
-                if not all(fits):
-                    self.refused[[*REASONS][fits.index(False)]] += 1
-                    in_a_row += 1
-                elif len(self.written) < wanted.items:
-                    in_a_row = 0
-                    texts.add(item.text)
-                    self.written.append(item)
-                    yield item
+        if len(self.written) == wanted.items:
+            return False
+        misfits = (
+            size > wanted.longest,  # the model may not have ended it
+            size < max(1, wanted.min_length),
+            match is not None and re.search(match, canonical(item.text)) is None,
+            wanted.unique and item.text in self._texts,
+            item.text in self.known,
+        )
+        if any(misfits):
+            self.refused[[*REASONS][misfits.index(True)]] += 1
+            self._in_a_row += 1
+            self._excess += size
+            return False
+        self._in_a_row = 0
+        self._excess -= REFUSED_SHARE * size
+        self._texts.add(item.text)
+        self.written.append(item)
+        return True
+
+    @property
+    def why(self) -> str:
+        """How many items are refused, and why; empty if none is."""
+        return ", ".join(f"{count:,} {what}" for what, count in self.refused.most_common())
 
     @property
     def unique(self) -> int:
         """How many different items are written."""
-        return len({item.text for item in self.written})
+        return len(self._texts)
 
     def new(self, known: frozenset[str]) -> int:
         """How many of the items that are written are not among those `known`."""
@@ -87,8 +110,11 @@ class ItemWriter:
         if len(self.written) >= self.wanted.items or not self.refused:
             return None
         ((reason, _),) = self.refused.most_common(1)
-        change = ("change ", Option(REASONS[reason]), ", ") if REASONS[reason] else ()
-        what = f"no more items, since {ATTEMPTS:,} in a row were thrown away (mostly: {reason}); "
+        change = ["change ", Option(REASONS[reason]), ", "] if REASONS[reason] else []
+        if reason == "too long" and self.wanted.longest > self.generator.writer.block_size:
+            change += ["train with a larger ", Option("model.block_size"), ", "]
+        how_many = f"{ATTEMPTS:,} in a row" if self._in_a_row >= ATTEMPTS else f"{self.refused.total():,} in all"
+        what = f"no more items, since {how_many} were thrown away (mostly: {reason}); "
         return Message(what, *change, "raise ", Option("temperature"), ", or ask for less")
 
 

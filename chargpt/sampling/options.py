@@ -125,7 +125,7 @@ class SamplingOptions:
     items: int = item_option(10, whole(1), keywords=())(
         "write N items, one for each line, and a table of how many are unique and new; --prompt is how each of them begins; "
         "with --json also the label and the log-probability (default: 10, unless an option for a text is given, such as "
-        "--lines). The list ends after 1,000 items in a row that do not fit the options"
+        "--lines). The list ends early if too many do not fit the options"
     )
     new: bool = item_option(False)("no item of the training text; --unique writes no item twice")
     match: str | re.Pattern[str] | None = item_option(None, REGEX, "REGEX")(
