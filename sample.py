@@ -82,7 +82,7 @@ def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[i
         elif is_items:
             more["before"], changes["stop"] = beginning_of_items(options, loaded)
     if is_items:
-        changes["unique"] = False
+        changes |= {"unique": False, "ban_word": ()}
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.sampling.unknown)
     excluded = None
     if options.unseen:

@@ -41,6 +41,7 @@ MEANT: dict[Words, str] = {  # a setting or an option of ours, or what there is 
     Message(Option("prompt"), OF_SAMPLE): "prime primetext start_text prefix",
     Message(Option("length"), OF_SAMPLE): "max_new_tokens max_tokens max_gen_length",
     Message(Option("samples"), OF_SAMPLE): "num_samples",
+    Message(Option("ban_word"), OF_SAMPLE): "ban_words exclude not without bad_words",
     Message(Option("train.max_steps"), OF_TRAIN, ", until which the rate falls"): "lr_decay_iters",
     command("score"): "eval_only",
     Option("checkpoint.keep"): "always_save_checkpoint",

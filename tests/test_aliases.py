@@ -19,7 +19,7 @@ gradient_accumulation_steps batch_size block_size n_layer n_head n_embd dropout 
 beta2 grad_clip decay_lr warmup_iters lr_decay_iters min_lr backend dtype compile num_samples max_new_tokens
 """.split()
 OTHERS = "data_dir rnn_size num_layers seq_length max_epochs gpu gpuid primetext start_text prime prefix wandb".split()
-OPTIONS = "--epochs --minutes --run --start --init-from --device --prompt --length --samples --precision".split()
+OPTIONS = "--epochs --minutes --run --start --init-from --device --prompt --length --samples --precision --ban-word".split()
 KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
 
 

@@ -118,6 +118,8 @@ def test_items_are_refused_by_what_is_asked_for(said, run, monkeypatch):
     corpus = load_model(str(run), run.parent)[0].corpus()
     assert not {*lines} & {item.text for item in items_in(corpus.train, corpus.tokenizer, has_labels=True)}
     assert "in the training text" in err
+    banned = said("sample", *"--items 60 --unique --label elf --ban-word EI --ban-word l".split())[0]
+    assert banned.count("\n") > 20 and "ei" not in banned and "l" not in banned
     monkeypatch.setattr(item_writer, "ATTEMPTS", 50)
     for words in (["--match", "zzz"], ["--min-length", "60"], ["--max-length", "1", "--prompt", "gu"]):
         out, err = said("sample", "--items", "3", *words)

@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.canonical import canonical
-from chargpt.errors import Message, Option
+from chargpt.errors import Message, Option, Words
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.rules import RandomNumbers
 from chargpt.sampling.stop_rules import text_of
@@ -24,7 +24,7 @@ ATTEMPTS = 1000  # items in a row that are refused, after which no more are made
 # Likewise characters of all refused items: this many, and so many times those of the items that are written. Guesses.
 MOST_REFUSED, REFUSED_SHARE = 100_000, 20
 # Why an item is refused, and for some of these the option that asks for it.
-REASONS = {"too long": "max_length", "too short": "min_length", "no match": "match", "repeated": "", "in the training text": ""}
+REASONS = {"too long": "max_length", "too short": "min_length", "no match": "match", "banned word": "", "repeated": "", "in the training text": ""}
 
 
 def drawn(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple[list[str], list[int]]:
@@ -76,6 +76,7 @@ class ItemWriter:
             size > wanted.longest,  # the model may not have ended it
             size < max(1, wanted.min_length),
             match is not None and re.search(match, canonical(item.text)) is None,
+            wanted.bans(item.text),
             wanted.unique and item.text in self._texts,
             item.text in self.known,
         )
@@ -110,7 +111,7 @@ class ItemWriter:
         if len(self.written) >= self.wanted.items or not self.refused:
             return None
         ((reason, _),) = self.refused.most_common(1)
-        change = ["change ", Option(REASONS[reason]), ", "] if REASONS[reason] else []
+        change: list[Words] = ["change ", Option(REASONS[reason]), ", "] if REASONS[reason] else []
         if reason == "too long" and self.wanted.longest > self.generator.writer.block_size:
             change += ["train with a larger ", Option("model.block_size"), ", "]
         how_many = f"{ATTEMPTS:,} in a row" if self._in_a_row >= ATTEMPTS else f"{self.refused.total():,} in all"

@@ -202,7 +202,7 @@ class LoadedModel:
         self.writes_items("items", of_text=False)
         if not wanted.longest:
             raise UserError(Given("length", wanted.length), "use 1 or more, since an item has at least one character")
-        labels, generator = self.labels(wanted.label), self.text_generator(replace(wanted, unique=False))
+        labels, generator = self.labels(wanted.label), self.text_generator(wanted.for_one())
         known = known_items(self.corpus(Option("new"))) if wanted.new else frozenset[str]()
         return ItemWriter(generator=generator, wanted=wanted, labels=labels, known=known, beginning=beginning)
 
@@ -219,7 +219,7 @@ class LoadedModel:
         A text has at most `length` characters after the prompt (None: 500, or 1000 for each of `lines`). It ends with `lines`
         lines (0: no limit), or before the first of the texts `stop`, which with `keep_stop` is its end. With `unique`, its
         lines are whole and not blank, no line occurs twice, each begins with the last line of the prompt, and a warning says so
-        if there are fewer than `lines`.
+        if there are fewer than `lines`. With `lines`, none has one of the `ban_word`, in any case.
 
         The same `seed` and options give the same text; None is a random seed. The prompt with index i of a list draws from
         `seed` + i, so its text is the one that this prompt gives alone with that seed.

@@ -8,10 +8,11 @@ import random
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
+from chargpt.canonical import canonical
 from chargpt.errors import Given, Option, UserError
 from chargpt.option_table import (
     LARGEST,
@@ -69,6 +70,7 @@ def read_escapes(text: str) -> str:
 
 UNKNOWN, OVERFLOW, PRECISION = (one_of(*get_args(choices)) for choices in (Unknown, Overflow, Precision))
 TEXTS = Kind("", lambda given: tuple(listed("stop", given).values()), read_escapes, "TEXT")
+WORDS = Kind("", lambda given: tuple(_word(name, word) for name, word in listed("ban_word", given).items()), metavar="WORD")
 REGEX = Kind("a regular expression", lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0))
 TEMPERATURE = number(0, LARGEST, "0 (always the most likely character) or a number above 0", typed_list)
 
@@ -80,6 +82,13 @@ def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> di
     if not several or isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
         raise UserError(Given(name, given), f"use {'a str, or a list of str' if several else 'one str'}")
     return {f"{name}[{i}]": check(f"{name}[{i}]", text, TEXT) for i, text in enumerate(given)}
+
+
+def _word(name: str, text: str) -> str:
+    """A word as it is searched for, whatever its case and its Unicode form."""
+    if not text.strip():
+        raise UserError(Given(name, text), "use a word that may not appear")
+    return canonical(text.casefold())
 
 
 OF_TEXTS, OF_ITEMS = ("TextKeywords",), ("ItemKeywords",)
@@ -113,6 +122,17 @@ class SamplingOptions:
     )(
         "with --lines: whole lines, none of them blank and none twice in a text; each begins with the last line of the "
         "prompt; the text ends early after 1,000 rejected lines in a row"
+    )
+    ban_word: str | Sequence[str] = text_option(
+        (),
+        WORDS,
+        keywords=BOTH,
+        needs=f"lines {FOR_ITEMS} label",
+        without=f"removes lines, {LINES_NEEDED}, or --items N",
+        add={"action": "append"},
+    )(
+        "with --lines or --items: no line and no item in which WORD appears, in any case, also within a longer word; may be "
+        "given several times"
     )
     seed: int | None = text_option(None, whole(0, most=2**63 - 1), "S", keywords=BOTH)(
         "with the same seed and options, the model writes the same text; the Nth sample of seed S is the first sample of "
@@ -163,6 +183,14 @@ class SamplingOptions:
         if self.longest < self.min_length:
             given = Given("min_length", self.min_length)
             raise UserError(given, f"use at most {self.longest}, or a larger ", Option("max_length"))
+
+    def bans(self, text: str) -> bool:
+        """Whether a word that may not appear is in `text`."""
+        return any(word in canonical(text.casefold()) for word in self.ban_word)
+
+    def for_one(self) -> "SamplingOptions":
+        """The same for an item or a turn alone: without what is asked of whole lines, or of several items."""
+        return replace(self, unique=False, ban_word=())
 
     @property
     def limit(self) -> int:

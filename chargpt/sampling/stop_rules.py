@@ -32,7 +32,7 @@ def too_few_lines(samples: Sequence["StopRules"], options: SamplingOptions) -> M
         return None
     what = f"only {options.lines - worst.missing:,} of {options.lines:,} lines were written"
     if worst.has_given_up:
-        return Message(f"{what}, since the next {ATTEMPTS:,} were blank or not new; raise ", Option("temperature"))
+        return Message(f"{what}, since the next {ATTEMPTS:,} were blank, banned or not new; raise ", Option("temperature"))
     return Message(f"{what}; raise ", Option("length"))
 
 
@@ -43,7 +43,8 @@ class StopRules:
     one are held back until the next ones decide. The sample also ends before the newline of the last of `lines` (0: no limit).
 
     `begun` is the last line of the prompt, which the sample continues. Lines in `excluded`, except empty ones and the rest of
-    that line, are removed and not counted; each line is held back until it is complete. With `unique`, all lines are whole and
+    that line, are removed and not counted, and so are those with a banned word; each line is held back until it is complete.
+    With `unique`, all lines are whole and
     begin with `begun`, which is added to all but the first; blank, repeated and incomplete ones are removed too, and the sample
     ends after ATTEMPTS lines in a row that were removed.
     """
@@ -57,7 +58,8 @@ class StopRules:
         self._stops, self._keep_stop = [*map(tokenizer.normalized, options.stop)], options.keep_stop
         self._unique, self._begun = options.unique, begun
         self._excluded: Container[str] = () if excluded is None else excluded
-        self._in_lines, self._continues_line = options.unique or excluded is not None, begun != ""
+        self._in_lines = options.unique or bool(options.ban_word) or excluded is not None
+        self._options, self._continues_line = options, begun != ""
         self._attempts_left = ATTEMPTS
         self._held, self._line = list[Character](), list[Character]()  # what may begin a stop text; the line that has begun
         self._written, self._newline = set[str](), list[Character]()  # with `unique`: the lines, and what ends the last one
@@ -73,7 +75,7 @@ class StopRules:
         if not ends:
             return self._release(len(text) - max((_overlap(text, stop) for stop in self._stops), default=0))
         released = self._release(min(ends))
-        released += [] if self.stopped or self._unique else self._line
+        released += [] if self.stopped or self._unique or self._is_removed(text_of(self._line)) else self._line
         self.stopped, self.missing = True, 0
         return released
 
@@ -109,6 +111,8 @@ class StopRules:
 
     def _is_removed(self, text: str) -> bool:
         """Whether a line with this `text` is no part of the sample."""
+        if self._options.bans(self._begun * self._continues_line * (not self._unique) + text):
+            return True
         if self._unique:
             return not text.strip() or text in self._written or text in self._excluded
         return bool(text) and not self._continues_line and text in self._excluded
@@ -117,7 +121,8 @@ class StopRules:
         """What the line adds to the sample that `newline` ends."""
         line, self._line = self._line, []
         text = self._begun * self._unique + text_of(line)
-        removed, self._continues_line = self._is_removed(text), False
+        removed = self._is_removed(text)
+        self._continues_line &= removed
         if removed:
             self._attempts_left -= 1
             self.stopped = self._unique and self._attempts_left == 0

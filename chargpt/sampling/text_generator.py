@@ -35,8 +35,9 @@ class TextGenerator:
         if self.options.lines and self._newline <= forbidden:
             what = "this model writes no newlines; use "
             raise UserError(Given("lines", self.options.lines, ", but "), what, Option("length"))
-        if self.options.unique and not self.options.lines:
-            raise UserError(Option("unique"), ": drops repeated lines; say how many lines to write, with ", Option("lines", 20))
+        for name in ("unique", "ban_word"):
+            if getattr(self.options, name) and not self.options.lines:
+                raise UserError(Option(name), ": removes lines; say how many lines to write, with ", Option("lines", 20))
 
     def changed(self, **options: Unpack[TextKeywords]) -> "TextGenerator":
         """The same model with other options."""

@@ -198,7 +198,7 @@ def test_the_next_characters_are_the_models(model):
 def test_lines_that_are_different(model):
     text = model.generate(lines=5, unique=True, allow="ab\n", temperature=2.0, seed=1)
     assert len(text.split("\n")) == len(set(text.split("\n"))) == 5 and "" not in text.split("\n")
-    with pytest.warns(UserWarning, match="of 50 lines were written, .* were blank or not new; raise temperature$"):
+    with pytest.warns(UserWarning, match="of 50 lines were written, .* were blank, banned or not new; raise temperature$"):
         few = model.generate(lines=50, unique=True, allow="a\n", temperature=1e30, seed=1)
     assert 5 < len(few.split("\n")) < 50
 

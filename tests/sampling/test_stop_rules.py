@@ -113,6 +113,26 @@ def test_unique_lines_are_compared_whole_with_the_prompt_that_begins_them(ends, 
     assert written == ("\n".join(expected) if expected else begun)
 
 
+@given(
+    st.lists(st.text("abc", max_size=4), max_size=10),
+    st.lists(st.text("ABc", min_size=1, max_size=3), min_size=1, max_size=2),
+    st.sampled_from(["", "x", "ca"]),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_no_line_has_a_banned_word_and_all_others_are_written(ends, words, begun, unique, wanted):
+    """Whatever its case, also where the prompt and the continuation form it, and in a line that a stop text cuts."""
+    folded = [word.casefold() for word in words]
+    rules = rules_of(lines=wanted or 20, ban_word=words, unique=unique, begun=begun, stop="d")
+    written = begun + "".join(pieces(rules, "\n".join([*ends, "bcd"])))
+    first, *others = written.split("\n")
+    assert not any(word in line.casefold() for line in others for word in folded)
+    assert first == begun or not any(word in first.casefold() for word in folded)
+    if not unique and not begun and not wanted:
+        kept = [end for end in [*ends, "bc"] if not any(word in end.casefold() for word in folded)]
+        assert written.split() == [line for line in kept if line]
+
+
 def test_a_stop_text_is_normalised_as_the_training_text_was():
     tokenizer = Tokenizer("\nab", normalizer=TextNormalizer(lowercase=True))
     writer = torch_writer(clear_model(tokenizer.vocab_size, scale=1.0))
@@ -128,7 +148,10 @@ def test_a_stop_text_is_normalised_as_the_training_text_was():
     [
         ("ab\ncd\nx", "only 2 of 4 lines were written; raise --length"),
         ("", "only 0 of 4 lines were written; raise --length"),
-        ("ab\n" * 1001, "only 1 of 4 lines were written, since the next 1,000 were blank or not new; raise --temperature"),
+        (
+            "ab\n" * 1001,
+            "only 1 of 4 lines were written, since the next 1,000 were blank, banned or not new; raise --temperature",
+        ),
         ("ab\ncyd\n", "None"),
         ("y", "None"),
         ("a\nb\nc\nd\n", "None"),
