@@ -20,6 +20,7 @@ from chargpt.program import best_effort_messages
 from chargpt.project import project_root
 from chargpt.sampling.options import SampleOptions, parse_options
 from chargpt.screen import is_coloured, log
+from chargpt.terminal import json_array
 
 if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported
     from chargpt.sampling.loaded_model import LoadedModel
@@ -43,13 +44,14 @@ def write(options: SampleOptions) -> int:
 
         beginning = loaded.tokenizer.decode(prompt)
         if not options.types:
-            if options.next:
-                facts = {"run": loaded.run, "step": loaded.step, "prompt": beginning} if options.json else None
-                print_next(loaded.next_after(prompt, options.next), sys.stdout, facts=facts)
-            elif is_items:
-                print_items(options, loaded, beginning, sys.stdout, stop=lambda: interrupt.came_here)
-            else:
-                write_samples(options, loaded, generator, prompt, interrupt)
+            with json_array(is_asked=options.json_array):
+                if options.next:
+                    facts = {"run": loaded.run, "step": loaded.step, "prompt": beginning} if options.json else None
+                    print_next(loaded.next_after(prompt, options.next), sys.stdout, facts=facts)
+                elif is_items:
+                    print_items(options, loaded, beginning, sys.stdout, stop=lambda: interrupt.came_here)
+                else:
+                    write_samples(options, loaded, generator, prompt, interrupt)
             return interrupt.exit_code
     from chargpt.sampling.interactive import Session
 

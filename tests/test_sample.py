@@ -84,6 +84,12 @@ def test_json_lines_hold_what_is_needed_to_repeat_them(write, run):
     assert len(first["log_probabilities"]) == len(first["text"]) == 60 and max(first["log_probabilities"]) < 0
 
 
+def test_json_is_one_array_where_that_is_asked_for(write):
+    for options in (["--samples", "3"], ["--samples", "1"], ["--next", "2"], ["--temperature", "0,1"]):
+        lines = [json.loads(line) for line in write("--json", *options).splitlines()]
+        assert json.loads(write("--json-array", *options)) == lines
+
+
 def test_a_model_that_has_no_more_lines_says_so_in_one_line(call, run):
     given = [run, "--allow", "a\n", "--temperature", "1e30", "--seed", "1", "--unique"]  # a line of n letters once in 2^n lines
     code, out, err = call(*given, "--lines", "90")

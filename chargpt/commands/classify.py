@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import aligned, items_for, load_run, print_json, verb_parser
+from chargpt.commands.frame import add_json_option, aligned, items_for, json_output, load_run, print_json, verb_parser
 from chargpt.errors import UserError
 from chargpt.planning.cli import texts_and_settings
 from chargpt.screen import log
@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> int:
     """Print the most likely label of each item that `argv` names, and the table. Returns the exit code. Raises UserError."""
     parser = verb_parser(
         "classify",
-        "RUN [FILE ...] [section.key=value ...] [--json]",
+        "RUN [FILE ...] [section.key=value ...] [--json | --json-array]",
         "Print the most probable label of each item, by Bayes' rule from the probabilities of the item and the frequencies of "
         "the labels. If the items have labels, also print the accuracy and a table of confusions.",
         "run",
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         "(default: the validation items of the run, for which only the table is printed); and data.items=..., data.label=... "
         "for another way of reading it",
     )
-    parser.add_argument("--json", action="store_true", help="a JSON object for each item, with the probability of each label")
+    add_json_option(parser.add_argument, "a JSON object for each item, with the probability of each label")
     options = parser.parse_intermixed_args(argv)
     texts, settings = texts_and_settings(options.words)
     from chargpt.analysis.item_report import guess_labels
@@ -44,12 +44,13 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"{loaded.run}: trained without labels; train a new run with --items and --label")
     items = items_for(loaded, texts, settings)
     guesses = guess_labels(loaded, items, loaded.labels())
-    for item, label, row in zip(items, guesses.best, guesses.probability.tolist()):
-        if options.json:
-            shares = {name: round(share, 6) for name, share in zip(guesses.labels, row)}
-            print_json({"item": item.text, "label": item.label or None, "guess": label, "probability": shares})
-        elif texts:
-            print(f"{label}\t{max(row):.3f}\t{escape_controls(item.text)}".replace("\n", "\\n"))
+    with json_output(options):
+        for item, label, row in zip(items, guesses.best, guesses.probability.tolist()):
+            if options.json:
+                shares = {name: round(share, 6) for name, share in zip(guesses.labels, row)}
+                print_json({"item": item.text, "label": item.label or None, "guess": label, "probability": shares})
+            elif texts:
+                print(f"{label}\t{max(row):.3f}\t{escape_controls(item.text)}".replace("\n", "\\n"))
     unknown = [item.text for item in items if loaded.tokenizer.encode_known(item.text)[1]]
     if unknown:
         example = one_line(unknown[0][:EXAMPLE])

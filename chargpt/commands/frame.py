@@ -6,8 +6,9 @@ The `main` of a verb reads its options, and then imports what does the work. Imp
 
 import dataclasses
 import sys
-from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from chargpt.parser import Parser
 from chargpt.processor import may_have_gpu
 from chargpt.project import command, project_root
 from chargpt.screen import log
-from chargpt.terminal import columns, json_line, one_line, plural, shown
+from chargpt.terminal import columns, json_array, json_line, one_line, plural, shown
 
 if TYPE_CHECKING:  # imports torch
     import numpy as np
@@ -47,6 +48,18 @@ def verb_parser(verb: str, usage: str, description: str, *shared: str) -> Parser
     for name in shared:
         parser.add_argument(name, **SHARED[name])
     return parser
+
+
+def add_json_option(add: Callable[..., object], what: str) -> None:
+    """Two forms of JSON, where `add` adds an option; `json_output` reads them."""
+    add("--json", action="store_true", help=what)
+    add("--json-array", action="store_true", help="the same as one JSON array")
+
+
+def json_output(options: Namespace) -> AbstractContextManager[None]:
+    """Inside, what `print_json` prints is a line for each value, or one array. Either form of the option sets `json`."""
+    options.json |= options.json_array
+    return json_array(is_asked=options.json_array)
 
 
 def page_file(name: str) -> Path:
@@ -164,4 +177,5 @@ def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> list
 
 def print_json(value: object) -> None:
     """Print `value` as a line of JSON, for a terminal without characters that command it."""
-    print(json_line(value, sys.stdout), flush=True)
+    sys.stdout.write(json_line(value, sys.stdout) + "\n")
+    sys.stdout.flush()

@@ -10,7 +10,17 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import aligned, items_for, load_run, page_file, print_json, text_in, verb_parser
+from chargpt.commands.frame import (
+    add_json_option,
+    aligned,
+    items_for,
+    json_output,
+    load_run,
+    page_file,
+    print_json,
+    text_in,
+    verb_parser,
+)
 from chargpt.errors import UserError
 from chargpt.option_table import whole
 from chargpt.planning.cli import by_fields, texts_and_settings
@@ -33,6 +43,12 @@ def main(argv: Sequence[str]) -> int:
     """Score the texts that the options in `argv` name. Returns the exit code. Raises UserError."""
     options = parse_options(argv)
     loaded = load_run(options.run, device=options.device)
+    with json_output(options):
+        return score(options, loaded)
+
+
+def score(options: Namespace, loaded: "LoadedModel") -> int:
+    """What `main` does with the model. Raises UserError."""
     if options.items:
         score_items(options, loaded)
         return 0
@@ -84,8 +100,7 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     add = output.add_argument
     add("--items", action="store_true", help="for a run on items: the bits of each item, the --top most surprising first")
     either("--lines", action="store_true", help="the bits of each line")
-    what = "a JSON object for each line, with the bits of each character, and one of totals"
-    either("--json", action="store_true", help=what)
+    add_json_option(either, "a JSON object for each line, with the bits of each character, and one of totals")
     what = "also write a page that shows the text coloured, to open in a browser"
     add("--html", type=page_file, metavar="FILE", help=what)
     options = parser.parse_intermixed_args(argv)

@@ -253,6 +253,7 @@ class SampleOptions:
         "write no text, but the N characters that are most likely to follow the prompt, and their probabilities in the model"
     )
     json: bool = output(False)("print each sample as a JSON object with the log-probability of each character")
+    json_array: bool = output(False)("the same as one JSON array")
     interactive: bool = typing_mode()(
         "type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, exit leaves"
     )
@@ -315,6 +316,8 @@ def parse_options(argv: list[str] | None) -> SampleOptions:
     if more:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     given = vars(known)
+    if given.get("json_array"):
+        given["json"] = True
     if given.get("interactive") or given.get("chat"):
         given.setdefault("unknown", "skip")
     given.setdefault("seed", random.SystemRandom().getrandbits(32))
