@@ -13,7 +13,7 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 import sys
 import time
 
-from chargpt.commands.verbs import ALIASES, VERBS
+from chargpt.commands.verbs import ALIASES, DESTRUCTIVE, VERBS
 from chargpt.errors import UserError, nearest
 from chargpt.launch import import_program
 from chargpt.program import best_effort_messages
@@ -46,7 +46,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"chargpt {version()}")
         return 0
     if argv[0] not in VERBS:
-        what_to_do = f"did you mean {ALIASES[argv[0]]}?" if argv[0] in ALIASES else nearest(argv[0], VERBS)
+        offered = [verb for verb in VERBS if verb not in DESTRUCTIVE]
+        what_to_do = f"did you mean {ALIASES[argv[0]]}?" if argv[0] in ALIASES else nearest(argv[0], offered)
         raise UserError(f"{argv[0]}: no such command; {what_to_do}")
     meanwhile, started = None, time.perf_counter()
     if argv[0] == "train":  # it imports torch, which takes seconds: a mistake is reported before

@@ -7,6 +7,8 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "import": ("chargpt.commands.import_run", "make a run of a model from transformers or nanoGPT"),
     "text": ("chargpt.commands.text", "describe a text, and what to expect of a model trained on it"),
     "runs": ("chargpt.commands.runs", "list the runs: text, size, loss, date, and how far each one is"),
+    "rename": ("chargpt.commands.rename", "give a run another name"),
+    "copy": ("chargpt.commands.copy", "make a second run like another one"),
     "remove": ("chargpt.commands.remove", "delete runs, after a question"),
     "starts": ("chargpt.commands.starts", "list the models that come with the program and know a language"),
     "report": ("chargpt.commands.report", "make a page on one run or more: curves, samples, what it knows and what it copies"),
@@ -16,10 +18,13 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "trace": ("chargpt.commands.trace", "find what a text, or what the model writes, has copied from the training text"),
     "attention": ("chargpt.commands.attention", "make a page that shows what each head attends to"),
 }
+DESTRUCTIVE = ("remove",)  # what is typed is never guessed to mean one of these, only known to
 # What a person may type in place of a verb.
 WORDS = {
     "runs": "list ls show status history",
     "remove": "delete del rm clean",
+    "rename": "move mv ren",
+    "copy": "cp duplicate clone",
     "sample": "generate gen write chat complete predict",
     "train": "fit learn finetune",
     "train --resume": "resume continue",

@@ -302,8 +302,8 @@ def _publishing(target: Path) -> Iterator[Path]:
         with publishing(target) as path:
             yield path
     except OSError as error:
-        what = f"{shown(target)}: not saved ({error.strerror}), but earlier checkpoints are unchanged; {what_to_do(error)}"
-        raise NotSaved(what) from error
+        others = ", but earlier checkpoints are unchanged" * has_steps(target.parent)
+        raise NotSaved(f"{shown(target)}: not saved ({error.strerror}){others}; {what_to_do(error)}") from error
 
 
 def file_pieces(tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:

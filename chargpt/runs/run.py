@@ -70,11 +70,23 @@ class Run:
         for path in created:
             sync_folder(path.parent)
         self._lock = lock_run(folder)
-        self.folder = folder
+        self._folder, self._identity = folder, os.stat(folder)
         self.checkpoint: Path | None = None  # the newest one that was saved or loaded
         self._best_step: int | None = None  # as that one has it
         for stage in range(1, newest_stage(folder) + 1):  # a crash in an earlier one may have left something
             self.begin_stage(stage)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is: if a person has renamed it while it trains, under its new name beside the old one."""
+        if not _is_same(self._folder, self._identity):
+            beside = map(self._folder.with_name, _names_beside(self._folder))
+            self._move(next((folder for folder in beside if _is_same(folder, self._identity)), self._folder))
+        return self._folder
+
+    def _move(self, folder: Path) -> None:
+        self._folder = folder
+        self.checkpoint = None if self.checkpoint is None else self.place / self.checkpoint.name
 
     @property
     def place(self) -> Path:
@@ -123,14 +135,13 @@ class Run:
         try:
             gone = set_aside(home, lock, target=self.folder)
             os.rename(self.folder, home)
-            self.folder = home
+            self._move(home)
             sync_folder(home.parent)
             discard(gone)
         except OSError as error:
             problems.append(f"{shown(home)}: not replaced ({error.strerror}); this run is in {shown(self.folder)}")
         if WINDOWS:
             self._lock = lock_run(self.folder)
-        self.checkpoint = None if self.checkpoint is None else self.place / self.checkpoint.name
         return problems
 
     def check_space(self, size: int) -> None:
@@ -147,10 +158,13 @@ class Run:
         """A new checkpoint with this content, as for `publish`. While the disk is full, older ones go, one at a time."""
         keep = most = len(steps(self.place))
         while True:
+            folder = self.folder
             try:
                 return publish(self.place, **content)
             except NotSaved as error:
                 cause = error.__cause__
+                if self.folder != folder:  # renamed meanwhile
+                    continue
                 if self.checkpoint is None or keep < 2 or not isinstance(cause, OSError) or cause.errno not in FULL:
                     raise
             what = f"{shown(self.place)}: the disk is full, so older checkpoints were removed to save the newest"
@@ -190,6 +204,14 @@ class Run:
     def name(self, checkpoints: Path) -> str:
         """What to call the run in a command."""
         return typed_name(self.folder, checkpoints)
+
+
+def _is_same(folder: Path, identity: os.stat_result) -> bool:
+    """Whether `folder` is the one that had this `identity`."""
+    try:
+        return os.path.samestat(os.stat(folder), identity)
+    except OSError:
+        return False
 
 
 def typed_name(folder: Path, checkpoints: Path) -> str:

@@ -132,9 +132,9 @@ class Session:
         journal.add(opening.choices)
         if follows:
             return
+        details = "".join(f"{line}\n" for line in journal.lines)  # without the name of the run, which may change
         where = f"report: {shown(run.home / REPORT)}; all settings: {shown(run.home / DETAILS)}; loss curves: "
         journal.notice(Kind.RUN, f"{shown(run.home)}   ({where}python -m tensorboard.main --logdir {shown(run.home.parent)})")
-        details = "".join(f"{line}\n" for line in journal.lines)
         journal.warn(self.write_config(), None if self.saved else run.write(DETAILS, details))
 
     @contextlib.contextmanager

@@ -75,6 +75,34 @@ def test_another_error_of_a_disk_removes_nothing(tmp_path, monkeypatch):
     assert len(steps(run.folder)) == 3
 
 
+@pytest.mark.parametrize(
+    ("function", "call"), [("write", 0), ("write", 1), ("write", 2), ("fsync", 0), ("fsync", 1), ("fsync", 2), ("replace", 0)]
+)
+def test_a_run_that_is_renamed_while_it_trains_goes_on_under_its_new_name(tmp_path, monkeypatch, function, call):
+    """At any moment of a save, and by whomever."""
+    run, calls, original = Run(tmp_path / "run"), [0], getattr(os, function)
+    run.save(saved_state(10), weights=random_weights(10), training={})
+
+    def renaming(*given):
+        if calls[0] == call:
+            os.rename(tmp_path / "run", tmp_path / "lion")
+        calls[0] += 1
+        return original(*given)
+
+    monkeypatch.setattr(os, function, renaming)
+    assert not run.save(saved_state(20), weights=random_weights(20), training={}) and calls[0] > call
+    monkeypatch.undo()
+    assert not (tmp_path / "run").exists()
+    assert run.folder == tmp_path / "lion" and run.name(tmp_path) == "lion" and run.checkpoint.parent == run.folder
+    assert [path.name for path in steps(run.folder)] == ["step-00000010", "step-00000020"]
+
+
+def test_a_first_checkpoint_that_cannot_be_saved_promises_no_earlier_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+    with pytest.raises(CheckpointError, match=r"not saved \(broken\); its disk"):
+        publish_run(tmp_path / "run", steps=(0,))
+
+
 def test_of_a_model_that_another_follows_the_best_weights_stay(tmp_path):
     run = Run(tmp_path / "run")
     for step, best_step in ((10, 10), (20, 20), (30, 20)):
