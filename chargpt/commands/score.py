@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from chargpt.commands.comparison import compare, print_tsv, runs_and_texts
 from chargpt.commands.frame import (
     add_json_option,
     aligned,
@@ -30,7 +31,7 @@ from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, names_in
 from chargpt.terminal import one_line
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
-    from chargpt.analysis.scored_text import Line, Summary
+    from chargpt.analysis.scored_text import Line, Summary, Total
     from chargpt.config import DataConfig
     from chargpt.sampling.loaded_model import LoadedModel
 
@@ -42,22 +43,12 @@ TOP = 20  # items that are printed, if --top does not say how many
 def main(argv: Sequence[str]) -> int:
     """Score the texts that the options in `argv` name. Returns the exit code. Raises UserError."""
     options = parse_options(argv)
-    loaded = load_run(options.run, device=options.device)
     with json_output(options):
-        return score(options, loaded)
-
-
-def score(options: Namespace, loaded: "LoadedModel") -> int:
-    """What `main` does with the model. Raises UserError."""
-    if options.items:
-        score_items(options, loaded)
-        return 0
-    if loaded.config.data.label_fields:
-        raise UserError(f"{loaded.run}: was trained on items with labels, so only items can be scored; add --items")
-    context = loaded.model.config.block_size
-    if options.stride is not None and options.stride > context:
-        raise UserError(f"--stride: {options.stride:,} given; use {context:,} or less, the characters the model reads at once")
-    score_texts(options, loaded, stride=options.stride or max(1, context // 2))
+        if len(options.runs) > 1:
+            compare(options, lambda names, loaded: scored_texts(names, loaded, options)[2])
+        else:
+            loaded = load_run(options.run, device=options.device)
+            score_items(options, loaded) if options.items else score_texts(options, loaded)
     return 0
 
 
@@ -65,10 +56,11 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     """The options in `argv`, with texts and settings told apart. Raises UserError."""
     parser = verb_parser(
         "score",
-        "RUN [TEXT ...] [section.key=value ...] [option ...]",
+        "RUN [RUN ...] [TEXT ...] [section.key=value ...] [option ...]",
         "How well a trained model predicts a text: bits per character and per byte, beside gzip, bzip2, xz "
         "and an n-gram model. The first character of a text is not predicted. A character that the model does not know costs "
-        "20.1 bits, a choice among all code points of Unicode, and the model does not see it.",
+        "20.1 bits, a choice among all code points of Unicode, and the model does not see it. Several runs are compared line "
+        "by line: score A B TEXT, or score A TEXT_A B TEXT_B for the same lines in two spellings.",
         "run",
         "--device",
     )
@@ -100,11 +92,14 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     add = output.add_argument
     add("--items", action="store_true", help="for a run on items: the bits of each item, the --top most surprising first")
     either("--lines", action="store_true", help="the bits of each line")
+    either("--tsv", action="store_true", help="the bits of each line as a table with tabs, for another program")
     add_json_option(either, "a JSON object for each line, with the bits of each character, and one of totals")
     what = "also write a page that shows the text coloured, to open in a browser"
     add("--html", type=page_file, metavar="FILE", help=what)
     options = parser.parse_intermixed_args(argv)
-    options.texts, options.settings = texts_and_settings(options.words)
+    words, options.settings = texts_and_settings(options.words)
+    options.runs = runs_and_texts(options.run, words)
+    options.texts = options.runs[options.run]
     for key in sorted(set(names_in(options.settings)) - set(READING)):
         raise UserError(f"{key}: score takes this setting from the run; leave it out (these can be set: {', '.join(READING)})")
     if options.settings and not options.texts:
@@ -113,6 +108,9 @@ def parse_options(argv: Sequence[str]) -> Namespace:
         raise UserError(f"--items: {'--lines' if options.lines else '--html'} given as well; leave out one of the two")
     if options.top is not None and not (options.items or options.lines):
         raise UserError("--top: given without --items or --lines; add one of them, or leave it out")
+    one_run = [name for name in ("items", "lines", "html") if getattr(options, name)] if len(options.runs) > 1 else []
+    if one_run:
+        raise UserError(f"--{one_run[0]}: given with {len(options.runs)} runs to compare; leave it out, or give --tsv")
     return options
 
 
@@ -139,32 +137,53 @@ def score_items(options: Namespace, loaded: "LoadedModel") -> None:
     log(f"loss of the model on the {len(items):,} items: {mean}; lower is better")
 
 
-def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> None:
-    """Print what the options ask for, and write the page. Raises UserError if no character can be predicted."""
+def stride_for(options: Namespace, loaded: "LoadedModel") -> int:
+    """How many characters apart windows begin. Raises UserError, also for a run whose text is no text."""
+    if loaded.config.data.label_fields:
+        raise UserError(f"{loaded.run}: was trained on items with labels, so only items can be scored; add --items")
+    context = loaded.model.config.block_size
+    if options.stride is not None and options.stride > context:
+        raise UserError(f"--stride: {options.stride:,} given; use {context:,} or less, the characters the model reads at once")
+    return options.stride or max(1, context // 2)
+
+
+def scored_texts(
+    names: Sequence[str], loaded: "LoadedModel", options: Namespace
+) -> "tuple[list[tuple[str, str]], list[tuple[str, Total]], list[tuple[str, list[Line]]]]":
+    """The texts that `names` mean, and their sums and lines under the model, each with its label. Raises UserError."""
     from tqdm import tqdm
 
+    from chargpt.analysis.scored_text import lines_of, score_text
+
+    stride, texts = stride_for(options, loaded), read_texts(names, loaded, options.settings)
+    totals, lines = [], []
+    with tqdm(
+        total=sum(len(text) for _, text in texts), unit="char", unit_scale=True, delay=1, leave=False, disable=None
+    ) as bar:
+        for label, text in texts:
+            bits, total = score_text(loaded.model, loaded.tokenizer, text, stride=stride, progress=bar.update)
+            totals.append((label, total))
+            lines.append((label, lines_of(text, bits)))
+    return texts, totals, lines
+
+
+def score_texts(options: Namespace, loaded: "LoadedModel") -> None:
+    """Print what the options ask for, and write the page. Raises UserError if no character can be predicted."""
     from chargpt.analysis.baselines import compressed_sizes, ngram_bits, share_in_training
-    from chargpt.analysis.scored_text import UNKNOWN_BITS, Summary, describe_unknown, lines_of, score_text
+    from chargpt.analysis.scored_text import UNKNOWN_BITS, Summary, describe_unknown
     from chargpt.pages.page import publish_page
     from chargpt.pages.score_page import score_page
     from chargpt.text.facts import NGRAM_MODEL
     from chargpt.text.report import MAX_OVERLAP
 
-    model, tokenizer = loaded.model, loaded.tokenizer
-    texts, totals, lines = read_texts(options.texts, loaded, options.settings), [], []
-    length = sum(len(text) for _, text in texts)
-    with tqdm(total=length, unit="char", unit_scale=True, delay=1, leave=False, disable=None) as bar:
-        for label, text in texts:
-            bits, total = score_text(model, tokenizer, text, stride=stride, progress=bar.update)
-            totals.append((label, total))
-            lines.append((label, lines_of(text, bits)))
-    content = "".join(text for _, text in texts)
+    texts, totals, lines = scored_texts(options.texts, loaded, options)
+    content, tokenizer, size = "".join(text for _, text in texts), loaded.tokenizer, loaded.model.config.block_size
     data, ids, corpus = content.encode("utf-8", "surrogateescape"), tokenizer.ids_of(content), loaded.find_corpus()
-    size = model.config.block_size
+    stride = stride_for(options, loaded)
     summary = Summary(
         facts={"run": loaded.run, "step": loaded.step, "context": size, "stride": stride},
         texts=totals,
-        characters=length,
+        characters=len(content),
         bytes=len(data),
         sizes=compressed_sizes(data),
         ngram=None if corpus is None else ngram_bits(corpus, ids, unknown=UNKNOWN_BITS),
@@ -180,9 +199,11 @@ def score_texts(options: Namespace, loaded: "LoadedModel", *, stride: int) -> No
             bits_of_line = [None if math.isnan(value) else round(value, 4) + 0.0 for value in line.bits.tolist()]
             print_json({"text": label, "line": line.number, "content": line.text, "bits": bits_of_line})
         print_json(summary.to_json())
+    elif options.tsv:
+        print_tsv({loaded.run: [(label, line) for label, found in lines for line in found]})
     elif options.lines:
         print(f"{'bits/char':>9}{'bits':>10}  line", *table_of_lines(lines, top=options.top), sep="\n")
-    print(*table(summary), sep="\n", file=sys.stderr if options.json or options.lines else sys.stdout)
+    print(*table(summary), sep="\n", file=sys.stderr if options.json or options.lines or options.tsv else sys.stdout)
     log(f"the model reads the text in pieces of {size:,} characters that overlap; one begins every {stride:,} characters")
     if total.unknown:
         log(describe_unknown(total, tokenizer))
