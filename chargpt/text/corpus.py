@@ -23,7 +23,7 @@ from chargpt.text.ids import Split, TextCounts, count_characters, write_ids
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.reading import TextReader, reading_of
 from chargpt.text.source import Sources
-from chargpt.text.sources import ANOTHER_CACHE, absolute_text, cache_folders, run_name, select_sources
+from chargpt.text.sources import ANOTHER_CACHE, absolute_text, cache_folders, run_name, select_sources, twins
 from chargpt.text.tokenizer import Tokenizer
 
 SHORTEST_USEFUL = 16  # characters of context; a text too short for it needs no advice on the context
@@ -39,6 +39,7 @@ class Corpus(EncodedText):
     name: str  # the default name of a run on it
     texts: list[str]  # the TEXT arguments, with absolute paths: what a resumed run needs to find its text again
     notes: list[Words] = field(default_factory=list)  # what the user should know about how the text was read
+    left_out: list[Words] = field(default_factory=list)  # files, with the way in
     warnings: list[Words] = field(default_factory=list)  # structured files that are read as they are
     ends_in_validation: bool = False  # whether the validation split is the end of the text, where it could be from all over
     growth: Growth | None = None  # what earlier runs have read of it; None if that was not asked, or if it has all their text
@@ -75,6 +76,7 @@ class Corpus(EncodedText):
             Notice(Kind.VOCABULARY, vocabulary, "detail"),
             *([] if self.items is None else [Notice(Kind.ITEMS, one_line(self.items.describe()), "detail")]),
             *(Notice(Kind.NOTE, note) for note in self.notes),
+            *(Notice(Kind.LEFT_OUT, files) for files in self.left_out),
         ]
 
 
@@ -188,7 +190,7 @@ class _Reading:
 
     def corpus(self, texts: Sequence[str], *, by_file: Sequence[Words]) -> Corpus:
         """The corpus, from the cache if it is there."""
-        warnings = warnings_about(self.sources.all, self.config)
+        warnings = [*warnings_about(self.sources.all, self.config), *twins(self.sources.train)]
         is_one_text = not (self.config.val_text or self.config.items)
         encoded, notes = self._find_or_encode()
         return Corpus(
@@ -196,6 +198,7 @@ class _Reading:
             notes=[*self.sources.notes, *by_file, *notes],
             name=run_name(texts),
             texts=[absolute_text(text) for text in texts],
+            left_out=self.sources.left_out,
             warnings=warnings,
             ends_in_validation=is_one_text and (self.config.split, self.config.shuffle) == ("position", "none"),
             growth=self.growth,

@@ -14,11 +14,11 @@ import mmap
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chargpt.errors import UserError
+from chargpt.errors import UserError, Words
 
 MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginning of that of UTF-32-LE
     (codecs.BOM_UTF8, "utf-8"),
@@ -119,6 +119,7 @@ class Sources:
     train: list[Source]  # also split into training and validation split, if `val` is empty
     val: list[Source]
     notes: list[str]  # what the user should know about the selection
+    left_out: list[Words] = field(default_factory=list)  # files of folders, with the way in
 
     @property
     def all(self) -> list[Source]:

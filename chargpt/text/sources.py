@@ -4,6 +4,7 @@
 knows binary files, and files whose records have fields; `source.py` unpacks compressed ones.
 """
 
+import contextlib
 import difflib
 import errno
 import fnmatch
@@ -23,7 +24,7 @@ from typing import BinaryIO
 
 from chargpt.canonical import canonical, path_on_disk
 from chargpt.config import DataConfig
-from chargpt.errors import NotWritten, Option, UserError, what_to_do
+from chargpt.errors import Message, NotWritten, Option, UserError, Words, what_to_do
 from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.project import HOME, STATE, STEP_NAME
 from chargpt.screen import log
@@ -38,7 +39,10 @@ SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/da
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
 ANOTHER_CACHE = f"set data.cache (or {HOME}, for runs too) to another folder"
-MAX_NAMED = 3  # files that a note names
+MAX_NAMED = 3  # kinds of files that are left out, which get a line
+MOST_COMPARED = 2**24  # bytes of files whose lines are compared
+# Bytes of a line that does not repeat by chance, such lines of a file, and the share of them that is that of another draft.
+LONG_LINE, FEWEST_LINES, TWIN = 12, 10, 0.6
 MAX_DOWNLOAD = 2**24  # bytes
 CHUNK = 2**20  # bytes read at a time
 
@@ -52,7 +56,7 @@ def cache_folders(config: DataConfig, *, root: Path) -> list[Path]:
 def select_sources(texts: Sequence[str], config: DataConfig, *, root: Path) -> Sources:
     """The sources that `texts` and data.val_text mean: files, folders (their files that match data.pattern), `-`, named
     corpora. Standard input or a pipe is first copied to an unnamed file in the cache. Raises UserError."""
-    texts, skipped = [*map(path_on_disk, texts)] or [DEFAULT], Counter[str]()
+    texts, skipped = [*map(path_on_disk, texts)] or [DEFAULT], Counter[str | Path]()
     if [*texts, config.val_text].count("-") > 1:
         raise UserError("-: standard input given twice; it can be read only once")
     train = [source for text in texts for source in _sources(text, config, root, skipped)]
@@ -61,18 +65,21 @@ def select_sources(texts: Sequence[str], config: DataConfig, *, root: Path) -> S
     if not train:
         what = f"data.val_text: {config.val_text} is the training text as well"
         raise UserError(f"{what}; give another, or use data.val_fraction")
-    notes = [f"{what}: {count:,}" for what, count in skipped.items()]
-    return Sources(train=train, val=val, notes=[f"{len(train + val):,} files"] * (len(train + val) > 1) + notes)
+    notes = [f"{what}: {count:,}" for what, count in skipped.items() if isinstance(what, str)]
+    notes = [f"{len(train + val):,} files"] * (len(train + val) > 1) + notes
+    left_out = _ways_in([what for what in skipped if isinstance(what, Path)], config.pattern)
+    return Sources(train=train, val=val, notes=notes, left_out=[*left_out])
 
 
-def _once(train: list[Source], val: list[Source], skipped: Counter[str]) -> tuple[list[Source], list[Source]]:
+def _once(train: list[Source], val: list[Source], skipped: Counter[str | Path]) -> tuple[list[Source], list[Source]]:
     """Both without a source that has the same content as an earlier one. Raises UserError if the user has named it."""
     same, held_out = _duplicates(val + train), {*val}
     for source, first in same.items():
         if first in held_out and source not in held_out:
             skipped["files removed from the training text because they are validation text"] += 1
         elif source.in_folder or first.in_folder:
-            skipped["files that are the same as another file, read once"] += 1
+            example = next(iter(same)).label
+            skipped[f"files that are the same as another file, read once ({example}{', ...' * (len(same) > 1)})"] += 1
         else:
             raise UserError(f"{source.label}: the same text as {first.label}; give it once")
     return [source for source in train if source not in same], [source for source in val if source not in same]
@@ -129,7 +136,7 @@ def can_be_read_again(text: str) -> bool:
     return text != "-" and (text in NAMES or os.path.isfile(text) or os.path.isdir(text))
 
 
-def _sources(text: str, config: DataConfig, root: Path, skipped: Counter[str]) -> list[Source]:
+def _sources(text: str, config: DataConfig, root: Path, skipped: Counter[str | Path]) -> list[Source]:
     """The sources that one TEXT means. `skipped` counts what is left out in folders."""
     check_found([text])
     path, copies = Path(text), cache_folders(config, root=root)[0]
@@ -185,7 +192,7 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
         raise NotWritten(what) from None
 
 
-def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source]:
+def _in_folder(folder: Path, pattern: str, skipped: Counter[str | Path]) -> list[Source]:
     """The files anywhere below `folder` that match `pattern`, sorted."""
     files = list(_files_below(folder, skipped))
     patterns = [canonical(one.strip().lower()) for one in pattern.split(",")]
@@ -196,10 +203,37 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str]) -> list[Source
     runs = {path.parent.parent for path in files if path.name == STATE and STEP_NAME.fullmatch(path.parent.name)}
     if run := next((run for path in matching for run in path.parents if run in runs), None):
         raise UserError(f"{shown(folder)}: {shown(run)} is a run, whose files are not text; give a folder without runs")
-    if others := sorted({*files} - {*matching}):
-        names = ", ".join(shown(path.relative_to(folder)) for path in others[:MAX_NAMED]) + ", ..." * (len(others) > MAX_NAMED)
-        skipped[f"files left out, since their names do not match data.pattern={pattern} ({names})"] += len(others)
+    skipped.update(sorted({*files} - {*matching}))
     return [Source(label=shown(path), path=path, in_folder=True) for path in matching]
+
+
+def _ways_in(files: Sequence[Path], pattern: str) -> Iterator[Words]:
+    """What to do about `files` of folders that data.pattern leaves out: a line for each of the most frequent ends of names."""
+    by_suffix: dict[str, list[Path]] = defaultdict(list)
+    for path in files:
+        by_suffix[plain_name(path).suffix.lower()].append(path)
+    for suffix, (first, *more) in sorted(by_suffix.items(), key=lambda one: -len(one[1]))[:MAX_NAMED]:
+        what, how = shown(first) + f" and {len(more):,} more" * bool(more), None
+        with contextlib.suppress(UserError):  # it cannot be read
+            how = binary_format(read_head(Source(label=shown(first), path=first)), path=first)
+        only = Message("to read these too, add ", Option("data.pattern", f"{pattern},*{suffix}"))
+        yield Message(f"{what}: ", how or (only if suffix else "to read such a file, give its path as another TEXT"))
+
+
+def twins(sources: Sequence[Source]) -> Iterator[Words]:
+    """A line for each file of a folder, most of whose lines an earlier one has, such as an old draft; not of a long text."""
+    files = [source for source in sources if source.in_folder and source.size]
+    if sum(source.size or 0 for source in files) > MOST_COMPARED:
+        return
+    first_with: dict[bytes, Source] = {}
+    for source in files:
+        lines = {line for line in b"".join(source.chunks(CHUNK)).splitlines() if len(line) >= LONG_LINE}
+        common = Counter(first_with[line] for line in lines if line in first_with)
+        twin, count = next(iter(common.most_common(1)), (source, 0))
+        if len(lines) >= FEWEST_LINES and count > TWIN * len(lines):
+            what = f"{source.label}: {count / len(lines):.0%} of its lines are those of {twin.label}"
+            yield f"{what}; to learn them once, take it out of the folder"
+        first_with |= dict.fromkeys(lines - first_with.keys(), source)
 
 
 def _nothing_in(folder: Path, files: list[Path], pattern: str) -> UserError:
@@ -216,13 +250,13 @@ def _nothing_in(folder: Path, files: list[Path], pattern: str) -> UserError:
     return UserError(f"{what}; to read these, add ", Option("data.pattern", f"*{suffix}"))
 
 
-def _files_below(folder: Path, skipped: Counter[str], *, without: frozenset[str] = frozenset()) -> Iterator[Path]:
+def _files_below(folder: Path, skipped: Counter[str | Path], *, without: frozenset[str] = frozenset()) -> Iterator[Path]:
     """Every file below `folder` in a stable order, but for folders with a name in `without`. Links to folders are not followed.
     `skipped` counts what the user should know."""
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
-        if entry.name.startswith("."):
+        if entry.name.startswith((".", "~$")):  # the latter is a lock of Word
             skipped["hidden files and folders skipped"] += 1
         elif entry.is_dir(follow_symlinks=False):
             yield from _files_below(Path(entry.path), skipped, without=without) if entry.name not in without else ()
