@@ -46,6 +46,7 @@ COMMANDS = ("/undo", "/new", "/temperature", "/length", "/seed", "/save", "/help
 SPELLING = Shell("/")  # of the options that are commands here
 INTERRUPTED = "the text is not saved: /save FILE saves it; to leave without saving, press Ctrl-C again or type exit"
 TAIL = 60  # characters of the text that are shown after /undo
+LAST_WORD = re.compile(r"[^\W\d_]+$")
 SPEAKER = re.compile(r"(?m)^(?:<([^<>\n]{1,40})>|([^\s:<>][^:\n]{0,39}):) ")  # before a message: `Ben: ` or `<ben> `
 SPOKEN = 10  # a text is a conversation if more than one line in this many begins with a name
 MAX_NAMES, MAX_NAMED = 50, 8  # of the most frequent ones; those that a message lists
@@ -146,8 +147,11 @@ class Session:
         if line.rstrip() in ("exit", "quit"):
             return False
         if not line.startswith("/") or line.startswith("//"):
-            after = self._before or self._text
-            self._continue(self._encode(line.removeprefix("/"), after=after), after=after)
+            after, line = self._before or self._text, line.removeprefix("/")
+            begun = LAST_WORD.search(self._generator.tokenizer.decode(after[-TAIL:]))
+            if begun and self._chat is None:  # a turn may end in a word, which one types again
+                line = line.removeprefix(begun[0])
+            self._continue(self._encode(line, after=after), after=after)
             return True
         command, _, rest = line.partition(" ")
         if command not in COMMANDS:

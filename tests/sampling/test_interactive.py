@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -65,6 +66,19 @@ def test_a_typed_line_continues_the_text_an_empty_one_goes_on_and_new_begins_ano
     other = "cd" + continued(generator, "cd", 6)
     assert talk("ab\n/new cd\n")[0] == talk("ab\n/new\ncd\n")[0] == shown(first, other)
     assert talk("//a\n")[0] == shown(f"/a{continued(generator, '/a', 5)}")  # a text that begins with a slash
+
+
+@pytest.mark.parametrize("more", ["", "c", " d", "\\nd"])
+def test_a_word_that_a_turn_has_begun_is_not_doubled_when_it_is_typed_again(talk, generator, more):
+    for seed in range(12):
+        first = "ab" + continued(generator, "ab", seed)
+        word = re.search("[a-h]*$", first)[0]
+        rest = more.replace("\\n", "\n")
+        again = rest + continued(generator, first + rest, seed + 1)
+        assert talk(f"ab\n{word}{more}\n", seed=seed)[0] == shown(first, again), word
+        other = "h" if word.startswith("a") or not word else "a"
+        typed = other + continued(generator, first + other, seed + 1)
+        assert talk(f"ab\n{other}\n", seed=seed)[0] == shown(first, typed)
 
 
 def test_a_turn_ends_with_a_line_if_one_ends_near_the_length(talk, generator):
