@@ -13,6 +13,8 @@ DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
 MAX_TEACHERS = 9  # models of a run before its last one
 
+NormalForm = Literal["none", "NFC", "NFKC", "NFD"]  # of Unicode; with NFD, accents are characters of their own
+
 
 class Allowed(NamedTuple):
     """What a number may be: the range of a setting, beside its type."""
@@ -175,7 +177,7 @@ class DataConfig(Section):
     separator: str = "\n"  # text between two documents, with escapes such as \n
     # fold: read \r\n and \r as \n; keep: leave them; auto: fold, but keep with a vocabulary of bytes
     newlines: Literal["auto", "keep", "fold"] = "auto"
-    normalize: Literal["none", "NFC", "NFKC"] = "none"  # Unicode normal form in which the text is read
+    normalize: NormalForm = "none"  # Unicode normal form in which the text is read; in NFD, an accent is a character of its own
     lowercase: bool = False  # read capitals as small letters
     vocabulary: Literal["characters", "bytes"] = "characters"  # what an id stands for: a character, or a byte of UTF-8
     # characters that occur fewer times share one id, which is never sampled

@@ -5,8 +5,9 @@ character ("Language Models are Unsupervised Multitask Learners", 2019); its ids
 """
 
 import itertools
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from chargpt.config import NormalForm
 from chargpt.errors import UserError
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import CODE_POINTS, FOLDED, Tokenizer
@@ -20,7 +21,6 @@ FUSE = {"type": "Fuse"}
 FOLD_NEWLINES = [{"type": "Replace", "pattern": {"String": old}, "content": "\n"} for old in ("\r\n", "\r")]
 LOWERCASE = {"type": "Lowercase"}
 NEWLINES: tuple[Literal["keep", "fold"], ...] = ("keep", "fold")
-NORMAL_FORMS: tuple[Literal["none", "NFC", "NFKC"], ...] = ("none", "NFC", "NFKC")
 REPLACE_FOLDED = {"type": "Replace", "pattern": {"String": FOLDED_NAME}, "content": FOLDED}
 
 
@@ -126,7 +126,7 @@ def _normalizer_json(normalizer: TextNormalizer) -> dict[str, Any] | None:
 
 def _normalizer(data: object) -> TextNormalizer:
     """The TextNormalizer that `_normalizer_json` described."""
-    for newlines, lowercase, normalize in itertools.product(NEWLINES, (False, True), NORMAL_FORMS):
+    for newlines, lowercase, normalize in itertools.product(NEWLINES, (False, True), get_args(NormalForm)):
         normalizer = TextNormalizer(newlines=newlines, lowercase=lowercase, normalize=normalize)
         described = _normalizer_json(normalizer)
         single = [described["normalizers"][0]] if described and len(described["normalizers"]) == 1 else []

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from chargpt.config import DataConfig
+from chargpt.config import DataConfig, NormalForm
 from chargpt.text.remains import turned_back
 
 MAX_HELD = 2**16  # characters that `safe_cut` looks back over
@@ -30,7 +30,7 @@ class TextNormalizer:
     """Changes a text before it becomes ids. Applied to training text and prompts alike."""
 
     newlines: Literal["keep", "fold"] = "keep"  # fold: \r\n and \r become \n
-    normalize: Literal["none", "NFC", "NFKC"] = "none"
+    normalize: NormalForm = "none"
     lowercase: bool = False
 
     @classmethod

@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -24,7 +24,10 @@ from chargpt.text.tokenizer import character_name
 
 MAX_OVERLAP = 0.2  # of the validation split; code and reference texts repeat up to a tenth of their lines
 FORMS_MATTER = 1e-4  # share of the text that is written in the rarer of two forms, above which everybody is told
-PLAIN_QUOTES = {"“": '"', "”": '"', "‘": "'", "’": "'"}
+# Quotes, and marks below a letter, with the plain or the usual one that looks the same.
+PLAIN = {"“": '"', "”": '"', "‘": "'", "’": "'", "\u0329": "\u0323", "\u0320": "\u0331"}
+SCRIPTS = ("LATIN", "GREEK", "CYRILLIC")  # that have letters which look the same; names of their letters begin so
+WORD = re.compile(r"(?:[^\W\d_][\u0300-\u036f]*)+")
 LOOKS_DIFFERENT = ("<super>", "<sub>", "<circle>", "<square>", "<fraction>", "<font>")  # from what NFKC makes of it
 ODD_CATEGORIES = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 MAX_NAMED = 3  # odd characters of a kind
@@ -157,33 +160,60 @@ def _remains(corpus: Corpus) -> Iterator[str]:
 MENDS: tuple[tuple[Callable[[str], str], Words], ...] = (
     (functools.partial(unicodedata.normalize, "NFC"), Message(Option("data.normalize", "NFC"), " makes them one")),
     (functools.partial(unicodedata.normalize, "NFKC"), Message(Option("data.normalize", "NFKC"), " makes them one")),
-    (lambda spelling: PLAIN_QUOTES.get(spelling, spelling), "write them in one way in the text"),
+    (lambda spelling: PLAIN.get(spelling, spelling), "write them in one way in the text"),
 )
 
 
 def _alike(corpus: Corpus, counts: dict[str, int]) -> Iterator[Notice]:
-    """A notice on characters that look the same, if there are any."""
-    left, said, rarer = dict.fromkeys(PLAIN_QUOTES, 0) | counts | _composed(corpus), list[Words](), 0
+    """A notice on characters that look the same, if there are any; one that does not list all is followed by one for details."""
+    text = "".join(corpus.tokenizer.decode(sample(ids, TRAIN_SAMPLE)) for ids in (corpus.train, corpus.val))
+    found, rarer = _pairs(counts, _composed(text))
+    foreign, example = _foreign_letters(text, counts)
+    shown = [f"{_code_points(one)} ({count:,})" for one, count in foreign.most_common()]
+    found += [(shown, f"of another script than the rest of their word, such as {example}")] * bool(foreign)
+    rarer += foreign.total()
+    for most in dict.fromkeys((MAX_NAMED, max(MAX_NAMED, *(len(shown) for shown, _ in found)))) if found else ():
+        said = [Message(f"{', '.join(shown[:most] + ['...'] * (len(shown) > most))} (", way, ")") for shown, way in found]
+        is_told = most == MAX_NAMED and rarer > FORMS_MATTER * corpus.characters
+        words = Message("characters that look the same, with their counts: ", join("; ", said))
+        yield Notice(Kind.ALIKE, words, "line" if is_told else "detail")
+
+
+def _pairs(known: dict[str, int], composed: dict[str, int]) -> tuple[list[tuple[list[str], Words]], int]:
+    """For each of MENDS that finds some, the pairs of spellings that look the same; and how often the rarer ones occur."""
+    counts, found, rarer = Counter(known), list[tuple[list[str], Words]](), 0
+    for one, count in known.items():  # a mark below may be a part of a letter
+        counts.update({mark: count for mark in unicodedata.normalize("NFD", one)[1:] if mark in PLAIN.values()})
+    left = dict.fromkeys(PLAIN, 0) | counts | composed
     for mend, advice in MENDS:
         pairs = {one: mend(one)[0] for one, count in left.items() if count and _looks_like(mend(one), one, counts)}
         shown = [f"{_code_points(one)} ({left[one]:,}) and {_code_points(to)} ({counts[to]:,})" for one, to in pairs.items()]
-        listed = ", ".join(shown[:MAX_NAMED] + ["..."] * (len(shown) > MAX_NAMED))
-        said += [Message(f"{listed} (", advice, ")")] * bool(pairs)
+        found += [(shown, advice)] * bool(pairs)
         rarer += sum(min(left.pop(one), counts[to]) for one, to in pairs.items())
-    if said:
-        said[0] = Message("characters that look the same, with their counts: ", said[0])
-        yield Notice(Kind.ALIKE, join("; ", said), "line" if rarer > FORMS_MATTER * corpus.characters else "detail")
+    return found, rarer
 
 
-def _looks_like(other: str, spelling: str, counts: dict[str, int]) -> bool:
+def _foreign_letters(text: str, counts: Mapping[str, int]) -> tuple[Counter[str], str]:
+    """How often each letter occurs in a word that is mostly of another of SCRIPTS; and one of these words."""
+    names = {one: unicodedata.name(one, "").partition(" ")[0] for one in counts if one.isalpha()}
+    scripts = {one: name for one, name in names.items() if name in SCRIPTS}
+    found, example = Counter[str](), ""
+    for word in WORD.findall(text) if len({*scripts.values()}) > 1 else ():
+        of_word = Counter(scripts[one] for one in word if one in scripts)
+        if len(of_word) > 1:
+            usual, example = of_word.most_common(1)[0][0], example or word
+            found.update(one for one in word if scripts.get(one, usual) != usual)
+    return found, example
+
+
+def _looks_like(other: str, spelling: str, counts: Mapping[str, int]) -> bool:
     """Whether another character, or letters, of the text look like a spelling."""
     is_there = set(other) <= counts.keys() and (len(other) == 1 or other.isalpha())
     return is_there and other != spelling and not unicodedata.decomposition(spelling[0]).startswith(LOOKS_DIFFERENT)
 
 
-def _composed(corpus: Corpus) -> dict[str, int]:
+def _composed(text: str) -> dict[str, int]:
     """How often each sequence of characters occurs that could be one character."""
-    text = "".join(corpus.tokenizer.decode(sample(ids, TRAIN_SAMPLE)) for ids in (corpus.train, corpus.val))
     if unicodedata.is_normalized("NFC", text):
         return {}
     apart = "".join(unicodedata.normalize("NFC", character) for character in text)

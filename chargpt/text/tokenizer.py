@@ -7,12 +7,12 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from chargpt.canonical import known_form
-from chargpt.config import DataConfig
+from chargpt.config import DataConfig, NormalForm
 from chargpt.errors import Message, Option, UserError, Words
 from chargpt.text.normalization import TextNormalizer
 
@@ -24,7 +24,7 @@ MAX_LISTED = 8  # unknown characters that an error message describes
 CHANGE_OR_SKIP = Message("change them, or skip them with ", Option("unknown", "skip"))
 # What a saved vocabulary has beside its characters, and what each may be.
 SAVED = dict[str, Any](
-    folded=[False, True], newlines=["keep", "fold"], normalize=["none", "NFC", "NFKC"], lowercase=[False, True]
+    folded=[False, True], newlines=["keep", "fold"], normalize=[*get_args(NormalForm)], lowercase=[False, True]
 )
 
 

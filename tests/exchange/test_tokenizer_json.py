@@ -4,9 +4,11 @@ import itertools
 import json
 import sys
 import unicodedata
+from typing import get_args
 
 import pytest
 
+from chargpt.config import NormalForm
 from chargpt.errors import UserError
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
 from chargpt.text.normalization import TextNormalizer
@@ -14,7 +16,7 @@ from chargpt.text.tokenizer import Tokenizer
 
 NORMALIZERS = [
     TextNormalizer(newlines=newlines, lowercase=lowercase, normalize=normalize)
-    for newlines, lowercase, normalize in itertools.product(("keep", "fold"), (False, True), ("none", "NFC", "NFKC"))
+    for newlines, lowercase, normalize in itertools.product(("keep", "fold"), (False, True), get_args(NormalForm))
 ]
 TEXT = "Hello, wörld!\r\nA  b\\c\t<script> 中文 😀 ﬁ e\u0301 \r\n\n  x"
 

@@ -2,18 +2,19 @@
 
 import itertools
 import unicodedata
+from typing import get_args
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chargpt.__main__ import main
-from chargpt.config import DataConfig
+from chargpt.config import DataConfig, NormalForm
 from chargpt.errors import UserError
 from chargpt.text.normalization import TextNormalizer, cleaned
 
 TRICKY = st.text(st.sampled_from("\r\n\t .'aAb1Σσς\u0301\u0338é가\u1100\u1161\u11a8ﬁ가か\u3099中文İß"))
-CHOICES = {"newlines": ["keep", "fold"], "normalize": ["none", "NFC", "NFKC"], "lowercase": [False, True]}
+CHOICES = {"newlines": ["keep", "fold"], "normalize": [*get_args(NormalForm)], "lowercase": [False, True]}
 NORMALIZERS = st.builds(TextNormalizer, **{name: st.sampled_from(values) for name, values in CHOICES.items()})
 
 

@@ -1,5 +1,6 @@
 """The text report is true of the text, and each piece of advice is given where it holds and nowhere else."""
 
+import itertools
 import math
 import random
 import re
@@ -9,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from text_helpers import write
 
@@ -134,6 +135,19 @@ FORMS = {  # a text, what is said of its forms, and whether everybody is told
     "two in one": ("Å " * 9 + "\u212b A\u030a", "\u212b U+212B (1) and Å U+00C5 (9), U+0041 U+030A (1) and Å U+00C5 (9)", True),
     "a single one": ("été " * 9000 + "e\u0301", "U+0065 U+0301 (1) and é U+00E9 (18,000)", False),
     "only one form": ("l'e\u0301te\u0301 a\u0300 la mer", "", False),
+    "Greek in a word": (
+        "Olόwό " * 9 + "the sea " * 99,
+        "ό U+03CC (18) (of another script than the rest of their word, such as Olόwό)",
+        True,
+    ),
+    "Cyrillic in a word": ("the seа and the stone " * 9, "а U+0430 (9) (of another script", True),
+    "Latin in a Cyrillic word": ("вoда и земля " * 9, "o U+006F (9) (of another", True),
+    "a mark below that is another one": (
+        "o\u0329r\u1ecd\u0301 \u1ecd " * 9,
+        "U+0329 (9) and \u0323 U+0323 (18) (write them in",
+        True,
+    ),
+    "words of two scripts": ("вода и sea, η θάλασσα, km/ч, π and Wi-Fi " * 9, "", False),
     "not alike": ("2 and ², a and ª, ½ and 12, … and ..., «sea» and 'stone'", "", False),
 }
 
@@ -144,6 +158,25 @@ def test_characters_that_look_the_same_are_counted_with_what_makes_them_one(case
     notices = {kind: (str(text), level) for kind, text, level in examine(load_string(content))}
     text, level = notices.get(Kind.ALIKE, ("", "detail"))
     assert (said in text if said else not text) and (level == "line") == is_told, text
+
+
+LETTERS = {"LATIN": "abcdeghijk", "GREEK": "αβγδεζηθικ", "CYRILLIC": "абвгдежзик"}
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([*itertools.permutations(LETTERS, 2)]),
+    st.lists(st.integers(0, 9), min_size=1, max_size=30),
+    st.integers(1, 3),
+)
+def test_every_letter_of_another_script_is_counted_and_the_details_list_all(load_string, scripts, places, length):
+    usual, other = (LETTERS[script] for script in scripts)
+    mixed = [usual[:length] + other[place] + usual[place:] + usual[0] * length for place in places]
+    corpus = load_string(" ".join([*mixed, *[usual] * 99, *[other] * 9]))
+    said = [(str(text), level) for label, text, level in examine(corpus) if label == "alike"]
+    counts = Counter(other[place] for place in places)
+    assert all(f"{one} U+{ord(one):04X} ({count})" in said[-1][0] for one, count in counts.items()) and "..." not in said[-1][0]
+    assert len(said) == 1 + (len(counts) > 3) and said[0][1] == "line" and all(level == "detail" for _, level in said[1:])
 
 
 def test_the_marks_between_items_and_what_the_text_does_not_have_are_neither_odd_nor_rare(load_string):
