@@ -32,9 +32,11 @@ TO_DO = {
     errno.ENODEV: "its disk cannot map files into memory, as some network disks cannot: choose a place on a local one",
     errno.EFBIG: "choose a place on a disk that takes larger files",
     errno.EEXIST: "choose a name that is not taken",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (ulimit -n)"),
     errno.EISDIR: "choose a name that is not that of a folder",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
+NOT_FINITE = "the model gives numbers that are not finite, so its weights are damaged; use another checkpoint, or another run"
 WITHOUT_DASHES = {"text": "TEXT", "settings": "command line"}  # arguments of Python that are no options of the command line
 
 

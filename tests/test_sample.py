@@ -13,8 +13,10 @@ from helpers import publish_run
 import chargpt
 import sample
 import train
+from chargpt.errors import UserError
 from chargpt.program import run_program
 from chargpt.sampling import printing
+from chargpt.sampling.options import parse_options
 from chargpt.text.tokenizer import Tokenizer
 
 ROOT = Path(sample.__file__).parent
@@ -197,6 +199,20 @@ def test_the_program_streams_in_an_ascii_locale_and_knows_nothing_of_its_folder(
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
     done = program(run, "--prompt", "中", "--length", "20", cwd=tmp_path, env=environment, stdin=subprocess.PIPE)
     assert done.returncode == 0 and done.stdout.startswith("中".encode()) and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--prompt", "--stop", "--ban", "--allow", "--label", "--ban-word", "--match"])
+def test_what_is_typed_in_utf8_is_read_so_whatever_the_locale(option):
+    """In an ASCII locale, Python gives the bytes as surrogates. Bytes that are not UTF-8 are no unknown characters."""
+    need = ["--lines", "2"] if option == "--ban-word" else []
+    if sys.getfilesystemencoding() != "utf-8":
+        pytest.skip("the bytes of arguments are those of UTF-8 only there")
+    for text in ("中", "sea’é", "a"):
+        typed = text.encode().decode("ascii", "surrogateescape")
+        read, plain = (parse_options([option, one, *need, "--seed", "1"]) for one in (typed, text))
+        assert read == plain
+    with pytest.raises(UserError, match=f"^{option}: bytes that are not UTF-8 given; set your terminal"):
+        parse_options([option, "caf\udce9", *need])
 
 
 def test_a_reader_that_leaves_ends_the_program_quietly(run):

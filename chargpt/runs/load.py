@@ -33,6 +33,12 @@ MAX_LISTED = 10  # checkpoints that an error message names
 MAX_RUNS = 5
 
 
+def check_length(name: str) -> None:
+    """Raise UserError for a name that no file can have, such as a text in place of the name of a run."""
+    if len(name) > 4000 or any(len(os.fsencode(part)) > 255 for part in Path(name).parts):
+        raise UserError(f"{name[:60]}...: a text, not the name of a run; give the name of a run, or its path")
+
+
 def find_run(name: str | None, checkpoints: Path) -> Path:
     """The folder of the run `name`: one in `checkpoints`, its path, or a path into it. None: that with the newest checkpoint.
 
@@ -43,6 +49,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         if not runs:
             raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
         return max(runs)[1]
+    check_length(name)
     for place in places_of(name, checkpoints) if name else []:
         settle(place)
         inside = (place, *place.absolute().parents) if place.exists() else ()
@@ -138,6 +145,7 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     """
     if start is not None:
         return load_start(start), []
+    check_length(name or "")
     path = Path(name or "").absolute()
     if name and path.exists() and (step := _step_in(path)):
         return load(step, training=False), []

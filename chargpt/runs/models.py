@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from chargpt.config import Config, ModelConfig
-from chargpt.errors import Option, UserError
+from chargpt.errors import NOT_FINITE, Option, UserError
 from chargpt.model import GPT
 from chargpt.runs.blank_model import blank_model, gpt_config
 from chargpt.runs.checkpoint import Checkpoint, run_of
@@ -46,9 +46,12 @@ def attention_of(model: GPT, idx: torch.Tensor) -> torch.Tensor:
     if not hasattr(model, "attention"):
         raise UserError("model.py: its GPT has no method attention(idx), which gives the weights to show; write one")
     try:
-        return model.attention(idx)
+        weights = model.attention(idx)
     except ValueError as problem:
-        raise UserError(f"model.py: {problem}") from None
+        raise UserError(f"model.py: {problem}" if model(idx).isfinite().all() else NOT_FINITE) from None
+    if not weights.isfinite().all():
+        raise UserError(NOT_FINITE)
+    return weights
 
 
 def check_model(config: ModelConfig, vocab_size: int) -> None:

@@ -4,6 +4,7 @@ This file imports neither torch nor numpy: --help and a mistyped option are answ
 """
 
 import argparse
+import os
 import random
 import re
 import sys
@@ -63,15 +64,26 @@ def typed_list(text: str) -> list[float | str]:
     return [typed(part) for part in text.split(",")]
 
 
+def read_utf8(text: str) -> str:
+    """An argparse type: text that was typed in UTF-8, also in a locale that has only ASCII."""
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeEncodeError:  # not from bytes: half a character of Windows
+        return text
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError("bytes that are not UTF-8 given; set your terminal and its locale to UTF-8") from None
+
+
 def read_escapes(text: str) -> str:
     """An argparse type: text in which \\n is a newline, \\t a tab and \\\\ a backslash. Other backslashes stay."""
-    return re.sub(r"\\[nt\\]", lambda found: {r"\n": "\n", r"\t": "\t"}.get(found[0], "\\"), text)
+    return re.sub(r"\\[nt\\]", lambda found: {r"\n": "\n", r"\t": "\t"}.get(found[0], "\\"), read_utf8(text))
 
 
 UNKNOWN, OVERFLOW, PRECISION = (one_of(*get_args(choices)) for choices in (Unknown, Overflow, Precision))
+WRITTEN = TEXT._replace(parse=read_utf8)  # what is compared with what a model has seen
 TEXTS = Kind("", lambda given: tuple(listed("stop", given).values()), read_escapes, "TEXT")
-WORDS = Kind("", lambda given: tuple(_word(name, word) for name, word in listed("ban_word", given).items()), metavar="WORD")
-REGEX = Kind("a regular expression", lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0))
+WORDS = Kind("", lambda given: tuple(_word(name, word) for name, word in listed("ban_word", given).items()), read_utf8, "WORD")
+REGEX = Kind("a regular expression", lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0), read_utf8)
 TEMPERATURE = number(0, LARGEST, "0 (always the most likely character) or a number above 0", typed_list)
 
 
@@ -153,15 +165,15 @@ class SamplingOptions:
     )
     min_length: int = item_option(0, whole(0))("only items of N characters or more")
     max_length: int | None = item_option(None, whole(1))("only items of up to N characters (default: --length, or 1000)")
-    label: str | None = item_option(None, TEXT, "L", keywords=BOTH)(
+    label: str | None = item_option(None, WRITTEN, "L", keywords=BOTH)(
         "the label of each item (default: as often as in the training text)"
     )
     unknown: Unknown = option("prompt", "error", UNKNOWN, keywords=BOTH)(
         "what to do with characters of the prompt that the model has never seen: skip leaves them out and names them "
         "(default: error; with --interactive and --chat: skip)"
     )
-    allow: str | None = rule(None, TEXT, "CHARACTERS")("write only these characters")
-    ban: str | None = rule(None, TEXT, "CHARACTERS")("never write these characters")
+    allow: str | None = rule(None, WRITTEN, "CHARACTERS")("write only these characters")
+    ban: str | None = rule(None, WRITTEN, "CHARACTERS")("never write these characters")
     repetition_penalty: float = rule(1.0, number(1, LARGEST, "a number of 1 (off) or more"), "R", off=1, c="double")(
         "make a character that lengthens a repeated passage of the last 1024 characters less likely: R times for each "
         "character of the passage beyond the tenth (default: 1, off)"
@@ -258,8 +270,8 @@ class SampleOptions:
         "type text and let the model continue it; /help lists the commands, Ctrl-C stops the text, exit leaves"
     )
     chat: bool = typing_mode()("--interactive for conversations: you type messages, and the model answers")
-    as_: str | None = output(None, TEXT, "NAME", **OF_CHAT)("with --chat: your name in the conversation")
-    with_: str | None = output(None, TEXT, "NAME", **OF_CHAT)("with --chat: the name of the one who answers")
+    as_: str | None = output(None, WRITTEN, "NAME", **OF_CHAT)("with --chat: your name in the conversation")
+    with_: str | None = output(None, WRITTEN, "NAME", **OF_CHAT)("with --chat: the name of the one who answers")
 
     @property
     def sampling(self) -> SamplingOptions:

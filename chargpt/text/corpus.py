@@ -275,7 +275,9 @@ class _Reading:
             if found.pieces is None and reader.digest.hexdigest() != found.digest:
                 raise UserError(f"{self.sources.label}: changed while it was read; start again when it is complete")
         published = self.cache.open(fingerprint)
-        assert published is not None, fingerprint
+        if published is None:  # a disk without shared mappings
+            what = "what was just written there cannot be mapped into memory"
+            raise NotWritten(f"{shown(self.cache.folder)}: {what}; {ANOTHER_CACHE}, on another disk")
         return published
 
 

@@ -165,7 +165,7 @@ MENDS: tuple[tuple[Callable[[str], str], Words], ...] = (
 
 
 def _alike(corpus: Corpus, counts: dict[str, int]) -> Iterator[Notice]:
-    """A notice on characters that look the same, if there are any; one that does not list all is followed by one for details."""
+    """A notice on characters that look the same, if there are any; if it does not list all, one for the details follows."""
     text = "".join(corpus.tokenizer.decode(sample(ids, TRAIN_SAMPLE)) for ids in (corpus.train, corpus.val))
     found, rarer = _pairs(counts, _composed(text))
     foreign, example = _foreign_letters(text, counts)

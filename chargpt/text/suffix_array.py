@@ -152,7 +152,8 @@ def open_or_make_index(text: EncodedText) -> SuffixIndex:
         except OSError as error:
             raise NotWritten(f"{shown(path)}: {error.strerror}; {what_to_do(error)}") from None
         index = open_index(text)
-    assert index is not None, "it has just been written"
+    if index is None:  # a disk without shared mappings, or too many open files
+        raise NotWritten(f"{NAME}: cannot be opened in {shown(text.folder or '')}; raise the limit of open files (ulimit -n)")
     return index
 
 

@@ -32,6 +32,14 @@ def test_a_run_is_found_by_name_by_path_and_by_being_the_newest(tmp_path, monkey
     assert find_run("old", tmp_path) == old
 
 
+@pytest.mark.parametrize("name", ["a" * 256, "é" * 200, "the sea " * 10**5, "a/" * 3000, f"{'a' * 300}/b", "\udce9" * 300])
+def test_a_text_in_place_of_a_name_is_one_short_line(name, run):
+    for find in (find_run, find_checkpoint):
+        with pytest.raises(UserError, match="a text, not the name of a run; give the name") as error:
+            find(name, run.parent)
+        assert len(str(error.value)) < 200
+
+
 def test_a_path_into_a_run_is_that_run(run, tmp_path, monkeypatch):
     for inside in ("step-00001000", "step-00001000/model.safetensors", "step-00001000/", "config.yaml"):
         (run / "config.yaml").touch()

@@ -188,7 +188,7 @@ LEFT_OUT = {  # files of a folder besides a text, and what is said of each kind
     "each kind gets its line, the most frequent first": (
         {"a.docx": WORD, "b/b.DOCX": WORD, "c.rtf": b"{\\rtf1", "x.md": b"text", "y.md": b"text", "z.md": b"text"},
         [
-            "x.md and 2 more: to read these in place of the others, add data.pattern='?\\*.md",
+            "x.md and 2 more: to read these too, add data.pattern='?\\*.txt,\\*.md",
             "a.docx and 1 more: a Word",
             "c.rtf: rich text",
         ],

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from chargpt.analysis.copies import index_for_training
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text import suffix_array
@@ -72,9 +73,13 @@ def test_the_index_is_kept_and_made_again_if_it_is_another_one(corpus):
 
 
 def test_an_index_that_cannot_be_written_is_one_line(corpus, monkeypatch):
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(np, "memmap", full)  # it is written, and cannot be opened: too few open files, or no shared mappings
+    with pytest.raises(UserError, match="train.suffixes: cannot be opened in .*; raise the limit of open files"):
+        open_or_make_index(corpus)
+    assert index_for_training(corpus) is None, "no step needs it"
     monkeypatch.setattr(suffix_array, "publishing", full)
     with pytest.raises(UserError, match="train.suffixes: No space left on device; free some space"):
         open_or_make_index(corpus)
