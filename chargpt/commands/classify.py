@@ -1,5 +1,6 @@
 """`python -m chargpt classify`: the label that makes each item most likely, for a run on items with labels."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,9 @@ def confusions(guesses: "Guesses") -> list[str]:
     for label in shown:
         right = confusion[label, label] / max(1, items_of[label])
         rows.append([short[label], f"{right:.1%}", *(f"{confusion[label, other]:,}" for other in shown)])
-    said = f"accuracy {accuracy:.1%} on {plural(confusion.total(), 'item')}; always answering {most!r} would give {always:.1%}"
+    error = math.sqrt(accuracy * (1 - accuracy) / confusion.total())
+    alone = ", ".join(f"{name} alone {share:.1%}" for name, share in guesses.accuracies.items())
+    said = f"accuracy {accuracy:.1%} ± {error:.1%} on {plural(confusion.total(), 'item')} ({alone}); "
+    said += f"always answering {most!r} would give {always:.1%}"
     more = [f"and {len(guesses.labels) - SHOWN:,} more labels"] * (len(guesses.labels) > SHOWN)
     return [said, *aligned(rows, right=rows[0][1:]), *more]
