@@ -11,6 +11,7 @@ VERBS = {  # verb: the module whose main(arguments) it is, and what it does
     "copy": ("chargpt.commands.copy", "make a second run like another one"),
     "remove": ("chargpt.commands.remove", "delete runs, after a question"),
     "starts": ("chargpt.commands.starts", "list the models that come with the program and know a language"),
+    "cite": ("chargpt.commands.cite", "print the facts on a run for a paper, and how to make it again"),
     "report": ("chargpt.commands.report", "make a page on one run or more: curves, samples, what it knows and what it copies"),
     "score": ("chargpt.commands.score", "measure how well a model predicts a text, in total, by line and by character"),
     "classify": ("chargpt.commands.classify", "find the label of each item, for a run on items with labels"),

@@ -1,0 +1,53 @@
+"""What a paper says of a run is true of it, and a run of which nothing is missing comes out the same to the bit."""
+
+import shlex
+
+import pytest
+from helpers import bits, publish_run, saved_state
+
+import train
+from chargpt.__main__ import main
+from chargpt.commands.cite import missing
+from chargpt.runs.checkpoint import newest
+from chargpt.runs.checkpoint_schema import NO_TEXT
+from chargpt.runs.stage import Length, Models, Stage
+
+TINY = "--config tiny train.max_steps=12 train.eval_interval=6 checkpoint.interval=6 runtime.threads=1".split()
+
+
+@pytest.mark.parametrize("more", [[], ["train.teachers=1"], ["model.dropout=0.1", "train.seed=5"]])
+def test_a_run_that_lacks_nothing_is_made_again_to_the_bit(more, text, session_root, tmp_path, capsys):
+    assert train.main([str(text), *TINY, *more, f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]) == 0
+    capsys.readouterr()
+    assert main(["cite", f"{tmp_path}/run"]) == 0
+    said = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if not line.startswith("model"))
+    state = newest(tmp_path / "run", training=False)[0].state
+    assert said["missing"].startswith("nothing: ") and state.fingerprint in said["text"] and "12" in said["cite"]
+    words = shlex.split(said["again"])[2:]
+    words = [{"TEXT": str(text), "NEW": f"{tmp_path}/again"}.get(word, word) for word in words]
+    assert train.main(words) == 0
+    for place in [path.parent for path in (tmp_path / "run").rglob("step-00000012")]:
+        assert bits(tmp_path / "again" / place.relative_to(tmp_path / "run")) == bits(place)
+
+
+def test_what_cannot_be_repeated_is_named():
+    def state(step=9, number=1, count=1, steps=9, since=0, **changes):
+        length = Length(steps=steps, warmup=1, interval=3, since=since)
+        return saved_state(
+            step, **{"fingerprint": "f" * 64, **changes}, stage=Stage(number=number, models=Models(count=count), length=length)
+        )
+
+    for models, says in (
+        ([state()], "nothing"),
+        ([state(since=4)], "the number of steps was changed"),
+        ([state(step=5)], "it has ended early, or goes on"),
+        ([state(count=2), state(number=2, count=2, steps=9)], "nothing"),
+        ([state(count=2), state(step=7, number=2, count=2, steps=7)], "a later model took as many steps as its time"),
+        ([state(fingerprint=NO_TEXT)], "its text"),
+    ):
+        assert [what[: len(says)] for what in missing(models)] == [says], models
+
+
+def test_an_imported_run_has_no_text(tmp_path, capsys):
+    publish_run(tmp_path / "run", fingerprint=NO_TEXT)
+    assert main(["cite", str(tmp_path / "run")]) == 0 and "none; it was imported without one" in capsys.readouterr().out
