@@ -24,6 +24,7 @@ class TextKeywords(TypedDict, total=False):
     stop: str | Sequence[str]
     keep_stop: bool
     unique: bool
+    ban_word: str | Sequence[str]
     seed: int | None
     overflow: Literal["refill", "exact"]
     label: str | None
@@ -38,6 +39,7 @@ class TextKeywords(TypedDict, total=False):
 
 class ItemKeywords(TypedDict, total=False):
     unique: bool
+    ban_word: str | Sequence[str]
     seed: int | None
     overflow: Literal["refill", "exact"]
     new: bool

@@ -91,6 +91,20 @@ def test_only_what_dead_processes_left_of_known_names_is_removed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == sorted([f".notes.tmp-{dead.pid}", f".best.json.tmp-{os.getppid()}", "best.json"])
 
 
+@pytest.mark.parametrize(("error", "lives"), [(None, True), (PermissionError, True), (ProcessLookupError, False)])
+def test_what_a_living_process_writes_stays_whoever_its_user_is(error, lives, tmp_path, monkeypatch):
+    """The system refuses to signal a process of another user, which shows that it lives."""
+
+    def kill(pid: int, number: int) -> None:
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(os, "kill", kill)
+    (tmp_path / f".a.tmp-{os.getpid() + 1}").touch()
+    remove_left_behind(tmp_path, re.compile("a"))
+    assert bool(os.listdir(tmp_path)) == lives
+
+
 def holder(folder: Path) -> subprocess.Popen:
     """A process that holds the lock until its standard input closes."""
     command = [sys.executable, "-c", HOLD, folder]

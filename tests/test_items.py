@@ -138,6 +138,15 @@ def test_a_list_ends_when_far_more_is_thrown_away_than_written(asked, run, monke
     assert 0 < written and 0 < tried < most + written + batch and f"since {tried:,} in all" in str(writer.problem)
 
 
+@pytest.mark.parametrize("temperature", [0.2, 0.5])
+def test_no_item_is_written_twice_in_all_batches_together(temperature, run, monkeypatch):
+    monkeypatch.setattr(items, "BATCH", 4)
+    options = parse_options_of_sample(["--items", "90", "--unique", "--seed", "1", "--temperature", str(temperature)]).sampling
+    writer = load_model(str(run), run.parent)[0].item_writer(options, beginning="")
+    texts = [item.text for item in writer]
+    assert len(texts) == len({*texts}) > 12 and writer.refused["repeated"] > 4, "of several batches"
+
+
 def test_items_that_the_context_cannot_hold_end_the_list_with_what_to_do(said, monkeypatch):
     monkeypatch.setattr(item_writer, "MOST_REFUSED", 3000)
     assert (

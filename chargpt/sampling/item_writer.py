@@ -24,7 +24,14 @@ ATTEMPTS = 1000  # items in a row that are refused, after which no more are made
 # Likewise characters of all refused items: this many, and so many times those of the items that are written. Guesses.
 MOST_REFUSED, REFUSED_SHARE = 100_000, 20
 # Why an item is refused, and for some of these the option that asks for it.
-REASONS = {"too long": "max_length", "too short": "min_length", "no match": "match", "banned word": "", "repeated": "", "in the training text": ""}
+REASONS = {
+    "too long": "max_length",
+    "too short": "min_length",
+    "no match": "match",
+    "banned word": "",
+    "repeated": "",
+    "in the training text": "",
+}
 
 
 def drawn(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple[list[str], list[int]]:

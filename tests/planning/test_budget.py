@@ -176,6 +176,16 @@ def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_
     assert make_budget(6).kept <= 2.1, "at most a third of a short time"
 
 
+@pytest.mark.parametrize("seconds", [6, 60, 1000])
+def test_what_is_kept_back_for_the_end_does_not_shrink_while_the_time_passes(seconds, clock):
+    budget = make_budget(seconds)
+    kept = budget.kept
+    for _ in range(8):
+        clock.now += 0.1 * seconds
+        budget.measure()
+        assert budget.kept == pytest.approx(kept, rel=0.1)
+
+
 def test_each_model_may_take_what_those_after_it_need_not(clock):
     """Of three models in 100 s, with 25 s for the second and 50 s for the last: the first one has 25 s, from its start on."""
     clock.now += 3.0  # imports

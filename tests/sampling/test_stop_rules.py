@@ -1,8 +1,12 @@
+import itertools
+from unittest.mock import patch
+
 import pytest
 from helpers import clear_model
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chargpt.sampling import stop_rules
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import StopRules, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
@@ -131,6 +135,17 @@ def test_no_line_has_a_banned_word_and_all_others_are_written(ends, words, begun
     if not unique and not begun and not wanted:
         kept = [end for end in [*ends, "bc"] if not any(word in end.casefold() for word in folded)]
         assert written.split() == [line for line in kept if line]
+
+
+@given(st.lists(st.integers(0, 12), max_size=12))
+def test_a_sample_ends_after_too_many_lines_in_a_row_that_are_removed_and_not_in_all(repeats):
+    """Before each new line, so many times the first one, which is removed."""
+    with patch.object(stop_rules, "ATTEMPTS", 10):
+        rules = rules_of(lines=99, unique=True)
+        new = ["".join(pair) for pair in itertools.product("abcd", "abcdx")][1:]
+        written = "".join(pieces(rules, "aa\n" + "".join("aa\n" * count + f"{line}\n" for count, line in zip(repeats, new))))
+    ends = next((i for i, count in enumerate(repeats) if count >= 10), len(repeats))
+    assert written.split("\n") == ["aa", *new[:ends]] and rules.has_given_up == (ends < len(repeats))
 
 
 def test_a_stop_text_is_normalised_as_the_training_text_was():

@@ -19,6 +19,7 @@ from chargpt.errors import IN_PYTHON, TrainingFailed, UserError
 from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import steps
+from chargpt.session import child
 from chargpt.session.child import RECORD
 from chargpt.session.from_python import Caller, options_for
 
@@ -229,3 +230,17 @@ print(Caller().bar_width)
 """
     done = subprocess.run([sys.executable, "-W", "always", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize("total", [1, 7, 1000])
+@pytest.mark.parametrize("apart", [0.0, 0.01, 1.0])
+def test_the_last_position_of_the_bar_is_sent_however_fast_the_steps_are(total, apart, monkeypatch):
+    """A notebook would otherwise show a bar that has never ended; and what comes in between is sent now and then."""
+    now, sent, screen = [0.0], [], child.ParentScreen(80)
+    monkeypatch.setattr(child.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(screen, "_send", lambda method, *given: sent.append(given))
+    for step in range(1, total + 1):
+        now[0] += apart
+        screen.progress(step, total, "loss 1")
+    steps = [given[0] for given in sent]
+    assert steps[-1] == total and len(steps) <= 2 + total * apart / child.SECONDS + (apart >= child.SECONDS) * total

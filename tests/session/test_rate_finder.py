@@ -36,6 +36,19 @@ def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before(text, tmp_path)
     assert all(high[0] == pytest.approx(FACTOR * low[0]) for low, high in zip(curve, curve[1:]))
 
 
+@pytest.mark.parametrize("longer", [1, 10, 100])
+def test_the_pull_to_the_first_weights_is_as_strong_in_the_sweep_as_in_the_run(longer, text, monkeypatch):
+    """Over all its steps: a sweep is shorter, so each of its steps pulls more."""
+    pulls, trainer = [], rate_finder.Trainer
+    monkeypatch.setattr(rate_finder, "Trainer", lambda *given, **more: pulls.append(given[2]) or trainer(*given, **more))
+    words = [str(text), *SMALL, "optim.start_decay=0.001", f"train.max_steps={5 * longer}", "--find-lr"]
+    plan = make_plan(parse_options(words), root=project_root())
+    with Interrupt("") as interrupt:
+        next(try_rates(plan, steps=5, interrupt=interrupt))
+    (config,) = pulls
+    assert config.optim.start_decay * config.train.max_steps == pytest.approx(0.001 * 5 * longer)
+
+
 def test_find_lr_suggests_a_rate_and_leaves_a_curve_for_each_rate(text, tmp_path, capsys):
     arguments = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/runs/found", f"data.cache={tmp_path}/cache"]
     earlier = tmp_path / "runs" / "found-find-lr" / "rate-9.0000" / "events.out.tfevents.1"

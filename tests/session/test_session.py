@@ -257,3 +257,19 @@ def test_a_run_that_is_resumed_keeps_what_it_has_reached_and_who_set_its_setting
     given = {**sources, "data.cache": "user"}  # on the command line that continues it
     assert (state.settings.sources, state.settings.reasons, state.progress.first_step) == (given, reasons, 60)
     assert 1000 < state.progress.seconds < 1060 and state.progress.first_loss == progress.first_loss
+
+
+def test_a_run_that_patience_ends_has_the_mean_of_its_weights_and_its_loss(text, tmp_path):
+    """A rate that is far too high makes the loss rise, and patience ends the run long before its length."""
+    words = ["train.max_steps=400", "train.eval_interval=10", "train.patience=2", "optim.average_fraction=1.0"]
+    session = begin(text, tmp_path / "run", *words, "optim.learning_rate=0.3", "train.teachers=0")
+    taken, take = [], session.trainer.take_mean
+    session.trainer.take_mean = lambda: taken.append(take()) or taken[-1]
+    assert finish(session) == 0
+    state = newest(tmp_path / "run")[0].state
+    assert 0 < state.progress.step < 400 and len(taken) == 1 and state.progress.evaluated == state.progress.step
+    with session.trainer.group.interrupt as interrupt:
+        of_mean = session.trainer.evaluate(session.corpus.val, marks=None, interrupt=interrupt)
+        session.trainer.restore(taken[0], session.trainer.progress)
+        of_last = session.trainer.evaluate(session.corpus.val, marks=None, interrupt=interrupt)
+    assert state.progress.val_loss == pytest.approx(of_mean, abs=1e-5) != of_last

@@ -4,11 +4,13 @@ import bisect
 import itertools
 import json
 import random
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from text_helpers import write
 
@@ -112,6 +114,19 @@ def test_validation_items_of_their_own_are_not_trained_on(load, tmp_path):
     assert "eve" not in corpus.tokenizer.decode(corpus.train) and any(
         "in the validation text: 1" in note for note in corpus.notes
     )
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from(NAMES)), min_size=4, max_size=30), st.integers(0, 9))
+def test_a_validation_item_is_not_trained_on_under_another_label_either(load, tmp_path, rows, count):
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    val = [("xyz"[i % 3], name) for i, name in enumerate(NAMES[: count + 1])]
+    kept = [Item(label, name) for label, name in [*rows, ("x", "unlike")] if name not in NAMES[: count + 1]]
+    paths = [folder / "train.csv", folder / "val.csv"]
+    for path, lines in zip(paths, ([*rows, ("x", "unlike")], val)):
+        path.write_text("race,name\n" + "".join(f"{label},{name}\n" for label, name in lines))
+    corpus = load(paths[0], items="name", label="race", val_text=str(paths[1]))
+    assert sorted(items_in(corpus.train, corpus.tokenizer, has_labels=True)) == sorted(kept)
 
 
 def test_empty_items_and_missing_labels_are_counted_and_left_out(load, tmp_path):
