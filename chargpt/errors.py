@@ -12,8 +12,8 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -113,6 +113,11 @@ class Message(Piece):
     def __init__(self, *pieces: Words) -> None:
         self.pieces = [piece.message if isinstance(piece, UserError) else piece for piece in pieces]
 
+    def respelled(self, names: Mapping[str, str]) -> Message:
+        """The same with other names of options."""
+        pieces = (one.respelled(names) if isinstance(one, Message) else one for one in self.pieces)
+        return Message(*(replace(one, name=names.get(one.name, one.name)) if isinstance(one, Option) else one for one in pieces))
+
 
 def join(separator: str, words: Iterable[Words]) -> Message:
     """`words` with `separator` between them."""
@@ -126,6 +131,11 @@ class UserError(ValueError):
     def __init__(self, *pieces: Words) -> None:
         self.message = Message(*pieces)
         super().__init__(str(self.message))
+
+    def respell(self, names: Mapping[str, str]) -> None:
+        """Name options of these names by others."""
+        self.message = self.message.respelled(names)
+        self.args = (str(self.message),)
 
 
 class NotWritten(UserError):

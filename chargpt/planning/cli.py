@@ -4,10 +4,11 @@ Nothing here imports torch, so that --help and a mistyped option are answered at
 """
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -170,6 +171,17 @@ class TrainOptions:
             if value is not None:
                 tree = {**tree, section: {**tree.get(section, {}), key: check(name, value, entry.kind)}}
         object.__setattr__(self, "settings", typed_values(tree, where=COMMAND_LINE))
+        typed = {entry.setting: name for (name, entry), value in zip(options.items(), same) if value is not None}
+        object.__setattr__(self, "_typed", typed)  # settings, by the options that were given in their place
+
+    @contextlib.contextmanager
+    def spelling(self) -> Iterator[None]:
+        """Inside, a UserError names a setting as the user has: `--label`, or `data.label`."""
+        try:
+            yield
+        except UserError as error:
+            error.respell(self._typed)  # type: ignore[attr-defined]
+            raise
 
     def gives(self, name: str) -> bool:
         """Whether the user has given this option, or has set this section.key."""

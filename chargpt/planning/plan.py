@@ -200,7 +200,8 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     asked = _ask(options, named.start)
     check_found(options.texts)
     folder = _folder(options, root / "checkpoints")
-    corpus = _load_corpus(options, asked.settings.values, named.start, named.vocabulary, root=root, context=asked.context)
+    with options.spelling():
+        corpus = _load_corpus(options, asked.settings.values, named.start, named.vocabulary, root=root, context=asked.context)
     if not asked.is_open or asked.settings.is_given("train.batch_size"):
         check_batch(asked.settings.values.train.batch_size, group.size)
     notices = [*named.notices, *corpus.describe(), *check_teachers(named.teachers, corpus, context=asked.context)]

@@ -1,9 +1,12 @@
 """The command line of train.py: texts and settings are told apart, contradictions are one line."""
 
+import re
+
 import pytest
 
 from chargpt.errors import UserError
 from chargpt.planning.cli import parse_options
+from chargpt.planning.plan import make_plan
 from chargpt.text.sources import NAMES
 
 
@@ -104,3 +107,21 @@ def test_the_help_names_every_corpus(capsys):
         parse_options(["--help"])
     said = capsys.readouterr().out
     assert all(name in said for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--items name --label Realms", "--label realm"),
+        ("data.items=name data.label=Realms", "data.label=realm"),
+        ("--items name data.label=Realms", "data.label=realm"),
+        ("data.items=name --label Realms", "--label realm"),
+        ("--items Names --label realm", "--items name"),
+        ("data.items=Names --label realm", "data.items=name"),
+    ],
+)
+def test_a_guess_is_spelled_as_what_was_typed(typed, meant, tmp_path):
+    (tmp_path / "towns.csv").write_text("name,realm\n" + "Turku,Finland\n" * 30)
+    options = parse_options([str(tmp_path / "towns.csv"), *typed.split(), "--dry-run", f"data.cache={tmp_path}"])
+    with pytest.raises(UserError, match=rf"did you mean {re.escape(meant)}\?$"):
+        make_plan(options, root=tmp_path)
