@@ -275,9 +275,8 @@ class _Reading:
             if found.pieces is None and reader.digest.hexdigest() != found.digest:
                 raise UserError(f"{self.sources.label}: changed while it was read; start again when it is complete")
         published = self.cache.open(fingerprint)
-        if published is None:  # a disk without shared mappings
-            what = "what was just written there cannot be mapped into memory"
-            raise NotWritten(f"{shown(self.cache.folder)}: {what}; {ANOTHER_CACHE}, on another disk")
+        if published is None:  # such as too many open files
+            raise NotWritten(f"{shown(self.cache.folder)}: what was written there cannot be read; {ANOTHER_CACHE}")
         return published
 
 

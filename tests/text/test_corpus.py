@@ -36,16 +36,6 @@ def test_a_text_that_is_too_short_says_in_one_line_what_to_do(case, load, tmp_pa
         load(write(tmp_path / name, content), block_size=64, **settings)
 
 
-def test_a_disk_that_maps_no_file_is_one_line(load, tmp_path, monkeypatch):
-    def refused(*_: object, **__: object) -> None:
-        raise OSError(19, "No such device")
-
-    (tmp_path / "a.txt").write_text("the sea and the stone\n" * 99)
-    monkeypatch.setattr(np, "memmap", refused)
-    with pytest.raises(UserError, match="cannot be mapped into memory; set data.cache"):
-        load(tmp_path / "a.txt")
-
-
 def test_the_advice_given_for_a_short_poem_works(load, tmp_path):
     (tmp_path / "poem.txt").write_text("a" * 300)
     for block_size, fraction, known in ((64, 0.78, ""), (28, 0.9, ""), (64, 0.1, ""), (400, 0.1, "ab")):
