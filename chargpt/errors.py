@@ -115,8 +115,9 @@ class Message(Piece):
 
     def respelled(self, names: Mapping[str, str]) -> Message:
         """The same with other names of options."""
-        pieces = (one.respelled(names) if isinstance(one, Message) else one for one in self.pieces)
-        return Message(*(replace(one, name=names.get(one.name, one.name)) if isinstance(one, Option) else one for one in pieces))
+        pieces = [one.respelled(names) if isinstance(one, Message) else one for one in self.pieces]
+        same = [replace(one, name=names.get(one.name, one.name)) if isinstance(one, Option) else one for one in pieces]
+        return Message(*same)
 
 
 def join(separator: str, words: Iterable[Words]) -> Message:

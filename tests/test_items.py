@@ -140,7 +140,7 @@ def test_a_list_ends_when_far_more_is_thrown_away_than_written(asked, run, monke
 
 @pytest.mark.parametrize("temperature", [0.2, 0.5])
 def test_no_item_is_written_twice_in_all_batches_together(temperature, run, monkeypatch):
-    monkeypatch.setattr(items, "BATCH", 4)
+    monkeypatch.setattr(item_writer, "BATCH", 4)
     options = parse_options_of_sample(["--items", "90", "--unique", "--seed", "1", "--temperature", str(temperature)]).sampling
     writer = load_model(str(run), run.parent)[0].item_writer(options, beginning="")
     texts = [item.text for item in writer]

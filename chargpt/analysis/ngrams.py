@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from chargpt.text.items import Item
+from chargpt.text.item_stream import Item
 
 SIZES, BUCKETS, ADDED = (2, 3, 4), 2**16, 0.5  # of the n-grams, of the table of their hashes, and to each count
 MOST_LABELS, MOST_READ = 200, 3_000_000  # that it tells apart, and characters of the items that it learns from, at most

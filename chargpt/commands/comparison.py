@@ -12,7 +12,8 @@ from chargpt.errors import UserError
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps
 from chargpt.runs.load import places_of
-from chargpt.terminal import log, one_line
+from chargpt.screen import log
+from chargpt.terminal import one_line
 from chargpt.text.sources import NAMES
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from chargpt.commands.rename import tell, two_runs
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import LOCK_NAME, publishing
+from chargpt.notices import Kind
 from chargpt.runs.run import lock_run
 from chargpt.terminal import shown
 
@@ -21,5 +22,5 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"{shown(target)}: not copied ({error.strerror or error}); {what_to_do(error)}") from None
     finally:
         lock.release()
-    tell("copied", source, target)
+    tell(Kind.COPIED, source, target)
     return 0

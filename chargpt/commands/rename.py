@@ -8,10 +8,12 @@ from pathlib import Path
 from chargpt.commands.frame import verb_parser
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import WINDOWS, publish_file, sync_folder
-from chargpt.project import project_root
+from chargpt.notices import Kind
+from chargpt.project import REPORT, project_root
 from chargpt.runs.load import find_run
-from chargpt.runs.run import REPORT, folder_of, lock_run, settle, typed_name
-from chargpt.terminal import notice, shown
+from chargpt.runs.run import folder_of, lock_run, settle, typed_name
+from chargpt.screen import notice
+from chargpt.terminal import shown
 
 TITLE = "Training report: {}"  # of the page of a run, which is where a run holds its name
 
@@ -29,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
         sync_folder(target.absolute().parent)
     except OSError as error:
         raise UserError(f"{shown(source)}: not renamed ({error.strerror}); {what_to_do(error)}") from None
-    tell("renamed", source, target)
+    tell(Kind.RENAMED, source, target)
     return 0
 
 
@@ -46,7 +48,7 @@ def two_runs(verb: str, about: str, argv: Sequence[str]) -> tuple[Path, Path]:
     return source, target
 
 
-def tell(what: str, source: Path, target: Path) -> None:
+def tell(what: Kind, source: Path, target: Path) -> None:
     """Say that the run in `source` is in `target` now, also on its page."""
     page, checkpoints = target / REPORT, project_root() / "checkpoints"
     if page.is_file():

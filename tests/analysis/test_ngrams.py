@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chargpt.analysis.ngrams import NgramClassifier
-from chargpt.text.items import Item
+from chargpt.text.item_stream import Item
 
 
 @pytest.mark.parametrize("seed", range(3))

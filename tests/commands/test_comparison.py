@@ -9,7 +9,7 @@ from helpers import TOKENIZER, publish_run
 
 from chargpt.__main__ import main
 from chargpt.commands.comparison import runs_and_texts
-from chargpt.terminal import UserError
+from chargpt.errors import UserError
 
 LINES = ["".join(random.Random(i).choices("abcdefgh ", k=4 + i % 7)) for i in range(40)]
 

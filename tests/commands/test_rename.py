@@ -6,8 +6,8 @@ from helpers import publish_run
 from chargpt.__main__ import main
 from chargpt.commands.rename import TITLE
 from chargpt.commands.verbs import DESTRUCTIVE, VERBS
+from chargpt.errors import UserError
 from chargpt.runs.run import lock_run
-from chargpt.terminal import UserError
 
 
 @pytest.fixture
