@@ -173,7 +173,7 @@ def test_every_letter_of_another_script_is_counted_and_the_details_list_all(load
     usual, other = (LETTERS[script] for script in scripts)
     mixed = [usual[:length] + other[place] + usual[place:] + usual[0] * length for place in places]
     corpus = load_string(" ".join([*mixed, *[usual] * 99, *[other] * 9]))
-    said = [(str(text), level) for label, text, level in examine(corpus) if label == "alike"]
+    said = [(str(text), level) for label, text, level in examine(corpus) if label is Kind.ALIKE]
     counts = Counter(other[place] for place in places)
     assert all(f"{one} U+{ord(one):04X} ({count})" in said[-1][0] for one, count in counts.items()) and "..." not in said[-1][0]
     assert len(said) == 1 + (len(counts) > 3) and said[0][1] == "line" and all(level == "detail" for _, level in said[1:])

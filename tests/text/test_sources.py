@@ -18,6 +18,7 @@ from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
+from chargpt.notices import Kind
 from chargpt.project import STATE
 from chargpt.terminal import shown
 from chargpt.text import sources
@@ -203,7 +204,7 @@ def test_what_a_folder_leaves_out_is_told_with_the_way_in(case, load, tmp_path):
     for name, content in (files | {"text.txt": TEXT.encode()}).items():
         write(tmp_path / "book" / name, content)
     corpus = load(tmp_path / "book")
-    said = [str(one.text) for one in corpus.describe() if one.label == "left out"]
+    said = [str(one.text) for one in corpus.describe() if one.kind is Kind.LEFT_OUT]
     assert len(said) == len(lines) and all(re.search(line, one) for line, one in zip(lines, said)), said
 
 
