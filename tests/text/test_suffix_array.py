@@ -8,12 +8,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chargpt.analysis.copies import index_for_training
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text import suffix_array
 from chargpt.text.corpus import load_corpus
-from chargpt.text.suffix_array import SuffixIndex, open_index, open_or_make_index, sort_suffixes, sorted_chunks
+from chargpt.text.suffix_array import (
+    SuffixIndex,
+    index_for_training,
+    open_index,
+    open_or_make_index,
+    sort_suffixes,
+    sorted_chunks,
+)
 
 IDS = st.lists(st.integers(0, 2), max_size=60)
 
