@@ -1,4 +1,4 @@
-/* What the kernels of training (step.h, attention_*.c) and of writing (decode.c) share.
+/* What the kernels of training (step.h, attention.h) and of writing (decode.c) share: vectors of float32 numbers.
  *
  * Positions enter the arithmetic in two ways, for every kind that model.py has: a table (T, C) is added to the embeddings, or a
  * table of cosines and sines (2, T, d / 2) rotates queries and keys. standard.py says which way a kind takes.
@@ -14,30 +14,50 @@
 #ifndef CHARGPT_ARITHMETIC_H
 #define CHARGPT_ARITHMETIC_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
+#define TWICE(n) (n), (n) + LANES, (n) + 1, (n) + 1 + LANES
 #if defined(__AVX512F__) || defined(__AVX512BF16__)
 enum { LANES = 16 }; /* float32 numbers in a vector */
+#define LANES_FROM(n) TWICE(n), TWICE(n + 2), TWICE(n + 4), TWICE(n + 6)
 #elif defined(__AVX__)
 enum { LANES = 8 };
+#define LANES_FROM(n) TWICE(n), TWICE(n + 2)
 #else
 enum { LANES = 4 };
+#define LANES_FROM(n) TWICE(n)
 #endif
 
+/* INTERLEAVED(x, y, n): lanes n, n + 1 ... of x and y in turn, until a vector is full. n is a constant. */
+#ifdef __clang__
+#define INTERLEAVED(x, y, n) __builtin_shufflevector(x, y, LANES_FROM(n))
+#else
+#define INTERLEAVED(x, y, n) __builtin_shuffle(x, y, (integers){ LANES_FROM(n) })
+#endif
+
+typedef float vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t integers __attribute__((vector_size(4 * LANES)));
 
 static inline size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* Rotates a pair of numbers of a query or key, i and d / 2 + i, by the angle of its position: model.py's `rotate`. The inverse
- * rotation has the sine times -1. */
-static ALWAYS_INLINE void rotate(float *first, float *second, float cosine, float sine)
+/* The numbers 0, 1, 2 ... */
+static inline integers counting(void)
 {
-    const float x = *first, y = *second;
-    *first = x * cosine - y * sine;
-    *second = y * cosine + x * sine;
+    integers lanes;
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = i;
+    return lanes;
+}
+
+/* Lane by lane, `yes` where the mask is set and `no` elsewhere. */
+static inline vector choose(integers mask, vector yes, vector no)
+{
+    return (vector)((mask & (integers)yes) | (~mask & (integers)no));
 }
 
 #endif

@@ -70,8 +70,6 @@ enum {
     MEAN_OF = 256,
 };
 
-typedef float vector __attribute__((vector_size(4 * LANES)));
-
 typedef struct { /* this structure, Share and Rules are also in c_texts.py */
     int n_layer, n_head, n_embd, block_size, vocab_size, texts, ranks, precision;
     const float *tokens;    /* the token embedding, (V, C) */
@@ -365,6 +363,14 @@ static void add_partials(Decoder *decoder, Rank *my, int which)
         for (size_t i = 0; i < my->rows * my->x.stride; i++)
             my->x.data[i] += partial[i];
     }
+}
+
+/* Rotates a pair of numbers of a query or key, i and d / 2 + i, by the angle of its position: model.py's `rotate`. */
+static ALWAYS_INLINE void rotate(float *first, float *second, float cosine, float sine)
+{
+    const float x = *first, y = *second;
+    *first = x * cosine - y * sine;
+    *second = y * cosine + x * sine;
 }
 
 /* Rotates a query or key, (d), by its position's angles. */
@@ -688,7 +694,7 @@ static void penalise_repetition(
 
 /* The next id after `logits` (V,): drawn as in chargpt/sampling/rules.py, or the likeliest at temperature 0. The
  * text so far is `text` (n). `log_probability`, in nats, is of the model's distribution before any rule. */
-static int choose(
+static int choose_id(
     Rank *my, const float *logits, int V, const Rules *rules, const int64_t *text, int n, double uniform, float *log_probability)
 {
     const float temperature = rules->temperature, *const raw = logits;
@@ -732,8 +738,8 @@ static void work(Decoder *decoder, int thread)
         const Rules *rules = job->rules;
         int64_t *history = rules->history ? rules->history + (size_t)text * (rules->known + job->steps) : NULL;
         const int known = rules->known + job->step, n = known < rules->window ? known : rules->window;
-        job->chosen[text] = choose(&decoder->rank[thread], logits, V, rules, history ? history + known - n : NULL, n, uniform,
-                                   &job->log_probabilities[text]);
+        job->chosen[text] = choose_id(&decoder->rank[thread], logits, V, rules, history ? history + known - n : NULL, n, uniform,
+                                      &job->log_probabilities[text]);
         if (history)
             history[known] = job->chosen[text];
     }

@@ -107,7 +107,7 @@ EXPORT double learn_update(const Learner *l, const Update *u)
     double squares = 0;
     for (int i = 0; i < l->count; i += LANES) {
         const vector g = *(const vector *)(l->gradient + i);
-        squares += total(g * g);
+        squares += sum_of(g * g);
     }
     const double norm = sqrt(squares);
     if (!isfinite(norm))

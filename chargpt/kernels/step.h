@@ -3,7 +3,7 @@
  * file after their own numbers and products.
  *
  *     x_0 = dropout(E[idx] + P)                        E (V, C) token embedding, P (T, C) positions, unless they are rotary
- *     x' = x + dropout(attention(norm(x)))             in each block; the attention is that of attention_*.c
+ *     x' = x + dropout(attention(norm(x)))             in each block; the attention is that of attention.h
  *     x  = x' + dropout(gelu(norm(x') U^T + u) D^T + e)
  *     logits = norm(x) E^T                             loss = mean of -log softmax(logits)[target]
  *
@@ -19,11 +19,14 @@
  * stored as panels (N / PANEL, K / PAIR, PANEL) of words. The residual stream and all sums are float32.
  */
 
+#include "attention.h"
+
 typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
 
 enum { NORM_1, NORM_1_BIAS, QKV, QKV_BIAS, PROJ, PROJ_BIAS, NORM_2, NORM_2_BIAS, UP, UP_BIAS, DOWN, DOWN_BIAS, OF_LAYER };
 enum { TOKENS, POSITIONS, NORM, NORM_BIAS, OF_MODEL };
 enum { FORWARD, BACKWARD }; /* the two packings of a matrix */
+enum { BLOCK_ROWS = 192 }; /* rows of a block of sequences */
 
 typedef struct { /* step.py has the same structure */
     int B, T, h, C, V, layers, threads, add; /* with `add`, the gradient is added to what is there */
@@ -78,14 +81,6 @@ typedef struct { /* what threads share */
     int64_t counted;          /* targets that count */
 } Job;
 
-/* The next `bytes` of memory, aligned to 64; *at moves on. With memory NULL, only *at matters. */
-static void *take(char *memory, size_t *at, size_t bytes)
-{
-    const size_t start = *at;
-    *at += padded(bytes, 64);
-    return memory ? memory + start : NULL;
-}
-
 /* 64 bits that depend on all bits of x: SplitMix64's (Steele et al., 2014). */
 static inline uint64_t mixed(uint64_t x)
 {
@@ -112,6 +107,8 @@ static inline vector dropped(const Step *step, vector x, uint32_t key, int c)
     return choose(keep, x * (1 / (1 - step->threshold * 0x1p-31f)), (vector){ 0 });
 }
 
+typedef vector Sums[TILE][2]; /* of a product, (TILE, PANEL) */
+
 /* sum (TILE, PANEL) = left (TILE, K) right (K, PANEL) for every tile of (R, N), which `finish` then reads.
  * left (R, K), right panels (N / PANEL, K / PAIR, PANEL). */
 static ALWAYS_INLINE void product(const number *left, int R, int K, const word *right, int N,
@@ -120,7 +117,7 @@ static ALWAYS_INLINE void product(const number *left, int R, int K, const word *
     for (int c = 0; c < N; c += PANEL, right += (size_t)K / PAIR * PANEL)
         for (int r = 0; r < R; r += TILE) {
             Sums sum = { 0 };
-            multiply(sum, (const word *)left + (size_t)r * K / PAIR, K / PAIR, 1, right, K / PAIR);
+            multiply(TILE, sum, (Left){ (const word *)left + (size_t)r * K / PAIR, K / PAIR, 1 }, right, PANEL, K / PAIR);
             finish(context, r, c, sum);
         }
 }
@@ -139,15 +136,10 @@ static void matrix_gradient(float *to, int rows, int K, const word *left, const 
             for (int row = 0; row < rest; row++)
                 memcpy(spare + row * PANEL, place + (size_t)row * K, PANEL * sizeof *place);
             Sums sum = { 0 };
-#pragma GCC unroll 8
-            for (int row = 0; row < TILE && !overwrite; row++)
-                for (int half = 0; half < 2; half++)
-                    sum[row][half] = ((const vector *)(tile + row * stride))[half];
-            multiply(sum, left + n / PANEL * panel + n % PANEL, 1, PANEL, right, R / PAIR);
-#pragma GCC unroll 8
-            for (int row = 0; row < TILE; row++)
-                for (int half = 0; half < 2; half++)
-                    ((vector *)(tile + row * stride))[half] = sum[row][half];
+            if (!overwrite)
+                load_tile(TILE, sum, tile, stride);
+            multiply(TILE, sum, (Left){ left + n / PANEL * panel + n % PANEL, 1, PANEL }, right, PANEL, R / PAIR);
+            store_tile(TILE, tile, stride, sum);
             for (int row = 0; row < rest; row++)
                 memcpy(place + (size_t)row * K, spare + row * PANEL, PANEL * sizeof *place);
         }
@@ -160,12 +152,12 @@ static void normalise(number *y, float *stats, const float *x, const float *weig
         vector sum = { 0 }, squares = { 0 };
         for (int c = 0; c < C; c += LANES)
             sum += *(const vector *)(x + c);
-        const float mean = total(sum) / C;
+        const float mean = sum_of(sum) / C;
         for (int c = 0; c < C; c += LANES) {
             const vector difference = *(const vector *)(x + c) - mean;
             squares += difference * difference;
         }
-        const float variance = total(squares) / C; /* beyond float32, the loss is not a number either, as torch's */
+        const float variance = sum_of(squares) / C; /* beyond float32, the loss is not a number either, as torch's */
         const float inverse = isfinite(variance) ? 1 / sqrtf(variance + 1e-5f) : NAN;
         stats[2 * r] = mean;
         stats[2 * r + 1] = inverse;
@@ -192,7 +184,7 @@ static void normalise_back(float *dx, int add, float *dweight, float *dbias, con
             if (dbias)
                 *(vector *)(dbias + c) += g;
         }
-        const float average = total(sum) / C, slope = total(product) / C;
+        const float average = sum_of(sum) / C, slope = sum_of(product) / C;
         for (int c = 0; c < C; c += LANES) {
             const vector unit = (*(const vector *)(x + c) - mean) * inverse;
             const vector g = *(const vector *)(d + c) * *(const vector *)(weight + c);
@@ -209,7 +201,7 @@ static void normalise_back(float *dx, int add, float *dweight, float *dbias, con
 static inline void gelu(vector u, vector *active, vector *slope)
 {
     const vector zero = { 0 }, positive = choose(u < zero, -u, u);
-    const vector e = exp2_vector(u * u * -0.5f * LOG2_E);
+    const vector e = exp2_of(u * u * -0.5f * LOG2_E);
     const vector t = 1 / (1 + 0.231641888f * positive); /* 0.3275911 / sqrt(2) */
     const vector low = 0.127414796f + t * (-0.142248368f + t * (0.7107068705f + t * (-0.7265760135f + t * 0.5307027145f)));
     const vector tail = t * e * low;
@@ -257,9 +249,7 @@ static ALWAYS_INLINE void finish_numbers(const void *context, int r, int c, Sums
 static ALWAYS_INLINE void finish_floats(const void *context, int r, int c, Sums sum)
 {
     const Finish *f = context;
-#pragma GCC unroll 8
-    for (int row = 0; row < TILE; row++)
-        memcpy(f->stream + (size_t)(r + row) * f->width + c, sum[row], sizeof sum[row]);
+    store_tile(TILE, f->stream + (size_t)r * f->width + c, f->width, sum);
 }
 
 /* to = gelu(sum + bias), slope = its derivative, unless it is NULL */
@@ -395,10 +385,10 @@ static double cross_entropy_row(number *to, float *logits, const float *expected
         const vector x = *(const vector *)(logits + v);
         most = choose(x > most, x, most);
     }
-    const float highest = largest(most);
+    const float highest = largest_of(most);
     for (int v = 0; v < width; v += LANES)
-        sum += *(vector *)(logits + v) = exp2_vector((*(const vector *)(logits + v) - highest) * LOG2_E);
-    const float whole = total(sum), factor = share * scale / whole, ratio = whole / share;
+        sum += *(vector *)(logits + v) = exp2_of((*(const vector *)(logits + v) - highest) * LOG2_E);
+    const float whole = sum_of(sum), factor = share * scale / whole, ratio = whole / share;
     if (!expected)
         logits[target] -= whole;
     for (int v = 0; expected && v < V; v++)
@@ -805,7 +795,7 @@ static void orthogonalise(const Orthogonal *o, float *matrix, int rows, int colu
     vector squares = { 0 };
     for (size_t i = 0; i < size; i += LANES)
         squares += *(const vector *)(matrix + i) * *(const vector *)(matrix + i);
-    const float norm = 1.02f * sqrtf(total(squares)), scale = 1 / (norm < 1e-7f ? 1e-7f : norm);
+    const float norm = 1.02f * sqrtf(sum_of(squares)), scale = 1 / (norm < 1e-7f ? 1e-7f : norm);
     for (size_t i = 0; i < size; i += LANES)
         store_numbers(x + i, *(const vector *)(matrix + i) * scale);
     for (const float *q = o->coefficients; q < o->coefficients + 3 * o->rounds; q += 3) {

@@ -1,64 +1,63 @@
-/* The gradient of a training step in bfloat16: the numbers and products of step.h, by the instructions of
- * attention_bfloat16.c. */
+/* The gradient of a training step in bfloat16: what attention.h and step.h need of its numbers, by the instructions of x86-64.
+ *
+ * Numbers are multiplied in pairs, and both products are added to a float32 sum.
+ */
 
-#include "attention_bfloat16.c"
+#include <immintrin.h>
 
-enum {
-    TILE = 8, /* rows of a tile: with 2 vectors each, the sums fill half of the registers */
-    PAIR = 2,
-    BLOCK_ROWS = 192, /* rows of a block of sequences */
-};
+#include "arithmetic.h"
 
-typedef uint32_t word;
-typedef __m512 vector;
-typedef vector Sums[TILE][2]; /* of a product, (TILE, PANEL) */
+#if !defined(__AVX512BF16__) || !defined(__AVX512BW__) || !defined(__AVX512VL__)
+#error "needs a CPU that multiplies bfloat16 numbers"
+#endif
 
-#define exp2_vector exp2_ps
-#define total _mm512_reduce_add_ps
-#define largest _mm512_reduce_max_ps
+enum { TILE = 8, ROWS = 8 }; /* rows of a tile, and of attention's: the sums fill half of the registers */
+enum { PAIR = 2, QUERIES = 64 };
 
-static inline integers counting(void) { return (integers){ 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 }; }
+typedef uint16_t number;
+typedef uint32_t word __attribute__((may_alias));
+typedef __m512i words;
 
-/* Lane by lane, `yes` where the mask is set and `no` elsewhere. */
-static inline vector choose(integers mask, vector yes, vector no)
+/* A mask of the first n lanes: none for n below 0, all for n above LANES. */
+static inline __mmask16 first(int n) { return _bzhi_u32(0xffff, n < 0 ? 0 : n > LANES ? LANES : n); }
+
+static inline vector load(const number *from, int n)
 {
-    return (vector)((mask & (integers)yes) | (~mask & (integers)no));
+    return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), from)), 16);
 }
 
-static inline vector load_numbers(const bfloat *from) { return load(from, LANES); }
-static inline void store_numbers(bfloat *to, vector x) { store(to, x, LANES); }
-
-/* panels (width / PANEL, R / 2, PANEL) of rows (R, width), which are `stride` numbers apart; sums (width) += the sum of the
- * rows, unless it is NULL. R is even. */
-static void pack_rows(uint32_t *panels, const bfloat *rows, size_t stride, int R, int width, float *sums)
+static inline void store(number *to, vector x, int n)
 {
-    for (int c = 0; c < width; c += PANEL) {
-        vector sum[2] = { _mm512_setzero_ps(), _mm512_setzero_ps() };
-        for (int r = 0; r < R; r += 2, panels += PANEL)
-            for (int n = 0; n < 2; n++) {
-                const bfloat *row = rows + r * stride + c + n * LANES;
-                const vector even = load_numbers(row), odd = load_numbers(row + stride);
-                _mm512_store_si512(panels + n * LANES, _mm512_or_si512(_mm512_srli_epi32((__m512i)even, 16), (__m512i)odd));
-                sum[n] += even + odd;
-            }
-        for (int n = 0; sums && n < 2; n++)
-            ((vector *)(sums + c))[n] += sum[n];
-    }
+    _mm256_mask_storeu_epi16(to, first(n), (__m256i)_mm512_cvtneps_pbh(x));
 }
 
-/* sum (TILE, PANEL) += left (TILE, 2 count) right (2 count, PANEL); word (row, k) of `left` is left[row row_step + k step]. */
-static ALWAYS_INLINE void multiply(Sums sum, const uint32_t *left, size_t row_step, size_t step, const uint32_t *right,
-                                   int count)
+static inline words joined(vector x, vector y) { return _mm512_or_si512(_mm512_srli_epi32((words)x, 16), (words)y); }
+
+static inline words rounded(vector x, vector y)
 {
-    for (int k = 0; k < count; k++, left += step, right += PANEL) {
-        const __m512bh a = (__m512bh)_mm512_load_si512(right), b = (__m512bh)_mm512_load_si512(right + LANES);
-#pragma GCC unroll 8
-        for (int row = 0; row < TILE; row++) {
-            const __m512bh word = (__m512bh)_mm512_set1_epi32(left[row * row_step]);
-            sum[row][0] = _mm512_dpbf16_ps(sum[row][0], word, a);
-            sum[row][1] = _mm512_dpbf16_ps(sum[row][1], word, b);
-        }
-    }
+    const words lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const words twice = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x10001)); /* 0 0 1 1 2 2 ... as 16-bit numbers */
+    const words interleave = _mm512_add_epi32(twice, _mm512_set1_epi32(16 << 16)); /* 0 16 1 17 2 18 ... */
+    return _mm512_permutexvar_epi16(interleave, (words)_mm512_cvtne2ps_pbh(y, x));
+}
+
+static ALWAYS_INLINE vector add_products(vector sum, word x, words y)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_epi32(x), (__m512bh)y);
+}
+
+static inline float sum_of(vector x) { return _mm512_reduce_add_ps(x); }
+static inline float largest_of(vector x) { return _mm512_reduce_max_ps(x); }
+
+static inline vector exp2_of(vector x)
+{
+    static const float taylor[] = { 1.54035304e-4f, 1.33335581e-3f, 9.61812911e-3f, 5.55041087e-2f,
+                                    0.240226507f,   0.693147181f,   1 };
+    const vector whole = _mm512_roundscale_ps(x, 0), fraction = x - whole;
+    vector p = (vector){ 0 } + taylor[0];
+    for (int i = 1; i < 7; i++)
+        p = _mm512_fmadd_ps(p, fraction, (vector){ 0 } + taylor[i]);
+    return _mm512_scalef_ps(p, whole);
 }
 
 #include "step.h"

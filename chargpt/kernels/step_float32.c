@@ -1,74 +1,85 @@
-/* The gradient of a training step in float32: the numbers and products of step.h, by the vectors of attention_float32.c. */
+/* The gradient of a training step in float32: what attention.h and step.h need of its numbers, by vectors of any width. */
 
-#include "attention_float32.c"
+#include "arithmetic.h"
 
 #if defined(__AVX512F__) || defined(__aarch64__)
-enum { TILE = 8 }; /* rows of a tile: with 2 vectors each, the sums fill half of the registers */
+enum { TILE = 8, ROWS = 12 }; /* rows of a tile, and of attention's: the sums fill half, and three quarters, of the registers */
 #else
-enum { TILE = 4 };
+enum { TILE = 4, ROWS = 6 };
 #endif
 
-enum {
-    PAIR = 1,
-    BLOCK_ROWS = 192, /* rows of a block of sequences */
-};
+enum { PAIR = 1, QUERIES = 96 };
 
-typedef float word;
+typedef float number, word;
+typedef vector words;
 
-#define exp2_vector exp2_of
-#define total sum_of
-#define largest largest_of
+static __attribute__((noinline, cold)) vector load_some(const number *from, int n)
+{
+    number part[LANES] = { 0 };
+    vector x;
+    for (int i = 0; i < n; i++)
+        part[i] = from[i];
+    memcpy(&x, part, sizeof x);
+    return x;
+}
 
-static inline vector load_numbers(const float *from)
+static __attribute__((noinline, cold)) void store_some(number *to, vector x, int n)
+{
+    if (n > 0)
+        memcpy(to, &x, n * sizeof *to);
+}
+
+static inline vector load(const number *from, int n)
 {
     vector x;
+    if (n < LANES)
+        return load_some(from, n);
     memcpy(&x, from, sizeof x);
     return x;
 }
 
-static inline void store_numbers(float *to, vector x) { *(vector *)to = x; }
-
-/* panels (width / PANEL, R, PANEL) of rows (R, width), which are `stride` numbers apart; sums (width) += the sum of the rows,
- * unless it is NULL. */
-static void pack_rows(float *panels, const float *rows, size_t stride, int R, int width, float *sums)
+static inline void store(number *to, vector x, int n)
 {
-    for (int c = 0; c < width; c += PANEL) {
-        vector sum[2] = { 0 };
-        for (int r = 0; r < R; r++, panels += PANEL)
-            for (int n = 0; n < 2; n++) {
-                const vector x = load_numbers(rows + r * stride + c + n * LANES);
-                ((vector *)panels)[n] = x;
-                sum[n] += x;
-            }
-        for (int n = 0; sums && n < 2; n++)
-            ((vector *)(sums + c))[n] += sum[n];
-    }
+    if (n < LANES)
+        store_some(to, x, n);
+    else
+        memcpy(to, &x, sizeof x);
 }
 
-/* panels (N / PANEL, K, PANEL) of the transpose of rows (N, K). */
-static void pack_transpose(float *restrict panels, const float *restrict rows, int N, int K)
+static inline words joined(vector x, vector y) { return x; }
+static inline words rounded(vector x, vector y) { return x; }
+static ALWAYS_INLINE vector add_products(vector sum, word x, words y) { return sum + x * y; }
+
+/* The sum of the lanes. */
+static inline float sum_of(vector x)
 {
-    for (int n = 0; n < N; n += PANEL, panels += (size_t)K * PANEL, rows += (size_t)K * PANEL)
-        for (int k = 0; k < K; k += LANES) /* squares that stay in the cache */
-            for (int row = 0; row < PANEL; row++)
-                for (int column = k; column < k + LANES; column++)
-                    panels[column * PANEL + row] = rows[(size_t)row * K + column];
+    float part[LANES];
+    memcpy(part, &x, sizeof part);
+    for (int n = LANES / 2; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            part[i] += part[i + n];
+    return part[0];
 }
 
-typedef vector Sums[TILE][2]; /* of a product, (TILE, PANEL) */
-
-/* sum (TILE, PANEL) += left (TILE, count) right (count, PANEL); number (row, k) of `left` is left[row row_step + k step]. */
-static ALWAYS_INLINE void multiply(Sums sum, const float *left, size_t row_step, size_t step, const float *right,
-                                   int count)
+static inline float largest_of(vector x)
 {
-    for (int k = 0; k < count; k++, left += step, right += PANEL) {
-        const vector a = ((const vector *)right)[0], b = ((const vector *)right)[1];
-#pragma GCC unroll 8
-        for (int row = 0; row < TILE; row++) {
-            sum[row][0] += left[row * row_step] * a;
-            sum[row][1] += left[row * row_step] * b;
-        }
-    }
+    float part[LANES];
+    memcpy(part, &x, sizeof part);
+    for (int n = LANES / 2; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            part[i] = part[i] > part[i + n] ? part[i] : part[i + n];
+    return part[0];
+}
+
+/* Below -64, it is 0: gradients times smaller numbers would be denormal, and CPUs compute with those up to a hundred times
+ * slower. */
+static inline vector exp2_of(vector x)
+{
+    const vector zero = { 0 }, rounding = zero + 12583039.0f; /* 1.5 * 2^23 + 127: adding it drops the fraction, */
+    const vector whole = x + rounding, f = x - (whole - rounding); /* and leaves the exponent of the power in the lowest bits */
+    const vector high = 5.55041087e-2f + f * (9.61812911e-3f + f * (1.33335581e-3f + f * 1.54035304e-4f));
+    const vector p = 1 + f * (0.693147181f + f * (0.240226507f + f * high));
+    return choose(x < zero - 64, zero, p * (vector)((integers)whole << 23));
 }
 
 #include "step.h"

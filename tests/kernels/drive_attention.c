@@ -1,19 +1,18 @@
-/* Runs attention_bfloat16.c, or with FLOAT32 attention_float32.c, over odd shapes, for the sanitizers and for other systems. Every
+/* Runs the attention of step_bfloat16.c, or with FLOAT32 of step_float32.c, over odd shapes, for the sanitizers and for other
+ * systems. Every
  * buffer is exactly as large as the kernel may assume. */
 
 #ifdef FLOAT32
-#include "../../chargpt/kernels/attention_float32.c"
-typedef float Number;
+#include "../../chargpt/kernels/step_float32.c"
 #else
-#include "../../chargpt/kernels/attention_bfloat16.c"
-typedef bfloat Number;
+#include "../../chargpt/kernels/step_bfloat16.c"
 #endif
 
 #include "driver.h"
 
-static Number *numbers(size_t n)
+static number *numbers(size_t n)
 {
-    Number *x = malloc(n * sizeof *x);
+    number *x = malloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++) {
         const float value = uniform();
         memcpy(&x[i], (const char *)&value + 4 - sizeof *x, sizeof *x); /* bfloat16: the upper half of a little-endian float */
@@ -22,7 +21,7 @@ static Number *numbers(size_t n)
 }
 
 /* Adds n results. Each must be finite. */
-static void check(const Number *x, size_t n)
+static void check(const number *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         float value = 0;
@@ -36,8 +35,8 @@ static void check(const Number *x, size_t n)
 static void drive(int B, int T, int h, int d, int threads, int rotary)
 {
     const size_t C = h * d, half = (size_t)T * (d / 2);
-    Number *qkv = numbers(B * T * 3 * C), *dy = numbers(B * T * C), *y = malloc(B * T * C * sizeof *y);
-    Number *dqkv = malloc(B * T * 3 * C * sizeof *dqkv), *cosine = numbers(half), *sine = numbers(half);
+    number *qkv = numbers(B * T * 3 * C), *dy = numbers(B * T * C), *y = malloc(B * T * C * sizeof *y);
+    number *dqkv = malloc(B * T * 3 * C * sizeof *dqkv), *cosine = numbers(half), *sine = numbers(half);
     float *log2_sum = malloc(B * h * T * sizeof *log2_sum);
     const Shape shape = { B, T, h, d, threads, rotary ? cosine : NULL, rotary ? sine : NULL };
     char *scratch = aligned_alloc(64, threads * attention_scratch_size(&shape));

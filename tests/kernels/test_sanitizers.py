@@ -1,4 +1,4 @@
-"""All C sources under the compiler's sanitizers, over odd shapes; attention_bfloat16.c with emulated instructions."""
+"""All C sources under the compiler's sanitizers, over odd shapes; step_bfloat16.c with emulated instructions."""
 
 import itertools
 import shutil

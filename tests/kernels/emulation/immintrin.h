@@ -1,4 +1,4 @@
-/* The AVX-512 intrinsics of chargpt/kernels/attention_bfloat16.c in plain C, so that the kernel can be tested on every machine.
+/* The AVX-512 intrinsics of chargpt/kernels/step_bfloat16.c in plain C, so that the kernel can be tested on every machine.
  *
  * With this folder in -I, it replaces the compiler's own header. Each function follows Intel's manual ("Intel 64 and IA-32
  * Architectures Software Developer's Manual", volume 2) and the Intel Intrinsics Guide, except that floating-point exceptions
@@ -27,7 +27,7 @@ typedef short __m512bh __attribute__((vector_size(64), may_alias));
 typedef short __m256bh __attribute__((vector_size(32), may_alias));
 typedef uint16_t __mmask16;
 
-typedef uint32_t words __attribute__((vector_size(64), may_alias)); /* 16 x 32 bits */
+typedef uint32_t uint32x16 __attribute__((vector_size(64), may_alias)); /* 16 x 32 bits */
 
 /* Not inlined: the kernel unrolls its loops, and compiling it would take half a minute. */
 #define INTRINSIC static __attribute__((noinline, unused))
@@ -41,18 +41,9 @@ INTRINSIC uint32_t _bzhi_u32(uint32_t source, uint32_t index)
 
 /* Setting and moving */
 
-INTRINSIC __m512 _mm512_set1_ps(float x)
-{
-    __m512 r;
-    EACH_LANE r[i] = x;
-    return r;
-}
-
-INTRINSIC __m512 _mm512_setzero_ps(void) { return _mm512_set1_ps(0); }
-
 INTRINSIC __m512i _mm512_set1_epi32(int x)
 {
-    words r;
+    uint32x16 r;
     EACH_LANE r[i] = x;
     return (__m512i)r;
 }
@@ -60,31 +51,10 @@ INTRINSIC __m512i _mm512_set1_epi32(int x)
 INTRINSIC __m512i _mm512_setr_epi32(int a, int b, int c, int d, int e, int f, int g, int h, int j, int k, int l, int m, int n,
                                     int o, int p, int q)
 {
-    return (__m512i)(words){ a, b, c, d, e, f, g, h, j, k, l, m, n, o, p, q };
+    return (__m512i)(uint32x16){ a, b, c, d, e, f, g, h, j, k, l, m, n, o, p, q };
 }
-
-INTRINSIC __m512 _mm512_castsi512_ps(__m512i x) { return (__m512)x; }
 
 /* Lanes that the mask leaves out are neither read nor written. */
-
-INTRINSIC __m512 _mm512_maskz_mov_ps(__mmask16 mask, __m512 x)
-{
-    __m512 r;
-    EACH_LANE r[i] = mask >> i & 1 ? x[i] : 0;
-    return r;
-}
-
-INTRINSIC __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const void *from)
-{
-    __m512 r = { 0 };
-    EACH_LANE if (mask >> i & 1)
-    {
-        float x;
-        memcpy(&x, (const char *)from + 4 * i, 4);
-        r[i] = x;
-    }
-    return r;
-}
 
 INTRINSIC __m256i _mm256_maskz_loadu_epi16(__mmask16 mask, const void *from)
 {
@@ -108,56 +78,18 @@ INTRINSIC void _mm256_mask_storeu_epi16(void *to, __mmask16 mask, __m256i x)
 }
 
 /* Through the vector type, so that -fsanitize=alignment sees an address that the instruction would refuse. */
-INTRINSIC __m512 _mm512_load_ps(const void *from) { return *(const __m512 *)from; }
-INTRINSIC void _mm512_store_ps(void *to, __m512 x) { *(__m512 *)to = x; }
-INTRINSIC __m512i _mm512_load_si512(const void *from) { return *(const __m512i *)from; }
-INTRINSIC void _mm512_store_si512(void *to, __m512i x) { *(__m512i *)to = x; }
-INTRINSIC void _mm512_storeu_si512(void *to, __m512i x) { memcpy(to, &x, sizeof x); }
-
-INTRINSIC __m512 _mm512_loadu_ps(const void *from)
-{
-    __m512 x;
-    memcpy(&x, from, sizeof x);
-    return x;
-}
-
-INTRINSIC __m512i _mm512_loadu_si512(const void *from)
-{
-    __m512i x;
-    memcpy(&x, from, sizeof x);
-    return x;
-}
-
 /* Whole numbers */
 
-INTRINSIC __m512i _mm512_slli_epi32(__m512i x, int bits) { return (__m512i)((words)x << bits); }
-INTRINSIC __m512i _mm512_srli_epi32(__m512i x, int bits) { return (__m512i)((words)x >> bits); }
+INTRINSIC __m512i _mm512_slli_epi32(__m512i x, int bits) { return (__m512i)((uint32x16)x << bits); }
+INTRINSIC __m512i _mm512_srli_epi32(__m512i x, int bits) { return (__m512i)((uint32x16)x >> bits); }
 INTRINSIC __m512i _mm512_or_si512(__m512i x, __m512i y) { return x | y; }
-INTRINSIC __m512i _mm512_add_epi32(__m512i x, __m512i y) { return (__m512i)((words)x + (words)y); }
-INTRINSIC __m512i _mm512_mullo_epi32(__m512i x, __m512i y) { return (__m512i)((words)x * (words)y); }
+INTRINSIC __m512i _mm512_add_epi32(__m512i x, __m512i y) { return (__m512i)((uint32x16)x + (uint32x16)y); }
+INTRINSIC __m512i _mm512_mullo_epi32(__m512i x, __m512i y) { return (__m512i)((uint32x16)x * (uint32x16)y); }
 
 INTRINSIC __m512i _mm512_cvtepu16_epi32(__m256i x)
 {
-    words r;
+    uint32x16 r;
     EACH_LANE r[i] = (uint16_t)((__m256bh)x)[i];
-    return (__m512i)r;
-}
-
-INTRINSIC __mmask16 _mm512_cmple_epi32_mask(__m512i x, __m512i y)
-{
-    uint32_t mask = 0;
-    EACH_LANE mask |= (uint32_t)((int32_t)((words)x)[i] <= (int32_t)((words)y)[i]) << i;
-    return mask;
-}
-
-INTRINSIC __m512i _mm512_permutex2var_epi32(__m512i x, __m512i index, __m512i y)
-{
-    words r;
-    EACH_LANE
-    {
-        const uint32_t from = ((words)index)[i];
-        r[i] = from & 16 ? ((words)y)[from & 15] : ((words)x)[from & 15];
-    }
     return (__m512i)r;
 }
 
@@ -171,27 +103,14 @@ INTRINSIC __m512i _mm512_permutexvar_epi16(__m512i index, __m512i x)
 
 /* float32 */
 
-INTRINSIC __m512 _mm512_add_ps(__m512 x, __m512 y) { return x + y; }
-INTRINSIC __m512 _mm512_sub_ps(__m512 x, __m512 y) { return x - y; }
-INTRINSIC __m512 _mm512_mul_ps(__m512 x, __m512 y) { return x * y; }
-INTRINSIC __m512 _mm512_div_ps(__m512 x, __m512 y) { return x / y; }
-
 INTRINSIC __m512 _mm512_fmadd_ps(__m512 x, __m512 y, __m512 z)
 {
     EACH_LANE z[i] = __builtin_fmaf(x[i], y[i], z[i]);
     return z;
 }
 
-INTRINSIC __m512 _mm512_fmsub_ps(__m512 x, __m512 y, __m512 z) { return _mm512_fmadd_ps(x, y, -z); }
-
 /* The second number where the two are equal or one is a NaN, as MAXPS does. */
 INTRINSIC float max_ps(float x, float y) { return x > y ? x : y; }
-
-INTRINSIC __m512 _mm512_mask_max_ps(__m512 other, __mmask16 mask, __m512 x, __m512 y)
-{
-    EACH_LANE other[i] = mask >> i & 1 ? max_ps(x[i], y[i]) : other[i];
-    return other;
-}
 
 /* Halves are combined: 8 sums of two, 4 of four, and so on. */
 INTRINSIC float _mm512_reduce_add_ps(__m512 x)
@@ -242,13 +161,13 @@ INTRINSIC __m512 _mm512_scalef_ps(__m512 x, __m512 y)
 /* Denormal numbers become zeros of the same sign. */
 INTRINSIC __m512 flush_denormals(__m512 x)
 {
-    const words bits = (words)x, is_normal = (words)((bits & 0x7f800000) != 0);
+    const uint32x16 bits = (uint32x16)x, is_normal = (uint32x16)((bits & 0x7f800000) != 0);
     return (__m512)(bits & (is_normal | 0x80000000));
 }
 
 /* The upper and the lower number of each pair, in float32. */
-INTRINSIC __m512 upper(__m512bh x) { return flush_denormals((__m512)((words)x & 0xffff0000)); }
-INTRINSIC __m512 lower(__m512bh x) { return flush_denormals((__m512)((words)x << 16)); }
+INTRINSIC __m512 upper(__m512bh x) { return flush_denormals((__m512)((uint32x16)x & 0xffff0000)); }
+INTRINSIC __m512 lower(__m512bh x) { return flush_denormals((__m512)((uint32x16)x << 16)); }
 
 /* Adds the products of the upper numbers, then those of the lower ones, and rounds after each. */
 INTRINSIC __m512 _mm512_dpbf16_ps(__m512 sum, __m512bh x, __m512bh y)
@@ -258,16 +177,16 @@ INTRINSIC __m512 _mm512_dpbf16_ps(__m512 sum, __m512bh x, __m512bh y)
 }
 
 /* The nearest bfloat16, the even one of two equally near, in the lower half of each lane. */
-INTRINSIC words nearest_bfloat16(__m512 x)
+INTRINSIC uint32x16 nearest_bfloat16(__m512 x)
 {
-    const words bits = (words)flush_denormals(x), is_nan = (words)((bits & 0x7fffffff) > 0x7f800000);
-    const words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
+    const uint32x16 bits = (uint32x16)flush_denormals(x), is_nan = (uint32x16)((bits & 0x7fffffff) > 0x7f800000);
+    const uint32x16 rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
     return (rounded & ~is_nan) | (quiet & is_nan);
 }
 
 INTRINSIC __m256bh _mm512_cvtneps_pbh(__m512 x)
 {
-    const words rounded = nearest_bfloat16(x);
+    const uint32x16 rounded = nearest_bfloat16(x);
     __m256bh r;
     EACH_LANE r[i] = rounded[i];
     return r;
@@ -276,7 +195,7 @@ INTRINSIC __m256bh _mm512_cvtneps_pbh(__m512 x)
 /* `low` in the lower sixteen numbers, `high` in the upper ones. */
 INTRINSIC __m512bh _mm512_cvtne2ps_pbh(__m512 high, __m512 low)
 {
-    const words a = nearest_bfloat16(low), b = nearest_bfloat16(high);
+    const uint32x16 a = nearest_bfloat16(low), b = nearest_bfloat16(high);
     __m512bh r;
     EACH_LANE
     {
