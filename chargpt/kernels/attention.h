@@ -13,9 +13,9 @@
  * memory is slower than arithmetic. A thread computes one head of one sequence at a time, whose numbers fit into its cache.
  * With fewer heads than threads, some threads have nothing to do.
  *
- * The letters are model.py's: B sequences, T characters, h heads, d head size, C = h d. T' and d' are T and d padded with zeros:
- * d' to a multiple of PANEL, T' to the last panel of the last tile of ROWS rows. All sums are float32. In bfloat16, P and dS are
- * rounded before they are multiplied again.
+ * The letters are model.py's: B sequences, T characters, h heads, d head size, C = h d. T' and d' are T and d padded with
+ * zeros: d' to a multiple of PANEL, T' to the last panel of the last tile of ROWS rows. All sums are float32. In bfloat16, P
+ * and dS are rounded before they are multiplied again.
  */
 
 #ifndef CHARGPT_ATTENTION_H
@@ -123,27 +123,28 @@ static Right over_rows(word *panels, const number *rows, size_t T, size_t d)
     return (Right){ panels, PANEL, T / PAIR * PANEL };
 }
 
-/* The score or gradient of ROWS rows of `left` (.., d') and PANEL columns from `s` of `transposed`, (d', T') in panels. */
-static ALWAYS_INLINE void multiply_rows(Tile sum, const number *left, const word *transposed, size_t d, int s, int words_of_d)
+/* sum (ROWS, PANEL) = those of `rows` (ROWS, d') times the columns from `s` on of `transposed`, (d', T') in panels. */
+static ALWAYS_INLINE void multiply_rows(const Shape *shape, Tile sum, const number *rows, const word *transposed, int s)
 {
-    multiply(ROWS, sum, (Left){ (const word *)left, d / PAIR, 1 }, transposed + s * d / PAIR, PANEL, words_of_d);
+    const size_t d = padded(shape->d, PANEL), count = padded(shape->d, PAIR) / PAIR;
+    multiply(ROWS, sum, (Left){ (const word *)rows, d / PAIR, 1 }, transposed + s * d / PAIR, PANEL, count);
 }
 
-/* sums (ROWS, d') += left (ROWS, words PAIR) times the rows of `right` from word `begin` on. With `overwrite` the sums start from
- * zero. */
-static inline void accumulate(float *sums, Left left, Right right, size_t d, int begin, int words_of_sum, int overwrite)
+/* sums (ROWS, d') += left (ROWS, count PAIR) times `count` words of the rows of `right` from word `begin` on. With `overwrite`
+ * the sums start from zero. */
+static inline void accumulate(float *sums, Left left, Right right, size_t d, int begin, int count, int overwrite)
 {
     for (size_t c = 0; c < d; c += PANEL, right.data += right.panel) {
         Tile tile = { 0 };
         if (!overwrite)
             load_tile(ROWS, tile, sums + c, d);
-        multiply(ROWS, tile, left, right.data + begin * right.row, right.row, words_of_sum);
+        multiply(ROWS, tile, left, right.data + begin * right.row, right.row, count);
         store_tile(ROWS, sums + c, d, tile);
     }
 }
 
-/* One row of the softmax before the division by its sum: p[s] = 2^(scale scores[s] - max) for s < visible, 0 up to `end`; p may be
- * `scores`. max is the largest scale * score; *sum = sum of p. Returns log2 of what normalises the row, max + log2(sum). */
+/* One row of the softmax before the division by its sum: p[s] = 2^(scale scores[s] - max) for s < visible, 0 up to `end`; p may
+ * be `scores`. max is the largest scale * score; *sum = sum of p. Returns log2 of what normalises the row, max + log2(sum). */
 static float softmax_row(number *p, const float *scores, int visible, int end, float scale, float *sum)
 {
     const vector zero = { 0 }, none = zero - INFINITY;
@@ -171,7 +172,7 @@ static float softmax_row(number *p, const float *scores, int visible, int end, f
 static void forward(const Shape *shape, const number *qkv, number *y, float *log2_sum, int item, char *scratch)
 {
     const size_t T = padded_T(shape), d = padded(shape->d, PANEL), C = shape->h * shape->d, bytes = T * d * sizeof(number);
-    const int rotary = shape->cosine != NULL, words_of_d = padded(shape->d, PAIR) / PAIR;
+    const int rotary = shape->cosine != NULL;
     const float c = LOG2_E / sqrtf(shape->d);
     size_t at = 0;
     number *q = take(scratch, &at, bytes), *rows = take(scratch, &at, bytes);
@@ -191,7 +192,7 @@ static void forward(const Shape *shape, const number *qkv, number *y, float *log
         float sum[ROWS];
         for (int s = 0; s < end; s += PANEL) {
             Tile tile = { 0 };
-            multiply_rows(tile, q + t * d, k_transposed, d, s, words_of_d);
+            multiply_rows(shape, tile, q + t * d, k_transposed, s);
             store_tile(ROWS, scores + s, T, tile);
         }
         for (int row = 0; row < ROWS; row++) {
@@ -272,10 +273,9 @@ static void load_operands(Workspace *w, const Shape *shape, const number *qkv, c
 static ALWAYS_INLINE void score_gradients(const Workspace *w, const Shape *shape, int begin, int t, int s)
 {
     const integers lanes = counting();
-    const int words_of_d = padded(shape->d, PAIR) / PAIR;
     const float scale = SCALES_QUERIES ? 1 : LOG2_E / sqrtf(shape->d);
     Tile p = { 0 }, ds = { 0 };
-    multiply_rows(p, w->q + t * w->d, w->k_transposed, w->d, s, words_of_d);
+    multiply_rows(shape, p, w->q + t * w->d, w->k_transposed, s);
 #pragma GCC unroll 16
     for (int row = 0; row < ROWS; row++)
 #pragma GCC unroll 2
@@ -289,7 +289,7 @@ static ALWAYS_INLINE void score_gradients(const Workspace *w, const Shape *shape
 #pragma GCC unroll 2
             for (int n = 0; n < 2; n++)
                 p[row][n] = choose(lanes + (s + n * LANES) <= t + row, p[row][n], (vector){ 0 });
-    multiply_rows(ds, w->dy + t * w->d, w->v_transposed, w->d, s, words_of_d);
+    multiply_rows(shape, ds, w->dy + t * w->d, w->v_transposed, s);
 #pragma GCC unroll 16
     for (int row = 0; row < ROWS; row++)
 #pragma GCC unroll 2
@@ -332,10 +332,10 @@ static void backward(const Shape *shape, const number *qkv, const number *y, con
         }
         store_head(dqkv, 3 * C, w.dq, begin, end - begin, scale, shape, rotary);
         for (int s = 0; s < end; s += ROWS) { /* ROWS keys, and the queries from `from` on that see them */
-            const int from = s > begin ? s : begin, first = from / PAIR, words_of_sum = (end - from) / PAIR;
+            const int from = s > begin ? s : begin, first = from / PAIR, pairs = (end - from) / PAIR;
             const size_t at = (from - begin) / PAIR * w.stride + s;
-            accumulate(w.dk + s * d, (Left){ w.ds + at, 1, w.stride }, w.q_right, d, first, words_of_sum, s >= begin);
-            accumulate(w.dv + s * d, (Left){ w.p + at, 1, w.stride }, w.dy_right, d, first, words_of_sum, s >= begin);
+            accumulate(w.dk + s * d, (Left){ w.ds + at, 1, w.stride }, w.q_right, d, first, pairs, s >= begin);
+            accumulate(w.dv + s * d, (Left){ w.p + at, 1, w.stride }, w.dy_right, d, first, pairs, s >= begin);
         }
     }
     store_head(dqkv + C, 3 * C, w.dk, 0, shape->T, SCALES_QUERIES ? 1 / LOG2_E : scale, shape, rotary);

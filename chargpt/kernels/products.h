@@ -1,8 +1,8 @@
 /* Products of matrices, tile by tile, and how their right operands are packed: one text for every type of number.
  *
- * A product is computed in tiles of a few rows and PANEL columns, whose sums stay in registers. Its left operand is read word by
- * word. Its right operand is panels (N / PANEL, K / PAIR, PANEL) of words, which are read in the order of memory. A `word` is
- * PAIR numbers that are neighbours in the direction of the sum. A file that includes this one defines before, for its numbers,
+ * A product is computed in tiles of a few rows and PANEL columns, whose sums stay in registers. Its left operand is read word
+ * by word. Its right operand is panels (N / PANEL, K / PAIR, PANEL) of words, which are read in the order of memory. A `word`
+ * is PAIR numbers that are neighbours in the direction of the sum. A file that includes this one defines before, for its numbers,
  *
  *     number, word, words             a number in memory, a word of 32 bits, and a vector of LANES words
  *     PAIR, TILE, ROWS, QUERIES       sizes: see here, step.h and attention.h
@@ -28,8 +28,8 @@ typedef struct { /* the left operand of a product: word (row, k) is data[row * r
     size_t row_step, step;
 } Left;
 
-/* sum (rows, PANEL) += left (rows, count PAIR) right (count PAIR, PANEL). The `count` rows of words of `right` are `stride` words
- * apart. `rows` is a constant. */
+/* sum (rows, PANEL) += left (rows, count PAIR) right (count PAIR, PANEL). The rows of words of `right` are `stride` words apart.
+ * `rows` is a constant. */
 static ALWAYS_INLINE void multiply(const int rows, vector (*sum)[2], Left left, const word *right, size_t stride, int count)
 {
     for (int k = 0; k < count; k++, left.data += left.step, right += stride) {

@@ -26,6 +26,11 @@ typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
 enum { NORM_1, NORM_1_BIAS, QKV, QKV_BIAS, PROJ, PROJ_BIAS, NORM_2, NORM_2_BIAS, UP, UP_BIAS, DOWN, DOWN_BIAS, OF_LAYER };
 enum { TOKENS, POSITIONS, NORM, NORM_BIAS, OF_MODEL };
 enum { FORWARD, BACKWARD }; /* the two packings of a matrix */
+
+static const struct { int rows, columns; } SIZES[OF_LAYER] = { /* times C; a vector has no columns */
+    [NORM_1] = { 1 }, [NORM_1_BIAS] = { 1 }, [QKV] = { 3, 1 }, [QKV_BIAS] = { 3 }, [PROJ] = { 1, 1 }, [PROJ_BIAS] = { 1 },
+    [NORM_2] = { 1 }, [NORM_2_BIAS] = { 1 }, [UP] = { 4, 1 }, [UP_BIAS] = { 4 }, [DOWN] = { 1, 4 }, [DOWN_BIAS] = { 1 },
+};
 enum { BLOCK_ROWS = 192 }; /* rows of a block of sequences */
 
 typedef struct { /* step.py has the same structure */
@@ -109,16 +114,32 @@ static inline vector dropped(const Step *step, vector x, uint32_t key, int c)
 
 typedef vector Sums[TILE][2]; /* of a product, (TILE, PANEL) */
 
-/* sum (TILE, PANEL) = left (TILE, K) right (K, PANEL) for every tile of (R, N), which `finish` then reads.
- * left (R, K), right panels (N / PANEL, K / PAIR, PANEL). */
+typedef struct { /* what becomes of the sums of a product, (R, width): the arguments of a `finish_...` */
+    const Step *step;
+    const float *bias, *from;
+    const number *factor;
+    number *to, *slope;
+    float *stream;
+    float a, b;
+    int width, site;
+    int64_t first; /* row of the chunk */
+} Finish;
+
+/* left (R, K) right (K, N), tile by tile: `finish` is called for each vector of the sums, with its row, its column, and where
+ * it is in rows of `width`. right is panels (N / PANEL, K / PAIR, PANEL). */
 static ALWAYS_INLINE void product(const number *left, int R, int K, const word *right, int N,
-                                  void (*finish)(const void *, int, int, Sums), const void *context)
+                                  void (*finish)(const Finish *, int row, int c, size_t at, vector sum), const Finish *how)
 {
     for (int c = 0; c < N; c += PANEL, right += (size_t)K / PAIR * PANEL)
         for (int r = 0; r < R; r += TILE) {
             Sums sum = { 0 };
             multiply(TILE, sum, (Left){ (const word *)left + (size_t)r * K / PAIR, K / PAIR, 1 }, right, PANEL, K / PAIR);
-            finish(context, r, c, sum);
+#pragma GCC unroll 8
+            for (int row = 0; row < TILE; row++)
+                for (int n = 0; n < 2; n++) {
+                    const int column = c + n * LANES;
+                    finish(how, r + row, column, (size_t)(r + row) * how->width + column, sum[row][n]);
+                }
         }
 }
 
@@ -210,108 +231,53 @@ static inline void gelu(vector u, vector *active, vector *slope)
     *slope = integral + u * e * 0.3989422804f;
 }
 
-/* What becomes of the sums of a product. The functions' arguments are the context, the place of the tile, and the sums. */
-
-typedef struct {
-    const Step *step;
-    const float *bias, *from;
-    const number *factor;
-    number *to, *slope;
-    float *stream;
-    float a, b;
-    int width, site;
-    int64_t first; /* row of the chunk */
-} Finish;
-
 /* to = sum + bias */
-static ALWAYS_INLINE void finish_biased(const void *context, int r, int c, Sums sum)
+static ALWAYS_INLINE void finish_biased(const Finish *f, int row, int c, size_t at, vector sum)
 {
-    const Finish *f = context;
-#pragma GCC unroll 8
-    for (int row = 0; row < TILE; row++)
-        for (int n = 0; n < 2; n++) {
-            const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
-            store_numbers(f->to + at, sum[row][n] + ((const vector *)(f->bias + c))[n]);
-        }
+    store_numbers(f->to + at, sum + *(const vector *)(f->bias + c));
 }
 
 /* to = sum */
-static ALWAYS_INLINE void finish_numbers(const void *context, int r, int c, Sums sum)
+static ALWAYS_INLINE void finish_numbers(const Finish *f, int row, int c, size_t at, vector sum)
 {
-    const Finish *f = context;
-#pragma GCC unroll 8
-    for (int row = 0; row < TILE; row++)
-        for (int n = 0; n < 2; n++)
-            store_numbers(f->to + (size_t)(r + row) * f->width + c + n * LANES, sum[row][n]);
+    store_numbers(f->to + at, sum);
 }
 
 /* stream = sum */
-static ALWAYS_INLINE void finish_floats(const void *context, int r, int c, Sums sum)
+static ALWAYS_INLINE void finish_floats(const Finish *f, int row, int c, size_t at, vector sum)
 {
-    const Finish *f = context;
-    store_tile(TILE, f->stream + (size_t)r * f->width + c, f->width, sum);
+    *(vector *)(f->stream + at) = sum;
 }
 
 /* to = gelu(sum + bias), slope = its derivative, unless it is NULL */
-static ALWAYS_INLINE void finish_gelu(const void *context, int r, int c, Sums sum)
+static ALWAYS_INLINE void finish_gelu(const Finish *f, int row, int c, size_t at, vector sum)
 {
-    const Finish *f = context;
-    vector tile[TILE][2];
-#pragma GCC unroll 8
-    for (int row = 0; row < TILE; row++)
-        for (int n = 0; n < 2; n++)
-            tile[row][n] = sum[row][n] + ((const vector *)(f->bias + c))[n];
-#pragma GCC unroll 1
-    for (int row = 0; row < TILE; row++)
-        for (int n = 0; n < 2; n++) {
-            const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
-            vector active, slope;
-            gelu(tile[row][n], &active, &slope);
-            store_numbers(f->to + at, active);
-            if (f->slope)
-                store_numbers(f->slope + at, slope);
-        }
+    vector active, slope;
+    gelu(sum + *(const vector *)(f->bias + c), &active, &slope);
+    store_numbers(f->to + at, active);
+    if (f->slope)
+        store_numbers(f->slope + at, slope);
 }
 
 /* to = sum * factor */
-static ALWAYS_INLINE void finish_times(const void *context, int r, int c, Sums sum)
+static ALWAYS_INLINE void finish_times(const Finish *f, int row, int c, size_t at, vector sum)
 {
-    const Finish *f = context;
-#pragma GCC unroll 8
-    for (int row = 0; row < TILE; row++)
-        for (int n = 0; n < 2; n++) {
-            const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
-            store_numbers(f->to + at, sum[row][n] * load_numbers(f->factor + at));
-        }
+    store_numbers(f->to + at, sum * load_numbers(f->factor + at));
 }
 
 /* to = a factor + b sum */
-static ALWAYS_INLINE void finish_combined(const void *context, int r, int c, Sums sum)
+static ALWAYS_INLINE void finish_combined(const Finish *f, int row, int c, size_t at, vector sum)
 {
-    const Finish *f = context;
-#pragma GCC unroll 8
-    for (int row = 0; row < TILE; row++)
-        for (int n = 0; n < 2; n++) {
-            const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
-            store_numbers(f->to + at, f->a * load_numbers(f->factor + at) + f->b * sum[row][n]);
-        }
+    store_numbers(f->to + at, f->a * load_numbers(f->factor + at) + f->b * sum);
 }
 
 /* stream = from + dropout(sum + bias) */
-static ALWAYS_INLINE void finish_stream(const void *context, int r, int c, Sums sum)
+static ALWAYS_INLINE void finish_stream(const Finish *f, int row, int c, size_t at, vector sum)
 {
-    const Finish *f = context;
-#pragma GCC unroll 8
-    for (int row = 0; row < TILE; row++) {
-        const uint32_t key = f->step->threshold ? row_key(f->step, f->site, f->first + r + row) : 0;
-        for (int n = 0; n < 2; n++) {
-            const size_t at = (size_t)(r + row) * f->width + c + n * LANES;
-            vector x = sum[row][n] + ((const vector *)(f->bias + c))[n];
-            if (f->step->threshold)
-                x = dropped(f->step, x, key, c + n * LANES);
-            *(vector *)(f->stream + at) = *(const vector *)(f->from + at) + x;
-        }
-    }
+    vector x = sum + *(const vector *)(f->bias + c);
+    if (f->step->threshold)
+        x = dropped(f->step, x, row_key(f->step, f->site, f->first + row), c);
+    *(vector *)(f->stream + at) = *(const vector *)(f->from + at) + x;
 }
 
 /* to (R, C) = what dropout at `site` leaves of dx (R, C), whose first row is row `first` of the chunk. */
@@ -578,41 +544,41 @@ static Memory thread_memory(const Job *job, char *memory, Saved *saved, size_t *
     return w;
 }
 
+/* A matrix of the weights (N, K), packed for the forward pass and, if there is one, for the backward pass. */
+static void pack_matrix(word *const to[2], const Step *step, const number *from, int N, int K)
+{
+    pack_transpose(to[FORWARD], from, N, K);
+    if (!step->logits)
+        pack_rows(to[BACKWARD], from, K, N, K, NULL);
+}
+
+/* A vector of the weights, (size); zeros for one that the model does not have. */
+static void pack_vector(float *to, const Step *step, int64_t place, int size)
+{
+    for (int c = 0; c < size; c += LANES)
+        *(vector *)(to + c) = place < 0 ? (vector){ 0 } : load_numbers(step->weights + place + c);
+}
+
 /* Packs the weights of layer `item`, or those of the model for the last item. */
 static void pack_item(const void *data, int item, int thread)
 {
-    static const struct { int kind, rows, columns; } matrices[] = {
-        { QKV, 3, 1 }, { PROJ, 1, 1 }, { UP, 4, 1 }, { DOWN, 1, 4 }
-    };
-    static const struct { int kind, size; } vectors[] = { { NORM_1, 1 }, { NORM_1_BIAS, 1 }, { QKV_BIAS, 3 }, { PROJ_BIAS, 1 },
-        { NORM_2, 1 }, { NORM_2_BIAS, 1 }, { UP_BIAS, 4 }, { DOWN_BIAS, 1 } };
-    static const struct { int kind, size; } norms[] = { { NORM, 1 }, { NORM_BIAS, 1 } };
     const Job *job = data;
     const Step *step = job->step;
-    const int is_layer = item < step->layers, C = step->C;
+    const int C = step->C, width = padded(step->V, PANEL);
     const int64_t *place = step->places + item * OF_LAYER;
     Weights *to = &job->weights[item];
     (void)thread;
-    if (is_layer) {
-        for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
-            const int kind = matrices[i].kind, N = matrices[i].rows * C, K = matrices[i].columns * C;
-            pack_transpose(to->matrix[kind][FORWARD], step->weights + place[kind], N, K);
-            if (!step->logits)
-                pack_rows(to->matrix[kind][BACKWARD], step->weights + place[kind], K, N, K, NULL);
-        }
-    } else {
-        const int width = padded(step->V, PANEL);
+    for (int kind = 0; kind < OF_LAYER && item < step->layers; kind++)
+        if (SIZES[kind].columns)
+            pack_matrix(to->matrix[kind], step, step->weights + place[kind], SIZES[kind].rows * C, SIZES[kind].columns * C);
+        else
+            pack_vector(to->vector[kind], step, place[kind], SIZES[kind].rows * C);
+    if (item == step->layers) {
         memcpy(job->tokens, step->weights + place[TOKENS], sizeof(number) * step->V * C);
         memset(job->tokens + (size_t)step->V * C, 0, sizeof(number) * (width - step->V) * C);
-        pack_transpose(to->matrix[TOKENS][FORWARD], job->tokens, width, C);
-        if (!step->logits)
-            pack_rows(to->matrix[TOKENS][BACKWARD], job->tokens, C, width, C, NULL);
-    }
-    const int count = is_layer ? sizeof vectors / sizeof *vectors : sizeof norms / sizeof *norms;
-    for (int i = 0; i < count; i++) {
-        const int kind = is_layer ? vectors[i].kind : norms[i].kind, size = (is_layer ? vectors[i].size : norms[i].size) * C;
-        for (int c = 0; c < size; c += LANES)
-            *(vector *)(to->vector[kind] + c) = place[kind] < 0 ? (vector){ 0 } : load_numbers(step->weights + place[kind] + c);
+        pack_matrix(to->matrix[TOKENS], step, job->tokens, width, C);
+        for (int kind = NORM; kind <= NORM_BIAS; kind++)
+            pack_vector(to->vector[kind], step, place[kind], C);
     }
 }
 
@@ -685,9 +651,6 @@ static void sum_item(const void *data, int item, int thread)
 /* Divides the scratch memory; its size in *size. With memory NULL, only the size. */
 static Job divide(const Step *step, char *memory, size_t *size)
 {
-    static const int rows[OF_LAYER] = { [QKV] = 3, [PROJ] = 1, [UP] = 4, [DOWN] = 4 };
-    static const int sizes[OF_LAYER] = { [NORM_1] = 1, [NORM_1_BIAS] = 1, [QKV_BIAS] = 3, [PROJ_BIAS] = 1, [NORM_2] = 1,
-                                         [NORM_2_BIAS] = 1, [UP_BIAS] = 4, [DOWN_BIAS] = 1 };
     const size_t C = step->C, width = padded(step->V, PANEL), n = sizeof(number), f = sizeof(float);
     Job job = { .step = step, .pieces = step->logits ? 1 : pieces_of(step->B, step->T) };
     const int most = (step->B + job.pieces - 1) / job.pieces, fit = BLOCK_ROWS / step->T;
@@ -699,12 +662,13 @@ static Job divide(const Step *step, char *memory, size_t *size)
     job.weights = take(memory, &at, (step->layers + 1) * sizeof(Weights));
     for (int l = 0; l <= step->layers; l++) {
         Weights w = { 0 };
-        for (int kind = 0; kind < OF_LAYER && l < step->layers; kind++)
-            for (int i = 0; i < 2 && rows[kind]; i++)
-                w.matrix[kind][i] = take(memory, &at, n * rows[kind] * C * C);
-        for (int kind = 0; kind < OF_LAYER && l < step->layers; kind++)
-            if (sizes[kind])
-                w.vector[kind] = take(memory, &at, f * sizes[kind] * C);
+        for (int kind = 0; kind < OF_LAYER && l < step->layers; kind++) {
+            const size_t size = SIZES[kind].rows * C;
+            for (int i = 0; i < 2 && SIZES[kind].columns; i++)
+                w.matrix[kind][i] = take(memory, &at, n * size * SIZES[kind].columns * C);
+            if (!SIZES[kind].columns)
+                w.vector[kind] = take(memory, &at, f * size);
+        }
         for (int i = 0; i < 2 && l == step->layers; i++)
             w.matrix[TOKENS][i] = take(memory, &at, n * width * C);
         for (int kind = NORM; kind <= NORM_BIAS && l == step->layers; kind++)

@@ -1,6 +1,5 @@
 /* Runs the attention of step_bfloat16.c, or with FLOAT32 of step_float32.c, over odd shapes, for the sanitizers and for other
- * systems. Every
- * buffer is exactly as large as the kernel may assume. */
+ * systems. Every buffer is exactly as large as the kernel may assume. */
 
 #ifdef FLOAT32
 #include "../../chargpt/kernels/step_float32.c"
