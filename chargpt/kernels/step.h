@@ -189,10 +189,11 @@ static void normalise(number *y, float *stats, const float *x, const float *weig
 }
 
 /* The gradient of `normalise`: with g = d w, dx = or += (g - mean(g) - x' mean(g x')) / sqrt(variance + 1e-5), dw += d x' and
- * db += d, summed over the rows. d, x, dx (R, C); db may be NULL. */
-static void normalise_back(float *dx, int add, float *dweight, float *dbias, const float *d, const float *x, const float *stats,
-                           const float *weight, int R, int C)
+ * db += d, summed over the rows. d, x, dx (R, C); dw and db are at place[0] and place[1] of `gradient`, unless that is -1. */
+static void normalise_back(float *dx, int add, float *gradient, const int64_t *place, const float *d, const float *x,
+                           const float *stats, const float *weight, int R, int C)
 {
+    float *const dweight = gradient + place[0], *const dbias = place[1] < 0 ? NULL : gradient + place[1];
     for (int r = 0; r < R; r++, x += C, d += C, dx += C) {
         const float mean = stats[2 * r], inverse = stats[2 * r + 1];
         vector sum = { 0 }, product = { 0 };
@@ -364,42 +365,32 @@ static double cross_entropy_row(number *to, float *logits, const float *expected
     return share * (double)(logf(whole) + highest) - right;
 }
 
-/* The sum of the losses of `rows` characters, the first of which is character `first` of the chunk, and dlogits (R, V'), the
- * gradient of their mean over the chunk, times step->scale. `from` (R, C) is the last norm's output. */
-static double cross_entropy(const Memory *w, const Job *job, const number *from, int64_t first, int rows)
+/* Of `rows` characters, the first of which is character `first` of the chunk: their logits, if step->logits is not NULL; else
+ * the sum of their losses, which it returns, and dlogits (R, V'), the gradient of their mean over the chunk, times step->scale.
+ * `from` (R, C) is the last norm's output. */
+static double read_out(const Memory *w, const Job *job, const number *from, int64_t first, int rows)
 {
     const Step *step = job->step;
     const int V = step->V, width = padded(V, PANEL), C = step->C;
     const word *tokens = job->weights[step->layers].matrix[TOKENS][FORWARD];
-    const float scale = step->scale / job->counted;
     double loss = 0;
     for (int r = 0; r < rows; r += TILE) {
         product(from + (size_t)r * C, TILE, C, tokens, width, finish_floats, &(Finish){ .stream = w->logits, .width = width });
         for (int row = r; row < r + TILE && row < rows; row++) {
-            const int64_t target = step->targets[first + row];
-            number *to = w->dlogits + (size_t)row * width;
-            if (target < 0)
-                memset(to, 0, width * sizeof *to);
+            float *const logits = w->logits + (size_t)(row - r) * width;
+            const size_t at = first + row, to = (size_t)row * width;
+            if (step->logits)
+                memcpy(step->logits + at * V, logits, V * sizeof *logits);
+            else if (step->targets[at] < 0)
+                memset(w->dlogits + to, 0, width * sizeof *w->dlogits);
             else
-                loss += cross_entropy_row(to, w->logits + (size_t)(row - r) * width,
-                                          step->expected ? step->expected + (first + row) * V : NULL, target, V, scale);
+                loss += cross_entropy_row(w->dlogits + to, logits, step->expected ? step->expected + at * V : NULL,
+                                          step->targets[at], V, step->scale / job->counted);
         }
     }
-    memset(w->dlogits + (size_t)rows * width, 0, (size_t)(job->R - rows) * width * sizeof *w->dlogits);
+    if (!step->logits)
+        memset(w->dlogits + (size_t)rows * width, 0, (size_t)(job->R - rows) * width * sizeof *w->dlogits);
     return loss;
-}
-
-/* logits (B, T, V) of `rows` characters, the first of which is character `first`. `from` (R, C) is the last norm's output. */
-static void write_logits(const Memory *w, const Job *job, const number *from, int64_t first, int rows)
-{
-    const Step *step = job->step;
-    const int V = step->V, width = padded(V, PANEL), C = step->C;
-    const word *tokens = job->weights[step->layers].matrix[TOKENS][FORWARD];
-    for (int r = 0; r < rows; r += TILE) {
-        product(from + (size_t)r * C, TILE, C, tokens, width, finish_floats, &(Finish){ .stream = w->logits, .width = width });
-        for (int row = r; row < r + TILE && row < rows; row++)
-            memcpy(step->logits + (first + row) * V, w->logits + (size_t)(row - r) * width, V * sizeof(float));
-    }
 }
 
 /* The gradient of a linear layer's matrix and bias from those of its output, d (R, N), and its input, x (R, K). */
@@ -460,14 +451,13 @@ static double backward_block(const Job *job, const Memory *w, float *gradient, i
     const Shape shape = shape_of(step, count);
     const Weights *top = &job->weights[L];
     const Saved *end = &w->saved[L];
-    const double loss = cross_entropy(w, job, end->norm_1, begin, rows);
+    const double loss = read_out(w, job, end->norm_1, begin, rows);
 
     pack_rows(w->left, w->dlogits, width, R, width, NULL);
     pack_rows(w->right, end->norm_1, C, R, C, NULL);
     matrix_gradient(gradient + last[TOKENS], step->V, C, w->left, w->right, R, 0);
     product(w->dlogits, R, width, top->matrix[TOKENS][BACKWARD], C, finish_floats, &(Finish){ .stream = w->d, .width = C });
-    normalise_back(w->dx, 0, gradient + last[NORM], last[NORM_BIAS] < 0 ? NULL : gradient + last[NORM_BIAS], w->d, end->x,
-                   end->stats_1, top->vector[NORM], R, C);
+    normalise_back(w->dx, 0, gradient, last + NORM, w->d, end->x, end->stats_1, top->vector[NORM], R, C);
     for (int l = L - 1; l >= 0; l--) {
         const Saved *s = &w->saved[l];
         const Weights *m = &job->weights[l];
@@ -479,8 +469,7 @@ static double backward_block(const Job *job, const Memory *w, float *gradient, i
                 &(Finish){ .to = w->wide, .factor = s->slope, .width = 4 * C });
         linear_gradient(w, job, gradient, place + UP, w->wide, 4 * C, s->norm_2, C, overwrite);
         product(w->wide, R, 4 * C, m->matrix[UP][BACKWARD], C, finish_floats, &to_d);
-        normalise_back(w->dx, 1, gradient + place[NORM_2], place[NORM_2_BIAS] < 0 ? NULL : gradient + place[NORM_2_BIAS], w->d,
-                       s->middle, s->stats_2, m->vector[NORM_2], R, C);
+        normalise_back(w->dx, 1, gradient, place + NORM_2, w->d, s->middle, s->stats_2, m->vector[NORM_2], R, C);
         dropout_back(w->narrow, w->dx, step, 2 * l + 1, begin, R);
         linear_gradient(w, job, gradient, place + PROJ, w->narrow, C, s->y, C, overwrite);
         product(w->narrow, R, C, m->matrix[PROJ][BACKWARD], C, finish_numbers, &(Finish){ .to = w->dy, .width = C });
@@ -489,8 +478,7 @@ static double backward_block(const Job *job, const Memory *w, float *gradient, i
         memset(w->dqkv + (size_t)rows * 3 * C, 0, (size_t)(R - rows) * 3 * C * sizeof *w->dqkv);
         linear_gradient(w, job, gradient, place + QKV, w->dqkv, 3 * C, s->norm_1, C, overwrite);
         product(w->dqkv, R, 3 * C, m->matrix[QKV][BACKWARD], C, finish_floats, &to_d);
-        normalise_back(w->dx, 1, gradient + place[NORM_1], place[NORM_1_BIAS] < 0 ? NULL : gradient + place[NORM_1_BIAS], w->d,
-                       s->x, s->stats_1, m->vector[NORM_1], R, C);
+        normalise_back(w->dx, 1, gradient, place + NORM_1, w->d, s->x, s->stats_1, m->vector[NORM_1], R, C);
     }
     embed_back(gradient, w->dx, job, begin, rows);
     return loss;
@@ -591,13 +579,7 @@ static int pieces_of(int B, int T)
     return pieces;
 }
 
-static Memory memory_of(const Job *job, Saved *saved, int item, int thread)
-{
-    const int slot = job->step->threads < job->pieces ? thread : item;
-    size_t size;
-    return thread_memory(job, job->threads + slot * job->thread_size, saved, &size);
-}
-
+/* The logits of a piece's sequences, or their loss and its gradient. */
 static void piece_item(const void *data, int item, int thread)
 {
     const Job *job = data;
@@ -605,26 +587,21 @@ static void piece_item(const void *data, int item, int thread)
     const int begin = (int64_t)step->B * item / job->pieces, end = (int64_t)step->B * (item + 1) / job->pieces;
     float *gradient = job->gradients + item * step->count;
     Saved saved[step->layers + 1];
-    const Memory w = memory_of(job, saved, item, thread);
-    memset(gradient + step->matrices, 0, (step->count - step->matrices) * sizeof *gradient);
+    size_t size;
+    const int slot = step->threads < job->pieces ? thread : item;
+    const Memory w = thread_memory(job, job->threads + slot * job->thread_size, saved, &size);
     double loss = 0;
+    if (!step->logits)
+        memset(gradient + step->matrices, 0, (step->count - step->matrices) * sizeof *gradient);
     for (int first = begin; first < end; first += job->sequences) {
         const int count = first + job->sequences < end ? job->sequences : end - first;
         forward_block(job, &w, first, count);
-        loss += backward_block(job, &w, gradient, first, count, first == begin);
+        if (step->logits)
+            read_out(&w, job, saved[step->layers].norm_1, (int64_t)first * step->T, count * step->T);
+        else
+            loss += backward_block(job, &w, gradient, first, count, first == begin);
     }
     job->losses[item] = loss;
-}
-
-static void logits_item(const void *data, int item, int thread)
-{
-    const Job *job = data;
-    const Step *step = job->step;
-    const int first = item * job->sequences, rest = step->B - first, count = rest < job->sequences ? rest : job->sequences;
-    Saved saved[step->layers + 1];
-    const Memory w = memory_of(job, saved, item, thread);
-    forward_block(job, &w, first, count);
-    write_logits(&w, job, saved[step->layers].norm_1, (int64_t)first * step->T, count * step->T);
 }
 
 enum { SUMMED = 8192 }; /* numbers of the gradient that an item sums */
@@ -724,7 +701,7 @@ EXPORT int step_logits(const Step *step)
         if (step->idx[i] < 0 || step->idx[i] >= step->V)
             return -1;
     in_threads(&step->openmp, step->threads, step->layers + 1, pack_item, &job);
-    in_threads(&step->openmp, step->threads, job.pieces, logits_item, &job);
+    in_threads(&step->openmp, step->threads, job.pieces, piece_item, &job);
     return 0;
 }
 
