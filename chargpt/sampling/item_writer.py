@@ -1,13 +1,14 @@
 """Items from a model: whole ones, of the label that is asked for, until there are as many as wanted."""
 
+import contextlib
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tqdm import tqdm
 
 from chargpt.canonical import canonical
 from chargpt.errors import Message, Option, Words
@@ -18,6 +19,8 @@ from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.text.item_stream import TAB, Item, end_in, item_prompt, items_in
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from chargpt.text.corpus import Corpus
 
 ATTEMPTS = 1000  # items in a row that are refused, after which no more are made
@@ -39,6 +42,18 @@ def drawn(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple
     shares = np.cumsum(list(labels.values()) or [1]) / max(1, sum(labels.values()))
     chosen = np.searchsorted(shares, random.uniform(count)).tolist()
     return [(list(labels) or [""])[number] for number in chosen], random.below(2**62, count)
+
+
+@contextlib.contextmanager
+def _progress(items: int) -> "Iterator[tqdm[None] | None]":
+    """A bar for so many items; None unless a terminal shows it, so that nothing else that writes a text needs tqdm."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=items, unit="item", delay=1, leave=False) as bar:
+        yield bar
 
 
 @dataclass(kw_only=True)
@@ -63,15 +78,17 @@ class ItemWriter:
     def __iter__(self) -> Iterator[Item]:
         wanted, random = self.wanted, RandomNumbers(self.wanted.seed or 0)
         generator = self.generator.changed(length=wanted.longest + 1)
-        with tqdm(total=wanted.items, unit="item", delay=1, leave=False, disable=None) as progress:
+        with _progress(wanted.items) as bar:
             while len(self.written) < wanted.items and self._in_a_row < ATTEMPTS and self._excess < MOST_REFUSED:
                 names, seeds = drawn(self.labels, random, min(BATCH, wanted.items - len(self.written) + self._in_a_row))
                 for label, added in zip(names, _continued(generator, names, seeds, self.beginning)):
                     if self._takes(item := Item(label, self.beginning + added)):
-                        progress.clear()
+                        if bar is not None:
+                            bar.clear()
                         yield item
-                progress.set_postfix_str(f"thrown away: {self.why}" if self.refused else "", refresh=False)
-                progress.update(len(self.written) - progress.n)
+                if bar is not None:
+                    bar.set_postfix_str(f"thrown away: {self.why}" if self.refused else "", refresh=False)
+                    bar.update(len(self.written) - bar.n)
 
     def _takes(self, item: Item) -> bool:
         """Whether this item is written: it fits what is wanted, and there are not enough yet."""

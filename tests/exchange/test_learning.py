@@ -180,7 +180,7 @@ def test_what_a_page_trains_follows_the_law_of_the_program(blank):
 def test_a_model_that_knows_its_language_is_trained_as_gently(blank, characters, distance, n_layer):
     shape = ModelConfig(n_layer=n_layer, n_head=6, n_embd=192, block_size=128, bias=True, positions="rotary", dropout=0.0)
     tokenizer = Tokenizer("".join(map(chr, range(65, 65 + V))))
-    corpus = SimpleNamespace(train=range(characters), val=range(characters // 9), tokenizer=tokenizer)
+    corpus = SimpleNamespace(train=range(characters), val=range(characters // 9), tokenizer=tokenizer, has_grown=False)
     speeds = SimpleNamespace(time_model=lambda config: TimeModel(1e-6, 1e-6))
     job = SimpleNamespace(corpus=corpus, processes=1, seconds=1e9, speeds=speeds)  # there is time for all of it
     config = adaptation.adapt(Settings(Config(model=shape)), job, distance=distance, minutes=None).values
