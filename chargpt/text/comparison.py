@@ -19,7 +19,7 @@ from chargpt.text.document import TRAIN, VAL
 from chargpt.text.growth import Growth, Stretch
 from chargpt.text.ids import Split, split_of
 from chargpt.text.reading import TextReader
-from chargpt.text.tokenizer import code_points
+from chargpt.text.tokenizer import CODE_POINTS, FOLDED, code_points
 
 WINDOW = 32  # characters, a power of two
 MOST_MARKS = 2**19  # windows that are compared, about
@@ -27,9 +27,10 @@ FACTOR = 0x9E3779B97F4A7C15  # odd, so that no character is lost from a hash
 CERTAIN = 2 * WINDOW  # characters that agree by chance in no text, unless it is a formula
 # Of the training text, that was known, and the characters of a block of it: see docs/lab/growth.md.
 REPEATED, BLOCK = 0.5, 2000
-GAP = 500  # characters: a shorter unknown passage between two known ones is an edit of these
+GAP = 500  # characters: a shorter unknown passage between two known ones stays on their side, as an edit or a poem between
 LEAST = 0.01  # of a text, that an earlier run must have read; with less, it quotes that one, but does not go on from it
-NEW, BOTH = 2, 3  # sides, beside TRAIN and VAL; of a window that is in both, nothing follows
+_Kind = tuple[int | None, bool]  # the side of a passage, and whether it is new
+NEW, BOTH = 2, 3  # sides, beside TRAIN and VAL; of a window that is in both, little follows
 
 
 def compare(earlier: Sequence[EncodedText], config: DataConfig, read: Callable[[DataConfig], TextReader]) -> Growth:
@@ -39,7 +40,7 @@ def compare(earlier: Sequence[EncodedText], config: DataConfig, read: Callable[[
     for _, piece in reader:
         comparison.add(code_points(piece))
     passages = comparison.passages()
-    known = sum(passage.end - passage.start for passage in passages if passage.side != NEW)
+    known = sum(passage.end - passage.start for passage in passages if not passage.is_new)
     goes_on = known and known >= LEAST * passages[-1].end
     stretches = divided(passages, config, ends=reader.ends) if goes_on else []
     return Growth(earlier=[text.fingerprint for text in earlier], stretches=stretches)
@@ -63,12 +64,17 @@ class Passage:
     start: int  # in characters of the text
     end: int
     side: int | None
+    is_new: bool  # also between two passages that are known, and then on their side
 
 
 class Comparison:
     """Compares a text, while it is read, with those of earlier runs."""
 
     def __init__(self, earlier: Sequence[EncodedText]) -> None:
+        self._read_as = np.arange(CODE_POINTS, dtype=np.uint32)  # one character for all that an earlier run does not tell apart
+        for text in earlier:
+            if text.tokenizer.folded:
+                self._read_as[np.isin(self._read_as, code_points(text.tokenizer.characters or ""), invert=True)] = ord(FOLDED)
         total = sum(text.characters for text in earlier)
         self._bits = max(0, math.ceil(math.log2(max(1, total) / MOST_MARKS)))  # of a hash, that are 0 in those compared
         hashes = [np.unique(np.concatenate([self._marks(_points(text, side))[1] for text in earlier])) for side in (TRAIN, VAL)]
@@ -83,38 +89,42 @@ class Comparison:
         places, hashes = self._marks(points)
         nearest = np.searchsorted(self._known, hashes)
         sides = np.where(self._known[nearest] == hashes, self._sides[nearest], NEW)
-        self._found.append((places[sides != BOTH] + start, sides[sides != BOTH]))
+        self._found.append((places + start, sides))
         self._tail, self._size = points[1 - WINDOW :], start + len(points)
 
     def passages(self) -> list[Passage]:
         """The passages of the text that was added, in their order, without gaps; one that is NEW if nothing is known."""
         found, done = list[Passage](), 0
         for known in self._certain():
-            before = known.start - done
-            if before > (GAP if found else CERTAIN):
-                found.append(Passage(done, known.start, NEW))
-            elif before > 0 and found and found[-1].side != known.side:
-                found.append(Passage(done, known.start, None))
+            before, around = known.start - done, {known.side, *(one.side for one in found[-1:])}
+            if before > (GAP if found and around != {None} else CERTAIN):
+                found.append(Passage(done, known.start, NEW, True))
+            elif found and (before > CERTAIN or (before > 0 and len(around) > 1)):
+                found.append(Passage(done, known.start, known.side if len(around) == 1 else None, before > CERTAIN))
             start = found[-1].end if found else 0
-            found.append(Passage(start, known.end, known.side))
+            found.append(dataclasses.replace(known, start=start))
             done = known.end
         if found and self._size - done <= CERTAIN:
-            found[-1] = Passage(found[-1].start, self._size, found[-1].side)
+            found[-1] = dataclasses.replace(found[-1], end=self._size)
         elif self._size > done:
-            found.append(Passage(done, self._size, NEW))
+            found.append(Passage(done, self._size, NEW, True))
         return found
 
     def _certain(self) -> Iterator[Passage]:
-        """The known passages that are long enough to be no chance, each as long as its windows say."""
+        """The known passages that are long enough to be no chance, each as long as its windows say. One that is in both splits
+        of a text is in neither now, and if it is short, it says nothing."""
         places, sides = (np.concatenate(parts) for parts in zip(*self._found))
-        cuts = np.flatnonzero(np.diff(sides)) + 1
-        for first, last in zip([0, *cuts], [*(cuts - 1), len(places) - 1]):
-            if len(places) and sides[first] != NEW and (end := places[last] + WINDOW) - places[first] >= CERTAIN:
-                yield Passage(int(places[first]), int(end), int(sides[first]))
+        says = np.ones(len(places), bool)
+        for first, last in _equal(sides):
+            says[first : last + 1] = sides[first] != BOTH or places[last] - places[first] > GAP
+        places, sides = places[says], sides[says]
+        for first, last in _equal(sides):
+            if sides[first] != NEW and (end := places[last] + WINDOW) - places[first] >= CERTAIN:
+                yield Passage(int(places[first]), int(end), None if sides[first] == BOTH else int(sides[first]), False)
 
     def _marks(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the windows of code points begin that are compared, and their hashes, both (n_windows,)."""
-        hashes, size, power = points.astype(np.uint64) + np.uint64(1), 1, FACTOR
+        hashes, size, power = self._read_as[points].astype(np.uint64) + np.uint64(1), 1, FACTOR
         while size < WINDOW:  # two neighbours make a window of twice the size
             hashes = hashes[:-size] * np.uint64(power) + hashes[size:]
             size, power = 2 * size, power * power % 2**64
@@ -122,6 +132,12 @@ class Comparison:
         hashes *= np.uint64(FACTOR)
         places = np.flatnonzero(hashes >> np.uint64(64 - self._bits) == 0) if self._bits else np.arange(len(hashes))
         return places, hashes[places]
+
+
+def _equal(sides: np.ndarray) -> Iterator[tuple[int, int]]:
+    """The first and the last place of each stretch of equal sides (n,)."""
+    cuts = np.flatnonzero(np.diff(sides)) + 1
+    return zip([0, *cuts], [*(cuts - 1), len(sides) - 1]) if len(sides) else iter([])
 
 
 def _points(text: EncodedText, side: int) -> np.ndarray:
@@ -134,16 +150,22 @@ def divided(passages: Sequence[Passage], config: DataConfig, *, ends: Sequence[i
     """The stretches of a text with these passages: what is known stays on its side, and what is new is divided among itself, as
     `config` says: with data.split=document, by documents, which end at `ends`."""
     passages = [*_by_document(passages, ends)] if config.split == "document" else passages
-    sizes = {side: [p.end - p.start for p in passages if p.side == side] for side in (TRAIN, NEW)}
-    of_new = _division(sizes[NEW], config)
-    learned = Split(stretches=tuple(of_new)).size(TRAIN)
-    cutters: dict[int | None, _Cutter] = {NEW: _Cutter(of_new), TRAIN: _Cutter(_repeated(sum(sizes[TRAIN]), learned))}
+    sizes: dict[_Kind, list[int]] = {kind: [] for kind in ((NEW, True), (TRAIN, True), (TRAIN, False))}
+    for one in passages:
+        sizes.setdefault((one.side, one.is_new), []).append(one.end - one.start)
+    of_new = _division(sizes[NEW, True], config)
+    learned = Split(stretches=tuple(of_new)).size(TRAIN) + sum(sizes[TRAIN, True])
+    repeated = _repeated(sum(sizes[TRAIN, False]), learned)
+    cutters: dict[_Kind, _Cutter] = {(NEW, True): _Cutter(of_new), (TRAIN, False): _Cutter(repeated)}
     stretches = list[Stretch]()
     for passage in passages:
         end = passage.start
-        cutter = cutters.get(passage.side) or _Cutter([(passage.end - end, passage.side)])
+        cutter = cutters.get((passage.side, passage.is_new)) or _Cutter([(passage.end - end, passage.side)])
         for size, split in cutter.cut(passage.end - end):
-            stretches.append(Stretch(end := end + size, split, passage.side == NEW))
+            end += size
+            if stretches and (stretches[-1].split, stretches[-1].is_new) == (split, passage.is_new):
+                stretches.pop()
+            stretches.append(Stretch(end, split, passage.is_new))
     return stretches
 
 
@@ -177,10 +199,12 @@ def _repeated(known: int, learned: int) -> list[tuple[int, int | None]]:
 
 
 def _by_document(passages: Sequence[Passage], ends: Sequence[int]) -> Iterator[Passage]:
-    """The same, but that what is new ends where a document does."""
+    """The same, but that what is new ends where a document does. What is between two splits is a document of its own."""
     for passage in passages:
+        passage = dataclasses.replace(passage, side=NEW) if passage.is_new and passage.side is None else passage
         within = ends[bisect(ends, passage.start) : bisect(ends, passage.end - 1)] if passage.side == NEW else []
-        yield from (Passage(start, end, passage.side) for start, end in pairwise([passage.start, *within, passage.end]))
+        edges = pairwise([passage.start, *within, passage.end])
+        yield from (dataclasses.replace(passage, start=start, end=end) for start, end in edges)
 
 
 def _division(sizes: Sequence[int], config: DataConfig) -> Sequence[tuple[int, int | None]]:

@@ -85,6 +85,39 @@ def test_what_is_known_keeps_its_side(name, how, folder, load):
     assert len(held_out & windows(known)) > 0.7 * len(held_out) or "gone" in name or how == "document"
 
 
+POEMS = [prose(n) for n in np.random.default_rng(2).integers(90, GAP - 100, 100)]
+
+
+@pytest.mark.parametrize("how", ["position", "document"])
+def test_short_new_poems_between_others_are_read(how, folder, load):
+    """Each of them is shorter than an edit may be, and is in a split: nothing that was learned repeats in their place."""
+    old = load(folder(*POEMS[:60]), split=how, val_fraction=0.2)
+    mixed = [one for three in zip(POEMS[:60:2], POEMS[1:60:2], POEMS[60:90]) for one in three]
+    new = load(folder(*mixed), split=how, val_fraction=0.2, earlier=[old])
+    sides = [[one[20:-20] in text_of(new, split) for one in POEMS[60:90]] for split in (TRAIN, VAL)]
+    assert sum(sides[TRAIN]) >= 20 and sum(map(sum, sides)) >= 28, "one may be cut, or lie between the splits"
+    assert new.growth is not None and not windows(text_of(new, VAL)) & windows(text_of(old, TRAIN))
+    parts = np.diff([0, *(one.end for one in new.growth.stretches)])
+    is_new = [one.is_new for one in new.growth.stretches]
+    assert parts[is_new].sum() == pytest.approx(sum(map(len, POEMS[60:90])), rel=0.1)
+
+
+def test_a_chapter_that_stood_in_both_splits_is_in_neither(folder, load):
+    old = load(folder(*BOOK[:9], BOOK[0]), val_fraction=0.15)
+    new = load(folder(*BOOK[1:9], MORE[1], BOOK[0]), val_fraction=0.15, earlier=[old])
+    assert not windows(BOOK[0][:2_900]) & windows(text_of(new, VAL))
+    assert new.growth is not None and new.growth.describe().startswith("3,")
+
+
+def test_characters_that_are_folded_hide_no_passage(folder, load):
+    draw = np.random.default_rng(8)
+    book, more = (["".join(c if draw.random() > 0.06 else chr(draw.integers(0x4E00, 0x7000)) for c in one) for one in some]
+                  for some in (BOOK, MORE))  # fmt: skip
+    old = load(folder(*book), min_count=20)
+    new = load(folder(*book, more[2]), min_count=20, earlier=[old])
+    assert old.tokenizer.folded and new.growth is not None and new.growth.describe().startswith(("8,9", "9,0"))
+
+
 def test_the_same_text_is_what_it_was_and_nothing_has_grown(folder, load):
     old = load(folder(*BOOK))
     again = load(folder(*BOOK), earlier=[old])
@@ -157,22 +190,22 @@ def test_a_line_that_all_texts_have_says_nothing():
     licence = prose(1_500)
     comparison = Comparison([encoded(BOOK[0] + licence, BOOK[1] + licence)])
     comparison.add(code_points(licence.join([BOOK[0], MORE[2], BOOK[1], MORE[1], ""])))
-    assert [one.side for one in comparison.passages()] == [TRAIN, NEW, VAL, NEW]
+    assert [one.side for one in comparison.passages()] == [TRAIN, None, NEW, None, VAL, None, NEW, None]
 
 
 def test_texts_shorter_than_a_window_are_new_and_know_nothing():
     for text, known in itertools.product(("", "a", "a" * 31, MORE[0]), (BOOK, ("short", ""))):
         comparison = Comparison([encoded(known[0], known[1])])
         comparison.add(code_points(text))
-        assert comparison.passages() == [Passage(0, len(text), NEW)][: len(text)]
+        assert comparison.passages() == [Passage(0, len(text), NEW, True)][: len(text)]
     assert divided([], DataConfig(), ends=[]) == []
 
 
 @pytest.mark.parametrize("added", [1, 2_000, 400_000])
 def test_of_the_old_text_as_much_is_repeated_as_is_new(added):
     """In blocks from all over it; all of it if there is less, or if nothing is new."""
-    known = [Passage(0, 40_000, TRAIN), Passage(40_000, 50_000, VAL), Passage(50_000, 90_000, TRAIN)]
-    for passages in ([*known, Passage(90_000, 90_000 + added, NEW)], known):
+    known = [Passage(*one, False) for one in ((0, 40_000, TRAIN), (40_000, 50_000, VAL), (50_000, 90_000, TRAIN))]
+    for passages in ([*known, Passage(90_000, 90_000 + added, NEW, True)], known):
         stretches = divided(passages, DataConfig(), ends=[])
         sizes = Counter[tuple[int | None, bool]]()
         for start, stretch in zip([0, *(one.end for one in stretches)], stretches):
