@@ -107,7 +107,8 @@ def load_corpus(
     check_effect(asked or {}, texts=texts, config=reading.config, sources=sources)
     by_file = [BY_FILE] * (config.split != reading.config.split == "document")
     corpus = reading.corpus(texts, by_file=by_file)
-    if earlier and corpus.fingerprint != earlier[0].fingerprint and not (config.items or config.val_text):
+    is_in_order = not (config.items or config.val_text) and config.shuffle == "none"
+    if earlier and corpus.fingerprint != earlier[0].fingerprint and is_in_order:
         corpus = reading.after(earlier).corpus(texts, by_file=by_file)
     _check_length(corpus, reading.config, block_size, has_shape=bool(known))
     return corpus

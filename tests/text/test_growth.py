@@ -118,6 +118,13 @@ def test_characters_that_are_folded_hide_no_passage(folder, load):
     assert old.tokenizer.folded and new.growth is not None and new.growth.describe().startswith(("8,9", "9,0"))
 
 
+def test_shuffled_lines_are_shuffled_again(folder, load):
+    """No passage of such a text is in it, so it is divided as ever."""
+    settings = {"shuffle": "lines"}
+    new = load(folder(*BOOK, *MORE), **settings, earlier=[load(folder(*BOOK), **settings)])
+    assert new.growth is None and new.fingerprint == load(folder(*BOOK, *MORE), **settings).fingerprint
+
+
 def test_the_same_text_is_what_it_was_and_nothing_has_grown(folder, load):
     old = load(folder(*BOOK))
     again = load(folder(*BOOK), earlier=[old])
