@@ -225,7 +225,9 @@ def continued(options: TrainOptions, *, root: Path) -> TrainOptions:
         section: {key: value for key, value in values.items() if f"{section}.{key}" in changed}
         for section, values in options.settings.items()
     }
-    return dataclasses.replace(restart, settings=typed)
+    # One that is gone is known by its place; the run has a copy.
+    texts = [text if text == "-" or can_be_read_again(text) else str(Path(text).resolve()) for text in options.texts]
+    return dataclasses.replace(restart, settings=typed, texts=texts)
 
 
 def _places(options: TrainOptions) -> Tree:

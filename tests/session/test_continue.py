@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from helpers import TINY_FILE
@@ -18,7 +19,7 @@ NAMES, LAST = ("whole", "run"), "step-00000030/model.safetensors"
 def command(text, tmp_path):
     """The same command, with a run of this name: its exit code, or that of the SIGTERM that comes after step `stop`."""
 
-    def trained(name: str, *words: str, stop: int = 0) -> int:
+    def trained(name: str, *words: str, stop: int = 0, on: Path = text) -> int:
         with pytest.MonkeyPatch.context() as patch:
             advance = Session.advance
 
@@ -29,7 +30,7 @@ def command(text, tmp_path):
 
             patch.setattr(Session, "advance", advanced)
             here = ["--run", str(tmp_path / name), f"data.cache={tmp_path}/cache", "runtime.threads=1", "train.sample_length=0"]
-            return train.main([str(text), "--config", TINY_FILE, "train.max_steps=30", "--continue", *here, *words])
+            return train.main([str(on), "--config", TINY_FILE, "train.max_steps=30", "--continue", *here, *words])
 
     return trained
 
@@ -45,11 +46,18 @@ def test_the_same_command_goes_on_until_the_run_is_finished(words, command, tmp_
         assert len({(tmp_path / name / path).read_bytes() for name in NAMES}) == 1, path
 
 
-def test_a_changed_command_changes_the_run_or_says_why_not(command, tmp_path, capsys):
+def test_a_changed_command_changes_the_run_or_says_why_not(command, text, tmp_path, capsys):
     assert command("run") == 0
     assert command("run", "train.max_steps=40") == 0  # the later one of a setting counts
     assert newest(tmp_path / "run")[0].step == 40
     with pytest.raises(UserError, match="model.n_layer: .*cannot change in a run that has begun"):
         command("run", "model.n_layer=1")
+    text.write_text("another text, of the same length or not\n" * 90)
+    other = text.with_name("other.txt")
+    other.write_text("another text, of the same length or not\n" * 90)
+    assert command("run", "train.max_steps=40") == 0
+    assert "has changed since the run began" in "".join(capsys.readouterr()), "the run goes on with its copy"
+    with pytest.raises(UserError, match="other.txt given, but the run '.*' was trained on another text"):
+        command("run", "train.max_steps=40", on=other)
     with pytest.raises(UserError, match="--resume: cannot be used with"):
         command("run", "--resume")
