@@ -64,8 +64,9 @@ def distance_of(source: Checkpoint, loss: float) -> float:
     return 0.0 if own_loss is None else max(0.0, loss - own_loss)
 
 
-def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> tuple[float, list[Notice]]:
-    """The distance of the text from those of the start, and what to say of it. `ngram_loss` is that of an n-gram model."""
+def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float, lost: bool) -> tuple[float, list[Notice]]:
+    """The distance of the text from those of the start, and what to say of it. `ngram_loss` is that of an n-gram model; `lost`
+    says whether a text that the start has read is in no cache."""
     state, measured = source.state, len(corpus.judged)
     model, vocabulary = begun(source, corpus)
     loss = loss_on(corpus, model)
@@ -73,14 +74,11 @@ def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float) -> t
     before = f"training begins with the model {name_of_start(source)}; so far, its loss on your text is {loss:.2f}{error}"
     said = [Notice(Kind.START, f"{before}; lower is better, and {NGRAM_MODEL} has {ngram_loss:z.2f}")]
     said += [Notice(Kind.CHARACTERS, vocabulary)] * bool(vocabulary)
-    if (
-        corpus.is_validated
-        and corpus.growth is None
-        and state.fingerprint != corpus.fingerprint
-        and {*state.texts} & {*corpus.texts}
-    ):
+    is_compared = corpus.growth is not None or state.fingerprint == corpus.fingerprint
+    if corpus.is_validated and not is_compared and (lost or {*state.texts} & {*corpus.texts}):
+        why = "no copy of all that it has read is in the cache; " * lost
         what = "it may have learned from your validation text, and then the losses look too good; start from another run, "
-        said.append(Notice(Kind.WARNING, f"{shown(source.path)}: {what}or give another text as data.val_text=FILE"))
+        said.append(Notice(Kind.WARNING, f"{shown(source.path)}: {why}{what}or give another text as data.val_text=FILE"))
     return distance_of(source, loss), said
 
 

@@ -35,7 +35,7 @@ from chargpt.planning.teachers import check_teachers, for_last_model, for_studen
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.runs.checkpoint_schema import SavedState, what_changed
+from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, what_changed
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.models import check_model, loss_of, name_of_start, restore_model, start_from
@@ -207,7 +207,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     notices = [*named.notices, *corpus.describe(), *check_teachers(named.teachers, corpus, context=asked.context)]
     notices += [] if options.find_lr else examine(corpus)
     job = Job(corpus, text_of(corpus), asked.seconds, group.size, models_of(named.teachers))
-    choice = _choose(asked, job, named.start)
+    choice = _choose(asked, job, named.start, root=root)
     tried = _try_starts(asked, job, named, expected=choice.loss)
     if tried is not None and tried.pays:
         with_start = dataclasses.replace(options, start=tried.start)
@@ -319,7 +319,7 @@ def _earlier(state: SavedState, *, root: Path) -> list[EncodedText]:
     return earlier_texts([state.fingerprint, *before], state.config.data, root=root)
 
 
-def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
+def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path) -> Choice:
     """The settings for this text and this much time, and what to say of them. A run finds its text from any folder then.
 
     One of three: gentle ones from the weights of a `start`; those with the lowest expected loss of all models that the
@@ -332,7 +332,9 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None) -> Choice:
     if start is not None:
         from chargpt.planning.adaptation import adapt, measure_start
 
-        distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss)
+        has_read = asked.options.init_from is not None and start.state.fingerprint != NO_TEXT
+        lost = has_read and not settings.values.data.val_text and not _earlier(start.state, root=root)
+        distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss, lost=lost)
         choice = Choice(adapt(settings, job, distance=distance, minutes=minutes, epochs=epochs), notices)
     elif asked.is_open:
         choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)

@@ -166,10 +166,11 @@ def corpus_in_cache(
 
 
 def earlier_texts(fingerprints: Sequence[str], config: DataConfig, *, root: Path) -> list[EncodedText]:
-    """The texts of these fingerprints, the newest first, as far as they are in a cache; none without the newest one."""
+    """The texts of these fingerprints, the newest first; none if one is in no cache, since it would be called new."""
     caches = [Cache(folder) for folder in cache_folders(config, root=root)]
     found = [next(filter(None, (cache.open(fingerprint) for cache in caches)), None) for fingerprint in fingerprints]
-    return [text for text in found if text is not None] if all(found[:1]) else []
+    texts = [text for text in found if text is not None]
+    return texts if len(texts) == len(found) else []
 
 
 def absolute_paths(config: DataConfig) -> DataConfig:

@@ -65,10 +65,24 @@ def test_such_a_run_is_resumed_without_the_texts_before_it(book, tmp_path, capsy
     shutil.rmtree(tmp_path / "cache")
     capsys.readouterr()
     before = state_of(second)
-    assert train.main(["--resume", "--run", str(second), f"train.max_steps={before.stage.length.steps + 2}"]) == 0
+    again = ["--resume", "--run", str(second), f"data.cache={tmp_path}/cache"]
+    assert train.main([*again, f"train.max_steps={before.stage.length.steps + 2}"]) == 0
     after = state_of(second)
     assert (after.fingerprint, after.growth) == (before.fingerprint, before.growth)
     assert after.progress.step == before.progress.step + 2 and "has changed" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_text_in_no_cache_is_not_taken_for_new(gone, book, tmp_path, capsys):
+    """Neither that of the run, nor that of a run before it, whose text it does not repeat as a whole."""
+    first = book(6, "--config", "tiny", "train.max_steps=2")
+    second = book(7, "--init-from", str(first), "--epochs", "0.1")
+    shutil.rmtree(tmp_path / "cache" / state_of((first, second)[gone]).fingerprint)
+    capsys.readouterr()
+    third = book(8, "--init-from", str(second), "--epochs", "0.1")
+    said = "".join(capsys.readouterr())
+    assert state_of(third).growth is None and "grown " not in said
+    assert "no copy of all that it has read is in the cache; it may have learned from your validation text" in said
 
 
 def test_a_text_that_has_nothing_of_the_old_one_is_read_as_ever(book, tmp_path, capsys):
