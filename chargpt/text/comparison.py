@@ -24,9 +24,12 @@ from chargpt.text.tokenizer import CODE_POINTS, FOLDED, code_points
 WINDOW = 32  # characters, a power of two
 MOST_MARKS = 2**19  # windows that are compared, about
 FACTOR = 0x9E3779B97F4A7C15  # odd, so that no character is lost from a hash
+FAR_APART = 8  # times the mean distance of the windows that are compared: by chance, no two neighbours are so far apart
 CERTAIN = 2 * WINDOW  # characters that agree by chance in no text, unless it is a formula
 # Of the training text, that was known, and the characters of a block of it: see docs/lab/growth.md.
 REPEATED, BLOCK = 0.5, 2000
+LEAST_REPEATED = 10 * BLOCK  # characters, beside a sentence or two that are new
+MOST_BLOCKS = 5_000  # larger ones, of a long text: the state of a run lists them
 GAP = 500  # characters: a shorter unknown passage between two known ones stays on their side, as an edit or a poem between
 LEAST = 0.01  # of a text, that an earlier run must have read; with less, it quotes that one, but does not go on from it
 _Kind = tuple[int | None, bool]  # the side of a passage, and whether it is new
@@ -94,17 +97,17 @@ class Comparison:
 
     def passages(self) -> list[Passage]:
         """The passages of the text that was added, in their order, without gaps; one that is NEW if nothing is known."""
-        found, done = list[Passage](), 0
+        found, done, chance = list[Passage](), 0, max(CERTAIN, FAR_APART << self._bits)
         for known in self._certain():
             before, around = known.start - done, {known.side, *(one.side for one in found[-1:])}
-            if before > (GAP if found and around != {None} else CERTAIN):
+            if before > (max(GAP, chance) if found and around != {None} else chance):
                 found.append(Passage(done, known.start, NEW, True))
-            elif found and (before > CERTAIN or (before > 0 and len(around) > 1)):
-                found.append(Passage(done, known.start, known.side if len(around) == 1 else None, before > CERTAIN))
+            elif found and (before > chance or (before > 0 and len(around) > 1)):
+                found.append(Passage(done, known.start, known.side if len(around) == 1 else None, before > chance))
             start = found[-1].end if found else 0
             found.append(dataclasses.replace(known, start=start))
             done = known.end
-        if found and self._size - done <= CERTAIN:
+        if found and self._size - done <= chance:
             found[-1] = dataclasses.replace(found[-1], end=self._size)
         elif self._size > done:
             found.append(Passage(done, self._size, NEW, True))
@@ -190,10 +193,10 @@ class _Cutter:
 def _repeated(known: int, learned: int) -> list[tuple[int, int | None]]:
     """The stretches of a text of which `known` characters were learned, if there are `learned` new ones: blocks of it, spread
     evenly, are learned again. The whole would take most of the time, and teach little. If nothing is new, all of it is left."""
-    wanted = learned * REPEATED / (1 - REPEATED) or known
-    if wanted >= known:
+    wanted = max(LEAST_REPEATED, learned * REPEATED / (1 - REPEATED))
+    if not learned or wanted >= known:
         return [(known, TRAIN)]
-    blocks = max(1, round(wanted / BLOCK))
+    blocks = min(MOST_BLOCKS, max(1, round(wanted / BLOCK)))
     starts = [known * number // blocks for number in range(blocks + 1)]
     return [each for start, end in pairwise(starts) for each in ((start + round(wanted / blocks), TRAIN), (end, None))]
 
