@@ -46,18 +46,28 @@ def test_the_same_command_goes_on_until_the_run_is_finished(words, command, tmp_
         assert len({(tmp_path / name / path).read_bytes() for name in NAMES}) == 1, path
 
 
-def test_a_changed_command_changes_the_run_or_says_why_not(command, text, tmp_path, capsys):
+def test_a_changed_command_changes_the_run_or_says_why_not(command, tmp_path, capsys):
     assert command("run") == 0
     assert command("run", "train.max_steps=40") == 0  # the later one of a setting counts
     assert newest(tmp_path / "run")[0].step == 40
     with pytest.raises(UserError, match="model.n_layer: .*cannot change in a run that has begun"):
         command("run", "model.n_layer=1")
-    text.write_text("another text, of the same length or not\n" * 90)
-    other = text.with_name("other.txt")
-    other.write_text("another text, of the same length or not\n" * 90)
-    assert command("run", "train.max_steps=40") == 0
-    assert "has changed since the run began" in "".join(capsys.readouterr()), "the run goes on with its copy"
-    with pytest.raises(UserError, match="other.txt given, but the run '.*' was trained on another text"):
-        command("run", "train.max_steps=40", on=other)
     with pytest.raises(UserError, match="--resume: cannot be used with"):
         command("run", "--resume")
+
+
+def test_another_text_is_refused_and_one_that_is_gone_is_not_missed(command, text, tmp_path, capsys, monkeypatch):
+    own = tmp_path / "own.txt"
+    own.write_bytes(text.read_bytes())
+    assert command("run", on=own) == 0
+    own.write_text("another text, of the same length or not\n" * 90)
+    other = own.with_name("other.txt")
+    other.write_text("another text, of the same length or not\n" * 90)
+    assert command("run", on=own) == 0
+    assert "has changed since the run began" in "".join(capsys.readouterr()), "the run goes on with its copy"
+    monkeypatch.chdir(own.parent)
+    own.unlink()
+    assert command("run", on=Path(own.name)) == 0
+    assert "is not there any more" in "".join(capsys.readouterr())
+    with pytest.raises(UserError, match="other.txt given, but the run '.*' was trained on another text"):
+        command("run", on=other)
