@@ -11,7 +11,9 @@ from urllib.parse import unquote
 MOST_BETWEEN = 3000  # characters of a text for each remainder of a kind, at most: fewer may be meant
 
 
-TAGGED = r"(?i)<(p|div|i|b|em|strong|u|span|a|font)(?:\s[^<>\n]*)?>[^<>]*</\1>\n?"  # a tag that is closed, and what is between
+TAG = r"</?[a-zA-Z][^<>\n]*>"
+# A tag that is closed, and what is between: no other tag.
+TAGGED = r"(?i)<(p|div|i|b|em|strong|u|span|a|font)(?:\s[^<>\n]*)?>(?:[^<]|<(?![a-z/]))*</\1>\n?"
 BLOCKS = ("p", "div")  # of these, those that end a line
 
 
@@ -34,7 +36,7 @@ def _from_mail(found: str) -> str:
 
 
 def _untagged(found: str) -> str:
-    text = re.sub("<[^>]*>", "", found)
+    text = re.sub(TAG, "", found)
     return f"{text}\n" if found[1:].lower().startswith(BLOCKS) and not text.endswith("\n") else text
 
 
