@@ -65,7 +65,8 @@ def corpus(folder: Path) -> dict[str, str]:
     rows = [f"{row},{len(row) % 3}" for row in dict.fromkeys(rows)]
     (folder / "names.csv").write_text("name,kind,sound\n" + "\n".join(rows) + "\n")
     messages = (f"1/{n % 28 + 1}/24, 9:15 PM - {'Ann' if n % 3 else 'Ben'}: {line}\n" for n, line in enumerate(lines))
-    (folder / "chat.txt").write_text("".join(messages))
+    notice = "1/1/24, 9:14 PM - Messages and calls are end-to-end encrypted. No one outside of this chat can read them.\n"
+    (folder / "chat.txt").write_text("".join([notice, *messages]))
     return {"TEXT": str(folder / "words.txt"), "ITEMS": str(folder / "names.csv"), "CHAT": str(folder / "chat.txt")}
 
 
