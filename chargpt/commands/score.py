@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse_options(argv: Sequence[str]) -> Namespace:
-    """The options in `argv`, with texts and settings told apart. Raises UserError."""
+    """The options in `argv`. Raises UserError."""
     parser = verb_parser(
         "score",
         "RUN [RUN ...] [TEXT ...] [section.key=value ...] [option ...]",
@@ -97,6 +97,11 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     what = "also write a page that shows the text coloured, to open in a browser"
     add("--html", type=page_file, metavar="FILE", help=what)
     options = parser.parse_intermixed_args(argv)
+    return checked(options)
+
+
+def checked(options: Namespace) -> Namespace:
+    """The same, with texts and settings told apart. Raises UserError for what cannot be given together."""
     words, options.settings = texts_and_settings(options.words)
     options.runs = runs_and_texts(options.run, words)
     options.texts = options.runs[options.run]

@@ -72,7 +72,7 @@ class Corpus(EncodedText):
         length = f"{list_of}{self.characters:,} {unit} ({self.distinct:,} distinct)"
         return [
             Notice(Kind.TEXT, f"{one_line(self.name)}: {length}, {split}"),
-            *([Notice(Kind.GROWN, self.growth.describe())] if self.growth is not None and self.growth.stretches else []),
+            *([Notice(Kind.GROWN, self.growth.describe())] if self.growth and self.growth.stretches else []),
             Notice(Kind.VOCABULARY, vocabulary, "detail"),
             *([] if self.items is None else [Notice(Kind.ITEMS, one_line(self.items.describe()), "detail")]),
             *(Notice(Kind.NOTE, note) for note in self.notes),
@@ -253,7 +253,7 @@ class _Reading:
             known = (self.tokenizer and self.tokenizer.characters) or self.known
             return read_items(self.sources, self.config, progress=progress, known=known)
         growth, config = self.growth, self.config
-        if growth is not None and growth.stretches:
+        if growth and growth.stretches:
             config = dataclasses.replace(config, split="position")  # whole, in its order
         found = count_characters(TextReader(self.sources, config, progress=progress))
         if found.counts[ord("\r")] and config.newlines == "auto" and config.vocabulary == "characters":
@@ -264,7 +264,7 @@ class _Reading:
         if not found.counts.any():
             what = f"no text in it ({', '.join(found.notes)})" if found.notes else "empty"
             raise UserError(f"{self.sources.label}: {what}; give a file with text in it")
-        return found if growth is None or not growth.stretches else dataclasses.replace(found, split=Split.of(growth))
+        return dataclasses.replace(found, split=Split.of(growth)) if growth and growth.stretches else found
 
     def _write(self, fingerprint: str, found: TextCounts, tokenizer: Tokenizer, progress: tqdm) -> EncodedText:
         """The second pass."""
