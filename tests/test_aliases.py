@@ -8,7 +8,7 @@ from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.planning.ahead import check_command_line
 from chargpt.planning.cli import TrainOptions, settings_in
-from chargpt.planning.settings import load_settings
+from chargpt.planning.initial_settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.sampling.options import parse_options as parse_sample
 from chargpt.settings import apply, to_dict

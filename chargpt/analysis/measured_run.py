@@ -11,7 +11,7 @@ import numpy as np
 from chargpt.analysis.copies import measure_copies, write_samples
 from chargpt.analysis.heads import measure_attention
 from chargpt.analysis.losses import Predictions, loss_breakdown, predict
-from chargpt.analysis.run_report import RunReport, about_text
+from chargpt.analysis.run_facts import RunFacts, about_text
 from chargpt.analysis.scored_text import Line, lines_of, score_text, text_of
 from chargpt.errors import UserError
 from chargpt.project import command
@@ -21,8 +21,8 @@ from chargpt.runs.metrics import read_metrics
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.comparison import held_out_by_all
 from chargpt.text.corpus import Corpus
+from chargpt.text.examination import about_repeats, split_problems
 from chargpt.text.item_stream import ItemMarks
-from chargpt.text.report import about_repeats, split_problems
 from chargpt.text.suffix_array import SuffixIndex
 from chargpt.text.tokenizer import Tokenizer
 
@@ -57,7 +57,7 @@ def quick(parameters: int) -> Effort:
     return Effort(characters=characters, sample_length=400, sample_seconds=1.0)
 
 
-def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixIndex | None, effort: Effort) -> RunReport:
+def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixIndex | None, effort: Effort) -> RunFacts:
     """Everything about a run and its model. What needs its `corpus` or its `index` is left out without it."""
     path = loaded.path.resolve()
     state = newest_of(path.parent, read_state)[0]
@@ -66,10 +66,10 @@ def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixInde
     if corpus is None:
         is_imported = state.fingerprint == NO_TEXT and not state.texts
         why = "it was imported without a text" if is_imported else "the program has no copy of its training text"
-        return RunReport(**facts, missing=[f"{why}, so the model was not measured on any text"])
+        return RunFacts(**facts, missing=[f"{why}, so the model was not measured on any text"])
     facts |= about_text(corpus) | {"about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)]}
     if corpus.items is not None:
-        from chargpt.analysis.item_report import measure_items
+        from chargpt.analysis.item_facts import measure_items
 
         facts["items"] = measure_items(loaded, corpus, characters=effort.characters, seconds=effort.sample_seconds)
     missing = []
@@ -89,10 +89,10 @@ def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixInde
         length, seconds = effort.sample_length, effort.sample_seconds
         samples = write_samples(loaded, labels, seeds=range(SAMPLES), length=length, seconds=seconds)
         facts["copies"] = measure_copies(samples, corpus, index, most=PASSAGES)
-    return RunReport(**facts, missing=missing)
+    return RunFacts(**facts, missing=missing)
 
 
-def compared(runs: Sequence[tuple[RunReport, LoadedModel | None, Corpus | None]]) -> list[RunReport]:
+def compared(runs: Sequence[tuple[RunFacts, LoadedModel | None, Corpus | None]]) -> list[RunFacts]:
     """The reports of several runs, whose texts may differ: with the losses on what all of them hold out, if that is enough."""
     reports, texts = [run for run, *_ in runs], [corpus for *_, corpus in runs if corpus is not None]
     if len({run.state.fingerprint for run in reports}) == 1 or len(texts) < len(runs):
@@ -105,7 +105,7 @@ def compared(runs: Sequence[tuple[RunReport, LoadedModel | None, Corpus | None]]
 
 
 def _on_validation(loaded: LoadedModel, corpus: Corpus, effort: Effort) -> dict[str, Any]:
-    """The fields of a RunReport that are measured on the validation split."""
+    """The fields of a RunFacts that are measured on the validation split."""
     ids = np.asarray(corpus.val[: effort.characters + 1]).astype(np.int64)
     predictions, block_size = predict(loaded.model, ids, corpus.marks), loaded.model.config.block_size
     lines = score_lines(loaded, ids) if corpus.marks is None else item_lines(predictions, corpus.marks, corpus.tokenizer)

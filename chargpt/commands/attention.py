@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.commands.frame import load_run, page_file, part_of_text, verb_parser, write_page
+from chargpt.commands.common import load_run, page_file, part_of_text, verb_parser, write_page
 from chargpt.errors import UserError
 from chargpt.option_table import whole
 from chargpt.screen import log

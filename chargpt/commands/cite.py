@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from chargpt.commands.frame import verb_parser
+from chargpt.commands.common import verb_parser
 from chargpt.errors import Command, Option
 from chargpt.project import project_root, version
 from chargpt.runs.checkpoint import newest_of, newest_stage, read_state, stage_folder

@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import add_json_option, aligned, items_for, json_output, load_run, print_json, verb_parser
+from chargpt.commands.common import add_json_option, aligned, items_for, json_output, load_run, print_json, verb_parser
 from chargpt.errors import UserError
 from chargpt.planning.cli import texts_and_settings
 from chargpt.screen import log
 from chargpt.terminal import escape_controls, one_line, plural
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
-    from chargpt.analysis.item_report import Guesses
+    from chargpt.analysis.item_facts import Guesses
 
 EXAMPLE = 60  # characters of an item that a note shows, at most
 SHOWN, WIDTH = 12, 12  # labels that the table of confusions shows, the most frequent, and the characters of a label in it
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     add_json_option(parser.add_argument, "a JSON object for each item, with the probability of each label")
     options = parser.parse_intermixed_args(argv)
     texts, settings = texts_and_settings(options.words)
-    from chargpt.analysis.item_report import guess_labels
+    from chargpt.analysis.item_facts import guess_labels
 
     loaded = load_run(options.run, device=options.device)
     if not loaded.config.data.label_fields:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import aligned, load_run, print_json
+from chargpt.commands.common import aligned, load_run, print_json
 from chargpt.errors import UserError
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps

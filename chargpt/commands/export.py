@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chargpt.commands.frame import load_run, verb_parser
+from chargpt.commands.common import load_run, verb_parser
 from chargpt.errors import Option, UserError
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_target, publish
 from chargpt.notices import Kind

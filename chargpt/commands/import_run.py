@@ -7,7 +7,7 @@ be trained on, it can be resumed as well.
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.commands.frame import verb_parser
+from chargpt.commands.common import verb_parser
 from chargpt.errors import UserError
 from chargpt.planning.cli import texts_and_settings
 from chargpt.project import project_root

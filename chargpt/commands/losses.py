@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import (
+from chargpt.commands.common import (
     items_for,
     left_out,
     load_run,

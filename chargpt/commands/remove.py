@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chargpt.commands.frame import verb_parser
+from chargpt.commands.common import verb_parser
 from chargpt.commands.runs import found_in, table
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import LOCK_NAME, discard, sync_folder

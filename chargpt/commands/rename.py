@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from chargpt.commands.frame import verb_parser
+from chargpt.commands.common import verb_parser
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import WINDOWS, publish_file, sync_folder
 from chargpt.notices import Kind

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import load_run, page_file, verb_parser, write_page
+from chargpt.commands.common import load_run, page_file, verb_parser, write_page
 from chargpt.errors import UserError
 from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
@@ -12,7 +12,7 @@ from chargpt.screen import log
 from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # imports torch
-    from chargpt.analysis.run_report import RunReport
+    from chargpt.analysis.run_facts import RunFacts
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.text.corpus import Corpus
 
@@ -57,11 +57,11 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _report_of(name: str, *, device: str) -> "tuple[RunReport, LoadedModel | None, Corpus | None]":
+def _report_of(name: str, *, device: str) -> "tuple[RunFacts, LoadedModel | None, Corpus | None]":
     """What the page shows of the run `name`, with its model and its text: of one of another model.py, what is logged, since its
     model cannot be measured."""
     from chargpt.analysis.measured_run import WHOLE, measure_run
-    from chargpt.analysis.run_report import logged_report
+    from chargpt.analysis.run_facts import logged_facts
     from chargpt.runs.checkpoint_schema import OtherModelError
     from chargpt.runs.load import find_run
     from chargpt.text.suffix_array import open_or_make_index
@@ -72,7 +72,7 @@ def _report_of(name: str, *, device: str) -> "tuple[RunReport, LoadedModel | Non
             raise OtherModelError(loaded.changed)
     except OtherModelError as error:
         log(f"warning: {shown(name)}: the page has its curves, but nothing that is measured on its model ({error})")
-        logged = logged_report(find_run(name, project_root() / "checkpoints"), missing="what is measured on its model")
+        logged = logged_facts(find_run(name, project_root() / "checkpoints"), missing="what is measured on its model")
         return logged, None, None
     corpus, index = None, None
     try:

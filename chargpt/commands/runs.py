@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chargpt.commands.frame import aligned, print_json, verb_parser
+from chargpt.commands.common import aligned, print_json, verb_parser
 from chargpt.project import command, project_root
 from chargpt.screen import log
 from chargpt.terminal import one_line, shown

@@ -10,8 +10,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.comparison import compare, print_tsv, runs_and_texts
-from chargpt.commands.frame import (
+from chargpt.commands.common import (
     add_json_option,
     aligned,
     items_for,
@@ -22,6 +21,7 @@ from chargpt.commands.frame import (
     text_in,
     verb_parser,
 )
+from chargpt.commands.comparison import compare, print_tsv, runs_and_texts
 from chargpt.errors import UserError
 from chargpt.option_table import whole
 from chargpt.planning.cli import by_fields, texts_and_settings
@@ -121,7 +121,7 @@ def checked(options: Namespace) -> Namespace:
 
 def score_items(options: Namespace, loaded: "LoadedModel") -> None:
     """Print the most surprising items with their bits, and the mean of all. Raises UserError."""
-    from chargpt.analysis.item_report import guess_labels
+    from chargpt.analysis.item_facts import guess_labels
     from chargpt.analysis.scored_text import UNKNOWN_BITS
 
     items = items_for(loaded, options.texts, options.settings)
@@ -178,8 +178,8 @@ def score_texts(options: Namespace, loaded: "LoadedModel") -> None:
     from chargpt.analysis.scored_text import UNKNOWN_BITS, Summary, describe_unknown
     from chargpt.pages.page import publish_page
     from chargpt.pages.score_page import score_page
+    from chargpt.text.examination import MAX_OVERLAP
     from chargpt.text.facts import NGRAM_MODEL
-    from chargpt.text.report import MAX_OVERLAP
 
     texts, totals, lines = scored_texts(options.texts, loaded, options)
     content, tokenizer, size = "".join(text for _, text in texts), loaded.tokenizer, loaded.model.config.block_size

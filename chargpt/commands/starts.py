@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from chargpt.commands.frame import aligned, verb_parser
+from chargpt.commands.common import aligned, verb_parser
 from chargpt.terminal import one_line
 
 

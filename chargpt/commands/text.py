@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from chargpt.commands.frame import text_in
+from chargpt.commands.common import text_in
 from chargpt.config import Config
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import write_synced

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chargpt.commands.frame import aligned, load_run, print_json, verb_parser
+from chargpt.commands.common import aligned, load_run, print_json, verb_parser
 from chargpt.errors import UserError
 from chargpt.option_table import typed, whole
 from chargpt.screen import log

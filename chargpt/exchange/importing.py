@@ -16,7 +16,7 @@ from chargpt.exchange.tensor_file import AGAIN
 from chargpt.model import POSITIONS
 from chargpt.notices import Kind
 from chargpt.planning.cli import TrainOptions, by_fields
-from chargpt.planning.settings import load_settings
+from chargpt.planning.initial_settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE, blank_model, gpt_config
 from chargpt.runs.checkpoint import check_tensors

@@ -58,10 +58,10 @@ class Following:
     def write_logged(self, *, refresh: int = 0) -> None:
         """Write the page by what is logged, which a browser reads again every `refresh` seconds; 0: never. Never raises."""
         with contextlib.suppress(Exception):  # such as a full disk, or a run without a checkpoint yet
-            from chargpt.analysis.run_report import logged_report
+            from chargpt.analysis.run_facts import logged_facts
             from chargpt.pages.report_page import report_page
 
-            self._publish(report_page([logged_report(self.place, missing=MISSING)], refresh=refresh))
+            self._publish(report_page([logged_facts(self.place, missing=MISSING)], refresh=refresh))
 
     def write_complete(self) -> str:
         """Write the page of a complete run, of its best checkpoint. Returns why there is none; empty if there is.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from chargpt.analysis.run_report import RunReport
+from chargpt.analysis.run_facts import RunFacts
 from chargpt.pages.charts import Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, render, source, stretches
 from chargpt.screen import label_of
@@ -51,7 +51,7 @@ CHARTS = (
 )
 
 
-def report_page(runs: Sequence[RunReport], *, refresh: int = 0) -> str:
+def report_page(runs: Sequence[RunFacts], *, refresh: int = 0) -> str:
     """The page of one run, or of at most COLOURS, whose curves share the charts.
 
     A browser reads it again every `refresh` seconds; 0: never.
@@ -80,7 +80,7 @@ def report_page(runs: Sequence[RunReport], *, refresh: int = 0) -> str:
     return page(title, body=body, style=source("report.css"), refresh=refresh)
 
 
-def same_text(runs: Sequence[RunReport]) -> bool:
+def same_text(runs: Sequence[RunFacts]) -> bool:
     """Whether these runs have the same text, split and vocabulary, so that their losses can be compared."""
     return len({run.state.fingerprint for run in runs}) == 1
 
@@ -88,7 +88,7 @@ def same_text(runs: Sequence[RunReport]) -> bool:
 # One run
 
 
-def sections(run: RunReport, maps: list[list[str]]) -> list[tuple[str, str]]:
+def sections(run: RunFacts, maps: list[list[str]]) -> list[tuple[str, str]]:
     """The sections that have content, each with the name of its macro in the template and its heading."""
     found = [
         ("samples", "What it wrote", bool(run.log.samples)),
@@ -103,7 +103,7 @@ def sections(run: RunReport, maps: list[list[str]]) -> list[tuple[str, str]]:
     return [(name, heading) for name, heading, has_content in found if has_content]
 
 
-def headline(run: RunReport) -> str:
+def headline(run: RunFacts) -> str:
     """How good the model is, for those who know no loss."""
     if run.val_loss is None:
         return "It has not been tried on new text."
@@ -114,12 +114,12 @@ def headline(run: RunReport) -> str:
     return f"It guesses the next {unit_of(run)} of new text right {100 * run.losses.right:.0f} times in 100. It {hesitates}"
 
 
-def unit_of(run: RunReport) -> str:
+def unit_of(run: RunFacts) -> str:
     """What the model predicts one by one."""
     return "character" if run.state.config.data.vocabulary == "characters" else "byte"
 
 
-def result(run: RunReport) -> str:
+def result(run: RunFacts) -> str:
     """How good the model is, in one to three sentences with its losses."""
     if run.val_loss is None:
         return "The run was not evaluated, so it has no validation loss."
@@ -139,7 +139,7 @@ def result(run: RunReport) -> str:
     return " ".join(f"{sentence}." for sentence in sentences)
 
 
-def newest_sample(run: RunReport) -> str:
+def newest_sample(run: RunFacts) -> str:
     """What the model of this report writes: a sample of the training at its step, or else a new one; empty without any."""
     progress = run.state.progress
     kept = [progress.best_sample] if progress.best_step == run.step else []
@@ -148,7 +148,7 @@ def newest_sample(run: RunReport) -> str:
     return sample_text(next((sample for sample in samples if sample.strip()), ""))
 
 
-def tiles(run: RunReport) -> list[tuple[str, str, str]]:
+def tiles(run: RunFacts) -> list[tuple[str, str, str]]:
     """The most important numbers: the name, the value and a note of each."""
     found, progress, config = list[tuple[str, str, str]](), run.state.progress, run.state.config
     if run.val_loss is not None:
@@ -174,7 +174,7 @@ def tiles(run: RunReport) -> list[tuple[str, str, str]]:
     return found
 
 
-def samples_over_time(run: RunReport) -> list[tuple[int, float | None, str]]:
+def samples_over_time(run: RunFacts) -> list[tuple[int, float | None, str]]:
     """Samples from the first evaluation to the last, closer together at the start: step, validation loss there, and text."""
     logged, losses = run.log.samples, dict(run.log.curve("val/loss"))
     wanted = set(range(len(logged)))
@@ -239,7 +239,7 @@ def _url(levels: np.ndarray, width: int) -> str:
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
+def settings(run: RunFacts) -> list[tuple[str, list[tuple[str, str]]]]:
     """What somebody gave, every setting of the run by section, and the machine that it was trained on."""
     values, reasons, groups = settings_of(run), run.state.settings.reasons, dict[str, list[tuple[str, str]]]()
     if given := given_in(run):
@@ -253,12 +253,12 @@ def settings(run: RunReport) -> list[tuple[str, list[tuple[str, str]]]]:
     return [*groups.items(), ("report made on", [("engine", run.engine)])]
 
 
-def given_in(run: RunReport) -> list[str]:
+def given_in(run: RunFacts) -> list[str]:
     """The settings that the user of the run gave, as section.key in the order of the sections."""
     return [key for key in KEYS if run.state.settings.sources.get(key) is Source.USER]
 
 
-def settings_of(run: RunReport) -> dict[str, str]:
+def settings_of(run: RunFacts) -> dict[str, str]:
     """The settings of a run by section.key, without folders of this machine."""
     tree = to_dict(run.state.as_trained)
     for key in ("val_text", "cache"):
@@ -284,7 +284,7 @@ def sample_text(sample: str) -> str:
 # All runs together
 
 
-def verdict(runs: Sequence[RunReport]) -> str:
+def verdict(runs: Sequence[RunFacts]) -> str:
     """Which of several runs predicts new text best and by how much, for those who know no loss. The best one is the first."""
     losses = {run.name: run.val_loss for run in runs if run.val_loss is not None}
     if len(losses) < 2:
@@ -301,13 +301,13 @@ def verdict(runs: Sequence[RunReport]) -> str:
     return f"{' and '.join(best)} predict{'s' * (len(best) == 1)} new text best: {numbers}."
 
 
-def usual_speed(run: RunReport) -> float | None:
+def usual_speed(run: RunFacts) -> float | None:
     """Characters per second; the first steps are slow."""
     speeds = [speed for _, speed in run.log.curve("chars_per_second")]
     return statistics.median_high(speeds) if speeds else None
 
 
-def differences(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
+def differences(runs: Sequence[RunFacts]) -> list[tuple[str, list[str]]]:
     """What differs between the runs: a name, and the value of each run. The texts come first, then what somebody gave.
 
     What the program set is there only if it decides what a run learns.
@@ -323,7 +323,7 @@ def differences(runs: Sequence[RunReport]) -> list[tuple[str, list[str]]]:
     return [(key, cells[key]) for key in shown if len(set(rows[key])) > 1]
 
 
-def curves(runs: Sequence[RunReport]) -> tuple[list[Markup], list[tuple[str, Markup]]] | None:
+def curves(runs: Sequence[RunFacts]) -> tuple[list[Markup], list[tuple[str, Markup]]] | None:
     """The charts of everything that was logged, of all runs together; None if no loss was.
 
     That of the losses comes for wide screens and for phones; those of other metrics have titles.

@@ -29,8 +29,8 @@ from chargpt.planning.chosen_for_time import (
     text_of,
 )
 from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions
+from chargpt.planning.initial_settings import load_settings
 from chargpt.planning.memory import check_memory, memory_needed
-from chargpt.planning.settings import load_settings
 from chargpt.planning.teachers import check_teachers, for_last_model, for_student, models_of
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
@@ -47,8 +47,8 @@ from chargpt.settings import Settings, Source, difference, flat
 from chargpt.terminal import clock, plural, shown
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus, absolute_paths, earlier_texts, load_corpus
+from chargpt.text.examination import examine
 from chargpt.text.facts import is_list_of_words
-from chargpt.text.report import examine
 from chargpt.text.sources import can_be_read_again, check_found, run_name
 from chargpt.training.group import Group, check_batch
 from chargpt.training.initialisation import initial_model

@@ -16,8 +16,8 @@ from chargpt.screen import notice, screen
 from chargpt.session.session import Session, bits_per_item
 from chargpt.terminal import escape_controls, plural, up_to_a_word
 from chargpt.text.corpus import Corpus
+from chargpt.text.examination import about_repeats
 from chargpt.text.facts import NGRAM_MODEL
-from chargpt.text.report import about_repeats
 from chargpt.training.trainer import NotFinite
 
 FAR = 0.5  # nats from the training loss up to the validation loss: a larger difference is told

@@ -21,8 +21,8 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from chargpt.analysis.item_report import guess_labels
-from chargpt.commands.frame import load_run
+from chargpt.analysis.item_facts import guess_labels
+from chargpt.commands.common import load_run
 from chargpt.sampling.item_writer import ItemWriter
 from chargpt.sampling.options import SamplingOptions
 from chargpt.text.item_stream import Item, items_in

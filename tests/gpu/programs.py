@@ -20,7 +20,7 @@ from gpu import null_gpu  # noqa: E402
 from chargpt.config import Config  # noqa: E402
 from chargpt.model import GPT, POSITIONS, GPTConfig  # noqa: E402
 from chargpt.planning.cli import TrainOptions, settings_in  # noqa: E402
-from chargpt.planning.settings import load_settings  # noqa: E402
+from chargpt.planning.initial_settings import load_settings  # noqa: E402
 from chargpt.sampling.options import SamplingOptions  # noqa: E402
 from chargpt.sampling.torch_texts import AT_ONCE, torch_writer  # noqa: E402
 from chargpt.sampling.writer import NewIds  # noqa: E402

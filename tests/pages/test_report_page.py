@@ -13,7 +13,7 @@ from PIL import Image
 from scripts import Elements
 
 from chargpt.analysis.measured_run import Effort, measure_run
-from chargpt.commands.frame import load_run
+from chargpt.commands.common import load_run
 from chargpt.config import CheckpointConfig, OptimConfig
 from chargpt.pages.report_page import (
     MAP_LEVELS,

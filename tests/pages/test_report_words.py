@@ -7,7 +7,7 @@ from helpers import saved_state
 
 from chargpt.analysis.heads import measure_heads
 from chargpt.analysis.losses import ClassLoss, LastDoubling, LossBreakdown
-from chargpt.analysis.run_report import RunReport
+from chargpt.analysis.run_facts import RunFacts
 from chargpt.analysis.scored_text import Line
 from chargpt.config import Config
 from chargpt.pages.report_page import (
@@ -35,12 +35,12 @@ def test_the_level_of_a_character_is_its_surprise():
     assert coloured([], 5) == []
 
 
-def report(*, texts: str = "0", start: Start | None = None, progress: Progress | None = None, **changes) -> RunReport:
+def report(*, texts: str = "0", start: Start | None = None, progress: Progress | None = None, **changes) -> RunFacts:
     """A report of what is given; `texts` stands for them in the fingerprint."""
     settings, stage = changes.pop("settings", Settings()), Stage(start=start, length=Length.of(Config()))
     known = {"settings": settings, "progress": progress or Progress(step=600), "stage": stage}
     facts = {"name": "a", "step": 500, "val_loss": 1.5, "logs": [MetricsLog()]}
-    return RunReport(**{**facts, "state": saved_state(600, fingerprint=texts * 64, **known), **changes})
+    return RunFacts(**{**facts, "state": saved_state(600, fingerprint=texts * 64, **known), **changes})
 
 
 @pytest.mark.parametrize(

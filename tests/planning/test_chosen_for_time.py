@@ -34,8 +34,8 @@ from chargpt.planning.chosen_for_time import (
     text_of,
 )
 from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
+from chargpt.planning.initial_settings import load_settings
 from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
-from chargpt.planning.settings import load_settings
 from chargpt.planning.speeds import training_speed
 from chargpt.planning.teachers import for_student, models_of
 from chargpt.project import presets_folder

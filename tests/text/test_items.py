@@ -17,10 +17,10 @@ from text_helpers import write
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text import windows
+from chargpt.text.examination import examine
 from chargpt.text.formats import recognise
 from chargpt.text.item_stream import SEPARATOR, Item, ItemMarks, items_in, stream_of
 from chargpt.text.kind import Head
-from chargpt.text.report import examine
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.text.windows import IGNORED, windows_of_items
 

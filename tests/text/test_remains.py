@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from text_helpers import write
 
 from chargpt.notices import Kind
+from chargpt.text.examination import examine
 from chargpt.text.normalization import cleaned
 from chargpt.text.remains import REMAINS, turned_back
-from chargpt.text.report import examine
 
 SENTENCES = st.lists(
     st.sampled_from(["Où est le café?", "“It’s late,” he said.", "A < B & C", "Grüße: schön"]), min_size=3, max_size=9

@@ -25,7 +25,7 @@ from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.device import sent
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.cli import TrainOptions, settings_in
-from chargpt.planning.settings import load_settings
+from chargpt.planning.initial_settings import load_settings
 from chargpt.sampling.surprisal import losses_of
 from chargpt.sampling.torch_texts import TorchTexts
 from chargpt.training.batches import Batches, on_device

@@ -90,7 +90,7 @@ def _chances(joint: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ItemReport:
+class ItemFacts:
     """What was measured. Shares are of the items that were written at temperature 1."""
 
     samples: list[tuple[str, list[str]]]  # a label, or "", and items
@@ -104,7 +104,7 @@ class ItemReport:
     guesses: Guesses | None  # of the labels; None without labels, or with many
 
 
-def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, seconds: float) -> ItemReport:
+def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, seconds: float) -> ItemFacts:
     """A report on a run on items: on about `characters` of the validation items. Writing ends after about `seconds`."""
     assert corpus.items is not None, "a run on items"
     has_labels = bool(corpus.items.labels)
@@ -122,7 +122,7 @@ def measure_items(loaded: LoadedModel, corpus: Corpus, *, characters: int, secon
     bits = loaded.item_losses(items) / math.log(2)
     order, listed = bits.argsort(kind="stable").tolist(), min(LISTED, len(items) // 2)
     guessed = has_labels and len(corpus.items.labels) <= MAX_GUESSED
-    return ItemReport(
+    return ItemFacts(
         samples=[(label, texts) for label, texts in by_label.items() if texts],
         written=len(writer.written),
         unique=writer.unique / max(1, len(writer.written)),

@@ -1,10 +1,10 @@
-"""The frame of the verbs: options first, then torch; a run, its text in the cache, and a part of a text."""
+"""What verbs share: options first, then torch; a run, its text in the cache, and a part of a text."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-from chargpt.commands.frame import load_run, part_of_text
+from chargpt.commands.common import load_run, part_of_text
 from chargpt.commands.verbs import VERBS
 from chargpt.project import command
 

@@ -7,7 +7,7 @@ from helpers import publish_run
 from chargpt.analysis.copies import Novelty
 from chargpt.analysis.measured_run import WHOLE, Effort, extreme_lines, measure_run, quick, score_lines
 from chargpt.analysis.scored_text import Line
-from chargpt.commands.frame import load_run
+from chargpt.commands.common import load_run
 from chargpt.text.suffix_array import open_or_make_index
 
 EFFORT = Effort(characters=400, sample_length=30, sample_seconds=10)

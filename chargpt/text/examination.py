@@ -1,4 +1,4 @@
-"""The text report: unusual characters, repeated lines, the compression that a model should beat, and advice.
+"""What is unusual in a text: characters, repeated lines, the compression that a model should beat; and what is advised.
 
 A piece of advice is a row of ADVICE: what finds something in a text, and its words. What it needs is measured in `facts.py`.
 """

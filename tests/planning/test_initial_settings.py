@@ -7,7 +7,7 @@ import torch
 
 from chargpt.config import ModelConfig
 from chargpt.errors import UserError
-from chargpt.planning import settings
+from chargpt.planning import initial_settings
 from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.settings import Settings
 
@@ -16,7 +16,7 @@ PRESETS = Path(__file__).parents[2] / "configs"
 
 def load_settings(name: str | None, words: list[str], **more) -> Settings:
     """The settings of a file and of section.key=value words."""
-    return settings.load_settings(TrainOptions(config=name, settings=settings_in(words)), **more)[0]
+    return initial_settings.load_settings(TrainOptions(config=name, settings=settings_in(words)), **more)[0]
 
 
 def given_in(loaded: Settings) -> set[str]:
@@ -51,7 +51,7 @@ def test_a_field_that_the_user_names_is_read_from_tables_too(tmp_path):
 def test_what_the_user_has_given_is_known(tmp_path, monkeypatch):
     """A file and the command line decide; the preset that the device decides does not."""
     with monkeypatch.context() as on_gpu:
-        on_gpu.setattr(settings, "choose_device", lambda name: torch.device("cuda"))
+        on_gpu.setattr(initial_settings, "choose_device", lambda name: torch.device("cuda"))
         of_device, of_preset = (load_settings(name, ["train.seed=5"], presets=PRESETS) for name in (None, "gpu"))
         assert of_device.values == of_preset.values != load_settings("tiny", ["train.seed=5"], presets=PRESETS).values
         assert given_in(of_device) == {"train.seed"} < given_in(of_preset)

@@ -14,7 +14,7 @@ from chargpt.text.corpus import Corpus, corpus_in_cache
 if TYPE_CHECKING:  # of a run whose model is measured
     from chargpt.analysis.copies import Copies
     from chargpt.analysis.heads import Heads
-    from chargpt.analysis.item_report import ItemReport
+    from chargpt.analysis.item_facts import ItemFacts
     from chargpt.analysis.losses import LossBreakdown
     from chargpt.analysis.scored_text import Line
 
@@ -22,7 +22,7 @@ EXCERPT = 250  # characters of the training text that a report shows
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunReport:
+class RunFacts:
     """One run. What is None could not be measured; `missing` says why."""
 
     name: str
@@ -43,7 +43,7 @@ class RunReport:
     best: "list[Line]" = field(default_factory=list)
     copies: "Copies | None" = None
     heads: "Heads | None" = None
-    items: "ItemReport | None" = None  # of a run on items
+    items: "ItemFacts | None" = None  # of a run on items
     missing: list[str] = field(default_factory=list)
     shared: int = 0  # characters that all runs of a comparison hold out, whose texts are not the same
     shared_loss: float | None = None  # on these
@@ -57,7 +57,7 @@ class RunReport:
         return MetricsLog(log.stage, curves, [(step - first, sample) for step, sample in log.samples])
 
 
-def logged_report(folder: Path, *, missing: str) -> RunReport:
+def logged_facts(folder: Path, *, missing: str) -> RunFacts:
     """The run in `folder` without its model: what it has reached, wrote and logged, and its text if that is in the cache.
 
     This is `missing`. Raises CheckpointError if there is no checkpoint.
@@ -66,7 +66,7 @@ def logged_report(folder: Path, *, missing: str) -> RunReport:
     state = newest_of(place, read_state)[0]
     data, fingerprint = state.config.data, state.fingerprint
     corpus = corpus_in_cache(state.texts, data, state.tokenizer, root=project_root(), fingerprint=fingerprint)
-    return RunReport(
+    return RunFacts(
         name=folder.name,
         state=state,
         step=state.progress.best_step or 0,

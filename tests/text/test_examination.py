@@ -17,7 +17,7 @@ from text_helpers import write
 from chargpt.notices import Kind
 from chargpt.text import facts
 from chargpt.text.corpus import Corpus
-from chargpt.text.report import DIVIDER, ODD, ONCE, REPEATS, SPLIT, examine
+from chargpt.text.examination import DIVIDER, ODD, ONCE, REPEATS, SPLIT, examine
 from chargpt.text.tokenizer import Tokenizer, character_name
 
 
