@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import Option
 from chargpt.interrupt import Interrupt, ending_at_once
+from chargpt.json_output import json_array
 from chargpt.program import best_effort_messages
 from chargpt.project import project_root
 from chargpt.sampling.options import SampleOptions, parse_options
 from chargpt.screen import is_coloured, log
-from chargpt.terminal import json_array
 
 if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported
     from chargpt.sampling.loaded_model import LoadedModel

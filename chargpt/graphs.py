@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from chargpt.device import sent
-from chargpt.terminal import one_line
+from chargpt.formatting import one_line
 
 # Calls before a function is recorded: in them, libraries allocate what they keep, and torch compiles what is to be compiled.
 WARM_UP = 2

@@ -6,7 +6,7 @@ import html
 import json
 import unicodedata
 
-from chargpt.terminal import escape_controls
+from chargpt.formatting import escape_controls
 
 HIDDEN = ("Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # categories of Unicode: marks of direction, private and unassigned characters
 JOINERS = "\u200c\u200d"  # not visible either, but scripts and emoji need them

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from chargpt.errors import UserError, Words, what_to_do
+from chargpt.formatting import shown
 from chargpt.project import is_checkout
 from chargpt.screen import screen
-from chargpt.terminal import shown
 
 LIBRARY = re.compile(r"\.so\b|\.dylib\b|DLL")  # in the error of a package whose compiled part cannot be loaded
 OUT_OF_MEMORY = re.compile(r"out of memory|(can't|tried to) allocate")  # in a RuntimeError of torch

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from chargpt.errors import IN_SHELL, Message, Words
+from chargpt.formatting import one_line
 from chargpt.notices import Kind
-from chargpt.terminal import one_line
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
 LABEL = 12  # width of the first column of a notice

@@ -9,8 +9,8 @@ import yaml
 
 from chargpt.config import Config
 from chargpt.errors import UserError
+from chargpt.formatting import shown
 from chargpt.settings import to_dict
-from chargpt.terminal import shown
 
 NULL = "tag:yaml.org,2002:null"
 MAX_BYTES = 1_000_000  # a larger YAML file is not a configuration

@@ -18,6 +18,7 @@ from session_helpers import clock_of_steps, finish, opened, resumed, written_rep
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
+from chargpt.formatting import up_to_a_word
 from chargpt.interrupt import Interrupt
 from chargpt.planning import budget as time_budget
 from chargpt.planning.budget import Budget
@@ -25,7 +26,6 @@ from chargpt.program import run_program
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import find_checkpoint
 from chargpt.session.due import Due
-from chargpt.terminal import up_to_a_word
 from chargpt.training.learning_rate import learning_rate
 from chargpt.training.trainer import NotFinite, Trainer
 

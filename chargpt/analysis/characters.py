@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from chargpt.terminal import escape_controls
+from chargpt.formatting import escape_controls
 from chargpt.text.tokenizer import Tokenizer
 
 SHOWN = {" ": "␣", "\n": "↵", "\t": "⇥"}

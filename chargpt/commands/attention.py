@@ -6,9 +6,9 @@ from pathlib import Path
 
 from chargpt.commands.common import load_run, page_file, part_of_text, verb_parser, write_page
 from chargpt.errors import UserError
+from chargpt.formatting import shown
 from chargpt.option_table import whole
 from chargpt.screen import log
-from chargpt.terminal import shown
 
 MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
 

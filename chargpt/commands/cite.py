@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from chargpt.commands.common import verb_parser
 from chargpt.errors import Command, Option
+from chargpt.formatting import one_line, plural, shown
 from chargpt.project import project_root, version
 from chargpt.runs.checkpoint import newest_of, newest_stage, read_state, stage_folder
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
 from chargpt.runs.load import find_run
-from chargpt.terminal import one_line, plural, shown
 
 
 def main(argv: Sequence[str]) -> int:

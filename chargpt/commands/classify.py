@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from chargpt.commands.common import add_json_option, aligned, items_for, json_output, load_run, print_json, verb_parser
 from chargpt.errors import UserError
+from chargpt.formatting import escape_controls, one_line, plural
 from chargpt.planning.cli import texts_and_settings
 from chargpt.screen import log
-from chargpt.terminal import escape_controls, one_line, plural
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.item_facts import Guesses

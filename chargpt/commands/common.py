@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import UserError
+from chargpt.formatting import columns, one_line, plural, shown
+from chargpt.json_output import json_array, json_line
 from chargpt.parser import Parser
 from chargpt.processor import may_have_gpu
 from chargpt.project import command, project_root
 from chargpt.screen import log
-from chargpt.terminal import columns, json_array, json_line, one_line, plural, shown
 
 if TYPE_CHECKING:  # imports torch
     import numpy as np

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from chargpt.commands.common import aligned, load_run, print_json
 from chargpt.errors import UserError
+from chargpt.formatting import one_line
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps
 from chargpt.runs.load import places_of
 from chargpt.screen import log
-from chargpt.terminal import one_line
 from chargpt.text.sources import NAMES
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick

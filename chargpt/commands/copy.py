@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from chargpt.commands.rename import tell, two_runs
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import LOCK_NAME, publishing
+from chargpt.formatting import shown
 from chargpt.notices import Kind
 from chargpt.runs.run import lock_run
-from chargpt.terminal import shown
 
 
 def main(argv: Sequence[str]) -> int:

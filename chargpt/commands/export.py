@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from chargpt.commands.common import load_run, verb_parser
 from chargpt.errors import Option, UserError
 from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_target, publish
+from chargpt.formatting import shown
 from chargpt.notices import Kind
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import KEPT, has_steps
 from chargpt.runs.load import places_of
 from chargpt.runs.starts import start_names
 from chargpt.screen import notice
-from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # --help is answered before torch is imported
     from chargpt.sampling.loaded_model import LoadedModel

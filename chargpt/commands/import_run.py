@@ -9,9 +9,9 @@ from pathlib import Path
 
 from chargpt.commands.common import verb_parser
 from chargpt.errors import UserError
+from chargpt.formatting import shown
 from chargpt.planning.cli import texts_and_settings
 from chargpt.project import project_root
-from chargpt.terminal import shown
 from chargpt.text.formats import CHECKPOINT
 
 

@@ -14,9 +14,9 @@ from chargpt.commands.common import (
     verb_parser,
 )
 from chargpt.errors import UserError
+from chargpt.formatting import one_line, plural, shown
 from chargpt.option_table import whole
 from chargpt.screen import log
-from chargpt.terminal import one_line, plural, shown
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     import numpy as np

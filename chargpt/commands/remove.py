@@ -9,13 +9,13 @@ from chargpt.commands.common import verb_parser
 from chargpt.commands.runs import found_in, table
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import LOCK_NAME, discard, sync_folder
+from chargpt.formatting import plural, shown
 from chargpt.notices import Kind
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps, run_of_stage
 from chargpt.runs.load import expand_patterns, find_run, places_of
 from chargpt.runs.run import check_own, is_left_behind, lock_run, set_aside, settle
 from chargpt.screen import log, notice
-from chargpt.terminal import plural, shown
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,12 +8,12 @@ from pathlib import Path
 from chargpt.commands.common import verb_parser
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import WINDOWS, publish_file, sync_folder
+from chargpt.formatting import shown
 from chargpt.notices import Kind
 from chargpt.project import REPORT, project_root
 from chargpt.runs.load import find_run
 from chargpt.runs.run import folder_of, lock_run, settle, typed_name
 from chargpt.screen import notice
-from chargpt.terminal import shown
 
 TITLE = "Training report: {}"  # of the page of a run, which is where a run holds its name
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from chargpt.commands.common import load_run, page_file, verb_parser, write_page
 from chargpt.errors import UserError
+from chargpt.formatting import shown
 from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
 from chargpt.screen import log
-from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # imports torch
     from chargpt.analysis.run_facts import RunFacts

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.commands.common import aligned, print_json, verb_parser
+from chargpt.formatting import one_line, shown
 from chargpt.project import command, project_root
 from chargpt.screen import log
-from chargpt.terminal import one_line, shown
 
 if TYPE_CHECKING:  # a mistyped option is answered at once
     from chargpt.runs.checkpoint_schema import SavedState

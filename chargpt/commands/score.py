@@ -23,12 +23,12 @@ from chargpt.commands.common import (
 )
 from chargpt.commands.comparison import compare, print_tsv, runs_and_texts
 from chargpt.errors import UserError
+from chargpt.formatting import one_line
 from chargpt.option_table import whole
 from chargpt.planning.cli import by_fields, texts_and_settings
 from chargpt.project import project_root
 from chargpt.screen import log
 from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, names_in
-from chargpt.terminal import one_line
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.scored_text import Line, Summary, Total

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from chargpt.commands.common import aligned, verb_parser
-from chargpt.terminal import one_line
+from chargpt.formatting import one_line
 
 
 def main(argv: Sequence[str]) -> int:

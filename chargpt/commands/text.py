@@ -7,11 +7,11 @@ from chargpt.commands.common import text_in
 from chargpt.config import Config
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import write_synced
+from chargpt.formatting import plural, shown
 from chargpt.planning.cli import parse_text_options
 from chargpt.project import project_root
 from chargpt.screen import log
 from chargpt.settings import COMMAND_LINE, apply
-from chargpt.terminal import plural, shown
 
 
 def main(argv: Sequence[str]) -> int:

@@ -9,9 +9,9 @@ import numpy as np
 
 from chargpt.commands.common import aligned, load_run, print_json, verb_parser
 from chargpt.errors import UserError
+from chargpt.formatting import one_line, plural, shown
 from chargpt.option_table import typed, whole
 from chargpt.screen import log
-from chargpt.terminal import one_line, plural, shown
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.copies import Copies

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chargpt.errors import NotWritten, UserError, what_to_do
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder
+from chargpt.formatting import shown
 from chargpt.interrupt import ending_at_once
 from chargpt.standard import is_standard
 from chargpt.standard_model import KINDS
-from chargpt.terminal import shown
 
 if TYPE_CHECKING:
     from chargpt.model import GPTConfig

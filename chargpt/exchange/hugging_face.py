@@ -17,13 +17,13 @@ from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tensor_file import check_file, open_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
 from chargpt.files import write_pieces_synced, write_synced
+from chargpt.formatting import shown
 from chargpt.model import GPT, GPTConfig
 from chargpt.project import shell_word
 from chargpt.runs.checkpoint import file_pieces
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.terminal import shown
 
 USAGE = """```python
 from transformers import pipeline

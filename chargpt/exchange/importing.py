@@ -13,6 +13,7 @@ from chargpt.config import Config, DataConfig, ModelConfig
 from chargpt.errors import Command, Message, Option, UserError, resuming
 from chargpt.exchange.layouts import with_biases
 from chargpt.exchange.tensor_file import AGAIN
+from chargpt.formatting import shown
 from chargpt.model import POSITIONS
 from chargpt.notices import Kind
 from chargpt.planning.cli import TrainOptions, by_fields
@@ -30,7 +31,6 @@ from chargpt.screen import notice
 from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, apply, names_in
 from chargpt.standard import is_standard
 from chargpt.standard_model import standard_shapes
-from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate, validation_split

@@ -14,9 +14,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from chargpt.exchange.export import ExportOptions
 from chargpt.files import write_synced
+from chargpt.formatting import escape_controls, one_line
 from chargpt.runs.starts import read_card, start_names
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.terminal import escape_controls, one_line
 from chargpt.text.item_stream import end_in, item_prompt
 
 SAMPLE_LENGTH = 500  # characters of the sample in the card

@@ -15,10 +15,10 @@ from torch import Tensor
 from chargpt.errors import UserError
 from chargpt.exchange.export import ExportOptions
 from chargpt.files import write_pieces_synced
+from chargpt.formatting import shown
 from chargpt.runs.checkpoint import file_pieces
 from chargpt.runs.checkpoint_schema import JSON_LIMIT
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.terminal import shown
 
 # Bytes of a header; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size.
 HEADER_LIMIT = 2 << 20

@@ -21,8 +21,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from chargpt.formatting import one_line, shown
 from chargpt.project import SET_HOME, user_cache_folder
-from chargpt.terminal import one_line, shown
 
 HERE = Path(__file__).parent
 PACKAGED = HERE / "lib"  # libraries of a wheel; a checkout has none

@@ -17,11 +17,11 @@ import numpy as np
 from markupsafe import Markup
 
 from chargpt.analysis.run_facts import RunFacts
+from chargpt.formatting import clock, up_to_a_word
 from chargpt.pages.charts import Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, render, source, stretches
 from chargpt.screen import label_of
 from chargpt.settings import KEYS, Source, to_dict
-from chargpt.terminal import clock, up_to_a_word
 
 if TYPE_CHECKING:  # of a run whose model is measured
     from torch import Tensor

@@ -5,6 +5,7 @@ A model that knows its language forgets it at the rates of a training from scrat
 
 import math
 
+from chargpt.formatting import shown
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
 from chargpt.planning.budget import EVALUATION_SHARE
@@ -14,7 +15,6 @@ from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.models import name_of_start, start_from
 from chargpt.settings import Settings, Source
-from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL
 from chargpt.training.evaluation import evaluate, validation_split

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chargpt.config import Config
+from chargpt.formatting import clock
 from chargpt.notices import Kind, Notice
 from chargpt.runs.stage import Length
-from chargpt.terminal import clock
 
 # Seconds that an idle machine needs before the first step (imports, the choice of settings), and after the last one (a save and
 # the report).

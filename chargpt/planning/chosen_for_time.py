@@ -17,6 +17,7 @@ import torch
 from chargpt.config import Config
 from chargpt.device import choose_device
 from chargpt.errors import UserError
+from chargpt.formatting import clock
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
 from chargpt.planning import law
@@ -28,7 +29,6 @@ from chargpt.planning.speeds import Speeds
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.stage import Models
 from chargpt.settings import Settings
-from chargpt.terminal import clock
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES

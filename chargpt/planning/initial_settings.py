@@ -11,10 +11,10 @@ from typing import NamedTuple
 from chargpt.config import Config, ModelConfig
 from chargpt.device import choose_device
 from chargpt.errors import Option, UserError, Words, nearest
+from chargpt.formatting import shown
 from chargpt.planning.chosen_for_time import chooses
 from chargpt.planning.cli import TrainOptions, by_fields
 from chargpt.settings import COMMAND_LINE, SECTIONS, Settings, Source, Tree, apply, names_in, typed_values
-from chargpt.terminal import shown
 from chargpt.yaml_settings import read_yaml
 
 

@@ -13,6 +13,7 @@ import torch
 
 from chargpt.config import Config
 from chargpt.errors import Message, Option, UserError, join
+from chargpt.formatting import clock, plural, shown
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
 from chargpt.planning.budget import Budget, TimeModel, longest_run, steps_in
@@ -44,7 +45,6 @@ from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Models, Stage, Start
 from chargpt.screen import notice_line, wrapped
 from chargpt.settings import Settings, Source, difference, flat
-from chargpt.terminal import clock, plural, shown
 from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus, absolute_paths, earlier_texts, load_corpus
 from chargpt.text.examination import examine

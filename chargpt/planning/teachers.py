@@ -8,6 +8,7 @@ from pathlib import Path
 
 from chargpt.errors import Option, UserError
 from chargpt.files import discard
+from chargpt.formatting import shown
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
 from chargpt.planning.law import STUDENT_DECAY
@@ -16,7 +17,6 @@ from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.models import restore_model
 from chargpt.runs.stage import Stage
 from chargpt.settings import Settings
-from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus
 
 LEARNS = "it learns from other models"

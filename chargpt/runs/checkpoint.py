@@ -30,6 +30,7 @@ import safetensors.numpy
 from chargpt.config import MAX_TEACHERS
 from chargpt.errors import what_to_do
 from chargpt.files import aside, discard, publishing, sync_folder, write_pieces_synced, write_synced
+from chargpt.formatting import shown
 from chargpt.project import STATE, STEP_NAME
 from chargpt.runs.checkpoint_schema import (
     JSON_LIMIT,
@@ -46,7 +47,6 @@ from chargpt.runs.checkpoint_schema import (
 )
 from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.standard import model_source
-from chargpt.terminal import shown
 
 if TYPE_CHECKING:  # reading a checkpoint needs no torch
     from torch import Tensor

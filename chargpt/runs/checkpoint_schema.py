@@ -26,12 +26,12 @@ from typing import Any
 
 from chargpt.config import Config
 from chargpt.errors import NotWritten, UserError
+from chargpt.formatting import shown
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.runs.progress import MAX_SAMPLE, Progress
 from chargpt.runs.stage import Stage, as_trained
 from chargpt.settings import KEYS, Settings, Source, apply
 from chargpt.standard import UNCHANGED, is_outdated, model_source
-from chargpt.terminal import shown
 from chargpt.text.growth import Growth
 from chargpt.text.tokenizer import Tokenizer
 

@@ -10,6 +10,7 @@ import numpy as np
 import safetensors.numpy
 
 from chargpt.config import Config
+from chargpt.formatting import shown
 from chargpt.runs.checkpoint import Checkpoint, check_tensors
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, NO_TEXT, DamagedError, SavedState, read_bounded
 from chargpt.runs.model_shape import MAX_NUMBERS, check_size
@@ -17,7 +18,6 @@ from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Stage
 from chargpt.settings import Settings, apply
 from chargpt.standard import UNCHANGED
-from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from chargpt.canonical import path_on_disk, stored_as
 from chargpt.config import Config
 from chargpt.errors import Command, Message, Option, UserError, Words, resuming
+from chargpt.formatting import shown
 from chargpt.project import STEP_NAME, command
 from chargpt.runs.checkpoint import (
     KEPT,
@@ -27,7 +28,6 @@ from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.kept import load_kept
 from chargpt.runs.run import settle
 from chargpt.runs.starts import load_start, start_names
-from chargpt.terminal import shown
 
 MAX_LISTED = 10  # checkpoints that an error message names
 MAX_RUNS = 5

@@ -7,12 +7,12 @@ import torch
 
 from chargpt.config import Config, ModelConfig
 from chargpt.errors import NOT_FINITE, Option, UserError
+from chargpt.formatting import shown
 from chargpt.model import GPT
 from chargpt.runs.blank_model import blank_model, gpt_config
 from chargpt.runs.checkpoint import Checkpoint, run_of
 from chargpt.runs.model_shape import weight_shapes
 from chargpt.standard import is_standard, model_loss
-from chargpt.terminal import shown
 from chargpt.text.tokenizer import Tokenizer
 
 LISTED = 20  # characters that a line lists

@@ -22,6 +22,7 @@ from chargpt.files import (
     remove_left_behind,
     sync_folder,
 )
+from chargpt.formatting import one_line, shown
 from chargpt.project import STEP_NAME, command
 from chargpt.runs.checkpoint import (
     Checkpoint,
@@ -38,7 +39,6 @@ from chargpt.runs.checkpoint import (
 )
 from chargpt.runs.checkpoint_schema import NO_TEXT, CheckpointError, NotSaved, SavedState
 from chargpt.runs.stage import Stage, as_trained
-from chargpt.terminal import one_line, shown
 
 if TYPE_CHECKING:  # finding a run needs no torch
     from torch import Tensor

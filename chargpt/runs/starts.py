@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from chargpt.errors import Command, Given, Message, Option, UserError
+from chargpt.formatting import shown
 from chargpt.runs.checkpoint import Checkpoint, load, read_state
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError, SavedState, UnreadableError, read_bounded
-from chargpt.terminal import shown
 
 STARTS = Path(__file__).resolve().parents[1] / "starts"
 CARD = "card.json"

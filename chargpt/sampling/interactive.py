@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from chargpt.canonical import stored_as
 from chargpt.errors import Shell, UserError, what_to_do
 from chargpt.files import write_synced
+from chargpt.formatting import plural, shown
 from chargpt.interrupt import Interrupt
 from chargpt.project import shell_word
 from chargpt.sampling.loaded_model import LoadedModel, listed_labels
@@ -22,7 +23,6 @@ from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character, text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.screen import log
-from chargpt.terminal import plural, shown
 from chargpt.text.facts import TRAIN_SAMPLE, sample
 from chargpt.text.item_stream import end_in, item_prompt
 

@@ -21,6 +21,7 @@ import numpy as np
 from chargpt.canonical import stored_as
 from chargpt.config import Config
 from chargpt.errors import Given, Option, UserError, Words, resuming, warn
+from chargpt.formatting import one_line
 from chargpt.keywords import named
 from chargpt.option_table import PathLike, check, whole
 from chargpt.processor import may_have_gpu, prepare_forks
@@ -38,7 +39,6 @@ from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.standard import model_loss
-from chargpt.terminal import one_line
 from chargpt.text.item_stream import Item, end_in, item_prompt
 from chargpt.text.tokenizer import Tokenizer
 

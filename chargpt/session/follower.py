@@ -5,12 +5,12 @@ import json
 import subprocess
 import time
 
+from chargpt.formatting import shown
 from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind, Notice
 from chargpt.project import REPORT
 from chargpt.runs.run import Run
 from chargpt.session.python_process import start
-from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus
 
 LOOKS = 0.02  # seconds between two looks at whether the report is complete

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 
 from chargpt import notices
 from chargpt.errors import IN_PYTHON, TrainingFailed, UserError, resuming
+from chargpt.formatting import one_line, shown
 from chargpt.keywords import named
 from chargpt.option_table import Kind, PathLike, check
 from chargpt.planning.cli import PATHS, TrainKeywords, TrainOptions, check_options, tree_of
@@ -22,7 +23,6 @@ from chargpt.sampling.loaded_model import LoadedModel, load
 from chargpt.screen import Screen
 from chargpt.session.child import RECORD
 from chargpt.session.python_process import start
-from chargpt.terminal import one_line, shown
 from chargpt.text.sources import DEFAULT
 
 NOTEBOOK = 120  # columns of the bar in a notebook

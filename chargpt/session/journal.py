@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chargpt.errors import Words
+from chargpt.formatting import shown
 from chargpt.notices import Kind, Notice
 from chargpt.runs.metrics import MetricsFile
 from chargpt.runs.progress import Progress
@@ -18,7 +19,6 @@ from chargpt.runs.run import Run
 from chargpt.screen import notice, notice_line, screen
 from chargpt.session.progress_bar import ProgressBar
 from chargpt.settings import Settings
-from chargpt.terminal import shown
 
 if TYPE_CHECKING:
     from chargpt.session.tensorboard import EventFile

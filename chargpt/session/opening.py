@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from chargpt.errors import UserError
+from chargpt.formatting import shown
 from chargpt.model import GPT
 from chargpt.planning.budget import Budget
 from chargpt.planning.cli import TrainOptions
@@ -19,7 +20,6 @@ from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, new_run
 from chargpt.runs.stage import Length
-from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus, cached_corpus, load_corpus
 from chargpt.training.group import Group
 from chargpt.training.initialisation import initial_model

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Mapping
 
+from chargpt.formatting import clock
 from chargpt.screen import screen, wrapped
-from chargpt.terminal import clock
 
 PLAIN_SECONDS = 10.0  # between plain lines that show only the training loss
 

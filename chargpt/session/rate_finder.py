@@ -14,13 +14,13 @@ from pathlib import Path
 from torch.utils.tensorboard import summary
 
 from chargpt.errors import UserError
+from chargpt.formatting import shown
 from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.screen import notice
 from chargpt.session.tensorboard import EventFile
-from chargpt.terminal import shown
 from chargpt.training.trainer import NotFinite, Trainer
 
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts

@@ -3,6 +3,7 @@
 import math
 
 from chargpt.errors import Command, Message, Option, Words, join, resuming
+from chargpt.formatting import escape_controls, plural, up_to_a_word
 from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind
 from chargpt.planning.budget import longest_run
@@ -14,7 +15,6 @@ from chargpt.runs.run import Run
 from chargpt.runs.stage import Start
 from chargpt.screen import notice, screen
 from chargpt.session.session import Session, bits_per_item
-from chargpt.terminal import escape_controls, plural, up_to_a_word
 from chargpt.text.corpus import Corpus
 from chargpt.text.examination import about_repeats
 from chargpt.text.facts import NGRAM_MODEL

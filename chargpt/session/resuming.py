@@ -7,6 +7,7 @@ from pathlib import Path
 
 from chargpt.config import DataConfig
 from chargpt.errors import Command, Given, Message, Option, UserError
+from chargpt.formatting import shown
 from chargpt.notices import Kind, Notice
 from chargpt.planning.budget import Budget, longest_run, steps_in
 from chargpt.planning.chosen_for_time import GIVEN
@@ -23,7 +24,6 @@ from chargpt.runs.models import loss_of, restore_model
 from chargpt.runs.run import Run, folder_of
 from chargpt.runs.stage import Length, Stage
 from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, apply, difference
-from chargpt.terminal import shown
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
 from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
 from chargpt.text.tokenizer import UnknownCharacters

@@ -11,6 +11,7 @@ import torch
 
 from chargpt.config import TrainConfig
 from chargpt.errors import Message, Option, UserError, Words, resuming
+from chargpt.formatting import clock, plural, shown
 from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind
 from chargpt.planning.budget import Budget, Stopwatch, longest_run
@@ -31,7 +32,6 @@ from chargpt.session.follower import Follower
 from chargpt.session.journal import Journal
 from chargpt.session.opening import join_opening, make_trainer, open_next_stage, trainer_state
 from chargpt.session.stages import decide, describe_stage, measure
-from chargpt.terminal import clock, plural, shown
 from chargpt.text.corpus import Corpus
 from chargpt.text.suffix_array import longest_copy
 from chargpt.training.evaluation import evaluate, validation_split

@@ -12,8 +12,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 
+from chargpt.formatting import escape_controls
 from chargpt.settings import Settings, Source, flat
-from chargpt.terminal import escape_controls
 
 # The charts of TensorBoard's tab "Custom Scalars", from the top: for each chart, which metrics it shows.
 CHARTS = {

@@ -33,8 +33,8 @@ from chargpt.files import (
     sync_folder,
     write_synced,
 )
+from chargpt.formatting import shown
 from chargpt.screen import log
-from chargpt.terminal import shown
 from chargpt.text.item_stream import ItemCounts, ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 

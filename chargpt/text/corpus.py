@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.errors import Message, NotWritten, Option, UserError, Words, join, what_to_do
+from chargpt.formatting import one_line, plural, shown
 from chargpt.notices import Kind, Notice
-from chargpt.terminal import one_line, plural, shown
 from chargpt.text.cache import Cache, EncodedText, hash_of, hash_of_code
 from chargpt.text.facts import TextFacts, facts_of
 from chargpt.text.formats import read_head, structure_of, warnings_about

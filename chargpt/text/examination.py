@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from chargpt.errors import Message, Option, Words, join
+from chargpt.formatting import one_line, plural
 from chargpt.notices import Kind, Notice
-from chargpt.terminal import one_line, plural
 from chargpt.text.advice import Advice, advice_on
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, TRAIN_SAMPLE, sample

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from chargpt.config import DataConfig
 from chargpt.errors import Message, Option, UserError, Words
+from chargpt.formatting import shown
 from chargpt.project import command, shell_word
-from chargpt.terminal import shown
 from chargpt.text.chats import CHATS
 from chargpt.text.fasta import FASTA
 from chargpt.text.json_files import JSON, JSON_LINES

@@ -13,7 +13,7 @@ import numpy as np
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.files import SyncedFile
-from chargpt.terminal import plural
+from chargpt.formatting import plural
 from chargpt.text.document import TRAIN, VAL
 from chargpt.text.formats import field_in
 from chargpt.text.growth import Growth

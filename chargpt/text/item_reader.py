@@ -13,8 +13,8 @@ import numpy as np
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
+from chargpt.formatting import one_line
 from chargpt.project import shell_word
-from chargpt.terminal import one_line
 from chargpt.text.document import TRAIN, VAL, Digest, Document, spelled
 from chargpt.text.formats import FILE, LINE, PARAGRAPH, PLACES, UNITS, field_in, read_head, structure_of
 from chargpt.text.ids import Split, TextCounts, notes_of

@@ -26,9 +26,9 @@ from chargpt.canonical import canonical, path_on_disk
 from chargpt.config import DataConfig
 from chargpt.errors import Message, NotWritten, Option, UserError, Words, what_to_do
 from chargpt.files import WINDOWS, portable, publish_file
+from chargpt.formatting import shown
 from chargpt.project import HOME, STATE, STEP_NAME
 from chargpt.screen import log
-from chargpt.terminal import shown
 from chargpt.text.formats import CHECKPOINT, binary_format, read_head, refuse_checkpoint
 from chargpt.text.source import Source, Sources, plain_name
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from chargpt.errors import NotWritten, UserError, what_to_do
 from chargpt.files import SyncedFile, publishing, remove_left_behind
-from chargpt.terminal import shown
+from chargpt.formatting import shown
 from chargpt.text.cache import EncodedText
 from chargpt.text.facts import grams
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from chargpt.errors import UserError
-from chargpt.terminal import plural
+from chargpt.formatting import plural
 from chargpt.text.kind import Head, Kind, Record, Structure, Text, best_field, lines_in
 
 ROWS = 200  # rows of the head that are compared

@@ -20,10 +20,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from chargpt.errors import UserError
+from chargpt.formatting import one_line
 from chargpt.interrupt import SAVING, Interrupt
 from chargpt.program import message_for
 from chargpt.screen import log
-from chargpt.terminal import one_line
 from chargpt.training.group import FLAGS, Group, T
 
 PATIENCE = 5.0  # seconds of waiting for other processes, before a line says so

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from chargpt.config import Config, RuntimeConfig
 from chargpt.device import choose_device, choose_precision, memory_free, why_not_cuda
 from chargpt.errors import Option, UserError
+from chargpt.formatting import one_line, plural
 from chargpt.kernels.attention import PANEL, FusedAttention, supports
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import StepKernel, is_faster
@@ -22,7 +23,6 @@ from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
 from chargpt.processor import quota
 from chargpt.standard import CHANGED
-from chargpt.terminal import one_line, plural
 from chargpt.training.group import Group
 
 COMPILING_SECONDS = 30.0  # that compiling takes, about: on an H200, 11 to 30

@@ -10,6 +10,7 @@ from chargpt.analysis.losses import ClassLoss, LastDoubling, LossBreakdown
 from chargpt.analysis.run_facts import RunFacts
 from chargpt.analysis.scored_text import Line
 from chargpt.config import Config
+from chargpt.formatting import up_to_a_word
 from chargpt.pages.report_page import (
     coloured,
     headline,
@@ -22,7 +23,6 @@ from chargpt.runs.metrics import MetricsLog
 from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Stage, Start
 from chargpt.settings import Settings, Source
-from chargpt.terminal import up_to_a_word
 
 
 def test_the_level_of_a_character_is_its_surprise():

@@ -18,9 +18,9 @@ import torch
 from helpers import random_weights, saved_state
 from torch import Tensor
 
+from chargpt.formatting import one_line
 from chargpt.runs import checkpoint
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError
-from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
 
 FILES = ("model.safetensors", "training.safetensors", "state.json")

@@ -27,11 +27,11 @@ import sample
 import train
 from chargpt.errors import UserError
 from chargpt.files import remove_left_behind
+from chargpt.formatting import one_line, shown
 from chargpt.model import GPTConfig
 from chargpt.runs import checkpoint
 from chargpt.runs.checkpoint_schema import FORMAT, CheckpointError
 from chargpt.runs.run import OWN
-from chargpt.terminal import one_line, shown
 from chargpt.text.tokenizer import Tokenizer
 
 MODEL = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, bias=True)

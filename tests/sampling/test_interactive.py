@@ -13,13 +13,13 @@ from helpers import clear_model
 
 from chargpt.config import Config
 from chargpt.errors import UserError
+from chargpt.formatting import one_line
 from chargpt.sampling.interactive import Chat, Session, chat_of
 from chargpt.sampling.options import SamplingOptions, parse_options
 from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.torch_texts import torch_writer
-from chargpt.terminal import one_line
 from chargpt.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer("\n /abcdefgh")

@@ -1,6 +1,6 @@
 """What a stranger's checkpoint writes cannot command a terminal. Into a file or pipe the text is exact.
 
-This file tests sample.py and the printers on a real pseudo-terminal; the function itself is tested in tests/test_terminal.py.
+This file tests sample.py and the printers on a real pseudo-terminal; the function itself is tested in tests/test_formatting.py.
 """
 
 import contextlib

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from chargpt.formatting import clock
 from chargpt.session.progress_bar import ProgressBar
-from chargpt.terminal import clock
 
 
 def test_an_evaluation_is_a_line_and_training_losses_are_not(capsys):

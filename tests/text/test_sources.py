@@ -18,9 +18,9 @@ from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
+from chargpt.formatting import shown
 from chargpt.notices import Kind
 from chargpt.project import STATE
-from chargpt.terminal import shown
 from chargpt.text import sources
 from chargpt.text.sources import named_corpus, select_sources
 

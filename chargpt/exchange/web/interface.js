@@ -3,7 +3,7 @@
 const $ = (id) => document.getElementById(id);
 const ASKED = 200; // characters in the list of those that the prompt leaves out
 const MOST = 20000; // ids of a prompt; more would make the page slow
-// What could reorder or hide text; it is shown as an escape. (chargpt/terminal.py has the same list.)
+// What could reorder or hide text; it is shown as an escape. (chargpt/formatting.py has the same list.)
 const CONTROLS = /[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 const NAMES = { " ": "space", "\n": "line break", "\t": "tab", "\ufffd": "any other character" };
 const SIGNS = { " ": "\u2423", "\n": "\u21b5", "\t": "\u21e5" };

@@ -5,12 +5,12 @@ import argparse
 import pytest
 
 from chargpt.errors import UserError
+from chargpt.formatting import escape_controls, one_line, shown
 from chargpt.notices import Kind
 from chargpt.option_table import typed, whole
 from chargpt.parser import Parser
 from chargpt.program import run_program
 from chargpt.screen import DIM, PLAIN, Screen, log, notice, notice_line, wrapped
-from chargpt.terminal import escape_controls, one_line, shown
 
 
 def failing(error: BaseException):

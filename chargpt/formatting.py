@@ -1,13 +1,8 @@
 """Words for a person: counts, times, paths, and text from elsewhere without what commands a terminal."""
 
-import contextlib
-import json
 import re
-import sys
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO, cast
 
 # What can command a terminal or reorder its text: C0 except tab and newline, DEL, C1, line and paragraph separators,
 # bidirectional overrides and isolates, deprecated format characters, interlinear annotation, tags. Marks and joiners that
@@ -22,41 +17,6 @@ def escape_controls(text: str) -> str:
     reports); use `one_line` for messages.
     """
     return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
-
-
-def json_line(value: object, file: TextIO) -> str:
-    """`value` as JSON for `file`: where a terminal would obey a character of it, all beyond ASCII are escapes."""
-    text = json.dumps(value, ensure_ascii=False)
-    return json.dumps(value) if file.isatty() and escape_controls(text) != text else text
-
-
-class _JsonArray:
-    """A text stream that makes one array of its lines, of which each is a JSON value."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._mark = stream, "["
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, line: str) -> int:
-        self._stream.write(self._mark + line)
-        self._mark = ","
-        return len(line)
-
-    def end(self) -> None:
-        """Nothing more comes."""
-        self._stream.write("[]\n" if self._mark == "[" else "]\n")
-
-
-@contextlib.contextmanager
-def json_array(*, is_asked: bool) -> Iterator[None]:
-    """Within this block, the JSON lines of standard output are one array if that `is_asked` for."""
-    array = _JsonArray(sys.stdout)
-    with contextlib.redirect_stdout(cast(TextIO, array)) if is_asked else contextlib.nullcontext():
-        yield
-    if is_asked:
-        array.end()
 
 
 def one_line(text: object) -> str:
