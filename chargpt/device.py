@@ -78,7 +78,7 @@ def cpu_precision() -> torch.dtype:
     return torch.bfloat16 if is_supported else torch.float32
 
 
-def sent(values: Tensor, device: torch.device, *, place: Tensor | None = None) -> Tensor:
+def send(values: Tensor, device: torch.device, *, place: Tensor | None = None) -> Tensor:
     """`values` of the host on `device`, in `place` if there is one. For a CUDA GPU, the host does not wait for the copy."""
     ahead = device.type in COPY_AHEAD
     source = values.pin_memory() if ahead else values

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chargpt.device import sent
+from chargpt.device import send
 from chargpt.formatting import one_line
 
 # Calls before a function is recorded: in them, libraries allocate what they keep, and torch compiles what is to be compiled.
@@ -53,9 +53,9 @@ class Graphs:
         return graph.replay
 
     def place(self, values: Tensor) -> Tensor:
-        """`values` of the host on the device, for a shape always at the same place; copied by `sent`."""
+        """`values` of the host on the device, for a shape always at the same place; copied by `send`."""
         if self.device.type == "cpu" and not self._records:
             return values
         if self._given is None or self._given.shape != values.shape:
             self._given = torch.empty_like(values, device=self.device)
-        return sent(values, self.device, place=self._given)
+        return send(values, self.device, place=self._given)

@@ -22,7 +22,7 @@ SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
 PathLike = str | os.PathLike[str]
 
 
-class Kind(NamedTuple):
+class Values(NamedTuple):
     """The values that an option takes."""
 
     use: str = ""  # what a message asks for
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
     help: str
     section: str  # of --help
     default: Any
-    kind: Kind
+    values: Values
     metavar: str  # empty: a switch
     keywords: Sequence[str] = ()  # names of records in arguments.pyi: functions of the library that take it
     setting: str = ""  # the section.key that it sets, if that is all it does
@@ -65,7 +65,7 @@ def typed(text: str) -> float | str:
     return float(text) if NUMBER.fullmatch(text) else text
 
 
-def number(least: float, most: float, use: str, parse: Callable[[str], Any] = typed, kind: type = float) -> Kind:
+def number(least: float, most: float, use: str, parse: Callable[[str], Any] = typed, kind: type = float) -> Values:
     """Numbers of this `kind` from `least` to `most`."""
 
     def checked(value: Any) -> Any:
@@ -74,41 +74,43 @@ def number(least: float, most: float, use: str, parse: Callable[[str], Any] = ty
             raise ValueError
         return taken
 
-    return Kind(use, checked, parse, "N")
+    return Values(use, checked, parse, "N")
 
 
-def whole(least: int, *, most: int = 10**18) -> Kind:
+def whole(least: int, *, most: int = 10**18) -> Values:
     """Whole numbers from `least` to `most`."""
     use = f"a whole number of {least} or more" if most == 10**18 else f"a whole number from {least} to 2^63 - 1"
     return number(least, most, use, kind=int)
 
 
-def one_of(*choices: str) -> Kind:
-    return Kind(f"one of {', '.join(choices)}", lambda value: choices[choices.index(value)], metavar=f"{{{','.join(choices)}}}")
+def one_of(*choices: str) -> Values:
+    return Values(
+        f"one of {', '.join(choices)}", lambda value: choices[choices.index(value)], metavar=f"{{{','.join(choices)}}}"
+    )
 
 
-def text(use: str, metavar: str) -> Kind:
-    return Kind(use, lambda value: "" + value, metavar=metavar)  # TypeError for what is no str
+def text(use: str, metavar: str) -> Values:
+    return Values(use, lambda value: "" + value, metavar=metavar)  # TypeError for what is no str
 
 
-SWITCH = Kind("True or False", lambda value: (False, True)[(False, True).index(value)])
+SWITCH = Values("True or False", lambda value: (False, True)[(False, True).index(value)])
 TEXT = text("a str", "TEXT")
 
 
-def check(name: str, value: Any, kind: Kind) -> Any:
+def check(name: str, value: Any, values: Values) -> Any:
     """The value of an option, as it is kept. Raises UserError."""
     try:
-        return kind.checked(value)
+        return values.checked(value)
     except UserError:
         raise
     except (TypeError, ValueError, OverflowError, re.error) as error:
-        use = f"correct this regular expression: {error}" if isinstance(error, re.error) else f"use {kind.use}"
+        use = f"correct this regular expression: {error}" if isinstance(error, re.error) else f"use {values.use}"
         raise UserError(Given(name, value), use) from None
 
 
-def option(section: str, default: Any, kind: Kind = SWITCH, metavar: str = "", **beside: Any) -> Callable[[str], Any]:
+def option(section: str, default: Any, values: Values = SWITCH, metavar: str = "", **beside: Any) -> Callable[[str], Any]:
     """A function that makes the field of an option from its help text; see `Entry`."""
-    given = (section, default, kind, metavar or kind.metavar)
+    given = (section, default, values, metavar or values.metavar)
     return lambda says: field(default=default, metadata={"option": Entry(says, *given, **beside)})
 
 
@@ -122,7 +124,7 @@ def add_options(parser: argparse.ArgumentParser, table: Mapping[str, Entry], *, 
     groups = {name: parser.add_argument_group(title) if title else parser for name, title in sections.items()}
     for name, entry in table.items():
         if entry.section in groups:
-            form = {"metavar": entry.metavar, "type": entry.kind.parse} if entry.metavar else {"action": "store_true"}
+            form = {"metavar": entry.metavar, "type": entry.values.parse} if entry.metavar else {"action": "store_true"}
             more = {**form, **entry.add, "help": entry.help, "default": argparse.SUPPRESS}
             groups[entry.section].add_argument(flag(name), dest=name, **more)
 
@@ -131,7 +133,7 @@ def check_fields(record: Any) -> None:
     """Replace each option of `record` by its value as it is kept. Raises UserError."""
     for name, entry in entries(record).items():
         if (value := getattr(record, name)) is not entry.default:
-            object.__setattr__(record, name, check(name, value, entry.kind))
+            object.__setattr__(record, name, check(name, value, entry.values))
 
 
 def check_together(table: Mapping[str, Entry], gives: Callable[[str], Option | None]) -> None:
@@ -153,6 +155,6 @@ def keywords(name: str, table: Any, make: Any = TypedDict) -> Any:
     """The record `name` of arguments.pyi: the options of `table` that functions of the library take, and their `defaults`."""
     hints = {key: hint.type if isinstance(hint, InitVar) else hint for key, hint in get_type_hints(table).items()}
     taken = {key: entry for key, entry in entries(table).items() if name in entry.keywords}
-    record = make(name, {key: entry.kind.takes or hints[key] for key, entry in taken.items()}, total=False)
+    record = make(name, {key: entry.values.takes or hints[key] for key, entry in taken.items()}, total=False)
     record.defaults = {key: entry.default for key, entry in taken.items()}
     return record

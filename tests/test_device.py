@@ -9,7 +9,7 @@ from torch import Tensor
 
 from chargpt import device
 from chargpt.config import Config, RuntimeConfig
-from chargpt.device import choose_device, choose_precision, one_thread, sent, why_not_cuda
+from chargpt.device import choose_device, choose_precision, one_thread, send, why_not_cuda
 from chargpt.errors import UserError
 from chargpt.training.runtime import choose_runtime
 
@@ -32,7 +32,7 @@ def test_a_copy_that_does_not_wait_is_from_pinned_memory_to_cuda_alone(kind, in_
     """Others read memory that may be freed by then, and give other numbers without a word."""
     values = torch.ones(3).as_subclass(Recorded)
     values.calls = []
-    sent(values, torch.device(kind), place=torch.zeros(3) if in_place else None)
+    send(values, torch.device(kind), place=torch.zeros(3) if in_place else None)
     copied = "copy_" if in_place else "to"
     assert values.calls == ([("pin_memory", False), (copied, True)] if kind[:4] == "cuda" else [(copied, False)])
 

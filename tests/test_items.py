@@ -123,11 +123,13 @@ def test_items_are_refused_by_what_is_asked_for(said, run, monkeypatch):
     monkeypatch.setattr(item_writer, "ATTEMPTS", 50)
     for words in (["--match", "zzz"], ["--min-length", "60"], ["--max-length", "1", "--prompt", "gu"]):
         out, err = said("sample", "--items", "3", *words)
-        assert out == "" and "no more items, since 50 in a row were thrown" in err and f"); change {words[0]}, raise --t" in err
+        assert (
+            out == "" and "no more items, since 50 in a row were rejected" in err and f"); change {words[0]}, raise --t" in err
+        )
 
 
 @pytest.mark.parametrize("asked", ["--match ^ei", "--match ii", "--max-length 3", "--unique --match u"])
-def test_a_list_ends_when_far_more_is_thrown_away_than_written(asked, run, monkeypatch):
+def test_a_list_ends_when_far_more_is_rejected_than_written(asked, run, monkeypatch):
     """Although now and then an item fits: after each of them, it may throw away some more."""
     most, batch = 300, 32 * 17
     monkeypatch.setattr(item_writer, "MOST_REFUSED", most)
@@ -197,7 +199,7 @@ def test_the_library_writes_one_item_of_a_label(run, monkeypatch):
             model.generate(**wrong)
     monkeypatch.setattr(item_writer, "ATTEMPTS", 50)
     with pytest.warns(
-        UserWarning, match="since 50 in a row were thrown away .mostly: no match.; change match, raise temperature, or ask"
+        UserWarning, match="since 50 in a row were rejected .mostly: no match.; change match, raise temperature, or ask"
     ):
         assert model.items(3, match="zzz", seed=1) == []
 

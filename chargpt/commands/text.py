@@ -22,12 +22,12 @@ def main(argv: Sequence[str]) -> int:
 
         print(make_plan(options, root=root).describe())
         return 0
-    from chargpt.text.normalization import cleaned
+    from chargpt.text.normalization import clean_text
     from chargpt.text.sources import select_sources
 
     data = apply(Config(), options.settings, where=COMMAND_LINE).data
     config = replace(data, vocabulary="characters", val_text="")
-    text, counts = cleaned(text_in(select_sources(options.texts, config, root=root), config))
+    text, counts = clean_text(text_in(select_sources(options.texts, config, root=root), config))
     try:
         write_synced(path, text.encode("utf-8", "surrogateescape"))
     except OSError as error:

@@ -66,7 +66,7 @@ class TensorSource:
         The matrix of the output, if it is stored, must be the token embedding.
         """
         if OUTPUT in self and not torch.equal(self.read(OUTPUT, embedding.shape), embedding):
-            what = f"its output weights {OUTPUT} are not those of its token embedding, which this program needs"
+            what = f"{OUTPUT} differs from the token embedding, and only tied models can be imported"
             raise UserError(f'{self._where}: {what}; use a model with "tie_word_embeddings": true in its config.json')
         for name in sorted(self._unread):
             if not re.fullmatch(except_for, name):

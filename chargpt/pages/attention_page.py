@@ -26,10 +26,10 @@ def attention_page(heads: Heads, *, about: str, place: str) -> str:
         "heads": n_head,
         "characters": [number[character] for character in heads.characters],
         "labels": [shown_character(character) for character in labels],
-        "entropy": rounded(heads.entropy),
-        "distance": rounded(heads.distance),
+        "entropy": round_values(heads.entropy),
+        "distance": round_values(heads.distance),
         "patterns": [
-            {"name": name, "points": PATTERNS[name], "chance": round(heads.chance[name], 3), "scores": rounded(scores)}
+            {"name": name, "points": PATTERNS[name], "chance": round(heads.chance[name], 3), "scores": round_values(scores)}
             for name, scores in heads.scores.items()
         ],
         "first": heads.most_telling(),
@@ -54,6 +54,6 @@ def pack(weights: Tensor) -> bytes:
     return zlib.compress(np.rint(LEVELS * weights.sqrt().numpy()[:, :, rows, columns]).astype(np.uint8).tobytes())
 
 
-def rounded(values: np.ndarray) -> list[list[float]]:
+def round_values(values: np.ndarray) -> list[list[float]]:
     """A table of numbers with three digits after the point."""
     return np.round(values, 3).tolist()

@@ -107,11 +107,11 @@ def headline(run: RunFacts) -> str:
     """How good the model is, for those who know no loss."""
     if run.val_loss is None:
         return "It has not been tried on new text."
-    blind = f"a blind guess is between all {run.state.tokenizer.vocab_size:,}"
-    hesitates = f"hesitates as if between {math.exp(run.val_loss):.1f} {unit_of(run)}s; {blind}."
+    blind = f"a blind guess chooses among {run.state.tokenizer.vocab_size:,}"
+    unsure = f"is as unsure as if it chose among {math.exp(run.val_loss):.1f} {unit_of(run)}s; {blind}."
     if run.losses is None:
-        return f"On new text, it {hesitates}"
-    return f"It guesses the next {unit_of(run)} of new text right {100 * run.losses.right:.0f} times in 100. It {hesitates}"
+        return f"On new text, it {unsure}"
+    return f"It guesses the next {unit_of(run)} of new text right {100 * run.losses.right:.0f} times in 100. It {unsure}"
 
 
 def unit_of(run: RunFacts) -> str:
@@ -296,8 +296,8 @@ def verdict(runs: Sequence[RunFacts]) -> str:
     if not same_text(runs):
         return "These runs differ in the text, its split or its vocabulary, so their numbers do not tell which predicts best."
     best = [name for name, loss in losses.items() if loss - min(losses.values()) < CLOSE]
-    (first, least), *others = [(name, f"as if between {math.exp(loss):.1f}") for name, loss in losses.items()]
-    numbers = ", ".join([f"{first} hesitates {least} {unit_of(runs[0])}s", *map(" ".join, others)])
+    (first, least), *others = [(name, f"among {math.exp(loss):.1f}") for name, loss in losses.items()]
+    numbers = ", ".join([f"{first} is as unsure as if it chose {least} {unit_of(runs[0])}s", *map(" ".join, others)])
     return f"{' and '.join(best)} predict{'s' * (len(best) == 1)} new text best: {numbers}."
 
 

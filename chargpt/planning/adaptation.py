@@ -53,7 +53,7 @@ def begun(source: Checkpoint, corpus: Corpus) -> tuple[GPT, str]:
 def loss_on(corpus: Corpus, model: GPT, *, characters: int = MEASURED) -> float:
     """The loss of a model on so many characters by which the text judges: of one that has grown, on what is new."""
     new = corpus.held_out(is_new=True)
-    loss = evaluate(model, validation_split(new if len(new) > 1 else corpus.judged, characters), marks=corpus.marks)
+    loss = evaluate(model, validation_split(new if len(new) > 1 else corpus.evaluation_ids, characters), marks=corpus.marks)
     assert loss is not None  # no signal ends this evaluation
     return loss
 
@@ -67,7 +67,7 @@ def distance_of(source: Checkpoint, loss: float) -> float:
 def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float, lost: bool) -> tuple[float, list[Notice]]:
     """The distance of the text from those of the start, and what to say of it. `ngram_loss` is that of an n-gram model; `lost`
     says whether a text that the start has read is in no cache."""
-    state, measured = source.state, len(corpus.judged)
+    state, measured = source.state, len(corpus.evaluation_ids)
     model, vocabulary = begun(source, corpus)
     loss = loss_on(corpus, model)
     error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""

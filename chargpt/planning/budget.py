@@ -78,7 +78,7 @@ class Stopwatch:
         self.seconds = 0.0  # in steps, without the first ones
         self.evaluation = 0.0  # seconds of an evaluation with what follows it: the faster of the last two
         self.evaluated = 0  # `steps` at the last one
-        self.lately = 0.0  # seconds per step in the faster half of the last window
+        self.recent = 0.0  # seconds per step in the faster half of the last window
         self.mean = 0.0  # seconds per step in the last window
         self.window_start = (SETTLING_STEPS, 0.0)  # `steps` and `seconds` where the last window began
         self._waits_every, self._last = waits_every, time.perf_counter()
@@ -99,7 +99,7 @@ class Stopwatch:
             every = min(self._waits_every, len(self._window))
             means = [sum(self._window[at : at + every]) / every for at in range(0, len(self._window) - every + 1, every)]
             half = sorted(means)[: (len(means) + 1) // 2]
-            self.lately, self.mean = sum(half) / len(half), sum(self._window) / len(self._window)
+            self.recent, self.mean = sum(half) / len(half), sum(self._window) / len(self._window)
             self.window_start, self._window_end, self._window = self._window_end, (self.steps, self.seconds), []
         return took, ends
 
@@ -195,7 +195,7 @@ class Budget:
         took, ends = self.watch.step_done()
         if ends:
             watch = self.watch
-            if watch.lately <= CHANGED * self._expected:
+            if watch.recent <= CHANGED * self._expected:
                 self._slower_since = watch.seconds
             left = 0.0 if self.limit is None else self.left
             is_slower = watch.seconds - self._slower_since >= max(SLOWER_WINDOWS * SETTLED_SECONDS, SLOWER_SHARE * left)
@@ -268,12 +268,12 @@ class Budget:
 
     def slower(self) -> list[Notice]:
         """What to tell if steps have lately become much slower than was told."""
-        before, lately = self.announced, self.watch.lately
-        if self.is_unmeasured or not 0 < SLOW * before < lately:
+        before, recent = self.announced, self.watch.recent
+        if self.is_unmeasured or not 0 < SLOW * before < recent:
             return []
-        self.announced = lately
+        self.announced = recent
         why = "the machine is busy with other work, or too hot"
-        return [Notice(Kind.SLOW, f"{1000 * lately:.1f} ms a step instead of {1000 * before:.1f}, since {why}")]
+        return [Notice(Kind.SLOW, f"{1000 * recent:.1f} ms a step instead of {1000 * before:.1f}, since {why}")]
 
     def unused(self, *, is_undecided: bool) -> float | None:
         """For a checkpoint: what is left while the length is not fitted to the time, or `is_undecided`; otherwise None."""

@@ -133,7 +133,7 @@ class Job:
     @functools.cached_property
     def longest_context(self) -> int:
         """The longest context that text and teachers allow. The items of a list are read one by one, however few validate."""
-        validates = [len(self.corpus.judged) - 1] * (self.corpus.marks is None)
+        validates = [len(self.corpus.evaluation_ids) - 1] * (self.corpus.marks is None)
         return min([len(self.corpus.train) // 2, *validates, *(teacher.config.block_size for teacher in self.teachers)])
 
     @functools.cached_property

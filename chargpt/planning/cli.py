@@ -20,8 +20,8 @@ from chargpt.option_table import (
     SMALLEST,
     SWITCH,
     TEXT,
-    Kind,
     PathLike,
+    Values,
     add_options,
     check,
     check_fields,
@@ -86,8 +86,8 @@ def _paths(given: Any) -> tuple[str, ...]:
 IN_MINUTES, IN_EPOCHS = (number(SMALLEST, most, f"a number above 0, up to {most:,}") for most in (5_256_000, 1_000_000))
 MINUTES = IN_MINUTES._replace(checked=_minutes, parse=minutes, takes=float | str | None)  # of ten years at most
 A_NAME = "a name or a path, in quotes"
-PATH = Kind(A_NAME, lambda value: "" + os.fspath(value), takes=PathLike | None)
-PATHS = Kind(f"{A_NAME}, or a list of them", _paths, takes=PathLike | Sequence[PathLike])
+PATH = Values(A_NAME, lambda value: "" + os.fspath(value), takes=PathLike | None)
+PATHS = Values(f"{A_NAME}, or a list of them", _paths, takes=PathLike | Sequence[PathLike])
 RESUME = SWITCH._replace(use="True or False; the argument run says which one")
 A_START = text("the name of a start, such as 'english', or 'none'", "NAME")
 DEVICE = text("auto, cpu, cuda, cuda:N or mps", "D")
@@ -169,7 +169,7 @@ class TrainOptions:
                 what = f": given together with {entry.setting}, which is the same setting; leave one out"
                 raise UserError(Option(name), what)
             if value is not None:
-                tree = {**tree, section: {**tree.get(section, {}), key: check(name, value, entry.kind)}}
+                tree = {**tree, section: {**tree.get(section, {}), key: check(name, value, entry.values)}}
         object.__setattr__(self, "settings", typed_values(tree, where=COMMAND_LINE))
         typed = {entry.setting: name for (name, entry), value in zip(options.items(), same) if value is not None}
         object.__setattr__(self, "_typed", typed)  # settings, by the options that were given in their place

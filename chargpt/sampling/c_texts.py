@@ -184,7 +184,7 @@ def unpack(numbers: np.ndarray, scales: np.ndarray | None) -> np.ndarray:
     return numbers.astype(np.float32) if scales is None else numbers * scales[:, None]
 
 
-def rounded(weights: Weights, precision: str) -> Weights:
+def round_weights(weights: Weights, precision: str) -> Weights:
     """The weights, each matrix as it is after storing. Raises UserError for an unknown precision."""
     if check("precision", precision, PRECISION) == "float32":
         return weights

@@ -37,7 +37,7 @@ REASONS = {
 }
 
 
-def drawn(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple[list[str], list[int]]:
+def draw_labels(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple[list[str], list[int]]:
     """Labels, drawn by the numbers in `labels` (without any, items have none), and a seed for the item of each."""
     shares = np.cumsum(list(labels.values()) or [1]) / max(1, sum(labels.values()))
     chosen = np.searchsorted(shares, random.uniform(count)).tolist()
@@ -80,14 +80,14 @@ class ItemWriter:
         generator = self.generator.changed(length=wanted.longest + 1)
         with _progress(wanted.items) as bar:
             while len(self.written) < wanted.items and self._in_a_row < ATTEMPTS and self._excess < MOST_REFUSED:
-                names, seeds = drawn(self.labels, random, min(BATCH, wanted.items - len(self.written) + self._in_a_row))
+                names, seeds = draw_labels(self.labels, random, min(BATCH, wanted.items - len(self.written) + self._in_a_row))
                 for label, added in zip(names, _continued(generator, names, seeds, self.beginning)):
                     if self._takes(item := Item(label, self.beginning + added)):
                         if bar is not None:
                             bar.clear()
                         yield item
                 if bar is not None:
-                    bar.set_postfix_str(f"thrown away: {self.why}" if self.refused else "", refresh=False)
+                    bar.set_postfix_str(f"rejected: {self.why}" if self.refused else "", refresh=False)
                     bar.update(len(self.written) - bar.n)
 
     def _takes(self, item: Item) -> bool:
@@ -139,7 +139,7 @@ class ItemWriter:
         if reason == "too long" and self.wanted.longest > self.generator.writer.block_size:
             change += ["train with a larger ", Option("model.block_size"), ", "]
         how_many = f"{ATTEMPTS:,} in a row" if self._in_a_row >= ATTEMPTS else f"{self.refused.total():,} in all"
-        what = f"no more items, since {how_many} were thrown away (mostly: {reason}); "
+        what = f"no more items, since {how_many} were rejected (mostly: {reason}); "
         return Message(what, *change, "raise ", Option("temperature"), ", or ask for less")
 
 

@@ -30,9 +30,9 @@ from chargpt.runs.checkpoint import run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, what_changed
 from chargpt.runs.load import find_checkpoint
 from chargpt.runs.stage import Stage
-from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, rounded, supports
-from chargpt.sampling.item_writer import ItemWriter, drawn, known_items
-from chargpt.sampling.options import UNKNOWN, ItemKeywords, Precision, SamplingOptions, TextKeywords, Unknown, listed
+from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, round_weights, supports
+from chargpt.sampling.item_writer import ItemWriter, draw_labels, known_items
+from chargpt.sampling.options import UNKNOWN, ItemKeywords, Precision, SamplingOptions, TextKeywords, Unknown, texts_by_name
 from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers, probabilities
 from chargpt.sampling.stop_rules import text_of
@@ -247,7 +247,7 @@ class LoadedModel:
 
         Raises ValueError as `generate` does.
         """
-        generator, beginning, ids, seeds = self._begin(*listed("prompt", prompt, several=False).values(), **options)
+        generator, beginning, ids, seeds = self._begin(*texts_by_name("prompt", prompt, several=False).values(), **options)
         added = (text_of(characters) for (characters,) in generator.write(ids, seeds))
         return filter(None, itertools.chain(beginning, added))
 
@@ -261,14 +261,14 @@ class LoadedModel:
             what = "= is for a list of items, and lines= and stop= are for other text; leave out label=, or lines= and stop="
             raise UserError(Option(asks), what)
         is_items = self.writes_items(asks, of_text=of_text)
-        ids = self._encoded(listed("prompt", prompt), chosen.unknown)
+        ids = self._encoded(texts_by_name("prompt", prompt), chosen.unknown)
         begun, first = [self.tokenizer.decode(one) for one in ids], _seed(chosen.seed)
         seeds = list(range(first, first + len(ids)))
         if is_items:
             labels, length = self.labels(chosen.label), chosen.longest if chosen.length is None else chosen.length
             chosen = replace(chosen, length=length, stop=end_in(self.tokenizer))
             for i, beginning in enumerate(begun):
-                (name,), (seeds[i],) = drawn(labels, RandomNumbers(seeds[i]), 1)
+                (name,), (seeds[i],) = draw_labels(labels, RandomNumbers(seeds[i]), 1)
                 ids[i] = self.tokenizer.encode(item_prompt(self.tokenizer, name, beginning)).tolist()
         return self.text_generator(chosen), begun, ids, seeds
 
@@ -286,7 +286,7 @@ class LoadedModel:
         """
         wanted = SamplingOptions(items=check("count", count, whole(1)), **options)
         wanted = replace(wanted, seed=_seed(wanted.seed))
-        (ids,) = self._encoded(listed("prompt", prompt, several=False), wanted.unknown)
+        (ids,) = self._encoded(texts_by_name("prompt", prompt, several=False), wanted.unknown)
         items = [*(writer := self.item_writer(wanted, beginning=self.tokenizer.decode(ids)))]
         if writer.problem:
             warn(writer.problem)
@@ -299,7 +299,7 @@ class LoadedModel:
         The probabilities are those of the model, without any sampling rule. A model of bytes predicts a byte; those beyond
         ASCII are shown as escapes such as \\xe4. Raises ValueError as `generate` does.
         """
-        (ids,) = self._encoded(listed("prompt", prompt, several=False), unknown)
+        (ids,) = self._encoded(texts_by_name("prompt", prompt, several=False), unknown)
         return self.next_after(ids, check("count", count, whole(1)))
 
     def next_after(self, ids: Sequence[int], count: int) -> list[tuple[str, float]]:
@@ -332,7 +332,7 @@ class LoadedModel:
         """
         from chargpt.sampling.surprisal import total_losses
 
-        size, given = self.config.model.block_size, listed("text", text)
+        size, given = self.config.model.block_size, texts_by_name("text", text)
         texts = [np.array(ids, np.int64) for ids in self._encoded(given, unknown)]
         if check("stride", stride, whole(0)) > size:
             raise UserError(Given("stride", stride), f"use {size} or less, the characters the model reads at once")
@@ -387,7 +387,7 @@ class LoadedModel:
         from chargpt.sampling.surprisal import threads_for
 
         size = self.config.model.block_size
-        (text,) = listed("text", text, several=False).values()
+        (text,) = texts_by_name("text", text, several=False).values()
         ids = self.tokenizer.encode(text, name="text", what_to_do="remove them")
         if not 1 <= len(ids) <= size:
             what = f"{len(ids):,} characters" if len(ids) else "empty"
@@ -461,7 +461,7 @@ def load_model(
         stage=state.stage,
         environment=state.environment,
         parameters=state.parameters,
-        weights=rounded(checkpoint.stored_weights, precision),
+        weights=round_weights(checkpoint.stored_weights, precision),
         precision=precision,
         device=device,
     )

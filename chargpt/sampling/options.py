@@ -19,7 +19,7 @@ from chargpt.option_table import (
     LARGEST,
     SMALLEST,
     TEXT,
-    Kind,
+    Values,
     add_options,
     check,
     check_fields,
@@ -81,13 +81,15 @@ def read_escapes(text: str) -> str:
 
 UNKNOWN, OVERFLOW, PRECISION = (one_of(*get_args(choices)) for choices in (Unknown, Overflow, Precision))
 WRITTEN = TEXT._replace(parse=read_utf8)  # what is compared with what a model has seen
-TEXTS = Kind("", lambda given: tuple(listed("stop", given).values()), read_escapes, "TEXT")
-WORDS = Kind("", lambda given: tuple(_word(name, word) for name, word in listed("ban_word", given).items()), read_utf8, "WORD")
-REGEX = Kind("a regular expression", lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0), read_utf8)
+TEXTS = Values("", lambda given: tuple(texts_by_name("stop", given).values()), read_escapes, "TEXT")
+WORDS = Values(
+    "", lambda given: tuple(_word(name, word) for name, word in texts_by_name("ban_word", given).items()), read_utf8, "WORD"
+)
+REGEX = Values("a regular expression", lambda text: re.compile(text, re.MULTILINE if isinstance(text, str) else 0), read_utf8)
 TEMPERATURE = number(0, LARGEST, "0 (always the most likely character) or a number above 0", typed_list)
 
 
-def listed(name: str, given: str | Sequence[str], *, several: bool = True) -> dict[str, str]:
+def texts_by_name(name: str, given: str | Sequence[str], *, several: bool = True) -> dict[str, str]:
     """The argument `name`, a text or with `several` a list of them, by the name of each text in a message. Raises UserError."""
     if isinstance(given, str):
         return {name: given}

@@ -139,8 +139,8 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
         value |= {} if known is None else {"new": item.text not in known}
         file.write(json_line(value, file) + "\n")
     file.flush()
-    thrown_away = f"; thrown away: {writer.why}" if writer.refused else ""
-    log(f"written   {written:>7,}  of {wanted.items:,} wanted, in {seconds:.1f} s{thrown_away}")
+    rejected = f"; rejected: {writer.why}" if writer.refused else ""
+    log(f"written   {written:>7,}  of {wanted.items:,} wanted, in {seconds:.1f} s{rejected}")
     log(f"unique    {writer.unique:>7,}  {writer.unique / max(1, written):6.1%} of the written items")
     if known is not None:
         new = writer.new(known)

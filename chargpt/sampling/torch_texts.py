@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chargpt.device import sent
+from chargpt.device import send
 from chargpt.graphs import Graphs
 from chargpt.model import GPT, KVCache
 from chargpt.sampling.rules import NEVER
@@ -104,7 +104,7 @@ class TorchTexts(Texts):
     def write(self, start: int, texts: np.ndarray, count: int, limit: int, choice: Choice) -> NewIds:
         if not self._chooses or not choice.rules.keys() <= RULES.keys():
             return super().write(start, texts, count, limit, choice)
-        ids = sent(torch.from_numpy(np.ascontiguousarray(texts[:, -count:])), self._device)
+        ids = send(torch.from_numpy(np.ascontiguousarray(texts[:, -count:])), self._device)
         if count > 1:
             self.logits(start, ids[:, :-1])
         first, steps = start + count - 1, min(limit, AT_ONCE)
@@ -116,8 +116,8 @@ class TorchTexts(Texts):
             self._table = self._model.position_table(len(self._places))
         never = np.zeros(self._model.vocab_size, np.float32)
         never[choice.forbidden] = NEVER
-        self._never.copy_(sent(torch.from_numpy(never), self._device))
-        self._shares[:steps] = sent(torch.from_numpy(1 - choice.uniform(steps)), self._device)
+        self._never.copy_(send(torch.from_numpy(never), self._device))
+        self._shares[:steps] = send(torch.from_numpy(1 - choice.uniform(steps)), self._device)
         self._new.copy_(ids[:, -1:])
         self._place.fill_(first)
         self._number.zero_()

@@ -15,7 +15,7 @@ from chargpt import notices
 from chargpt.errors import IN_PYTHON, TrainingFailed, UserError, resuming
 from chargpt.formatting import one_line, shown
 from chargpt.keywords import named
-from chargpt.option_table import Kind, PathLike, check
+from chargpt.option_table import PathLike, Values, check
 from chargpt.planning.cli import PATHS, TrainKeywords, TrainOptions, check_options, tree_of
 from chargpt.project import project_root
 from chargpt.runs.run import typed_name
@@ -26,7 +26,7 @@ from chargpt.session.python_process import start
 from chargpt.text.sources import DEFAULT
 
 NOTEBOOK = 120  # columns of the bar in a notebook
-SETTINGS = Kind("a dict, for example {'train.max_steps': 500}", lambda given: {**given})  # TypeError for what is no mapping
+SETTINGS = Values("a dict, for example {'train.max_steps': 500}", lambda given: {**given})  # TypeError for what is no mapping
 
 
 class Caller(Screen):

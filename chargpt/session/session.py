@@ -248,7 +248,7 @@ class Session:
             from chargpt.session.attention_picture import draw_attention
 
             with contextlib.suppress(UserError):  # a changed model.py may give none
-                values["attention"] = draw_attention(self.trainer.weights.working, corpus.judged)
+                values["attention"] = draw_attention(self.trainer.weights.working, corpus.evaluation_ids)
         return values | ({"sample": sample} if sample else {})
 
     def _on_parts(self) -> dict[str, float]:

@@ -29,7 +29,7 @@ def decision_step(config: Config, length: Length) -> float:
 
 def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[float, float] | None:
     """The losses of the model as it is on equal amounts of training and validation text; None if a signal came."""
-    split, ids = validation_split(corpus.judged, trainer.config.train.eval_chars), corpus.train
+    split, ids = validation_split(corpus.evaluation_ids, trainer.config.train.eval_chars), corpus.train
     if corpus.marks is not None:  # items are mixed, so the first ones are from everywhere; a stretch would begin inside one
         texts = [ids[: len(split)]]
     else:
@@ -43,7 +43,7 @@ def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[flo
 
 
 def decide(training: float, validation: float, planned: Models) -> tuple[Models, Notice]:
-    """The models of a run that has measured these losses, and what to say. Others follow also if a loss is not a number."""
+    """The models of a run that has measured these losses, and what to say. If a loss is NaN, the others are trained too."""
     measured = f"its training text (loss {training:.2f} there, {validation:.2f} on validation text)"
     if not validation - training < STUDENT_GAP:
         why = f"this model begins to memorise {measured}, so the last one will learn from the predictions of each before it"

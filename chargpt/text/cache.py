@@ -61,7 +61,7 @@ class EncodedText:
         return len(self.val) > 1
 
     @property
-    def judged(self) -> np.ndarray:
+    def evaluation_ids(self) -> np.ndarray:
         """The ids by which a model is judged: the validation split or, without one, the last tenth of the text."""
         return self.val if self.is_validated else self.train[-max(2, len(self.train) // 10) :]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from chargpt.config import DataConfig
 from chargpt.errors import Message, Option, UserError, Words
-from chargpt.text.json_files import joined, records_of
+from chargpt.text.json_files import join_texts, records_of
 from chargpt.text.kind import Head, Kind, Reads, Record, Structure, Text, blocks_in
 from chargpt.text.source import Source
 from chargpt.text.tables import CSV, rows_in
@@ -96,7 +96,7 @@ def _telegram(path: str, text: Text) -> Messages:
     """The messages on a path. A text with links or bold words is a list of pieces."""
     for line, message, _ in records_of(replace(text, wanted=(f"{path}.type",))):
         said = message.get("text") if isinstance(message, dict) else None
-        said = joined(said) if isinstance(said, list) else said
+        said = join_texts(said) if isinstance(said, list) else said
         if not isinstance(message, dict) or not isinstance(said, str):
             what = "a message whose field 'text' is missing, or not a text"
             raise UserError(f"{text.label}: line {line:,}: {what}; correct it, or export the chat again, as JSON")

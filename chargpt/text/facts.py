@@ -95,7 +95,7 @@ def facts_of(corpus: EncodedText) -> TextFacts:
             if {name: found.pop(name, None) for name in key} == key:
                 return TextFacts(**found)
     if not corpus.is_validated:
-        learned = max(1, len(corpus.train) - len(corpus.judged))
+        learned = max(1, len(corpus.train) - len(corpus.evaluation_ids))
         corpus = dataclasses.replace(corpus, train=corpus.train[:learned], val=corpus.train[learned:])
     facts = measure(corpus)
     if path is not None:

@@ -75,7 +75,7 @@ def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
     return texts
 
 
-def joined(parts: list[Any]) -> str:
+def join_texts(parts: list[Any]) -> str:
     """The text of a list: lines, if all of it is text, and otherwise the parts of one text, some of them in objects."""
     if all(isinstance(part, str) for part in parts):
         return "\n".join(parts)

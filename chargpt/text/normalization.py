@@ -70,7 +70,7 @@ class TextNormalizer:
         return found.start(1) if (found := LAST_CUT.match(text, max(0, len(text) - MAX_HELD))) else 0
 
 
-def cleaned(text: str) -> tuple[str, dict[str, int]]:
+def clean_text(text: str) -> tuple[str, dict[str, int]]:
     """The clean `text`, and how many things of each kind were changed. NFKC replaces ligatures. The second part of a divided
     word goes to the line of the first; a word that is elsewhere written with a hyphen keeps it."""
     text, remains = turned_back(text.replace("\r\n", "\n").replace("\r", "\n"))

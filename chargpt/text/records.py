@@ -14,7 +14,7 @@ from chargpt.errors import Option, UserError, Words
 from chargpt.text.chats import spoken
 from chargpt.text.document import Document, Label, Origin
 from chargpt.text.formats import PLACES, UNITS, advice_on_file, field_in, named, read_head, structure_of, word_for
-from chargpt.text.json_files import MISSING, joined, texts_in, value_of
+from chargpt.text.json_files import MISSING, join_texts, texts_in, value_of
 from chargpt.text.kind import LeftOut, Record, Structure, Text, best_field
 from chargpt.text.source import Source, plain_name
 from chargpt.text.tables import CSV, NAME, TSV
@@ -132,7 +132,7 @@ class _Field:
         value = value_of(record, self.name.removeprefix(prefix))
         if self._is_line and isinstance(value, (int, float)):  # true and false are numbers
             value = json.dumps(value)
-        text = (joined(value) or None) if isinstance(value, list) else value
+        text = (join_texts(value) or None) if isinstance(value, list) else value
         if isinstance(text, str):
             self._is_found = True
             if not text.isascii() and SURROGATE.search(text):

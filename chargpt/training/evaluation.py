@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from chargpt.device import sent
+from chargpt.device import send
 from chargpt.interrupt import Interrupt
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT
@@ -50,7 +50,7 @@ def evaluate(
                 if interrupt is not None and interrupt.came_here:
                     break
                 if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
-                    inputs, targets = (sent(torch.from_numpy(values.astype(np.int64)), device) for values in batch)
+                    inputs, targets = (send(torch.from_numpy(values.astype(np.int64)), device) for values in batch)
                     if kernel is None:
                         loss = model(inputs, targets)
                     else:

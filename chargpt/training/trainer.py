@@ -114,7 +114,7 @@ class Trainer:
             self._expected = distillation.expected
         self._loss = runtime.compiled(distillation if teachers else working)
         self.kernel = self.weights.by_kernel()  # what computes in place of `weights.working`, if there is one
-        self.notices: list[Notice] = []  # what the user should be told; whoever tells it empties the list
+        self.notices: list[Notice] = []  # for the user; whoever shows them clears the list
         self._graphs, self._parts = Graphs(runtime.device), 1  # in which the rows of a micro-batch are computed
         self._last = Step(0.0, 0.0, 0.0)
         self._unread: list[tuple[int, float]] = []  # the number and the rate of each step whose numbers are on the GPU
@@ -252,7 +252,7 @@ class Trainer:
         weights.refresh()
 
     def _count(self, step: int, rate: float, loss: float, *numbers: float) -> None:
-        """Take the numbers of a step into the account: flags of the group, the norm, and in float16 the scale of the loss."""
+        """Add the numbers of a step to the progress: flags of the group, the norm, and in float16 the scale of the loss."""
         *flags, norm, scale = (*numbers, 1.0)[: FLAGS + 2]
         self.group.read(flags)
         if not (math.isfinite(loss) and (math.isfinite(norm) or scale > 1)):

@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from machine_speed import limits, machine_name  # noqa: E402
 
 from chargpt.model import GPT, GPTConfig  # noqa: E402
-from chargpt.sampling.c_texts import PRECISIONS, c_engine, c_writer, in_large_pages, rounded  # noqa: E402
+from chargpt.sampling.c_texts import PRECISIONS, c_engine, c_writer, in_large_pages, round_weights  # noqa: E402
 from chargpt.sampling.options import SamplingOptions  # noqa: E402
 from chargpt.sampling.torch_texts import torch_writer  # noqa: E402
 from chargpt.sampling.writer import Writer  # noqa: E402
@@ -106,7 +106,7 @@ def contenders(shape: Shape, arguments: argparse.Namespace) -> dict[str, Callabl
     model, T = shape.model(), shape.block_size
     kernel, engine = c_engine(model.config)
     exact = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
-    stored = {name: rounded(exact, name) for name in PRECISIONS}
+    stored = {name: round_weights(exact, name) for name in PRECISIONS}
     in_c = {name: c_writer(weights, model.config, kernel=kernel, precision=name) for name, weights in stored.items()}
     weights = 12 * shape.n_layer * shape.n_embd**2 + VOCAB * shape.n_embd
     timed = {"1: floor": reading(weights)}

@@ -52,7 +52,7 @@ def measure(name: str, seen: int, path: str) -> dict[str, object]:
         trainer = Trainer(begun(start, corpus)[0], corpus.train, config, runtime=runtime)
         while not trainer.is_finished:
             trainer.step()
-        loss = evaluate(trainer.model, validation_split(corpus.judged, JUDGED))
+        loss = evaluate(trainer.model, validation_split(corpus.evaluation_ids, JUDGED))
         trainer.release()
     assert loss is not None
     row: dict[str, object] = {"table": "trial-fit", "text": Path(path).stem, "characters": text.characters, "start": name}

@@ -46,8 +46,11 @@ def report(*, texts: str = "0", start: Start | None = None, progress: Progress |
 @pytest.mark.parametrize(
     ("others", "said"),
     [
-        ([{"val_loss": 2.0}], "a predicts new text best: a hesitates as if between 4.5 characters, b as if between 7.4."),
-        ([{"val_loss": 1.505}, {"val_loss": 2.0}], "a and b predict new text best: a hesitates as if between 4.5 characters, "),
+        ([{"val_loss": 2.0}], "a predicts new text best: a is as unsure as if it chose among 4.5 characters, b among 7.4."),
+        (
+            [{"val_loss": 1.505}, {"val_loss": 2.0}],
+            "a and b predict new text best: a is as unsure as if it chose among 4.5 characters, ",
+        ),
         ([{"val_loss": None}], "Fewer than two of these runs have been tried on new text"),
         ([{"val_loss": 1.0, "texts": "1"}], "These runs differ in the text, its split or its vocabulary"),
         ([{"val_loss": None, "texts": "1"}], "Fewer than two of these runs have been tried on new text"),
@@ -108,20 +111,17 @@ def test_the_result_says_what_the_numbers_say(changes, said):
 
 
 def test_the_headline_needs_no_loss_to_be_understood():
-    blind = "as if between 4.5 characters; a blind guess is between all 11."
-    assert headline(report()) == f"On new text, it hesitates {blind}"
+    unsure = "is as unsure as if it chose among 4.5 characters; a blind guess chooses among 11."
+    assert headline(report()) == f"On new text, it {unsure}"
     classes = [
         ClassLoss(name=name, characters=1, share=0.5, loss=1, share_of_loss=0.5, right=r)
         for name, r in (("a", 0.2), ("b", 0.9))
     ]
     losses = LossBreakdown(loss=1.5, classes=classes, positions=[], last_doubling=LastDoubling(), confused=[])
-    assert (
-        headline(report(losses=losses))
-        == f"It guesses the next character of new text right 55 times in 100. It hesitates {blind}"
-    )
+    assert headline(report(losses=losses)) == f"It guesses the next character of new text right 55 times in 100. It {unsure}"
     assert headline(report(val_loss=None)) == "It has not been tried on new text."
     content = report_page([report(ngram_loss=1.6)])
-    assert content.index(blind) < content.index("1.50 nats") and "that of an n-gram model" in content
+    assert content.index(unsure) < content.index("1.50 nats") and "that of an n-gram model" in content
     assert all(word in content.split("Words on this page")[1] for word in ("nat, bit", "n&#8209;gram model", "step, epoch"))
 
 

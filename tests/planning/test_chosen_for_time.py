@@ -121,7 +121,7 @@ def choice_of(characters: int, minutes: float, *given_: str, optimizer: str = "m
     """What is chosen for a text like Shakespeare's of so many characters."""
     characters_of = SimpleNamespace(vocab_size=65)
     train, val = (np.broadcast_to(np.uint8(0), int(characters * share)) for share in (0.9, 0.1))
-    corpus = SimpleNamespace(train=train, val=val, judged=val, is_validated=True, marks=None, tokenizer=characters_of)
+    corpus = SimpleNamespace(train=train, val=val, evaluation_ids=val, is_validated=True, marks=None, tokenizer=characters_of)
     corpus.facts = SimpleNamespace(is_sorted=False)
     text = Text(len(train), entropy=3.3, ngram_loss=1.77, vocabulary=65)
     return choose(given(*given_), Job(corpus, text, 60 * minutes), optimizer=optimizer)

@@ -23,7 +23,17 @@ from sampling_values import VALUES
 from chargpt.kernels.compiler import PACKAGED
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling import c_texts
-from chargpt.sampling.c_texts import PRECISIONS, CTexts, c_engine, c_writer, in_large_pages, load_kernel, pack, rounded, unpack
+from chargpt.sampling.c_texts import (
+    PRECISIONS,
+    CTexts,
+    c_engine,
+    c_writer,
+    in_large_pages,
+    load_kernel,
+    pack,
+    round_weights,
+    unpack,
+)
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.sampling.writer import Texts
@@ -44,7 +54,7 @@ def in_c(kernel):
 
 def rounded_model(vocab_size: int, precision: str, **shape: object) -> GPT:
     model = clear_model(vocab_size, **{"scale": 2.0, **shape})
-    weights = rounded(weights_of(model), precision)
+    weights = round_weights(weights_of(model), precision)
     model.load_state_dict({name: torch.tensor(numbers) for name, numbers in weights.items()})
     return model
 
@@ -163,7 +173,7 @@ def test_each_stored_number_is_as_close_as_promised_and_stays_when_it_is_stored_
 @pytest.mark.parametrize("precision", SMALLER)
 def test_only_matrices_are_rounded(precision):
     exact = weights_of(clear_model())
-    for name, numbers in rounded(exact, precision).items():
+    for name, numbers in round_weights(exact, precision).items():
         assert np.array_equal(numbers, exact[name]) == (numbers.ndim == 1 or name.startswith("position")), name
 
 

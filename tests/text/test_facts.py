@@ -73,7 +73,7 @@ def test_a_training_from_its_plan_to_its_report_measures_them_once(text, tmp_pat
 def test_a_model_is_judged_by_the_validation_split_or_without_one_by_the_last_tenth(n_train, n_val):
     ids = np.arange(n_train + n_val, dtype=np.uint8)
     text = {"fingerprint": "", "tokenizer": Tokenizer(None), "counts": ids, "distinct": 0}
-    judged = EncodedText(train=ids[:n_train], val=ids[n_train:], **text).judged
+    judged = EncodedText(train=ids[:n_train], val=ids[n_train:], **text).evaluation_ids
     assert judged.tolist() == (ids[n_train:] if n_val > 1 else ids[:n_train][-max(2, n_train // 10) :]).tolist()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chargpt.__main__ import main
 from chargpt.config import DataConfig, NormalForm
 from chargpt.errors import UserError
-from chargpt.text.normalization import TextNormalizer, cleaned
+from chargpt.text.normalization import TextNormalizer, clean_text
 
 TRICKY = st.text(st.sampled_from("\r\n\t .'aAb1Σσς\u0301\u0338é가\u1100\u1161\u11a8ﬁ가か\u3099中文İß"))
 CHOICES = {"newlines": ["keep", "fold"], "normalize": [*get_args(NormalForm)], "lowercase": [False, True]}
@@ -60,13 +60,13 @@ CLEAN = [  # texts before and after
 
 @pytest.mark.parametrize(("text", "clean"), CLEAN)
 def test_a_text_is_cleaned(text, clean):
-    assert cleaned(text)[0] == clean == cleaned(clean)[0]
+    assert clean_text(text)[0] == clean == clean_text(clean)[0]
 
 
 @given(st.text(st.sampled_from("ab \n.,;é")), st.text(st.sampled_from("aB -\n\f1.")))
 def test_a_text_without_faults_stays_as_it_is_and_no_letter_of_another_is_lost(text, faulty):
-    assert cleaned(text) == (text, dict.fromkeys(cleaned("")[1], 0))
-    assert [c for c in cleaned(faulty)[0] if c.isalpha()] == [c for c in faulty if c.isalpha()]
+    assert clean_text(text) == (text, dict.fromkeys(clean_text("")[1], 0))
+    assert [c for c in clean_text(faulty)[0] if c.isalpha()] == [c for c in faulty if c.isalpha()]
 
 
 def test_the_verb_writes_a_new_file_and_says_what_it_changed(tmp_path, capsys):

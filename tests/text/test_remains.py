@@ -12,7 +12,7 @@ from text_helpers import write
 
 from chargpt.notices import Kind
 from chargpt.text.examination import examine
-from chargpt.text.normalization import cleaned
+from chargpt.text.normalization import clean_text
 from chargpt.text.remains import REMAINS, turned_back
 
 SENTENCES = st.lists(
@@ -48,7 +48,7 @@ def test_what_another_program_has_written_is_told_and_turned_back(load, tmp_path
 )
 def test_code_and_prose_have_no_remains(text):
     text *= 9
-    assert turned_back(text)[0] == text and not any(cleaned(text)[1].values())
+    assert turned_back(text)[0] == text and not any(clean_text(text)[1].values())
 
 
 def test_what_hides_another_one_is_turned_back_too():

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from chargpt import device
 from chargpt.config import Config, OptimConfig, TrainConfig
-from chargpt.device import sent
+from chargpt.device import send
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.planning.initial_settings import load_settings
@@ -197,7 +197,7 @@ def test_the_text_is_copied_to_the_device_once(dtype):
         assert on_device(ids, META) is resident and on_device(ids.copy(), META) is not resident
         assert counts.pop("copies that wait") == 2
         for step in range(3):
-            for ids in batches.windows(sent(batches.fetch(step, 0, slice(None)), META)):
+            for ids in batches.windows(send(batches.fetch(step, 0, slice(None)), META)):
                 assert ids.is_meta and ids.dtype == torch.int64 and ids.shape == (4, 8)
         assert counts == {"copies that do not wait": 3}
 
