@@ -19,7 +19,7 @@ from chargpt.interrupt import Interrupt, ending_at_once
 from chargpt.json_output import json_array
 from chargpt.program import best_effort_messages
 from chargpt.project import project_root
-from chargpt.sampling.options import SampleOptions, parse_options
+from chargpt.sampling.cli import SampleOptions, parse_options
 from chargpt.screen import is_coloured, log
 
 if TYPE_CHECKING:  # --help and a mistyped option are answered before anything else is imported

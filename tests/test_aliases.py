@@ -10,7 +10,7 @@ from chargpt.planning.ahead import check_command_line
 from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.planning.initial_settings import load_settings
 from chargpt.project import presets_folder
-from chargpt.sampling.options import parse_options as parse_sample
+from chargpt.sampling.cli import parse_options as parse_sample
 from chargpt.settings import apply, to_dict
 
 NANOGPT = """

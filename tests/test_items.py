@@ -21,8 +21,8 @@ from chargpt.planning.cli import parse_options
 from chargpt.program import run_program
 from chargpt.runs.checkpoint import newest
 from chargpt.sampling import item_writer
+from chargpt.sampling.cli import parse_options as parse_options_of_sample
 from chargpt.sampling.loaded_model import load_model
-from chargpt.sampling.options import parse_options as parse_options_of_sample
 from chargpt.text.item_stream import items_in
 from chargpt.training.trainer import Trainer
 

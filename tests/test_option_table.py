@@ -29,7 +29,7 @@ import chargpt
 import reference_pages as pages
 from chargpt.planning.cli import parse_options as train
 from chargpt.sampling import c_texts
-from chargpt.sampling.options import parse_options as sample
+from chargpt.sampling.cli import parse_options as sample
 
 def told(function, *given, **named):
     try:

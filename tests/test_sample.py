@@ -16,7 +16,7 @@ import train
 from chargpt.errors import UserError
 from chargpt.program import run_program
 from chargpt.sampling import printing
-from chargpt.sampling.options import parse_options
+from chargpt.sampling.cli import parse_options
 from chargpt.text.tokenizer import Tokenizer
 
 ROOT = Path(sample.__file__).parent

@@ -22,7 +22,6 @@ from chargpt.markup import allowed, as_json
 from chargpt.model import GPT
 from chargpt.sampling import c_texts
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.sampling.prompt import first_id
 from chargpt.text.item_stream import end_in
 
 TEMPLATE = Path(__file__).with_name("web") / "page.html"
@@ -102,7 +101,7 @@ def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:
         "shape": {**asdict(model.config), "vocab_size": model.vocab_size},
         "tokenizer": tokenizer.to_json(),
         "never": tokenizer.never_sampled[0] if tokenizer.never_sampled else -1,
-        "first": first_id(tokenizer),
+        "first": tokenizer.first_id,
         "weights": options.weights,
         "items": items if loaded.config.data.items else None,
     }

@@ -15,9 +15,11 @@ from chargpt.errors import Shell, UserError, what_to_do
 from chargpt.files import write_synced
 from chargpt.formatting import plural, shown
 from chargpt.interrupt import Interrupt
+from chargpt.option_table import check, typed, whole
 from chargpt.project import shell_word
+from chargpt.sampling.cli import SampleOptions
 from chargpt.sampling.loaded_model import LoadedModel, listed_labels
-from chargpt.sampling.options import SampleOptions, check, read_escapes, typed, whole
+from chargpt.sampling.options import read_escapes
 from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.prompt import encode_prompt
 from chargpt.sampling.stop_rules import Character, text_of

@@ -33,7 +33,6 @@ from chargpt.runs.stage import Stage
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, round_weights, supports
 from chargpt.sampling.item_writer import ItemWriter, draw_labels, known_items
 from chargpt.sampling.options import UNKNOWN, ItemKeywords, Precision, SamplingOptions, TextKeywords, Unknown, texts_by_name
-from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers, probabilities
 from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator
@@ -304,7 +303,7 @@ class LoadedModel:
 
     def next_after(self, ids: Sequence[int], count: int) -> list[tuple[str, float]]:
         """The same after `ids`; without any, at the beginning of a text."""
-        read = [*ids][-self.writer.block_size :] or [first_id(self.tokenizer)]
+        read = [*ids][-self.writer.block_size :] or [self.tokenizer.first_id]
         chances = probabilities(self.writer.new_texts(1).read(0, np.array([read])))[0]
         best = np.argsort(-chances, kind="stable")[:count].tolist()
         is_bytes = self.tokenizer.characters is None

@@ -12,9 +12,10 @@ from typing import Any, TextIO
 from chargpt.errors import Message
 from chargpt.formatting import escape_controls
 from chargpt.json_output import json_line
+from chargpt.sampling.cli import SampleOptions
 from chargpt.sampling.item_writer import known_items
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.sampling.options import SampleOptions, SamplingOptions
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import Character, text_of, too_few_lines
 from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.screen import log

@@ -1,4 +1,4 @@
-"""The prompt: reading it, turning it into ids, and where a text without one begins."""
+"""The prompt: reading it, and turning it into ids."""
 
 import sys
 from pathlib import Path
@@ -41,9 +41,3 @@ def _distinct(characters: str) -> str:
     """Each of `characters` once, separated by spaces, the first ones if there are many."""
     distinct = [*dict.fromkeys(characters)]
     return " ".join(distinct[:MAX_LISTED] + ["..."] * (len(distinct) > MAX_LISTED))
-
-
-def first_id(tokenizer: Tokenizer) -> int:
-    """The id that a text without a prompt starts from: a newline, or the first id that may be sampled if there is none."""
-    newline, _ = tokenizer.encode_known("\n")
-    return next(int(i) for i in (*newline, *range(tokenizer.vocab_size)) if i not in tokenizer.never_sampled)

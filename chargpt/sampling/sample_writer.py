@@ -13,8 +13,6 @@ from chargpt.model import GPT
 from chargpt.runs.model_shape import parameter_count
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, c_engine, c_writer
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.stop_rules import text_of
-from chargpt.sampling.text_generator import TextGenerator
 from chargpt.sampling.writer import Writer
 from chargpt.text.item_stream import end_in
 from chargpt.text.tokenizer import Tokenizer
@@ -63,12 +61,18 @@ class SampleWriter:
             model.train(was_training)
 
     def _text(self, writer: Writer, options: SamplingOptions, interrupt: Interrupt) -> str:
-        generator, seed = TextGenerator(writer=writer, tokenizer=self.tokenizer, options=options), self.seed
+        tokenizer, seed, made = self.tokenizer, self.seed, list[int]()
         if not self.labels:
-            pieces = itertools.takewhile(lambda _: not interrupt.came_here, generator.write([[]], [seed]))
-            return "".join(text_of(characters) for (characters,) in pieces)
+            never, pieces = tokenizer.never_sampled, writer.pieces
+            for new, _ in pieces([[tokenizer.first_id]], options.limit, options, seeds=[seed], never_sampled=never):
+                if interrupt.came_here:
+                    break
+                made += new[:, 0].tolist()
+            return tokenizer.decode(made)
         from chargpt.sampling.item_writer import sampled_items
+        from chargpt.sampling.text_generator import TextGenerator
 
+        generator = TextGenerator(writer=writer, tokenizer=tokenizer, options=options)
         labels = list(itertools.islice(itertools.cycle(self.labels), MAX_ITEMS))
         lines = sampled_items(generator, labels, range(seed, seed + MAX_ITEMS))
-        return ("\n" if end_in(self.tokenizer) == "\n" else "\n\n").join(lines)[: options.limit]
+        return ("\n" if end_in(tokenizer) == "\n" else "\n\n").join(lines)[: options.limit]

@@ -7,7 +7,6 @@ from typing import Unpack
 from chargpt.canonical import canonical
 from chargpt.errors import Given, Message, Option, UserError, short
 from chargpt.sampling.options import SamplingOptions, TextKeywords
-from chargpt.sampling.prompt import first_id
 from chargpt.sampling.rules import RandomNumbers
 from chargpt.sampling.stop_rules import Character, StopRules, too_few_lines
 from chargpt.sampling.writer import Writer
@@ -90,7 +89,7 @@ class TextGenerator:
 
     def _steps(self, prompts: Sequence[Ids], seeds: Ids, length: int) -> Iterator[list[list[tuple[int, float]]]]:
         """For each of the `prompts` of one length, the next ids with their log-probabilities, up to `length` in all."""
-        ids = [list(prompt) or [first_id(self.tokenizer)] for prompt in prompts]
+        ids = [list(prompt) or [self.tokenizer.first_id] for prompt in prompts]
         never = sorted(self._forbidden())
         for piece in self.writer.pieces(ids, length, self.options, seeds=seeds, never_sampled=never):
             yield [list(zip(new, values)) for new, values in zip(piece.ids.T.tolist(), piece.log_probabilities.T.tolist())]

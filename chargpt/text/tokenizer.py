@@ -52,6 +52,12 @@ class Tokenizer:
         return (self.vocab_size - 1,) * self.folded
 
     @property
+    def first_id(self) -> int:
+        """The id that a text without a prompt starts from: a newline, or the first id that may be sampled if there is none."""
+        newline, _ = self.encode_known("\n")
+        return next(int(i) for i in (*newline, *range(self.vocab_size)) if i not in self.never_sampled)
+
+    @property
     def dtype(self) -> np.dtype:
         """The smallest numbers that hold the ids."""
         return np.min_scalar_type(self.vocab_size - 1)

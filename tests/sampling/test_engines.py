@@ -16,7 +16,6 @@ from chargpt.model import GPT, POSITIONS
 from chargpt.sampling import c_texts, rules
 from chargpt.sampling.c_texts import c_writer, load_kernel
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.prompt import first_id
 from chargpt.sampling.torch_texts import TorchTexts, torch_writer
 from chargpt.sampling.writer import Writer
 from chargpt.text.tokenizer import Tokenizer
@@ -176,4 +175,4 @@ def test_a_row_depends_on_its_own_prompt_and_seed_alone(writer_of):
 
 def test_a_text_from_nothing_starts_on_a_new_line_if_there_is_one():
     tokenizers = Tokenizer("\t\nab"), Tokenizer("ab"), Tokenizer("ab", folded=True), Tokenizer(None)
-    assert [first_id(tokenizer) for tokenizer in tokenizers] == [1, 0, 0, 10]
+    assert [tokenizer.first_id for tokenizer in tokenizers] == [1, 0, 0, 10]

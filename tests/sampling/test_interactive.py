@@ -14,8 +14,9 @@ from helpers import clear_model
 from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.formatting import one_line
+from chargpt.sampling.cli import parse_options
 from chargpt.sampling.interactive import Chat, Session, chat_of
-from chargpt.sampling.options import SamplingOptions, parse_options
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.printing import TextPrinter
 from chargpt.sampling.stop_rules import text_of
 from chargpt.sampling.text_generator import TextGenerator

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from chargpt.errors import UserError
-from chargpt.sampling.options import SamplingOptions, parse_options
+from chargpt.sampling.cli import parse_options
+from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.prompt import encode_prompt, read_prompt
 from chargpt.text.tokenizer import Tokenizer
 

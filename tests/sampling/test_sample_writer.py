@@ -11,7 +11,6 @@ from chargpt.model import GPT, POSITIONS
 from chargpt.sampling import sample_writer
 from chargpt.sampling.c_texts import load_kernel
 from chargpt.sampling.options import SamplingOptions
-from chargpt.sampling.prompt import first_id
 from chargpt.sampling.sample_writer import SampleWriter
 from chargpt.sampling.torch_texts import torch_writer
 from chargpt.text.tokenizer import Tokenizer
@@ -28,7 +27,7 @@ def writer_for(model: GPT) -> SampleWriter:
 
 
 def expected_text(model: GPT) -> str:
-    ids = written(torch_writer(model.eval()), [[first_id(TOKENIZER)]], 60, SamplingOptions(), 5)[0]
+    ids = written(torch_writer(model.eval()), [[TOKENIZER.first_id]], 60, SamplingOptions(), 5)[0]
     model.train()
     return TOKENIZER.decode(ids.tolist())
 
