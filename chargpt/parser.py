@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from chargpt.aliases import alias
 from chargpt.errors import Option, UserError
 
 
@@ -46,6 +45,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         _, unknown, words = message.partition("unrecognized arguments: -")
         if unknown:
+            from chargpt.aliases import alias
+
             word = f"-{words.split(' ')[0]}"  # what follows may be values, or words that are right
             option = word.split("=")[0]
             is_typo = f"--{option.lstrip('-')}" in self._option_string_actions  # -minutes

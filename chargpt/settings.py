@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
 
-from chargpt.aliases import alias
 from chargpt.config import Config, Section
 from chargpt.errors import Message, Option, UserError, Words, nearest, short
 from chargpt.typed_numbers import NUMBER, WHOLE_NUMBER
@@ -168,6 +167,8 @@ def _nearest_section(given: str) -> Words:
 
 def elsewhere(key: str) -> Words:
     """A hint if `key` is a setting of some section or an option; empty if not."""
+    from chargpt.aliases import alias  # only a mistake needs the names of others
+
     names = [name for name in KEYS if name.endswith(f".{key}")]
     if not names and (ours := alias(key)):  # another program's name for it
         return Message("did you mean ", ours, "?")

@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
 
         print(make_plan(options, root=root).describe())
         return 0
-    from chargpt.text.normalization import clean_text
+    from chargpt.text.cleaning import clean_text
     from chargpt.text.sources import select_sources
 
     data = apply(Config(), options.settings, where=COMMAND_LINE).data

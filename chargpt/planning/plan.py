@@ -37,7 +37,6 @@ from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, what_changed
-from chargpt.runs.load import find_checkpoint
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.models import check_model, loss_of, name_of_start, restore_model, start_from
 from chargpt.runs.progress import Progress
@@ -275,6 +274,8 @@ def _folder(options: TrainOptions, checkpoints: Path) -> Path:
 
 def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice], *, start: str | None = None) -> Checkpoint:
     """The checkpoint of --init-from, --vocab-from, --teacher or --start; its warnings are added to `notices`."""
+    from chargpt.runs.load import find_checkpoint  # most runs name no other one
+
     checkpoint, warnings = find_checkpoint(name, checkpoints, start=start)
     warnings += filter(None, [what_changed(checkpoint.state, lambda: loss_of(restore_model(checkpoint)[0]))])
     notices += [Notice(Kind.WARNING, warning) for warning in warnings]

@@ -7,12 +7,10 @@ import unicodedata
 from chargpt.errors import UserError
 from chargpt.text.advice import Advice, advice_on
 from chargpt.text.formats import binary_format
-from chargpt.text.source import Source
+from chargpt.text.source import SAMPLE, Source
 
 CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give this many only by design
-SAMPLE, NEAR = 8192, 2**18  # bytes in which an encoding is looked for, and bytes before and behind a fault
-MAX_NUL_SHARE, FEWEST = 1 / 4, 64  # of a text, and of other control characters; bytes in which such a share is no chance
-CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f"})
+NEAR = 2**18  # bytes before and behind a fault
 ALL_BYTES = bytes(range(256))
 WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # text in them holds many zeros
 MAX_ODD, MAX_BLOCKS = 0.01, 8  # of a text in them: the share of characters that no text has, and blocks of 256 characters
@@ -54,16 +52,6 @@ COMMON = "’‘“”„–—…«»°€"  # in texts of all languages
 UNLIKELY = frozenset({"Cc", "Cn", "Co", "Lm", "No", "Sk", "Sm", "So"})  # categories
 RARER = 0.01  # how much less likely an encoding is than the one before it in its row, as a share of characters
 LIKELY = 0.2  # share of frequent characters, less those that are wrong, above which an encoding is named
-
-
-def may_be_utf8(head: bytes) -> bool:
-    """Whether a file that begins with `head`, without a mark, may be UTF-8 text. A file in UTF-16 or of zeros can be valid
-    UTF-8, since NUL is a character."""
-    sample = head[:SAMPLE]
-    are_zeros = sample.count(0) > MAX_NUL_SHARE * len(sample)
-    controls = len(sample) - len(sample.translate(None, CONTROLS))  # of UTF-16, one byte of each Russian letter, for example
-    are_controls = controls > MAX_NUL_SHARE * max(FEWEST, len(sample)) and likely_encoding(sample) is not None
-    return not (binary_format(head) or are_zeros or are_controls)
 
 
 def is_utf8(source: Source, *, given: str) -> bool:

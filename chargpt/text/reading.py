@@ -15,17 +15,19 @@ from itertools import chain
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.text.character_encodings import is_utf8, may_be_utf8, undecodable
+from chargpt.errors import UserError
 from chargpt.text.document import TRAIN, VAL, Digest, Document, Origin
 from chargpt.text.formats import UNITS, binary_format, structure_of
 from chargpt.text.frames import Frames
 from chargpt.text.kind import Kind, Structure
+from chargpt.text.labels import label_of_file
 from chargpt.text.normalization import TextNormalizer
-from chargpt.text.records import documents_in, label_of_file
-from chargpt.text.source import Source, Sources, byte_order_mark
+from chargpt.text.source import SAMPLE, Source, Sources, byte_order_mark
 
 CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
+MAX_NUL_SHARE, FEWEST = 1 / 4, 64  # of a text, and of other control characters; bytes in which such a share is no chance
+CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f"})
 UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE  # marks of texts that hold NUL bytes
 MANY_FILES = 20  # in a folder of this many or more, data.split=auto means document
 
@@ -45,6 +47,21 @@ def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
     in_folder = len(sizes) >= MANY_FILES and all(source.in_folder for source in sources.train)
     is_open = not config.val_text and config.shuffle == "none"
     return dataclasses.replace(config, split="document" if is_open and in_folder and is_alike else "position")
+
+
+def may_be_utf8(head: bytes) -> bool:
+    """Whether a file that begins with `head`, without a mark, may be UTF-8 text. A file in UTF-16 or of zeros can be valid
+    UTF-8, since NUL is a character."""
+    sample = head[:SAMPLE]
+    are_zeros = sample.count(0) > MAX_NUL_SHARE * len(sample)
+    controls = len(sample) - len(sample.translate(None, CONTROLS))  # of UTF-16, one byte of each Russian letter, for example
+    if binary_format(head) or are_zeros:
+        return False
+    if controls <= MAX_NUL_SHARE * max(FEWEST, len(sample)):
+        return True
+    from chargpt.text.character_encodings import likely_encoding
+
+    return likely_encoding(sample) is None
 
 
 class TextReader:
@@ -106,7 +123,7 @@ class TextReader:
             for number, source in enumerate(self._sources.all):
                 split, chunks = TRAIN if number < len(self._sources.train) else VAL, source.chunks(CHUNK)
                 head = next(chunks, b"")
-                has_nul = b"\0" in head[:8192] and not head.startswith(UTF_16)
+                has_nul = b"\0" in head[:SAMPLE] and not head.startswith(UTF_16)
                 if source.in_folder and (has_nul or binary_format(head)):
                     self.skipped["binary files"] += 1
                     continue
@@ -136,6 +153,8 @@ class TextReader:
 
     def _records(self, source: Source, structure: Structure, text: Iterator[str]) -> Iterator[Document]:
         """The records of a source as documents."""
+        from chargpt.text.records import documents_in  # most texts have none
+
         newlines = io.IncrementalNewlineDecoder(None, translate=True)
         folded = (newlines.decode(piece, final=not piece) for piece in chain(filter(None, text), [""]))
         for label, (said,), origin in documents_in(source, structure, self.config, pieces=folded, left_out=self.left_out):
@@ -153,7 +172,7 @@ class TextReader:
                 yield decoder.decode(chunk, final=not chunk)
             except UnicodeError as error:  # without `start`: utf-16 that does not begin with a byte-order mark
                 offset -= len(decoder.getstate()[0])
-                raise undecodable(source, offset + getattr(error, "start", 0), encoding) from None
+                raise _undecodable(source, offset + getattr(error, "start", 0), encoding) from None
             offset += len(chunk)
             self._progress.update(len(chunk))
 
@@ -170,11 +189,14 @@ class TextReader:
             mark, encoding = byte_order_mark(head)
             self.read_as[f"{encoding}, as its first bytes say (byte-order mark)"] += bool(mark)
             if not mark and not may_be_utf8(head):
-                raise undecodable(source, None, encoding)
-        elif is_utf8(source, given=encoding):
-            encoding = "utf-8"
-            self.read_as[f"utf-8, which it is, and not as {self._encoding}"] += 1
-            mark, _ = byte_order_mark(head)
+                raise _undecodable(source, None, encoding)
+        else:
+            from chargpt.text.character_encodings import is_utf8  # few texts have another one
+
+            if is_utf8(source, given=encoding):
+                encoding = "utf-8"
+                self.read_as[f"utf-8, which it is, and not as {self._encoding}"] += 1
+                mark, _ = byte_order_mark(head)
         return len(mark), encoding, codecs.getincrementaldecoder(encoding)(errors)
 
     def _as_vocabulary(self, text: str) -> str:
@@ -187,3 +209,9 @@ def _prefetch(chunks: Iterator[bytes], pool: ThreadPoolExecutor) -> Iterator[byt
     while (chunk := pending.popleft().result()) is not None:
         pending.append(pool.submit(next, chunks, None))
         yield chunk
+
+
+def _undecodable(source: Source, offset: int | None, encoding: str) -> UserError:
+    from chargpt.text.character_encodings import undecodable
+
+    return undecodable(source, offset, encoding)

@@ -30,6 +30,7 @@ MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginnin
 )
 MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compress to a thousandth
 BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
+SAMPLE = 8192  # bytes at the beginning of a file by which it is told from other files than text
 RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
 
 

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.errors import UserError
-from chargpt.text.character_encodings import ADVICE, SAMPLE, may_be_utf8
+from chargpt.text.character_encodings import ADVICE
+from chargpt.text.reading import may_be_utf8
+from chargpt.text.source import SAMPLE
 
 ETE = "Un été à la mer\n".encode() * 50
 UNDECODABLE = {  # a text, the encoding that is given for it, and what is said

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from chargpt.__main__ import main
 from chargpt.config import DataConfig, NormalForm
 from chargpt.errors import UserError
-from chargpt.text.normalization import TextNormalizer, clean_text
+from chargpt.text.cleaning import clean_text
+from chargpt.text.normalization import TextNormalizer
 
 TRICKY = st.text(st.sampled_from("\r\n\t .'aAb1Σσς\u0301\u0338é가\u1100\u1161\u11a8ﬁ가か\u3099中文İß"))
 CHOICES = {"newlines": ["keep", "fold"], "normalize": [*get_args(NormalForm)], "lowercase": [False, True]}

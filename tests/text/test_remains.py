@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from text_helpers import write
 
 from chargpt.notices import Kind
+from chargpt.text.cleaning import clean_text
 from chargpt.text.examination import examine
-from chargpt.text.normalization import clean_text
 from chargpt.text.remains import REMAINS, turned_back
 
 SENTENCES = st.lists(
