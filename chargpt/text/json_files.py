@@ -1,30 +1,19 @@
-"""JSON and JSON lines: the fields that a file has, and its records.
+"""JSON and JSON lines: the fields that a file has. `json_records.py` reads them.
 
 A name such as `data.text` is that of a field, or of the field `text` in the object `data`, or in each object of the list
 `data`; these objects are then the records. A text may be a list of parts: Telegram and chats with pictures write it so.
 """
 
 import contextlib
-import io
 import json
 import re
-from collections.abc import Iterable, Iterator
-from itertools import accumulate
 from typing import Any
 
-from chargpt.errors import UserError
-from chargpt.text.kind import Head, Kind, Reads, Record, Structure, Text, best_field, lines_in
+from chargpt.text.kind import Head, Kind, Reads, Structure, best_field, reader
 
 VALUES = 200  # of the head that are looked at
 MAX_DEPTH = 6  # objects and lists in each other whose fields are named
-MAX_JSON = 2**30  # characters of a file of JSON, which must fit into memory
-MISSING = object()  # in place of the value of a field that a record does not have
-NOT_JSON = "correct it, or if it is plain text, give it a name that ends in .txt"
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
-# What an export of Meta has beyond ASCII, the bytes of UTF-8, each as a character; a backslash is no part of them. And others.
-AS_BYTES = re.compile(r"((?:\\u00[89a-f][\da-f]|[\x80-\xff])+)|\\\\", re.IGNORECASE)
-OTHERS = re.compile(r"(?<!\\)(?:\\\\)*\\u(?!00)|[^\0-\xff]")
-BEGINNING = re.compile(r"[^\s,\[\]]")  # of a record of a list
 
 
 def _find(kind: Kind, head: Head) -> Structure | None:
@@ -75,113 +64,6 @@ def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
     return texts
 
 
-def join_texts(parts: list[Any]) -> str:
-    """The text of a list: lines, if all of it is text, and otherwise the parts of one text, some of them in objects."""
-    if all(isinstance(part, str) for part in parts):
-        return "\n".join(parts)
-    texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
-    return "".join(text for text in texts if isinstance(text, str))
-
-
-def value_of(record: dict[str, Any], field: str) -> Any:
-    """The value of the field of that name, or of the one at the end of a path such as data.text; MISSING if there is none."""
-    if field in record:
-        return record[field]
-    value: Any = record
-    for name in field.split("."):
-        if not isinstance(value, dict) or name not in value:
-            return MISSING
-        value = value[name]
-    return value
-
-
-def records_of(text: Text) -> Iterator[Record]:
-    """What a record is, the path of the field says. Raises UserError."""
-    field, is_lines = text.wanted[0], text.structure.kind is JSON_LINES
-    for line, value, source in _values_in(enumerate(lines_in(text.pieces, text.label), 1) if is_lines else _whole(text), text):
-        if isinstance(value, dict) and field in value:
-            yield Record(line, value)
-            continue
-        lines = dict[int, int]()
-        for record, prefix in _records_in(value, field):
-            if record is not value and not lines:
-                lines = _lines_of_objects(value, source, line)
-            yield Record(lines.get(id(record), line), record, prefix)
-
-
-def _records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
-    """The records in a JSON value, and the part of the path `field` that leads to them: the value itself if it has the field;
-    or the objects of the list on the path; or, if the path begins elsewhere, those of the only list whose objects have the
-    field."""
-    rest = field.removeprefix(prefix)
-    if isinstance(value, dict) and value_of(value, rest) is MISSING:
-        for head in accumulate(rest.split(".")[:-1], "{}.{}".format):
-            if isinstance(inner := value_of(value, head), list):
-                for one in inner:
-                    yield from _records_in(one, field, f"{prefix}{head}.")
-                return
-        lists = [inner for inner in value.values() if isinstance(inner, list) and all(isinstance(one, dict) for one in inner)]
-        lists = [inner for inner in lists if any(value_of(one, rest) is not MISSING for one in inner)]
-        if len(lists) == 1:
-            yield from ((one, prefix) for one in lists[0])
-            return
-    yield value, prefix
-
-
-def _lines_of_objects(value: object, source: str, line: int) -> dict[int, int]:
-    """The line where each object in a JSON `value` begins, by its id(). `source` is its text, which begins on `line`."""
-    at, lines, waiting = 0, dict[int, int](), [value]  # objects and lists, in the order in which they begin
-    beginnings = (match.start() for match in BRACKETS.finditer(source) if match[0] == "{")
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, dict):
-            start = next(beginnings)
-            line, at = line + source.count("\n", at, start), start
-            lines[id(inner)] = line
-        waiting += reversed([*inner.values()] if isinstance(inner, dict) else inner if isinstance(inner, list) else [])
-    return lines
-
-
-def _whole(text: Text) -> list[tuple[int, str]]:
-    """A text as its first line and all of it: one text for `_values_in`. Raises UserError."""
-    content = io.StringIO()
-    for piece in text.pieces:
-        if content.write(piece) and content.tell() > MAX_JSON:
-            raise UserError(f"{text.label}: larger than {MAX_JSON:,} characters; write it as JSON lines, one object per line")
-    return [(1, put_together(content.getvalue()))]
-
-
-def put_together(source: str) -> str:
-    """The `source` of some JSON; if all of it beyond ASCII is the bytes of UTF-8, each as a character, the characters that are
-    meant: Ã© is é."""
-
-    def meant(found: re.Match[str]) -> str:
-        if not found[1]:
-            return found[0]
-        return json.loads(f'"{found[1]}"').encode("latin-1").decode()
-
-    with contextlib.suppress(ValueError):  # some of them are no UTF-8, and mean themselves
-        return source if OTHERS.search(source) else AS_BYTES.sub(meant, source)
-    return source
-
-
-def _values_in(parts: Iterable[tuple[int, str]], text: Text) -> Iterator[tuple[int, Any, str]]:
-    """The line where each value in some parts of a file begins, the value, and its JSON. Each part comes with the line where it
-    begins; its values are those of a list, or one after the other. Raises UserError."""
-    decode = json.JSONDecoder().raw_decode
-    for line, part in parts:
-        end = 0
-        while found := BEGINNING.search(part, end):
-            start = found.start()
-            line += part.count("\n", end, start)
-            try:
-                value, end = decode(part, start)
-            except (ValueError, RecursionError) as error:
-                line += part.count("\n", start, getattr(error, "pos", start))
-                raise UserError(f"{text.label}: line {line:,}: not JSON ({getattr(error, 'msg', error)}); {NOT_JSON}") from None
-            yield line, value, part[start:end]
-            line += part.count("\n", start, end)
-
-
-JSON_LINES = Kind(name="JSON lines", suffixes=(".jsonl", ".ndjson"), find=_find, records=records_of, reads=Reads.NAMED)
-JSON = Kind(name="JSON", suffixes=(".json",), find=_find, records=records_of)
+RECORDS = reader("json_records", "records_of")
+JSON_LINES = Kind(name="JSON lines", suffixes=(".jsonl", ".ndjson"), find=_find, records=RECORDS, reads=Reads.NAMED)
+JSON = Kind(name="JSON", suffixes=(".json",), find=_find, records=RECORDS)

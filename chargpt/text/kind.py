@@ -1,5 +1,6 @@
 """A kind of file: how it is recognised, how it is read, and what to advise. formats.py has the table of all kinds."""
 
+import importlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -99,6 +100,11 @@ class Kind:
     # What to do in place of reading it as it is: a function that ends a warning; the default names its fields. Of a file that
     # is no text, what it is and what to do; {file} is its name and {text} that of its text.
     advice: str | Callable[[Source, Structure, DataConfig], Words] = ""
+
+
+def reader(module: str, name: str, *given: str) -> Callable[[Text], Iterator[Record]]:
+    """The function `name` of a module of this package, which is imported when it reads a file: most texts need none."""
+    return lambda text: getattr(importlib.import_module(f"chargpt.text.{module}"), name)(*given, text)
 
 
 def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:

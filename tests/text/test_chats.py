@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.errors import UserError
-from chargpt.text.json_files import put_together
+from chargpt.text.json_records import put_together
 
 SAID = "Ben: hi there, Oma\nOma: hello, my dear: how are you?\nBen: fine and you\nOma: bye\n"
 # How WhatsApp writes the time before a message: on Android and on an iPhone, in several languages.

@@ -249,7 +249,7 @@ def test_a_column_of_any_name_can_be_an_item_a_text_and_a_label(trusted, tmp_pat
 def test_a_reader_that_has_changed_reads_again(tmp_path):
     """In a copy of the program, whose cache keeps what the reader before it has read."""
     shutil.copytree(ROOT / "chargpt", tmp_path / "chargpt", ignore=shutil.ignore_patterns("__pycache__"))
-    path, program = write(tmp_path / "chat.txt", CHAT), tmp_path / "chargpt" / "text" / "chats.py"
+    path, program = write(tmp_path / "chat.txt", CHAT), tmp_path / "chargpt" / "text" / "messages.py"
 
     def fingerprint() -> str:
         words = [sys.executable, "-B", "-c", "import chargpt.text.source as s; s.RACY_NS = 0\n" + ENCODE]

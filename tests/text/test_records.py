@@ -12,7 +12,7 @@ from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
-from chargpt.text import kind, records, tables
+from chargpt.text import kind, records, table_rows
 from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Structure
 from chargpt.text.records import documents_in
@@ -83,8 +83,8 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_table_that_cannot_be_read_is_one_line_that_says_where(case, load, tmp_path, monkeypatch):
     content, message = WRONG[case]
-    monkeypatch.setattr(tables, "MAX_FIELD", 2000)
-    monkeypatch.setattr(tables, "MAX_COLUMNS", 2000)
+    monkeypatch.setattr(table_rows, "MAX_FIELD", 2000)
+    monkeypatch.setattr(table_rows, "MAX_COLUMNS", 2000)
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
         load(write(tmp_path / "a.csv", content), field="body", format="fields")
 

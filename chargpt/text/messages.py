@@ -1,0 +1,127 @@
+"""The messages of exported chats and mailboxes: who wrote each, and its text on one line.
+
+Pictures, deleted messages and lines by the program itself ("Tom joined the group") are left out and counted.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from chargpt.errors import UserError
+from chargpt.text.chats import AUTHOR, MESSAGE, OMITTED, TEXT, WHATSAPP_STAMP
+from chargpt.text.json_records import join_texts, records_of
+from chargpt.text.kind import Record, Structure, Text, blocks_in
+from chargpt.text.table_rows import rows_in
+from chargpt.text.tables import CSV
+
+Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
+MEDIA, SERVICE, UNREADABLE = "messages without text", "lines that nobody wrote", "mails that cannot be read"
+DELETED = re.compile(
+    r"(?i)((this message was|you) deleted( this message)?|(diese nachricht wurde|du hast diese nachricht) gelöscht|"
+    r"(ce message a été|vous avez) supprimé( ce message)?|(se eliminó|eliminaste) este mensaje|mensagem apagada)\.?"
+)
+EDITED = re.compile(r"\s*(\u200e<[^<>]*>|<This message was edited>)$")
+BY_DISCORD = re.compile(r"(Joined the server|Left the (group|channel)|(Added|Removed) .+ (to|from) the group|Pinned a message|"
+                        r"Started a (call|thread).*|Changed the channel (name|icon).*)\.?")  # fmt: skip
+BY_META = re.compile(r"(Liked a message|Reacted .{1,12} to your message|.{1,60} sent (an? .{1,20}|\d+ photos)\.)\s*")
+MAIL = re.compile(r"From \S+ .*\d\d:\d\d:\d\d.*\d{4}")  # the line before a mail; its text has such a line with > before it
+QUOTED = re.compile(  # the lines of an earlier mail, with the one that says whose they are
+    r"^(?:(?:On|Am|Le|El|Il|Op|Em|Den) (?:(?!\n\n).){1,250}?:\s*\n(?=>)|[^\n]*:\n+(?=>))?(?:^>[^\n]*\n?)+",
+    re.MULTILINE | re.DOTALL,
+)
+TAGS = re.compile(r"(?si)<(script|style).*?</\1>|<[^>]*>")
+
+
+def messages_in(chat: str, text: Text) -> Iterator[Record]:
+    """The messages as records with the fields author, text, and message, which is both on a line; the text alone if the author
+    is a label. `chat` is one of READERS."""
+    for line, author, said in READERS[chat](text):
+        author, said = " ".join(author.replace(":", " ").split()), " ".join(said.split())
+        if said:
+            message = said if AUTHOR in text.labels else spoken(author, said)
+            yield Record(line, {AUTHOR: author, TEXT: said, MESSAGE: message})
+        else:
+            text.left_out.setdefault(MEDIA, []).append(line)
+
+
+def spoken(author: str, said: str) -> str:
+    """A message on a line, as a model of a chat learns it; empty if nothing was said."""
+    author, said = " ".join(author.replace(":", " ").split()), " ".join(said.split())
+    return f"{author}: {said}" if said and author else said
+
+
+def _whatsapp(text: Text) -> Messages:
+    """A message may have several lines; only the first has a date. A line with a date and no name is by the program."""
+    for begins, stamp, lines in blocks_in(text, WHATSAPP_STAMP):
+        author, colon, first = stamp.string[stamp.end() :].partition(":")
+        author, said = author.lstrip("~\u202f\u200e ").rstrip(), [first.removeprefix(" "), *lines]
+        if not colon or len(author) > 60 or '"' in author or "“" in author:
+            text.left_out.setdefault(SERVICE, []).append(begins)
+        else:
+            kept = [EDITED.sub("", one) for one in said if not (OMITTED.fullmatch(one) or DELETED.fullmatch(one.strip(" ‎")))]
+            yield begins, author, "\n".join(kept)
+
+
+def _telegram(path: str, text: Text) -> Messages:
+    """The messages on a path. A text with links or bold words is a list of pieces."""
+    for line, message, _ in records_of(replace(text, wanted=(f"{path}.type",))):
+        said = message.get("text") if isinstance(message, dict) else None
+        said = join_texts(said) if isinstance(said, list) else said
+        if not isinstance(message, dict) or not isinstance(said, str):
+            what = "a message whose field 'text' is missing, or not a text"
+            raise UserError(f"{text.label}: line {line:,}: {what}; correct it, or export the chat again, as JSON")
+        if message.get("type") == "message":
+            yield line, str(message.get("from") or "Deleted Account"), said
+        else:
+            text.left_out.setdefault(SERVICE, []).append(line)
+
+
+def _meta(text: Text) -> Messages:
+    """The messages of Messenger or Instagram, the oldest first, which is the last one in the file."""
+    found = [(line, message) for line, message, _ in records_of(replace(text, wanted=("messages.type",)))]
+    for line, message in sorted(reversed(found), key=lambda one: one[1].get("timestamp_ms") or one[1].get("timestamp") or 0):
+        author, said = message.get("sender_name") or message.get("senderName"), message.get("content") or message.get("text")
+        if "call_duration" in message or BY_META.fullmatch(str(said)):
+            text.left_out.setdefault(SERVICE, []).append(line)
+        else:
+            yield line, str(author or "Deleted Account"), str(said or "")
+
+
+def _discord(text: Text) -> Messages:
+    """The columns Author and Content of DiscordChatExporter's CSV."""
+    table = replace(text, structure=Structure(kind=CSV, delimiter=","), wanted=("Author", "Content"))
+    for line, row, _ in rows_in(table):
+        if BY_DISCORD.fullmatch(row["Content"].strip()):
+            text.left_out.setdefault(SERVICE, []).append(line)
+        else:
+            yield line, re.sub(r"#\d{1,4}$", "", row["Author"]), row["Content"]
+
+
+def _mbox(text: Text) -> Messages:
+    """The plain text of each mail, without what it quotes and its signature. Bytes outside ASCII are surrogate escapes."""
+    import email.policy  # only a mailbox needs it
+    import html
+
+    for begins, _, lines in blocks_in(text, MAIL, after_blank=True):
+        try:
+            message = email.message_from_string("\n".join(lines), email.message.EmailMessage, policy=email.policy.default)
+            sender, body = message["from"].addresses[0], message.get_body(("plain", "html"))
+            said = "" if body is None else body.get_content().replace("\r\n", "\n")
+            if body is not None and body.get_content_subtype() == "html":
+                said = html.unescape(TAGS.sub(" ", said))
+        except Exception:  # of a damaged header or an unknown encoding: the email package has no error of its own
+            text.left_out.setdefault(UNREADABLE, []).append(begins)
+            continue
+        said = QUOTED.sub("", re.sub(r"(?m)^>(?=From )", "", said))
+        yield begins, sender.display_name or sender.username, re.split(r"(?m)^-- ?$", said)[0]
+
+
+READERS: Mapping[str, Callable[[Text], Messages]] = {
+    "whatsapp": _whatsapp,
+    "telegram": partial(_telegram, "messages"),
+    "telegram account": partial(_telegram, "chats.list.messages"),
+    "meta": _meta,
+    "discord": _discord,
+    "mbox": _mbox,
+}
