@@ -52,11 +52,17 @@ def what_to_do(error: Exception, *others: str) -> str:
     return ", or ".join([*others, known])
 
 
-def nearest(word: str, known: Iterable[str], *, prefix: str = "", otherwise: str = "use one of ", cutoff: float = 0.6) -> str:
-    """Which of the `known` words is meant by `word`; if it is like none, all of them, after `otherwise`."""
-    shown = {one: f"{prefix}{one}" for one in known}
-    close = difflib.get_close_matches(word, shown, n=1, cutoff=cutoff)
-    return f"did you mean {shown[close[0]]}?" if close else f"{otherwise}{', '.join(shown.values())}"
+def closest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The one of the `known` words that `word` is most like; None if it is like none."""
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=cutoff)), None)
+
+
+def nearest(word: str, known: Iterable[str] | Mapping[str, str], *, otherwise: str = "", cutoff: float = 0.6) -> str:
+    """Which of the `known` words is meant by `word`, as the values of a mapping show them; if it is like none, what to do
+    `otherwise`: to use one of them."""
+    shown = known if isinstance(known, Mapping) else {one: one for one in known}
+    close = closest(word, shown, cutoff=cutoff)
+    return f"did you mean {shown[close]}?" if close else otherwise or f"use one of {', '.join(shown.values())}"
 
 
 class Piece:

@@ -1,13 +1,12 @@
 """Functions of the library: a wrong keyword is a TypeError that names the right one, and a UserError speaks of arguments."""
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar, get_type_hints
 
 from chargpt.aliases import ALIASES
-from chargpt.errors import Message, Option, python_errors
+from chargpt.errors import Message, Option, nearest, python_errors
 from chargpt.settings import KEYS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,5 +43,4 @@ def right_name(name: str, arguments: Collection[str]) -> str:
         places = {key.rpartition(".")[2]: f"settings={{{key!r}: ...}}" for key in reversed(KEYS)} | places
     ours = ours.pieces[0] if isinstance(ours, Message) else ours
     word = (ours.name if isinstance(ours, Option) else str(ours)).rpartition(".")[2]
-    close = difflib.get_close_matches(word, places, n=1, cutoff=0.7)
-    return f"did you mean {places[close[0]]}?" if close else f"use {', '.join(arguments)}"
+    return nearest(word, places, otherwise=f"use {', '.join(arguments)}", cutoff=0.7)

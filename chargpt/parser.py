@@ -1,13 +1,12 @@
 """The option parser of the programs and verbs: what is wrong with a command line is a UserError."""
 
 import argparse
-import difflib
 import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from chargpt.errors import Option, UserError
+from chargpt.errors import Option, UserError, nearest
 
 
 def _check_typed(words: Sequence[str]) -> None:
@@ -57,7 +56,6 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
     def _nearest(self, word: str) -> str:
-        known = sorted(option.removeprefix("--") for action in self._actions for option in action.option_strings)
-        close = [option for option in known if word and option.startswith(word)]
-        close = close[: None if len(word) == 1 else 1] or difflib.get_close_matches(word, known, n=1)
-        return f"did you mean {' or '.join(f'--{option}' for option in close)}?" if close else f"see {self.prog} --help"
+        known = {option.removeprefix("--"): option for option in sorted(self._option_string_actions)}
+        begin = [option for name, option in known.items() if word and name.startswith(word)][: None if len(word) == 1 else 1]
+        return f"did you mean {' or '.join(begin)}?" if begin else nearest(word, known, otherwise=f"see {self.prog} --help")

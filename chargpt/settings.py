@@ -55,7 +55,7 @@ def _typed(section: str, values: object) -> dict[str, object]:
     hints, typed = typing.get_type_hints(SECTIONS[section], include_extras=True), dict[str, object]()
     for key, value in (values or {}).items():
         if key not in hints:
-            meant = elsewhere(key.rpartition(".")[2]) or nearest(key, hints, prefix=f"{section}.", cutoff=0.5)
+            meant = elsewhere(key.rpartition(".")[2]) or nearest(key, {one: f"{section}.{one}" for one in hints}, cutoff=0.5)
             raise UserError(f"{section}.{key}: no such key; ", meant)
         try:
             typed[key] = _coerce(value, hints[key])

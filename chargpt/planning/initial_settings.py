@@ -102,5 +102,5 @@ def _find_preset(name: str | None, device_type: str, presets: Path) -> Path | No
         if path.is_file():
             return path
     known = sorted(path.stem for path in presets.glob("*.yaml"))
-    what_to_do = nearest(name, known, otherwise="give a YAML file, or one of ")
+    what_to_do = nearest(name, known, otherwise=f"give a YAML file, or one of {', '.join(known)}")
     raise UserError(Option("config"), f": {name!r} is not a file; {what_to_do}")

@@ -1,7 +1,6 @@
 """Which run is meant, and which of its checkpoints."""
 
 import dataclasses
-import difflib
 import glob
 import os
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from chargpt.canonical import path_on_disk, stored_as
 from chargpt.config import Config
-from chargpt.errors import Command, Message, Option, UserError, Words, resuming
+from chargpt.errors import Command, Message, Option, UserError, Words, nearest, resuming
 from chargpt.formatting import shown
 from chargpt.project import STEP_NAME, command
 from chargpt.runs.checkpoint import (
@@ -90,12 +89,10 @@ def _other_runs(name: str, checkpoints: Path) -> Words:
     if name in start_names():
         return Message("it is the name of a start; give it as ", Option("start", name))
     known = [run.name for run in _runs(checkpoints)]
-    if close := difflib.get_close_matches(name, known, n=1):
-        return f"did you mean {close[0]}?"
     if not known:
         return Message("train one first with ", Command("train"))
     more = f"; {command('runs')} lists all" if len(known) > MAX_RUNS else ""
-    return f"use {'one of ' * (len(known) > 1)}{', '.join(known[:MAX_RUNS])}{more}"
+    return nearest(name, known, otherwise=f"use {'one of ' * (len(known) > 1)}{', '.join(known[:MAX_RUNS])}{more}")
 
 
 def _runs(checkpoints: Path) -> list[Path]:

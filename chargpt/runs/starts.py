@@ -6,7 +6,6 @@
 docs/starts.md says how a start is made.
 """
 
-import difflib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chargpt.errors import Command, Given, Message, Option, UserError
+from chargpt.errors import Command, Given, Message, Option, UserError, closest
 from chargpt.formatting import shown
 from chargpt.runs.checkpoint import Checkpoint, load, read_state
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError, SavedState, UnreadableError, read_bounded
@@ -60,8 +59,8 @@ def load_start(name: str) -> Checkpoint:
 def _whole(name: str) -> Iterator[Path]:
     """The folder of the start `name`, in a block that reads it. Raises UserError if there is none, or if it is damaged."""
     if name not in (names := start_names()):
-        close = difflib.get_close_matches(name, names, n=1) or names
-        what = f"no model of that name comes with the program; use {', '.join(close)}, or a run of yours: "
+        meant = closest(name, names) or ", ".join(names)
+        what = f"no model of that name comes with the program; use {meant}, or a run of yours: "
         what = what if names else "this copy of the program comes without models; use a run of yours: "
         run = Message(Command("train", "TEXT", Option("init_from", "RUN")), " or ", Command("sample", "RUN"))
         raise UserError(Given("start", name, ", but "), what, run, " (to give a prompt, use ", Option("prompt", name), ")")

@@ -1,6 +1,5 @@
 """The interactive mode: the user types text, and the model continues it; or types messages, and it answers."""
 
-import difflib
 import math
 import re
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chargpt.canonical import stored_as
-from chargpt.errors import Shell, UserError, what_to_do
+from chargpt.errors import Shell, UserError, nearest, what_to_do
 from chargpt.files import write_synced
 from chargpt.formatting import plural, shown
 from chargpt.interrupt import Interrupt
@@ -85,8 +84,7 @@ def chat_of(options: SampleOptions, loaded: LoadedModel) -> Chat:
             what = f"the training text has {listed}" if names else "the program has no copy of the training text"
             raise UserError(f"--chat: {option} is not given, and {what}; add --as YOUR_NAME --with OTHER_NAME")
         if names and name not in counts:
-            close = difflib.get_close_matches(name, names, n=1)
-            raise UserError(f"{option}: {name!r} given, but ", f"did you mean {close[0]}?" if close else f"use one of {listed}")
+            raise UserError(f"{option}: {name!r} given, but {nearest(name, names, otherwise=f'use one of {listed}')}")
     you, model = (marks.get(name or "", f"{name}: ") for name in given.values())
     if you == model:
         raise UserError(f"--with: {options.with_!r} given, the same as --as; give another")

@@ -5,7 +5,6 @@ decode.c cannot be had, or where a GPU is faster.
 """
 
 import ctypes
-import difflib
 import itertools
 import math
 import random
@@ -20,7 +19,7 @@ import numpy as np
 
 from chargpt.canonical import stored_as
 from chargpt.config import Config
-from chargpt.errors import Given, Option, UserError, Words, resuming, warn
+from chargpt.errors import Given, Option, UserError, Words, nearest, resuming, warn
 from chargpt.formatting import one_line
 from chargpt.keywords import named
 from chargpt.option_table import PathLike, check, whole
@@ -191,9 +190,8 @@ class LoadedModel:
         meant = [name for name in known if name.casefold() == label.casefold()]
         if len(meant) != 1:
             folded = {name.casefold(): name for name in reversed(known)}  # of two, the more frequent one
-            close = difflib.get_close_matches(label.casefold(), folded, n=1)
-            what_to_do = f"did you mean {folded[close[0]]}?" if close else f"use one of {listed_labels(known)}"
-            raise UserError(Given("label", label), what_to_do)
+            otherwise = f"use one of {listed_labels(known)}"
+            raise UserError(Given("label", label), nearest(label.casefold(), folded, otherwise=otherwise))
         return {meant[0]: 1}
 
     def item_writer(self, wanted: SamplingOptions, *, beginning: str) -> ItemWriter:

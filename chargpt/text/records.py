@@ -1,6 +1,5 @@
 """Records to documents: the text in a named field of each, with its label."""
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +8,7 @@ from typing import Any
 
 from chargpt.canonical import canonical, stored_as
 from chargpt.config import DataConfig
-from chargpt.errors import Option, UserError, Words
+from chargpt.errors import Option, UserError, Words, closest
 from chargpt.text.document import Document, Label, Origin
 from chargpt.text.formats import PLACES, field_in, named, word_for
 from chargpt.text.json_files import texts_in
@@ -141,7 +140,7 @@ class _Field:
         name, texts = self.name, {f"{prefix}{name}": values for name, values in self._texts(record).items()}
         inside = {other: values for other, values in texts.items() if other.startswith(f"{name}.")}
         others = [other for other in texts if other != name][:MAX_WITHOUT]  # of a stranger's table with a million columns
-        close = [other for other in others if other.endswith(f".{name}")] or difflib.get_close_matches(name, others, n=1)
+        close = [other for other in others if other.endswith(f".{name}")] or [*filter(None, [closest(name, others)])]
         if close and not inside:
             return ["did you mean ", Option(self._setting, word_for(self._setting, close[0])), "?"]
         what_to_do = f"set {self._setting} to a field with text"

@@ -5,7 +5,6 @@ knows binary files, and files whose records have fields; `source.py` unpacks com
 """
 
 import contextlib
-import difflib
 import errno
 import fnmatch
 import hashlib
@@ -24,7 +23,7 @@ from typing import BinaryIO
 
 from chargpt.canonical import canonical, path_on_disk
 from chargpt.config import DataConfig
-from chargpt.errors import Message, NotWritten, Option, UserError, Words, what_to_do
+from chargpt.errors import Message, NotWritten, Option, UserError, Words, nearest, what_to_do
 from chargpt.files import WINDOWS, portable, publish_file
 from chargpt.formatting import shown
 from chargpt.project import HOME, STATE, STEP_NAME
@@ -167,9 +166,8 @@ def check_found(texts: Sequence[str]) -> None:
             raise UserError(f"{text}: a link to a file that does not exist, or to itself; correct it, or give a text file")
         siblings = {entry.name: entry for entry in path.parent.iterdir()} if path.parent.is_dir() else {}
         what_to_do = f"give a text file, a folder, - for standard input, or one of {', '.join(NAMES)}"
-        if close := difflib.get_close_matches(path.name, [*NAMES, *siblings], n=1):
-            what_to_do = f"did you mean {siblings.get(close[0], close[0])}?"
-        raise UserError(f"{text}: no such file or folder; {what_to_do}")
+        meant = nearest(path.name, {name: str(siblings.get(name, name)) for name in (*NAMES, *siblings)}, otherwise=what_to_do)
+        raise UserError(f"{text}: no such file or folder; {meant}")
 
 
 def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
