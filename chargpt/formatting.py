@@ -8,6 +8,7 @@ from pathlib import Path
 # bidirectional overrides and isolates, deprecated format characters, interlinear annotation, tags. Marks and joiners that
 # scripts need are not among them.
 CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\U000e0000-\U000e007f]")
+MAX_LISTED = 40  # characters that a message lists
 
 
 def escape_controls(text: str) -> str:
@@ -27,6 +28,12 @@ def one_line(text: object) -> str:
 def plural(count: int, noun: str) -> str:
     """A count with its noun: 1 layer, 2 layers."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def distinct(characters: str) -> str:
+    """Each of `characters` once, separated by spaces, the first ones if there are many."""
+    found = [*dict.fromkeys(characters)]
+    return " ".join(found[:MAX_LISTED] + ["..."] * (len(found) > MAX_LISTED))
 
 
 def up_to_a_word(sample: str) -> str:

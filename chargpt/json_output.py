@@ -9,10 +9,11 @@ from typing import Any, TextIO, cast
 from chargpt.formatting import escape_controls
 
 
-def json_line(value: object, file: TextIO) -> str:
-    """`value` as JSON for `file`: where a terminal would obey a character of it, all beyond ASCII are escapes."""
+def write_json(value: object, file: TextIO) -> None:
+    """Write `value` as a line of JSON. Where a terminal would obey a character of it, all beyond ASCII are escapes."""
     text = json.dumps(value, ensure_ascii=False)
-    return json.dumps(value) if file.isatty() and escape_controls(text) != text else text
+    file.write((json.dumps(value) if file.isatty() and escape_controls(text) != text else text) + "\n")
+    file.flush()
 
 
 class _JsonArray:

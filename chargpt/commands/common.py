@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import UserError
-from chargpt.formatting import columns, one_line, plural, shown
-from chargpt.json_output import json_array, json_line
+from chargpt.formatting import columns, distinct, one_line, plural, shown
+from chargpt.json_output import json_array, write_json
 from chargpt.parser import Parser
 from chargpt.processor import may_have_gpu
 from chargpt.project import command, project_root
@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # imports torch
     from chargpt.text.item_stream import Item
     from chargpt.text.source import Sources
 
-EXAMPLES = 40  # characters that the model does not know, in a line
 # Options that several verbs have: TEXT is the one text to look at, for `part_of_text`.
 SHARED: dict[str, dict[str, Any]] = {
     "run": {"metavar": "RUN", "help": "a run in checkpoints/, its path, that of a checkpoint, or a kept file"},
@@ -142,8 +141,8 @@ def part_of_text(
 
 def left_out(unknown: str) -> str:
     """The end of a line on a text from which the characters `unknown` are left out; empty without any."""
-    some = " ".join([*dict.fromkeys(unknown)][:EXAMPLES])
-    return f", without {plural(len(unknown), 'character')} that the model has never seen: {some}" if unknown else ""
+    many = plural(len(unknown), "character")
+    return f", without {many} that the model has never seen: {distinct(unknown)}" if unknown else ""
 
 
 def text_in(sources: "Sources", data: "DataConfig") -> str:
@@ -178,5 +177,4 @@ def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> list
 
 def print_json(value: object) -> None:
     """Print `value` as a line of JSON, for a terminal without characters that command it."""
-    sys.stdout.write(json_line(value, sys.stdout) + "\n")
-    sys.stdout.flush()
+    write_json(value, sys.stdout)

@@ -5,14 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.common import (
-    items_for,
-    left_out,
-    load_run,
-    part_of_text,
-    print_json,
-    verb_parser,
-)
+from chargpt.commands.common import items_for, left_out, load_run, part_of_text, print_json, verb_parser
 from chargpt.errors import UserError
 from chargpt.formatting import one_line, plural, shown
 from chargpt.option_table import whole

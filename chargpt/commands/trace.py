@@ -11,6 +11,8 @@ from chargpt.commands.common import aligned, load_run, print_json, verb_parser
 from chargpt.errors import UserError
 from chargpt.formatting import one_line, plural, shown
 from chargpt.option_table import typed, whole
+from chargpt.project import project_root
+from chargpt.sampling.prompt import read_prompt
 from chargpt.screen import log
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
@@ -44,7 +46,6 @@ def main(argv: Sequence[str]) -> int:
     add("--json", action="store_true", help="one JSON object, with every n from 2 to 32")
     options = parser.parse_intermixed_args(argv)
     from chargpt.analysis.copies import measure_copies
-    from chargpt.project import project_root
     from chargpt.text.places import find_places
     from chargpt.text.suffix_array import open_or_make_index
 
@@ -80,7 +81,6 @@ def main(argv: Sequence[str]) -> int:
 def texts_of(options: Namespace, loaded: "LoadedModel", corpus: "Corpus") -> tuple[list[str], list[str]]:
     """The names of the texts that the options name, or of samples, and the texts, normalised."""
     from chargpt.analysis.copies import write_samples
-    from chargpt.sampling.prompt import read_prompt
 
     if options.texts:
         names = ["standard input" if text == "-" else shown(text) for text in options.texts]
@@ -104,7 +104,6 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
     cache. The texts of the starts that come with the program never are.
     """
     from chargpt.analysis.copies import measure_copies
-    from chargpt.project import project_root
     from chargpt.runs.checkpoint import run_of
     from chargpt.runs.load import find_checkpoint
     from chargpt.text.corpus import corpus_in_cache

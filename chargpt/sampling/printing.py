@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from chargpt.errors import Message
 from chargpt.formatting import escape_controls
-from chargpt.json_output import json_line
+from chargpt.json_output import write_json
 from chargpt.sampling.cli import SampleOptions
 from chargpt.sampling.item_writer import known_items
 from chargpt.sampling.loaded_model import LoadedModel
@@ -61,7 +61,7 @@ def print_next(found: Sequence[tuple[str, float]], file: TextIO, *, facts: Mappi
     """Print characters and their probabilities: a line for each, or with `facts` one JSON object that begins with them."""
     if facts is not None:
         following = [{"text": text, "probability": round(chance, 6)} for text, chance in found]
-        file.write(json_line({**facts, "next": following}, file) + "\n")
+        write_json({**facts, "next": following}, file)
         return
     for text, chance in found:
         file.write(f"{escape_controls(repr(text)):<8} {chance:7.2%}\n")
@@ -107,8 +107,7 @@ def print_samples(
         for seed, sample in zip(batch, samples) if facts else ():
             chances = [round(character.log_probability, 6) + 0.0 for character in sample]  # 0.0 instead of -0.0
             about = {**(facts or {}), **sampling.rules(), "seed": seed, "prompt": echo, "text": text_of(sample)}
-            file.write(json_line({**about, "log_probabilities": chances}, file) + "\n")
-            file.flush()
+            write_json({**about, "log_probabilities": chances}, file)
         made += sum(map(len, samples))
         if stop():
             break
@@ -138,7 +137,7 @@ def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, fil
         value: dict[str, object] = {"label": item.label} if item.label else {}
         value |= {"item": item.text, "log_probability": round(-loss, 4), "bits": round(loss / math.log(2), 4)}
         value |= {} if known is None else {"new": item.text not in known}
-        file.write(json_line(value, file) + "\n")
+        write_json(value, file)
     file.flush()
     rejected = f"; rejected: {writer.why}" if writer.refused else ""
     log(f"written   {written:>7,}  of {wanted.items:,} wanted, in {seconds:.1f} s{rejected}")

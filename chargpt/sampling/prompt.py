@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 from chargpt.errors import UserError
+from chargpt.formatting import distinct
 from chargpt.screen import log
 from chargpt.text.tokenizer import Tokenizer
-
-MAX_LISTED = 40  # characters that a message lists
 
 
 def read_prompt(text: str, file: str | None) -> str:
@@ -31,13 +30,7 @@ def encode_prompt(text: str, tokenizer: Tokenizer, *, unknown: str) -> list[int]
     """
     ids, skipped = (tokenizer.encode(text), "") if unknown == "error" else tokenizer.encode_known(text)
     if skipped:
-        log(f"left out, since the model has never seen them: {_distinct(skipped)}")
+        log(f"left out, since the model has never seen them: {distinct(skipped)}")
     if folded := tokenizer.folded_in(text):
-        log(f"read as one unknown character, since they are rare in the training text, or not in it: {_distinct(folded)}")
+        log(f"read as one unknown character, since they are rare in the training text, or not in it: {distinct(folded)}")
     return ids.tolist()
-
-
-def _distinct(characters: str) -> str:
-    """Each of `characters` once, separated by spaces, the first ones if there are many."""
-    distinct = [*dict.fromkeys(characters)]
-    return " ".join(distinct[:MAX_LISTED] + ["..."] * (len(distinct) > MAX_LISTED))

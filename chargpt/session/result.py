@@ -146,9 +146,6 @@ def better_way(options: TrainOptions, state: SavedState, corpus: Corpus) -> Mess
     has_nothing = max(corpus.facts.ngram_loss, state.progress.best_loss or 0.0) < NOTHING
     steps, longest = state.stage.length.steps, longest_run(state.config, characters=len(corpus.train))
     has_read_enough = state.stage.start is not None and (steps >= longest or state.progress.step < steps)
-    if decides or options.resume or has_read_enough or has_nothing:
+    if decides or options.resume or options.minutes or options.epochs or has_read_enough or has_nothing:
         return None
-    if options.minutes is None and options.epochs is None:
-        more = Option("minutes", MINUTES)
-        return Message("for a better model, run the same command with ", more, " and ", Option("run", "NAME"))
-    return None
+    return Message("for a better model, run the same command with ", Option("minutes", MINUTES), " and ", Option("run", "NAME"))

@@ -48,13 +48,7 @@ class Session:
     """One model of a run in training, in one of the processes that train it. All of them call the same methods in one order."""
 
     def __init__(
-        self,
-        opening: Opening | None,
-        options: TrainOptions,
-        *,
-        root: Path,
-        group: Group,
-        before: "Session | None" = None,
+        self, opening: Opening | None, options: TrainOptions, *, root: Path, group: Group, before: "Session | None" = None
     ) -> None:
         """The session of a new model or of one that continues; in a process that is not the first one, without `opening`.
 
