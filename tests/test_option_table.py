@@ -17,6 +17,10 @@ ENTRIES = {
         "    run: str",
         'knots: float | None = once(IN_EPOCHS, "K", excludes="minutes", since="w")("sail")',
     ),
+    "chargpt/sampling/cli.py": (
+        "    json: bool",
+        'knell: int | None = output(None, whole(1), excludes="samples")("toll")',
+    ),
     "chargpt/sampling/options.py": (
         "    top_k: int",
         'top_x: int = rule(0, whole(0), "X", off=0, c="int")("only X")',
@@ -40,9 +44,10 @@ def told(function, *given, **named):
 methods = (chargpt.train, chargpt.LoadedModel.generate, chargpt.LoadedModel.stream, chargpt.LoadedModel.items)
 print(json.dumps({
     "help": [pages.help_of("train"), pages.help_of("text"), pages.help_of("sample")],
-    "kept": [train(["--knots", "3"]).knots, sample(["--top-x", "5"]).sampling.rules()["top_x"]],
+    "kept": [train(["--knots", "3"]).knots, sample(["--top-x", "5"]).sampling.rules()["top_x"], sample(["--knell", "2"]).knell],
     "checks": [
         told(train, ["--knots", "-1"]), told(chargpt.train, knots="fast"), told(sample, ["--top-x", "-1"]),
+        told(sample, ["--knell", "1", "--samples", "2"]),
         told(train, ["--knots", "1", "--minutes", "2"]), told(chargpt.train, knots=1, minutes=2), told(train, ["--knot", "1"]),
     ],
     "signatures": [str(inspect.signature(method)) for method in methods],
@@ -81,7 +86,7 @@ def made(tmp_path_factory) -> dict[str, list]:
 def test_a_new_entry_is_an_option_in_the_help(made):
     of_train, of_text, of_sample = (" ".join(words.split()) for words in made["help"])
     assert "--knots K sail" in of_train and "--knots K sail" in of_text and "--top-x X only X --top-k K" in of_sample
-    assert made["kept"] == [3, 5]
+    assert "--knell N toll --json" in of_sample and made["kept"] == [3, 5, 2]
 
 
 def test_a_new_entry_is_checked_in_the_words_of_the_shell_and_of_python(made):
@@ -90,6 +95,7 @@ def test_a_new_entry_is_checked_in_the_words_of_the_shell_and_of_python(made):
         f"--knots: -1 given; {use}",
         f"knots='fast': {use}",
         "--top-x: -1 given; use a whole number of 0 or more",
+        "--knell: --samples given as well; leave out one of the two",
         "--knots: cannot be used with --minutes, since w; leave out --minutes",
         "knots: cannot be used with minutes, since w; leave out minutes",
         "--knot: no such option; did you mean --knots?",
