@@ -2,6 +2,9 @@
 
 >>> import chargpt
 >>> model = chargpt.train("poems.txt", minutes=10)  # as train.py does, into the same folder
+>>> with chargpt.start("poems.txt", minutes=10) as training:  # the same in the background
+...     for now in training:
+...         print(now.step, now.val_loss)
 >>> model = chargpt.load("poems")  # in another session
 >>> print(model.generate("The sea", length=200, seed=1))
 >>> for piece in model.stream("The sea"):  # as it is written
@@ -15,9 +18,11 @@
 
 TYPE_CHECKING = False  # as in typing, whose import takes time in which `python -m chargpt` cannot handle a signal yet
 if TYPE_CHECKING:
-    from chargpt.errors import TrainingFailed
+    from chargpt.errors import Stopped, TrainingFailed
+    from chargpt.notices import TrainingProgress
     from chargpt.sampling.loaded_model import LoadedModel, load
-    from chargpt.session.from_python import train
+    from chargpt.session.from_python import start, train
+    from chargpt.session.training import Training
     from chargpt.text.item_stream import Item
 
     __version__: str
@@ -25,11 +30,26 @@ if TYPE_CHECKING:
 PLACES = {
     "Item": "chargpt.text.item_stream",
     "LoadedModel": "chargpt.sampling.loaded_model",
+    "Stopped": "chargpt.errors",
+    "Training": "chargpt.session.training",
     "TrainingFailed": "chargpt.errors",
+    "TrainingProgress": "chargpt.notices",
     "load": "chargpt.sampling.loaded_model",
+    "start": "chargpt.session.from_python",
     "train": "chargpt.session.from_python",
 }
-__all__ = ["Item", "LoadedModel", "TrainingFailed", "__version__", "load", "train"]
+__all__ = [
+    "Item",
+    "LoadedModel",
+    "Stopped",
+    "Training",
+    "TrainingFailed",
+    "TrainingProgress",
+    "__version__",
+    "load",
+    "start",
+    "train",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -154,6 +154,10 @@ class TrainingFailed(RuntimeError):
     that is not finite."""
 
 
+class Stopped(TrainingFailed):
+    """A training that was stopped before it had anything to save."""
+
+
 Words = str | Option | Given | Command | Message | UserError
 
 

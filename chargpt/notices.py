@@ -1,5 +1,6 @@
-"""Notices: lines for the user as values. Who decides or measures makes them, and who shows them chooses the label."""
+"""What a program tells, as values: notices, which are lines, and how far a training is. Who shows them chooses the words."""
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -22,3 +23,18 @@ class Notice(NamedTuple):
     kind: Kind
     text: Words
     level: Literal["line", "detail"] = "line"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingProgress:
+    """How far a training is, and what it has measured last. Losses are in nats per character; None: not measured yet."""
+
+    step: int  # steps taken
+    of: int  # steps in all; with a time limit, this may change
+    model: str = ""  # which of several models of the run; empty for the only one
+    train_loss: float | None = None
+    val_loss: float | None = None
+    evaluated: int | None = None  # the step at which val_loss was measured
+    chars_per_second: float | None = None
+    seconds_left: float | None = None
+    sample: str = ""  # what the model wrote last

@@ -9,7 +9,8 @@ from typing import Any, TextIO
 
 from chargpt.errors import IN_SHELL, Message, Words
 from chargpt.formatting import one_line
-from chargpt.notices import Kind
+from chargpt.notices import Kind, TrainingProgress
+from chargpt.progress_lines import ProgressLines, beside_bar
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
 LABEL = 12  # width of the first column of a notice
@@ -56,6 +57,7 @@ class Screen:
 
     def __init__(self) -> None:
         self._bar: Any = None  # of tqdm, while one is shown
+        self._progress, self._sample = ProgressLines(), ""  # of the training that goes on
 
     @property
     def bar_width(self) -> int:
@@ -71,6 +73,10 @@ class Screen:
         (print if self._bar is None else self._bar.write)(text)
         sys.stdout.flush()
 
+    def line(self, text: str) -> None:
+        """Print one line, broken to the width of a terminal."""
+        self.lines(wrapped(text))
+
     def sample(self, text: str, *, label: str = "") -> None:
         """Show the first two lines of a sample above a progress bar, dim; without a bar nothing, so that logs stay short."""
         if self.bar_width:
@@ -80,7 +86,7 @@ class Screen:
 
     def notice(self, kind: Kind, text: Words) -> None:
         """Print a notice, see `notice_line`."""
-        self.lines(wrapped(notice_line(kind, self.spelled(text))))
+        self.line(notice_line(kind, self.spelled(text)))
 
     def log(self, text: Words) -> None:
         """Print a message to standard error, on one line without control characters."""
@@ -90,18 +96,27 @@ class Screen:
         """Print the line that says why the program ends."""
         self.log(Message("error: ", text))
 
-    def progress(self, step: int, total: int, numbers: str) -> None:
-        """Draw the progress bar, `numbers` beside it."""
+    def progress(self, now: TrainingProgress) -> None:
+        """Show how far a training is: a bar, with lines above it; where there is no room for one, lines alone."""
+        if line := self._progress.due(now, has_bar=bool(self.bar_width)):
+            self.line(line)
+        if now.sample != self._sample:
+            self._sample = now.sample
+            self.sample(now.sample, label="" if line else f"{now.step}")
+        if self.bar_width:
+            self._draw(now)
+
+    def _draw(self, now: TrainingProgress) -> None:
+        beside = beside_bar(now)
         if self._bar is None:
-            self._bar = self.new_bar(
-                initial=step, total=total, dynamic_ncols=True, mininterval=0.5, bar_format=BAR, postfix=numbers
-            )
+            form = {"dynamic_ncols": True, "mininterval": 0.5, "bar_format": BAR, "postfix": beside}
+            self._bar = self.new_bar(initial=now.step, total=now.of, **form)
         bar = self._bar
-        bar.set_postfix_str(numbers, refresh=False)
-        if bar.total != total:
-            bar.total = total
+        bar.set_postfix_str(beside, refresh=False)
+        if bar.total != now.of:
+            bar.total = now.of
             bar.refresh()
-        bar.update(step - bar.n)
+        bar.update(now.step - bar.n)
 
     def new_bar(self, **settings: Any) -> Any:
         """A bar of tqdm."""
@@ -110,10 +125,10 @@ class Screen:
         return tqdm(**settings)
 
     def end_progress(self) -> None:
-        """Leave the bar as it is."""
+        """The training, or one of its models, has ended: leave the bar as it is."""
         if self._bar is not None:
             self._bar.close()
-            self._bar = None
+        self._bar, self._progress, self._sample = None, ProgressLines(), ""
 
     def saved(self, run: Path) -> None:
         """A checkpoint is in the folder `run`. Its path is among the notices."""

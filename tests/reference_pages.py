@@ -81,6 +81,8 @@ VERBS_HEAD = """\
 ARGUMENTS = (
     "| `text` | TEXT: a path, several paths, or the name of a corpus; not with `resume=True` |",
     '| `settings={"train.max_steps": 500, "optim.betas": (0.9, 0.95)}` | `train.max_steps=500 optim.betas=0.9,0.95` |',
+    '| `show` | what is shown: `"bar"`, the default, is what `train.py` prints, with a bar in a terminal or a notebook; '
+    '`"log"` gives the same lines to `logging.getLogger("chargpt")`; `"nothing"` |',
 )
 STUB_HEAD = """\
 # What functions of the library take as **options. `python tests/reference_pages.py` writes this file.

@@ -1,102 +1,47 @@
-"""`chargpt.train`: from arguments of Python to the process that trains, and from what it tells to a run or an error."""
+"""`chargpt.start` and `chargpt.train`: from arguments of Python to the process that trains."""
 
-import contextlib
 import dataclasses
 import json
 import numbers
 import os
-import subprocess
-import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
-from chargpt import notices
-from chargpt.errors import IN_PYTHON, TrainingFailed, UserError, resuming
-from chargpt.formatting import one_line, shown
+from chargpt.errors import Stopped, UserError
 from chargpt.keywords import named
-from chargpt.option_table import PathLike, Values, check
+from chargpt.option_table import PathLike, Values, check, one_of
 from chargpt.planning.cli import PATHS, TrainKeywords, TrainOptions, check_options, tree_of
-from chargpt.project import project_root
-from chargpt.runs.run import typed_name
-from chargpt.sampling.loaded_model import LoadedModel, load
-from chargpt.screen import Screen
-from chargpt.session.child import RECORD
-from chargpt.session.python_process import start
+from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.session.training import SCREENS, Training
 from chargpt.text.sources import DEFAULT
 
-NOTEBOOK = 120  # columns of the bar in a notebook
 SETTINGS = Values("a dict, for example {'train.max_steps': 500}", lambda given: {**given})  # TypeError for what is no mapping
 
 
-class Caller(Screen):
-    """Shows what the child tells where Python prints, and keeps what is to be returned or raised."""
+@named
+def start(
+    text: PathLike | Sequence[PathLike] | None = None,
+    *,
+    settings: Mapping[str, object] | None = None,
+    show: Literal["nothing", "log", "bar"] = "nothing",
+    **options: Unpack[TrainKeywords],
+) -> Training:
+    """Begin to train as `python train.py` does, with the same bits, in a process of its own; see `Training`.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.run: Path | None = None  # the newest one that has a checkpoint
-        self.problem: UserError | TrainingFailed | None = None  # why the training ended
+    `text` is a file, a folder, several of them, or the name of a corpus; None is the language reference of Python. `minutes` is
+    the time that the training may take, a number or as in "1h30", or `epochs` the passes over the text. `run` is a name in the
+    folder checkpoints or a path; None is the name of the text. An existing run is replaced only with `overwrite=True`,
+    at the first evaluation of the new one after step 0, or at its end; `resume=True` continues it (None: the newest one), and
+    then there is no `text`. `continue_=True` does what is due: begin the run, continue it, or nothing. `config` is the name of
+    a preset or a YAML file, and `settings` are single settings such as {"train.max_steps": 500}. `start` is the name of a model
+    that comes with the program and knows a language; the new run begins with its weights. With "none" it begins with nothing,
+    and without `start` a short trial decides between the two. `init_from` and `vocab_from` are runs whose weights or vocabulary
+    it begins with. It learns from the predictions of each `teacher`, a run or several, as well as from the text.
 
-    @property
-    def bar_width(self) -> int:
-        from tqdm.notebook import tqdm_notebook
-
-        return NOTEBOOK if issubclass(_bar(), tqdm_notebook) else super().bar_width
-
-    def new_bar(self, **settings: Any) -> Any:
-        return _bar()(**settings)
-
-    def show(self, line: str) -> None:
-        """Show a line of the child: a record of what `ParentScreen` was asked for, or what else it has printed."""
-        plain, is_record, content = line.partition(RECORD)
-        print(plain, end="", flush=True)
-        if is_record:
-            with contextlib.suppress(json.JSONDecodeError):  # the end of a child that was killed
-                method, *given = json.loads(content)
-                getattr(self, method)(*given)
-
-    def notice(self, kind: Any, text: Any) -> None:
-        super().notice(notices.Kind[kind], text)
-
-    def log(self, text: Any) -> None:
-        self.lines(one_line(text))
-
-    def error(self, text: Any) -> None:
-        self.problem = TrainingFailed(text)
-
-    def mistake(self, text: str) -> None:
-        """The child ends since only its caller can mend this."""
-        self.problem = UserError(text)
-
-    def saved(self, run: Path) -> None:
-        self.run = Path(run)
-
-    def result(self, code: int, *, is_interrupted: bool) -> Path:
-        """The run of a child that ended with this `code`. Raises UserError for a mistake,
-        KeyboardInterrupt for one before there was anything to save, TrainingFailed for the rest."""
-        problem, run = self.problem, self.run
-        if isinstance(problem, UserError):
-            raise problem
-        if is_stopped := (is_interrupted and problem is None) or code > 128:
-            if run is None:
-                raise KeyboardInterrupt
-            again = resuming(typed_name(run, project_root() / "checkpoints"), verb="train")
-            print(f"what was saved is returned; to continue: {IN_PYTHON(again)}", flush=True)
-        if code and not is_stopped:
-            saved = "" if run is None else f"; what was saved: chargpt.load({shown(run)!r})"
-            raise TrainingFailed(
-                f"{problem or f'the training process ended with code {code}; its last lines are above'}{saved}"
-            )
-        assert run is not None
-        return run
-
-
-def _bar() -> Any:
-    """The class of a bar: in a notebook a widget. One without widgets gets plain lines, and no warning of tqdm about that."""
-    with warnings.catch_warnings(action="ignore"):
-        from tqdm.auto import tqdm
-
-    return tqdm
+    `show` is "nothing", "log" for lines of `logging.getLogger("chargpt")`, or "bar" for what train.py prints, with a bar in a
+    terminal or a notebook. Raises ValueError for a mistake in the arguments; one that is found later is raised by the training.
+    """
+    return _begin(options_for(text, settings, **options), show)
 
 
 @named
@@ -104,51 +49,32 @@ def train(
     text: PathLike | Sequence[PathLike] | None = None,
     *,
     settings: Mapping[str, object] | None = None,
+    show: Literal["nothing", "log", "bar"] = "bar",
     **options: Unpack[TrainKeywords],
 ) -> LoadedModel:
-    """Train as `python train.py` does, with the same bits, and return the run as `load` does: its best checkpoint.
+    """Train as `start` does, with the same arguments, wait for the end, and return the run as `load` does: its best checkpoint.
 
-    `text` is a file, a folder, several of them, or the name of a corpus; None is the language reference of Python. `minutes` is
-    the time that the training may take, a number or as in "1h30", or `epochs` the passes over the text. `run` is a name in the
-    folder checkpoints or a path; None is the name of the text. An existing run is replaced only with `overwrite=True`,
-    at the first evaluation of the new one after step 0, or at its end; `resume=True` continues it (None: the newest one), and
-    then there is no `text`. `config` is the name of a preset or a YAML file, and `settings` are
-    single settings such as {"train.max_steps": 500}. `start` is the name of a model that comes with the program and knows a
-    language; the new run begins with its weights. With "none" it begins with nothing, and without `start` a short trial decides
-    between the two. `init_from` and `vocab_from` are runs whose weights or vocabulary it begins
-    with. It learns from the predictions of each `teacher`, a run or several, as well as from the text.
-
-    The training runs in a process of its own and prints its progress here. An interrupt (Ctrl-C, or the stop button of a
-    notebook) saves the run, ends the training and returns what was saved; a second one raises KeyboardInterrupt at once.
-    Raises ValueError for a mistake in the arguments, and TrainingFailed, a RuntimeError, for what no other arguments mend, such
-    as a full disk.
+    An interrupt (Ctrl-C, or the stop button of a notebook) saves the run, ends the training and returns what was saved; a
+    second one raises KeyboardInterrupt at once. Raises ValueError for a mistake in the arguments, and TrainingFailed, a
+    RuntimeError, for what no other arguments mend, such as a full disk.
     """
-    asked, screen = options_for(text, settings, **options), Caller()
-    code, is_interrupted = train_in_child(asked, screen)
-    return load(screen.result(code, is_interrupted=is_interrupted), device=options.get("device") or "auto")
+    training = _begin(options_for(text, settings, **options), show)
+    try:
+        return training.result()
+    except KeyboardInterrupt:
+        try:
+            return training.stop()
+        except KeyboardInterrupt:
+            training.kill()
+            raise
+        except Stopped:
+            raise KeyboardInterrupt from None
 
 
-def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
-    """Run train.py, and show on `screen` what it tells. Returns its exit code, and whether it was interrupted.
-
-    A KeyboardInterrupt stops it after saving. A second one kills it and is raised.
-    """
-    words, is_interrupted = (str(screen.bar_width), json.dumps(dataclasses.asdict(options))), False
-    with start("chargpt.session.child", *words, stderr=subprocess.STDOUT) as child:
-        assert child.stdin is not None and child.stdout is not None
-        while True:
-            try:
-                for line in child.stdout:
-                    screen.show(line)
-                screen.end_progress()
-                return child.wait(), is_interrupted
-            except KeyboardInterrupt:
-                if is_interrupted:
-                    screen.end_progress()
-                    child.kill()
-                    raise
-                is_interrupted = True
-                child.stdin.close()
+def _begin(options: TrainOptions, show: str) -> Training:
+    screen = SCREENS[check("show", show, one_of(*SCREENS))]()
+    device = str(options.settings.get("runtime", {}).get("device", "auto"))
+    return Training(json.dumps(dataclasses.asdict(options)), screen=screen, device=device)
 
 
 def options_for(

@@ -4,34 +4,39 @@ The journal never affects the training: what cannot be recorded, as on a full di
 """
 
 import contextlib
+import dataclasses
 import functools
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chargpt.errors import Words
 from chargpt.formatting import shown
-from chargpt.notices import Kind, Notice
+from chargpt.notices import Kind, Notice, TrainingProgress
 from chargpt.runs.metrics import MetricsFile
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
 from chargpt.screen import notice, notice_line, screen
-from chargpt.session.progress_bar import ProgressBar
 from chargpt.settings import Settings
 
 if TYPE_CHECKING:
     from chargpt.session.tensorboard import EventFile
 
+APART = 0.1  # seconds between two tellings of the step alone, at least
+TOLD = {"train/loss": "train_loss", "val/loss": "val_loss", "chars_per_second": "chars_per_second", "sample": "sample"}
+
 
 class Journal:
-    """The notices of one session, and while it records, its progress bar and the files with its numbers."""
+    """The notices of one session, and while it records, its progress and the files with its numbers."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         """`verbose` prints details too."""
         self.verbose = verbose
         self.lines: list[str] = []  # every line and detail, for details.txt
-        self._bar: ProgressBar | None = None
+        self._told: TrainingProgress | None = None  # the last time; None but while it records
+        self._begun, self._told_at = (0, 0.0), 0.0  # the step at which it began and when, and when it was told last
         self._files: list[MetricsFile | EventFile] = []  # none but while it records, and none after a failure
         self._open_events: Callable[[], EventFile] | None = None  # TensorBoard's file, which the first record opens
         self._run: Run | None = None  # the one that is recorded
@@ -69,27 +74,34 @@ class Journal:
         with self._until_a_failure():
             self._files.append(MetricsFile(run.folder, stage=run.stage, step=last))
             self._open_events = functools.partial(_event_file, run, settings, purge_step=last + 1, is_new=is_new)
-        self._bar = ProgressBar(step=progress.step, total=steps, name=name)
+        self._begun = (progress.step, time.perf_counter())
+        self._tell(TrainingProgress(step=progress.step, of=steps, model=name))
         try:
             yield
         finally:
-            self._bar.close()
+            screen().end_progress()
             self.flush()
             self._stop_recording()
-            self._bar = None
+            self._told = None
 
-    def move_bar(self, step: int, total: int) -> None:
-        """The model is at `step` of `total`."""
-        if self._bar is not None:
-            self._bar.move(step, total)
+    def move(self, step: int, of: int) -> None:
+        """The model is at a step of so many."""
+        if self._told is not None and (step == of or time.perf_counter() - self._told_at >= APART):
+            self._tell(dataclasses.replace(self._told, step=step, of=of))
+
+    def _tell(self, now: TrainingProgress) -> None:
+        (first, began), self._told_at = self._begun, time.perf_counter()
+        left = (self._told_at - began) / (now.step - first) * (now.of - now.step) if now.step > first else None
+        self._told = dataclasses.replace(now, seconds_left=left)
+        screen().progress(self._told)
 
     def record(self, step: int, values: Mapping[str, float | str | np.ndarray]) -> None:
-        """Record numbers, texts and, for TensorBoard alone, pictures; show losses, speed and the beginning of the sample."""
-        if self._bar is None:
+        """Record numbers, texts and, for TensorBoard alone, pictures; tell losses, speed and the sample."""
+        if self._told is None:
             return
-        has_line = self._bar.show(step, {name: value for name, value in values.items() if isinstance(value, float)})
-        if isinstance(sample := values.get("sample"), str):
-            screen().sample(sample, label="" if has_line else f"{step}")
+        new: dict[str, Any] = {name: values[key] for key, name in TOLD.items() if key in values}
+        new |= {"evaluated": step} if "val_loss" in new else {}
+        self._tell(dataclasses.replace(self._told, step=step, **new))
         with self._until_a_failure():
             if self._open_events is not None:  # not sooner: it imports TensorBoard, and the user sees the first loss before
                 self._files.append(self._open_events())

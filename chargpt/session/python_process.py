@@ -1,9 +1,13 @@
 """A process of this project beside the present one, which no Ctrl-C of the terminal reaches."""
 
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+from chargpt.errors import UserError
 from chargpt.project import PACKAGE
 
 # Its own sys.path begins with the folder of the package, whatever is in the current folder.
@@ -11,10 +15,22 @@ CODE = "import sys; sys.path.insert(0, sys.argv[2]); from {} import run; run(*sy
 
 
 def start(module: str, *arguments: str, stderr: int) -> "subprocess.Popen[str]":
-    """Call `run(*arguments)` of a module in a new process, with pipes to it and from it. Raises OSError."""
+    """Call `run(*arguments)` of a module in a new process, with pipes to it and from it. Raises OSError, UserError."""
     group: dict[str, Any] = {"process_group": 0}
     if sys.platform == "win32":
         group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    words = [sys.executable or "", "-c", CODE.format(module), module, str(PACKAGE.parent), *arguments]
+    words = [interpreter(), "-c", CODE.format(module), module, str(PACKAGE.parent), *arguments]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr}
     return subprocess.Popen(words, encoding="utf-8", errors="replace", **pipes, **group)
+
+
+def interpreter() -> str:
+    """The Python that runs this, or the one that a program which has Python inside has named. Raises UserError for none."""
+    from multiprocessing.spawn import get_executable
+
+    is_ours = not getattr(sys, "frozen", False)
+    for program in (sys.executable if is_ours else "", os.fsdecode(get_executable() or "")):
+        if re.search("python|pypy", Path(program).name.lower()) and (is_ours or program != sys.executable):
+            return program
+    what = "has Python inside, and a training needs a Python of its own; name one with"
+    raise UserError(f"{sys.executable or 'this program'}: {what} multiprocessing.set_executable('/usr/bin/python3')")

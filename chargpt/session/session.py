@@ -174,7 +174,7 @@ class Session:
         trainer = self.trainer
         trainer.advance()
         trainer.progress.seconds += self.budget.step_done()
-        self.journal.move_bar(trainer.progress.step, trainer.length.steps)
+        self.journal.move(trainer.progress.step, trainer.length.steps)
 
     def decide_on_teachers(self, interrupt: Interrupt) -> None:
         """Measure if the model memorises its text: then others follow. If not, it gets the time of all."""
@@ -311,7 +311,7 @@ class Session:
             steps, interval = trainer.group.share(fits)
             trainer.set_length(steps, interval=interval, may_rise=budget.extends)
             budget.extends = False
-            journal.move_bar(step, steps)
+            journal.move(step, steps)
         journal.add(budget.set_length(step, trainer.length))
         if self.run is not None and budget.known is not None and not trainer.runtime.compile:  # what is timed is not compiled
             speeds = Speeds(self.corpus, self.opening.teachers, processes=trainer.group.size)

@@ -1,27 +1,26 @@
 """`chargpt.train` trains as train.py does, in a process of its own, and a mistake is an exception."""
 
+import _thread
 import dataclasses
-import io
 import json
 import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SHORT_RUN, bits, publish_run, wait_for
+from helpers import SHORT_RUN, bits, wait_for
 
 import chargpt
 import train
-from chargpt.errors import IN_PYTHON, TrainingFailed, UserError
+from chargpt.errors import IN_PYTHON, UserError
 from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import steps
-from chargpt.session import child
-from chargpt.session.child import RECORD
-from chargpt.session.from_python import Caller, options_for
+from chargpt.session.from_python import options_for
 
 LONG = "The sea is calm tonight. " * 400
 CUT = f"'{LONG[:196]}..."
@@ -44,23 +43,16 @@ def test_the_run_is_the_one_of_the_program_and_is_returned(text, tmp_path, capsy
     assert re.search(says, IN_PYTHON(error.value))
 
 
-class InterruptedAt(io.StringIO):
-    """A standard output at which the user presses the stop button whenever `word` is printed."""
-
-    word = "step 0/"
-
-    def write(self, printed: str) -> int:
-        super().write(printed)
-        if self.word in printed:
-            raise KeyboardInterrupt
-        return len(printed)
-
-
-def test_an_interrupt_saves_the_run_and_returns_it(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", InterruptedAt())
+def test_an_interrupt_saves_the_run_and_returns_it(text, tmp_path, capsys):
     settings = {**SETTINGS, "train.max_steps": 100_000, "train.eval_interval": 100_000, "data.cache": str(tmp_path / "cache")}
+
+    def interrupt() -> None:
+        wait_for(lambda: steps(tmp_path / "run"), seconds=300)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt).start()
     model = chargpt.train(text, run=tmp_path / "run", config="tiny", settings=settings)
-    assert "what was saved is returned; to continue: chargpt.train(resume=True, run=" in sys.stdout.getvalue()
+    assert "saved; continue with: chargpt.train(resume=True, run=" in capsys.readouterr().out
     assert model.run == "run" and steps(tmp_path / "run")[-1].name < "step-00100000"
     wait_for(lambda: (tmp_path / "run" / "report.html").is_file())
 
@@ -147,43 +139,6 @@ def test_a_file_is_called_by_its_name_whatever_that_looks_like(tmp_path, monkeyp
     assert IN_PYTHON(error.value).startswith("--resume --run TEXT.txt: no such file or folder")
 
 
-def record(*given: str) -> str:
-    return f"{RECORD}{json.dumps(given)}\n"
-
-
-def test_what_the_child_tells_is_shown_and_a_sample_stays_as_it_is(capsys, tmp_path):
-    caller, sample = Caller(), "\nerror: run python sample.py TEXT --help\nsample      python train.py\n"
-    for line in (record("lines", sample), record("notice", "SAMPLE", "chargpt.load('a')"), "last words\n"):
-        caller.show(line)
-    caller.show("cut off" + record("error", "memory: there is not enough"))
-    assert isinstance(caller.problem, TrainingFailed) and str(caller.problem) == "memory: there is not enough"
-    caller.show(record("saved", str(tmp_path)))
-    caller.show(record("lines", "killed")[:-4])
-    assert capsys.readouterr().out == f"{sample}\nsample      chargpt.load('a')\nlast words\ncut off"
-    assert caller.run == tmp_path
-
-
-@pytest.mark.parametrize(
-    ("code", "told", "error", "says"),
-    [
-        (2, ("mistake", "step 5: use another"), UserError, "^step 5: use another$"),
-        (2, ("error", "a: no space left"), TrainingFailed, "^a: no space left$"),
-        (3, ("error", "step 5: the loss is nan"), TrainingFailed, "^step 5: the loss is nan$"),
-        (3, ("saved", "a"), TrainingFailed, r"what was saved: chargpt\.load\('a'\)$"),
-        (-9, ("lines", "a"), TrainingFailed, "^the training process ended with code -9"),
-        (130, ("lines", "a"), KeyboardInterrupt, "^$"),
-    ],
-)
-def test_how_a_training_fails_is_an_exception(monkeypatch, code, told, error, says):
-    def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
-        screen.show(record(*told))
-        return code, False
-
-    monkeypatch.setattr("chargpt.session.from_python.train_in_child", train_in_child)
-    with pytest.raises(error, match=says):
-        chargpt.train()
-
-
 def test_what_no_other_arguments_mend_is_no_mistake_of_the_caller(text, tmp_path):
     """Neither a cache that cannot be written, nor a loss that is not finite; the last checkpoint is named once."""
     own = {**SETTINGS, "data.cache": str(tmp_path / "cache")}
@@ -196,51 +151,3 @@ def test_what_no_other_arguments_mend_is_no_mistake_of_the_caller(text, tmp_path
     assert said.startswith("training failed at step 1: ") and said.count("the last checkpoint, step-00000000, ") == 1
     assert said.count("last checkpoint") == said.count("step-0") == said.count("chargpt.load(") == 1 and "resume=True, " in said
     assert not isinstance(failed.value, ValueError) and chargpt.load(tmp_path / "b").step == 0
-
-
-def test_a_warning_points_to_the_line_of_the_caller(tmp_path, monkeypatch):
-    run = publish_run(tmp_path / "run", steps=(500, 600))
-    (run / "step-00000500" / "state.json").write_text("damaged")
-
-    def train_in_child(options: TrainOptions, screen: Caller) -> tuple[int, bool]:
-        screen.saved(run)
-        return 0, False
-
-    monkeypatch.setattr("chargpt.session.from_python.train_in_child", train_in_child)
-    for called, says in (
-        (lambda: chargpt.load(run), "newest checkpoint instead"),
-        (chargpt.train, "newest checkpoint instead"),
-        (lambda: chargpt.load(run).score(["abc", ""]), "their losses are nan"),
-    ):
-        with pytest.warns(UserWarning) as warned:
-            called()
-        assert says in str(warned[-1].message)
-        assert {each.filename for each in warned} == {__file__}
-
-
-def test_a_notebook_without_widgets_gets_plain_lines_and_no_warning():
-    """Plain lines, since its standard error is no terminal; a bar of text would be one line of it for each drawing."""
-    code = """
-import sys, types
-sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(config={"IPKernelApp": {}}))
-sys.modules["ipykernel.zmqshell"] = types.ModuleType("zmqshell")  # by one of the two, tqdm knows a notebook
-sys.modules["ipywidgets"] = None  # as where it is not installed
-from chargpt.session.from_python import Caller
-print(Caller().bar_width)
-"""
-    done = subprocess.run([sys.executable, "-W", "always", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("0\n", "")
-
-
-@pytest.mark.parametrize("total", [1, 7, 1000])
-@pytest.mark.parametrize("apart", [0.0, 0.01, 1.0])
-def test_the_last_position_of_the_bar_is_sent_however_fast_the_steps_are(total, apart, monkeypatch):
-    """A notebook would otherwise show a bar that has never ended; and what comes in between is sent now and then."""
-    now, sent, screen = [0.0], [], child.ParentScreen(80)
-    monkeypatch.setattr(child.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(screen, "_send", lambda method, *given: sent.append(given))
-    for step in range(1, total + 1):
-        now[0] += apart
-        screen.progress(step, total, "loss 1")
-    steps = [given[0] for given in sent]
-    assert steps[-1] == total and len(steps) <= 2 + total * apart / child.SECONDS + (apart >= child.SECONDS) * total

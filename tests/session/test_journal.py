@@ -1,13 +1,15 @@
 """Before the first step, a few lines tell what matters; details.txt and --verbose have all; numbers are recorded once."""
 
 import pytest
-from helpers import logged
+from helpers import Clock, logged
 from session_helpers import opened
 
 import train
 from chargpt.kernels.compiler import HOW_TO_INSTALL
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
+from chargpt.screen import Screen
+from chargpt.session import journal as journals
 from chargpt.session.journal import Journal
 from chargpt.settings import Settings
 
@@ -68,7 +70,25 @@ def test_losses_and_samples_are_recorded_once(tmp_path):
     journal = Journal()
     with journal.recording(Run(tmp_path), Settings(), progress=Progress(), steps=9, is_new=True):
         journal.record(0, first := {"val/loss": 2.0, "val/bits_per_char": 3.0, "sample": "text"})
-        journal.move_bar(1, 30)
+        journal.move(1, 30)
         journal.record(20, second := {"train/loss": 1.5, "lr": 1e-3, "grad_norm": 0.7})
     journal.record(30, second)  # nothing is recorded after it
     assert logged(tmp_path) == [{"stage": 1, "step": 0, **first}, {"stage": 1, "step": 20, **second}]
+
+
+@pytest.mark.parametrize("of", [1, 7, 1000])
+@pytest.mark.parametrize("apart", [0.0, 0.01, 1.0])
+def test_the_last_step_is_told_however_fast_the_steps_are(of, apart, monkeypatch, tmp_path):
+    """A bar would otherwise never end; and what comes in between is told now and then."""
+    clock, told = Clock(), []
+    monkeypatch.setattr(journals, "time", clock)
+    screen = Screen()
+    monkeypatch.setattr(screen, "progress", told.append)
+    monkeypatch.setattr(journals, "screen", lambda: screen)
+    journal = Journal()
+    with journal.recording(Run(tmp_path), Settings(), progress=Progress(), steps=of, is_new=True):
+        for step in range(1, of + 1):
+            clock.sleep(apart)
+            journal.move(step, of)
+    assert told[-1].step == of and len(told) <= 3 + of * apart / journals.APART + (apart >= journals.APART) * of
+    assert told[-1].seconds_left == 0 and told[0].seconds_left is None

@@ -1,4 +1,4 @@
-"""Progress in a pipe: a line for each evaluation, and few others."""
+"""Progress in a pipe: a line for each evaluation, and few others; in a terminal, a bar."""
 
 import os
 import re
@@ -9,20 +9,20 @@ from contextlib import suppress
 import pytest
 
 from chargpt.formatting import clock
-from chargpt.session.progress_bar import ProgressBar
+from chargpt.notices import TrainingProgress
+from chargpt.screen import Screen
 
 
 def test_an_evaluation_is_a_line_and_training_losses_are_not(capsys):
-    bar = ProgressBar(step=0, total=100)
+    screen, known = Screen(), {"train_loss": 2.0, "chars_per_second": 1234.0}
     for step in range(1, 50):
-        bar.move(step, 100)
-        bar.show(step, {"train/loss": 2.0, "chars_per_second": 1234.0})
-    bar.show(50, {"val/loss": 1.5, "val/bits_per_char": 2.164})
-    bar.show(60, {"val/loss": 1.4, "val/bits_per_char": 2.02})
-    bar.close()
+        screen.progress(TrainingProgress(step=step, of=100, **known))
+    for step, loss in ((50, 1.5), (55, 1.5), (60, 1.4)):  # at 55 comes nothing new
+        measured = {"val_loss": loss, "evaluated": step // 10 * 10, "seconds_left": 9.0}
+        screen.progress(TrainingProgress(step=step, of=100, **measured, **known))
     line, later = capsys.readouterr().out.splitlines()
     assert later.startswith("step 60/100: val loss 1.400 (2.020 bits/char)")  # no training loss is new
-    assert line.startswith("step 50/100: train loss 2.000, val loss 1.500 (2.164 bits/char), 1,234 chars/s, ")
+    assert line == "step 50/100: train loss 2.000, val loss 1.500 (2.164 bits/char), 1,234 chars/s, 0:09 left"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])
@@ -31,17 +31,14 @@ def test_the_time_is_written_as_a_clock_shows_it(seconds, text):
 
 
 def test_the_last_step_is_one_line_although_its_training_loss_is_logged_before(capsys, monkeypatch):
-    monkeypatch.setattr("chargpt.session.progress_bar.PLAIN_SECONDS", 0.0)
-    bar = ProgressBar(step=0, total=100)
-    bar.show(90, {"train/loss": 1.5})
-    bar.show(100, {"train/loss": 1.4})
-    bar.show(100, {"val/loss": 1.6, "val/bits_per_char": 2.3})
-    bar.close()
+    monkeypatch.setattr("chargpt.progress_lines.PLAIN_SECONDS", 0.0)
+    screen = Screen()
+    screen.progress(TrainingProgress(step=90, of=100, train_loss=1.5))
+    screen.progress(TrainingProgress(step=100, of=100, train_loss=1.4))
+    screen.progress(TrainingProgress(step=100, of=100, train_loss=1.4, val_loss=1.6, evaluated=100))
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == [
-        "step 90/100",
-        "step 100/100",
-    ] and "train loss 1.400, val loss 1.600" in lines[1]
+    assert [line.split(":")[0] for line in lines] == ["step 90/100", "step 100/100"]
+    assert "train loss 1.400, val loss 1.600" in lines[1]
 
 
 def shown_in_terminal(width: int, monkeypatch: pytest.MonkeyPatch, use: Callable[[], None]) -> list[str]:
@@ -69,14 +66,14 @@ def shown_in_terminal(width: int, monkeypatch: pytest.MonkeyPatch, use: Callable
 @pytest.mark.parametrize("width", [50, 120])
 def test_in_a_terminal_neither_bar_nor_lines_are_longer_than_it_is_wide(width, monkeypatch):
     def use() -> None:
-        bar = ProgressBar(step=0, total=1_000_000)
-        bar.show(0, {"val/loss": 4.734, "val/bits_per_char": 6.83})
+        screen, speed = Screen(), {"chars_per_second": 1234567.0}
+        first = {"val_loss": 4.734, "evaluated": 0}
+        screen.progress(TrainingProgress(step=0, of=1_000_000, **first))
         for step in range(1, 4):
-            bar.move(step, 1_000_000)
-            bar.show(step, {"train/loss": 12.345, "chars_per_second": 1234567.0})
-        bar.show(3, {"val/loss": 4.734, "val/bits_per_char": 6.83})
-        bar.move(3, 2_000_000)
-        bar.close()
+            screen.progress(TrainingProgress(step=step, of=1_000_000, train_loss=12.345, **first, **speed))
+        last = TrainingProgress(step=3, of=2_000_000, train_loss=12.345, val_loss=4.734, evaluated=3, sample="a\nb\nc", **speed)
+        screen.progress(last)
+        screen.end_progress()
 
     lines = shown_in_terminal(width, monkeypatch, use)
     assert max(map(len, lines)) <= width

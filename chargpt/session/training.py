@@ -1,0 +1,260 @@
+"""A training in a process of its own, as an object: it tells its progress, and ends when it is finished or asked to stop."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from chargpt.errors import Stopped, TrainingFailed, UserError, Words
+from chargpt.formatting import one_line, shown
+from chargpt.notices import Kind, TrainingProgress
+from chargpt.sampling.loaded_model import LoadedModel, load
+from chargpt.screen import Screen, label_of
+from chargpt.session.child import RECORD
+from chargpt.session.python_process import start
+
+T = TypeVar("T")
+LATEST = 1_000  # records that nobody has taken yet: older ones are dropped
+LOOKS = 0.5  # seconds: Windows interrupts no longer wait
+PROBLEMS: dict[str, type[UserError] | type[TrainingFailed]] = {"mistake": UserError, "error": TrainingFailed}
+LOG = logging.getLogger("chargpt")
+
+
+class Silent(Screen):
+    """Shows nothing."""
+
+    bar_width = 0
+
+    def lines(self, text: str) -> None:
+        pass
+
+    def log(self, text: Words) -> None:
+        pass
+
+
+class Logged(Silent):
+    """Shows every line by the logger "chargpt"."""
+
+    def lines(self, text: str) -> None:
+        for line in filter(str.strip, text.splitlines()):
+            LOG.info("%s", one_line(line))
+
+    line = lines
+
+    def notice(self, kind: Kind, text: Words) -> None:
+        level = logging.WARNING if kind is Kind.WARNING else logging.INFO
+        LOG.log(level, "%s: %s", label_of(kind), one_line(self.spelled(text)))
+
+    def log(self, text: Words) -> None:
+        LOG.warning("%s", one_line(self.spelled(text)))
+
+
+class Printed(Screen):
+    """Prints where Python prints, with a bar: in a notebook a widget. One without widgets gets plain lines."""
+
+    @property
+    def bar_width(self) -> int:
+        from tqdm.notebook import tqdm_notebook
+
+        return 120 if issubclass(_bar(), tqdm_notebook) else super().bar_width
+
+    def new_bar(self, **settings: Any) -> Any:
+        return _bar()(**settings)
+
+    def log(self, text: Words) -> None:
+        self.lines(one_line(self.spelled(text)))
+
+
+def _bar() -> Any:
+    """The class of a bar. Without widgets, tqdm would warn about that."""
+    with warnings.catch_warnings(action="ignore"):
+        from tqdm.auto import tqdm
+
+    return tqdm
+
+
+SCREENS: dict[str, type[Screen]] = {"nothing": Silent, "log": Logged, "bar": Printed}
+
+
+class Heard:
+    """What the process of a training has told. One thread listens; any thread may wait for what is new."""
+
+    def __init__(self, child: "subprocess.Popen[str]", screen: Screen) -> None:
+        self.child, self.screen, self.changed = child, screen, threading.Condition()
+        self.waiting: deque[TrainingProgress] = deque(maxlen=LATEST)  # what nobody has taken yet
+        self.newest: TrainingProgress | None = None
+        self.run: Path | None = None  # the folder, when it has a checkpoint
+        self.problem: UserError | TrainingFailed | None = None  # why it ended
+        self.last_words = ""  # that are no record
+        self.code: int | None = None  # with which it ended
+
+    def listen(self) -> None:
+        """Hear everything until the process has ended."""
+        assert self.child.stdout is not None
+        for line in self.child.stdout:
+            plain, is_record, content = line.partition(RECORD)
+            if plain.strip():
+                self.last_words = one_line(plain.strip())
+                self._show("lines", plain.rstrip("\n"))
+            if is_record:
+                with contextlib.suppress(json.JSONDecodeError):  # the end of a child that was killed
+                    self._hear(*json.loads(content))
+        code = self.child.wait()
+        self.child.stdout.close()
+        self.stop(os.getpid())
+        self._show("end_progress")
+        with self.changed:
+            self.code = code
+            self.changed.notify_all()
+
+    def _hear(self, what: str, *given: Any) -> None:
+        if what == "progress":
+            self.newest = TrainingProgress(**given[0])
+            with self.changed:
+                self.waiting.append(self.newest)
+                self.changed.notify_all()
+            self._show(what, self.newest)
+        elif what == "saved":
+            self.run = Path(*given)
+        elif what in PROBLEMS:
+            self.problem = PROBLEMS[what](*given)
+        else:
+            self._show(what, *[Kind[given[0]], given[1]] if what == "notice" else given)
+
+    def _show(self, method: str, *given: Any) -> None:
+        """Show something; a screen that fails, such as a closed one, is not asked again, and the training goes on."""
+        try:
+            getattr(self.screen, method)(*given)
+        except Exception:
+            self.screen = Silent()
+
+    def wait(self, has_come: Callable[["Heard"], object]) -> None:
+        """Return when this has come, or the process has ended."""
+        with self.changed:
+            while self.code is None and not has_come(self):
+                self.changed.wait(LOOKS)
+
+    def stop(self, pid: int) -> None:
+        """Ask the process to save and to end, unless this is a fork of the process `pid`, which asks for itself."""
+        if self.child.stdin is not None and os.getpid() == pid:
+            with contextlib.suppress(OSError, ValueError):  # it has ended, or was asked before
+                self.child.stdin.write("stop")
+                self.child.stdin.close()
+
+    def abandon(self, pid: int) -> None:
+        """The same where nobody is left to look."""
+        self.screen = Silent()
+        self.stop(pid)
+
+    def outcome(self) -> Path:
+        """The run of a process that has ended, finished or stopped with something saved. Raises what has ended it otherwise."""
+        problem, run, code = self.problem, self.run, self.code
+        if isinstance(problem, UserError):
+            raise problem
+        if code is not None and code > 128 and problem is None and run is None:
+            raise Stopped("the training was stopped before anything was saved")
+        if problem is not None or run is None or (code and code <= 128):
+            words = f"; its last words: {self.last_words}" if self.last_words else ""
+            saved = "" if run is None else f"; what was saved: chargpt.load({shown(run)!r})"
+            raise TrainingFailed(f"{problem or f'the training process ended with code {code}{words}'}{saved}")
+        return run
+
+
+class Training:
+    """A training that goes on in another process. It is made by `chargpt.start`, and may be used by several threads.
+
+    Iterating over it gives a `TrainingProgress` after each evaluation and several times a second, each once, until the training
+    ends. `async for` does the same, and `await training` is its result without blocking the event loop; a task that is
+    cancelled meanwhile stops the training. So does the end of a `with` block, of the last reference, and of Python.
+    """
+
+    def __init__(self, *arguments: str, screen: Screen, device: str) -> None:
+        self._heard = Heard(start("chargpt.session.child", *arguments, stderr=subprocess.STDOUT), screen)
+        self._device, self._pid = device, os.getpid()
+        weakref.finalize(self, self._heard.abandon, self._pid)
+        threading.Thread(target=self._heard.listen, daemon=True, name="chargpt.Training").start()
+
+    @property
+    def progress(self) -> TrainingProgress | None:
+        """How far it is now; None before the first step."""
+        return self._heard.newest
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._heard.code is None
+
+    @property
+    def run(self) -> Path | None:
+        """The folder of the run; None until something is saved."""
+        return self._heard.run
+
+    def result(self) -> LoadedModel:
+        """Wait until the training ends, and return the run as `load` does: its best checkpoint.
+
+        Of a training that was stopped, it is what was saved. Raises ValueError for a mistake in the arguments, and for what no
+        other arguments mend, such as a full disk, TrainingFailed.
+        """
+        self._heard.wait(lambda heard: False)
+        return load(self._heard.outcome(), device=self._device)
+
+    def stop(self) -> LoadedModel:
+        """Save the run, end the training, and return the model so far, as `result` does. Any thread may call it."""
+        self._heard.stop(self._pid)
+        return self.result()
+
+    def kill(self) -> None:
+        """End the training at once. What was saved before stays."""
+        self._heard.child.kill()
+
+    def __iter__(self) -> "Training":
+        return self
+
+    def __next__(self) -> TrainingProgress:
+        if (now := self._next()) is None:
+            raise StopIteration
+        return now
+
+    def _next(self) -> TrainingProgress | None:
+        """The next record; None after the last one. Raises what has ended the training, unless it was finished or stopped."""
+        heard = self._heard
+        heard.wait(lambda heard: heard.waiting)
+        with contextlib.suppress(IndexError):
+            return heard.waiting.popleft()
+        with contextlib.suppress(Stopped):
+            heard.outcome()
+        return None
+
+    def __aiter__(self) -> "Training":
+        return self
+
+    async def __anext__(self) -> TrainingProgress:
+        if (now := await self._in_thread(self._next)) is None:
+            raise StopAsyncIteration
+        return now
+
+    def __await__(self) -> Generator[Any, None, LoadedModel]:
+        return self._in_thread(self.result).__await__()
+
+    async def _in_thread(self, wait: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(wait)
+        except asyncio.CancelledError:
+            self._heard.stop(self._pid)
+            raise
+
+    def __enter__(self) -> "Training":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._heard.stop(self._pid)
+        self._heard.wait(lambda heard: False)
