@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from chargpt.errors import NotFinite
 from chargpt.interrupt import Interrupt
 from chargpt.planning.cli import TrainOptions, parse_options
 from chargpt.planning.plan import make_plan
@@ -26,7 +27,6 @@ from chargpt.session.result import conclude, give_up
 from chargpt.session.session import Session
 from chargpt.training.group import Group
 from chargpt.training.join import join_group
-from chargpt.training.trainer import NotFinite
 
 
 def main(asked: Sequence[str] | TrainOptions | None = None, *, started: float | None = None) -> int:

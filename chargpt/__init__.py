@@ -18,7 +18,19 @@
 
 TYPE_CHECKING = False  # as in typing, whose import takes time in which `python -m chargpt` cannot handle a signal yet
 if TYPE_CHECKING:
-    from chargpt.errors import Stopped, TrainingFailed
+    from chargpt.errors import (
+        Damaged,
+        Failed,
+        NoMemory,
+        NoSpace,
+        NoSuchRun,
+        NotFinite,
+        NotWritten,
+        RunExists,
+        Stopped,
+        TextTooShort,
+        UnknownCharacters,
+    )
     from chargpt.notices import TrainingProgress
     from chargpt.sampling.loaded_model import LoadedModel, load
     from chargpt.session.from_python import start, train
@@ -27,24 +39,31 @@ if TYPE_CHECKING:
 
     __version__: str
 
-PLACES = {
+PLACES = {  # of what is no kind of error
     "Item": "chargpt.text.item_stream",
     "LoadedModel": "chargpt.sampling.loaded_model",
-    "Stopped": "chargpt.errors",
     "Training": "chargpt.session.training",
-    "TrainingFailed": "chargpt.errors",
     "TrainingProgress": "chargpt.notices",
     "load": "chargpt.sampling.loaded_model",
     "start": "chargpt.session.from_python",
     "train": "chargpt.session.from_python",
 }
 __all__ = [
+    "Damaged",
+    "Failed",
     "Item",
     "LoadedModel",
+    "NoMemory",
+    "NoSpace",
+    "NoSuchRun",
+    "NotFinite",
+    "NotWritten",
+    "RunExists",
     "Stopped",
+    "TextTooShort",
     "Training",
-    "TrainingFailed",
     "TrainingProgress",
+    "UnknownCharacters",
     "__version__",
     "load",
     "start",
@@ -58,10 +77,10 @@ def __getattr__(name: str) -> object:
         from chargpt.project import version
 
         return version()
-    if name in PLACES:
+    if name in __all__:
         import importlib
 
-        return getattr(importlib.import_module(PLACES[name]), name)
+        return getattr(importlib.import_module(PLACES.get(name, "chargpt.errors")), name)
     raise AttributeError(f"module 'chargpt' has no attribute {name!r}")
 
 

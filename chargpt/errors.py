@@ -117,7 +117,7 @@ class Message(Piece):
     """A text of several pieces. Of an error, it keeps the message alone: a traceback would keep files open."""
 
     def __init__(self, *pieces: Words) -> None:
-        self.pieces = [piece.message if isinstance(piece, UserError) else piece for piece in pieces]
+        self.pieces = [piece.message if isinstance(piece, Problem) else piece for piece in pieces]
 
     def respelled(self, names: Mapping[str, str]) -> Message:
         """The same with other names of options."""
@@ -132,8 +132,8 @@ def join(separator: str, words: Iterable[Words]) -> Message:
     return Message(*pieces[1:])
 
 
-class UserError(ValueError):
-    """A problem that only the user can solve. The message reads `where: what was given; what to do`."""
+class Problem(Exception):
+    """Something that stops the program, with a message of one line: where it is, what was given, and what to do."""
 
     def __init__(self, *pieces: Words) -> None:
         self.message = Message(*pieces)
@@ -145,20 +145,77 @@ class UserError(ValueError):
         self.args = (str(self.message),)
 
 
-class NotWritten(UserError):
-    """What the machine refuses to write: other arguments would not mend it."""
+class UserError(Problem, ValueError):
+    """A problem that only the user can solve. The message reads `where: what was given; what to do`."""
 
 
-class TrainingFailed(RuntimeError):
-    """Why a training of `chargpt.train` has ended, if not by a mistake in its arguments: a full disk, too little memory, a loss
-    that is not finite."""
+class NoSuchRun(UserError):
+    """There is no run of this name, or it has no checkpoint."""
 
 
-class Stopped(TrainingFailed):
-    """A training that was stopped before it had anything to save."""
+class RunExists(UserError):
+    """A new run would have the name of another one."""
 
 
-Words = str | Option | Given | Command | Message | UserError
+class UnknownCharacters(UserError):
+    """A text has characters that are not in the vocabulary."""
+
+
+class TextTooShort(UserError):
+    """A text has fewer characters than what is asked for needs."""
+
+
+class Damaged(UserError):
+    """A file of a run, or the numbers in it, cannot be used."""
+
+
+class Failed(Problem, RuntimeError):
+    """What other arguments would not mend."""
+
+
+class NotWritten(Failed):
+    """What the machine refuses to write."""
+
+    @staticmethod
+    def of(error: OSError, *pieces: Words) -> NotWritten:
+        """The kind for this error of the system."""
+        return (NoSpace if error.errno in FULL else NotWritten)(*pieces)
+
+
+class NoSpace(NotWritten):
+    """A disk is full, or a quota is used up."""
+
+
+class NoMemory(Failed):
+    """A training or a model does not fit into the memory of this machine."""
+
+
+class NotFinite(Failed):
+    """A loss, a gradient or a weight is not a finite number. `step` is the step, counted from 0, whose batch caused it."""
+
+    def __init__(self, *pieces: Words, step: int | None = None) -> None:
+        super().__init__(*pieces)
+        self.step = step
+
+
+class Stopped(Failed):
+    """A training was stopped before it had anything to save."""
+
+
+# What the library raises, by name. A training tells it to the process that started it.
+KINDS: dict[str, type[Problem]] = {
+    kind.__name__: kind
+    for kind in (UserError, NoSuchRun, RunExists, UnknownCharacters, TextTooShort, Damaged)
+    + (Failed, NotWritten, NoSpace, NoMemory, NotFinite, Stopped)
+}
+
+
+def kind_of(problem: Problem) -> str:
+    """The name of the kind of a problem in KINDS."""
+    return next(kind.__name__ for kind in type(problem).__mro__ if kind.__name__ in KINDS)
+
+
+Words = str | Option | Given | Command | Message | Problem
 
 
 class Spelling:
@@ -172,7 +229,7 @@ class Spelling:
             return self.given(words)
         if isinstance(words, Command):
             return self.command(words)
-        pieces = words.message.pieces if isinstance(words, UserError) else words.pieces if isinstance(words, Message) else None
+        pieces = words.message.pieces if isinstance(words, Problem) else words.pieces if isinstance(words, Message) else None
         return str(words) if pieces is None else "".join(map(self, pieces))
 
     def option(self, option: Option) -> str:
@@ -254,9 +311,9 @@ def warn(words: Words) -> None:
 
 @contextlib.contextmanager
 def python_errors() -> Iterator[None]:
-    """The edge of the library: a UserError that leaves this block reads as the library spells it."""
+    """The edge of the library: a Problem that leaves this block reads as the library spells it."""
     try:
         yield
-    except UserError as error:
+    except Problem as error:
         error.args = (IN_PYTHON(error),)
         raise

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TextIO
 
-from chargpt.errors import UserError, Words, what_to_do
+from chargpt.errors import FULL, Failed, NoMemory, NoSpace, NotWritten, Problem, what_to_do
 from chargpt.formatting import shown
 from chargpt.project import is_checkout
 from chargpt.screen import screen
@@ -38,11 +38,11 @@ def run_program(main: Callable[[], int]) -> int:
         with contextlib.suppress(OSError):
             print("stopped", file=sys.stderr)
     except Exception as error:
-        code, message = 2, _output_message(error) or message_for(error)
-        if message is None:
+        code, problem = 2, _output_problem(error) or problem_of(error)
+        if problem is None:
             raise
         with contextlib.suppress(OSError):
-            screen().error(message)
+            screen().error(problem)
     _drop_unwritable()
     return code
 
@@ -56,46 +56,48 @@ def _drop_unwritable() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def message_for(error: BaseException) -> Words | None:
+def problem_of(error: BaseException) -> Problem | None:
     """What to tell the user about an error that only the user can solve; None for any other error."""
-    if isinstance(error, UserError):
+    if isinstance(error, Problem):
         return error
     if isinstance(error, ModuleNotFoundError):
         return _missing_package(error.name or "")
     if isinstance(error, ImportError) and LIBRARY.search(str(error)):
-        return f"{error}; it is installed, but not loaded: free some memory, or install its package (such as torch) again"
+        what = "it is installed, but not loaded: free some memory, or install its package (such as torch) again"
+        return Failed(f"{error}; {what}")
     if isinstance(error, OSError):
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
-        return f"{what}; {what_to_do(error)}"
+        return (NoSpace if error.errno in FULL else Failed)(f"{what}; {what_to_do(error)}")
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
         detail = textwrap.shorten(str(error).partition("\n")[0], 200, placeholder=" ...") or "none left"
         smaller = "a smaller model, fewer samples, or in training a smaller train.batch_size with a larger train.accumulate"
-        return f"memory: there is not enough ({detail}); use {smaller}"
+        return NoMemory(f"memory: there is not enough ({detail}); use {smaller}")
     return None
 
 
-def _output_message(error: Exception) -> str | None:
-    """The message for a standard output that cannot be written; None for any other error."""
+def _output_problem(error: Exception) -> Problem | None:
+    """What to tell of a standard output that cannot be written; None for any other error."""
     if not isinstance(error, OSError) or error.filename or error.errno not in (errno.ENOSPC, errno.EIO):
         return None
     try:
         print(flush=True)  # the error does not say which file it is about; Python has dropped what it could not write
     except OSError as again:
-        return f"standard output: {again.strerror}; send it to a file on another disk, or to a program that reads it"
+        what = "send it to a file on another disk, or to a program that reads it"
+        return NotWritten.of(again, f"standard output: {again.strerror}; {what}")
     return None
 
 
-def _missing_package(module: str) -> str | None:
-    """The message for a package that this interpreter lacks; None if the module is one of ours."""
+def _missing_package(module: str) -> Problem | None:
+    """What to tell of a package that this interpreter lacks; None if the module is one of ours."""
     package = module.partition(".")[0]
     if package in ("", "chargpt", "model", "train", "sample"):
         return None
     root = Path(__file__).resolve().parents[1]
     other = [path for path in (root / ".venv/bin/python", root / ".venv/Scripts/python.exe") if path.exists()]
     if other and not os.path.samefile(sys.prefix, root / ".venv"):
-        return f"{package}: not installed for {sys.executable}; use {shown(other[0])} instead"
+        return Failed(f"{package}: not installed for {sys.executable}; use {shown(other[0])} instead")
     wanted = "-r requirements.txt" if is_checkout() else "--upgrade chargpt"
-    return f"{package}: not installed for {sys.executable}; run {sys.executable} -m pip install {wanted}"
+    return Failed(f"{package}: not installed for {sys.executable}; run {sys.executable} -m pip install {wanted}")
 
 
 def _make_streams_safe() -> None:

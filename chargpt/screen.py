@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO
 
-from chargpt.errors import IN_SHELL, Message, Words
+from chargpt.errors import IN_SHELL, Message, Problem, Words
 from chargpt.formatting import one_line
 from chargpt.notices import Kind, TrainingProgress
 from chargpt.progress_lines import ProgressLines, beside_bar
@@ -92,9 +92,9 @@ class Screen:
         """Print a message to standard error, on one line without control characters."""
         print(wrapped(one_line(text), sys.stderr), file=sys.stderr, flush=True)
 
-    def error(self, text: Words) -> None:
+    def error(self, problem: Problem) -> None:
         """Print the line that says why the program ends."""
-        self.log(Message("error: ", text))
+        self.log(Message("error: ", problem))
 
     def progress(self, now: TrainingProgress) -> None:
         """Show how far a training is: a bar, with lines above it; where there is no room for one, lines alone."""

@@ -20,13 +20,9 @@ NOTICES = {"notice": 1, "Notice": 1, "log": 0}  # the argument that is the text
 PROGRAMS = {"train": "python train.py", "sample": "python sample.py", "": ""}
 OPTIONS = {"text": "TEXT", "settings": "command line"}
 PIECES = ("Option", "Given", "Command", "command", "resuming", "Message", "plural")
-SHOWN = (
-    "UserError",
-    "CheckpointError",
-    "DamagedError",
-    "NotSaved",
-    "NotWritten",
-)  # errors whose message a person reads as it is
+# Errors whose message a person reads as it is.
+SHOWN = ("UserError", "CheckpointError", "DamagedError", "NoSuchRun", "RunExists", "TextTooShort", "Damaged")
+SHOWN += ("Failed", "NotWritten", "NoSpace", "NoMemory", "NotFinite", "Stopped")
 
 
 def assignments(function: ast.AST) -> list[ast.Assign]:
@@ -90,7 +86,7 @@ class Reader:
     def _call(self, node: ast.Call) -> str | None:
         """What a message, an option or a command says; None for any other call."""
         name = ast.unparse(node.func).rpartition(".")[2]
-        if name not in PIECES and not name.endswith("Error"):
+        if name not in (*PIECES, *SHOWN) and not name.endswith("Error"):
             return None
         words = [word for argument in node.args for word in self._spread(argument)] or [""]
         option = words[0] if "." in words[0] else OPTIONS.get(words[0], f"--{words[0].replace('_', '-')}")
@@ -122,7 +118,7 @@ def said(function: ast.AST) -> Iterator[tuple[str, int, ast.expr]]:
     for call in ast.walk(function):
         if isinstance(call, ast.Call):
             name = ast.unparse(call.func).rpartition(".")[2]
-            if name.endswith("Error") and call.args:
+            if (name in SHOWN or name.endswith("Error")) and call.args:
                 yield "error" if name in SHOWN else "reason", call.lineno, call
             elif len(call.args) > NOTICES.get(name, 9):
                 label = call.args[: NOTICES[name]] + [ast.Constant(": ")] * NOTICES[name]

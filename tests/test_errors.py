@@ -28,7 +28,7 @@ from chargpt.errors import (
     resuming,
 )
 from chargpt.exchange.export import publish
-from chargpt.program import message_for
+from chargpt.program import problem_of
 from chargpt.project import command, shell_word
 from chargpt.text.corpus import load_corpus
 from chargpt.text.suffix_array import open_or_make_index
@@ -146,8 +146,8 @@ def test_what_is_advised_follows_the_error_of_the_system_wherever_a_write_fails(
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(NotWritten) as error:
         WRITERS[writer](tmp_path)
-    says = f"{message_for(error.value)}"
+    says = f"{problem_of(error.value)}"
     assert os.strerror(number) in says and ".tmp-" not in says
     assert says.endswith(TO_DO.get(number, "check the path, its permissions and the free space on its disk"))
     assert ("free some space" in says) == (number in FULL)
-    assert str(message_for(OSError(number, os.strerror(number), "x"))).endswith(TO_DO.get(number, "space on its disk"))
+    assert str(problem_of(OSError(number, os.strerror(number), "x"))).endswith(TO_DO.get(number, "space on its disk"))

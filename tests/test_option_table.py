@@ -38,7 +38,7 @@ from chargpt.sampling.cli import parse_options as sample
 def told(function, *given, **named):
     try:
         return str(function(*given, **named))
-    except (ValueError, chargpt.TrainingFailed) as error:
+    except (ValueError, RuntimeError) as error:
         return str(error)
 
 methods = (chargpt.train, chargpt.LoadedModel.generate, chargpt.LoadedModel.stream, chargpt.LoadedModel.items)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chargpt.errors import UserError
+from chargpt.errors import TextTooShort, UserError
 from chargpt.formatting import columns, distinct, one_line, plural, shown
 from chargpt.json_output import json_array, write_json
 from chargpt.parser import Parser
@@ -135,7 +135,7 @@ def part_of_text(
     if len(part) < 2:
         begin = f" from --start {start:,} on" if start else ""
         what = f"too short: the model knows {plural(len(part), 'character')} of it{begin}, and needs two or more"
-        raise UserError(f"{name}: {what}; {'use a smaller --start' if start else 'give a longer text'}")
+        raise TextTooShort(f"{name}: {what}; {'use a smaller --start' if start else 'give a longer text'}")
     return part, one_line(f"characters {start + 1:,} to {start + len(part):,} of the {len(ids):,} in {name}{left_out(unknown)}")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.commands.common import load_run, page_file, verb_parser, write_page
-from chargpt.errors import UserError
+from chargpt.errors import Problem, UserError
 from chargpt.formatting import shown
 from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
@@ -78,6 +78,6 @@ def _report_of(name: str, *, device: str) -> "tuple[RunFacts, LoadedModel | None
     try:
         corpus = loaded.corpus()
         index = open_or_make_index(corpus)
-    except UserError as error:
+    except Problem as error:
         log(f"warning: {error}")
     return measure_run(loaded, corpus, index=index, effort=WHOLE), loaded, corpus

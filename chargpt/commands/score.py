@@ -22,7 +22,7 @@ from chargpt.commands.common import (
     verb_parser,
 )
 from chargpt.commands.comparison import compare, print_tsv, runs_and_texts
-from chargpt.errors import UserError
+from chargpt.errors import TextTooShort, UserError
 from chargpt.formatting import one_line
 from chargpt.option_table import whole
 from chargpt.planning.cli import by_fields, texts_and_settings
@@ -196,7 +196,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel") -> None:
     total = summary.total
     if not total.ids:
         names = texts[0][0] if len(texts) == 1 else f"each of the {len(texts):,} texts"
-        raise UserError(f"{names}: too short; give a text of two characters or more")
+        raise TextTooShort(f"{names}: too short; give a text of two characters or more")
     if options.html:
         publish_page(options.html, score_page(lines, summary))
     if options.json:

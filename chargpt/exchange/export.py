@@ -151,7 +151,7 @@ def publish(destination: Path, write: Callable[[Path], object], *, is_folder: bo
                     os.rename(destination, old)
         except OSError as error:
             problem = f"not written ({error.strerror or error}); {what_to_do(error, 'write into another folder')}"
-            raise NotWritten(f"{shown(destination)}: {problem}") from None
+            raise NotWritten.of(error, f"{shown(destination)}: {problem}") from None
         finally:
             undo()
     remove_left_behind(destination.parent, re.compile(re.escape(destination.name + OLD)))

@@ -24,7 +24,7 @@ from chargpt.planning import law
 from chargpt.planning.budget import TimeModel
 from chargpt.planning.cli import SHORTEST_CONTEXT
 from chargpt.planning.law import Text
-from chargpt.planning.memory import NotEnoughMemory, check_memory
+from chargpt.planning.memory import NoMemory, check_memory
 from chargpt.planning.speeds import Speeds
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.stage import Models
@@ -318,7 +318,7 @@ def _candidates(shapes: Iterable[Settings], job: Job) -> list[Candidate]:
                 shaped = with_context_and_batch(shape, job, seen=job.seen(shape, job.speeds.expected(rough.values)))
                 job.check_memory(shaped.values)
                 candidate = _candidate(shaped, job, speed=job.speeds.expected(shaped.values))
-        except (NotEnoughMemory, torch.OutOfMemoryError):  # the latter of a GPU
+        except (NoMemory, torch.OutOfMemoryError):  # the latter of a GPU
             if found:
                 break
             raise

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chargpt.config import Config, DataConfig
-from chargpt.errors import Given, Option, UserError, resuming, short
+from chargpt.errors import Given, Option, Problem, UserError, resuming, short
 from chargpt.option_table import (
     SMALLEST,
     SWITCH,
@@ -176,10 +176,10 @@ class TrainOptions:
 
     @contextlib.contextmanager
     def spelling(self) -> Iterator[None]:
-        """Inside, a UserError names a setting as the user has: `--label`, or `data.label`."""
+        """Inside, a Problem names a setting as the user has: `--label`, or `data.label`."""
         try:
             yield
-        except UserError as error:
+        except Problem as error:
             error.respell(self._typed)  # type: ignore[attr-defined]
             raise
 

@@ -7,7 +7,7 @@ import torch
 
 from chargpt.config import Config
 from chargpt.device import choose_device, choose_precision, memory_free
-from chargpt.errors import Option, UserError
+from chargpt.errors import NoMemory, Option
 from chargpt.runs.model_shape import parameter_count
 from chargpt.training.runtime import may_be_in_c
 
@@ -19,10 +19,6 @@ KEPT_PER_CHANNEL, KEPT_PER_LOGIT = 29, 5
 BYTES_PER_PARAMETER, BYTES_OF_KEPT_WEIGHTS = 16, 4
 # Gradients that steps compiled from C keep at most, in float32: one for each part of the batch. They pack each matrix twice.
 PARTS_OF_BATCH = 8
-
-
-class NotEnoughMemory(UserError):
-    """A training that does not fit into the memory of this machine."""
 
 
 def memory_needed(
@@ -43,7 +39,7 @@ def bytes_of_state(config: Config, parameters: int) -> int:
 
 
 def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_machine: int = 1, has_begun: bool = False) -> None:
-    """Raise NotEnoughMemory, with the setting to lower, if the training of `config` cannot fit. No model is made for it.
+    """Raise NoMemory, with the setting to lower, if the training of `config` cannot fit. No model is made for it.
 
     The `processes` share each batch; those `on_machine`, this one, share its memory. A run that `has_begun` keeps its batch.
     """
@@ -60,10 +56,10 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_mach
     size = f"memory: training needs about {needed / 1e9:.1f} GB, and only {free / 1e9:.1f} GB are free"
     size += f" for each of {on_machine} processes" if on_machine > 1 else ""
     if has_begun:
-        raise NotEnoughMemory(f"{size}; close other programs, or use another machine or another ", Option("device"))
+        raise NoMemory(f"{size}; close other programs, or use another machine or another ", Option("device"))
     state = bytes_of_state(config, parameters)
     fits = int((free - state) / (needed - state) * config.train.batch_size) // processes * processes
     if fits < processes:
-        raise NotEnoughMemory(f"{size}; use a smaller model, by model.n_embd, model.n_layer or model.block_size")
+        raise NoMemory(f"{size}; use a smaller model, by model.n_embd, model.n_layer or model.block_size")
     batch = Option("train.batch_size", fits)
-    raise NotEnoughMemory(f"{size}; use ", batch, " or less (train.accumulate=2 uses two such batches in each step)")
+    raise NoMemory(f"{size}; use ", batch, " or less (train.accumulate=2 uses two such batches in each step)")

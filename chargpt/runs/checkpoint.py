@@ -28,7 +28,7 @@ import numpy as np
 import safetensors.numpy
 
 from chargpt.config import MAX_TEACHERS
-from chargpt.errors import what_to_do
+from chargpt.errors import NotWritten, what_to_do
 from chargpt.files import aside, discard, publishing, sync_folder, write_pieces_synced, write_synced
 from chargpt.formatting import shown
 from chargpt.project import STATE, STEP_NAME
@@ -36,7 +36,6 @@ from chargpt.runs.checkpoint_schema import (
     JSON_LIMIT,
     CheckpointError,
     DamagedError,
-    NotSaved,
     OtherModelError,
     SavedState,
     UnreadableError,
@@ -216,7 +215,7 @@ def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
             reasons += [_reason(error)] * os.path.lexists(path)
     if not reasons:
         raise CheckpointError(f"{shown(run)}: holds no checkpoint; train it first, or name another run")
-    raise CheckpointError(f"{shown(run)}: no checkpoint can be used ({'; '.join(reasons[:3])}); copy or train the run again")
+    raise DamagedError(f"{shown(run)}: no checkpoint can be used ({'; '.join(reasons[:3])})", "copy or train the run again")
 
 
 def _reason(error: Exception) -> str:
@@ -303,7 +302,7 @@ def _publishing(target: Path) -> Iterator[Path]:
             yield path
     except OSError as error:
         others = ", but earlier checkpoints are unchanged" * has_steps(target.parent)
-        raise NotSaved(f"{shown(target)}: not saved ({error.strerror}){others}; {what_to_do(error)}") from error
+        raise NotWritten.of(error, f"{shown(target)}: not saved ({error.strerror}){others}; {what_to_do(error)}") from error
 
 
 def file_pieces(tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:

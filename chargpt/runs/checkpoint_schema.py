@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from chargpt.config import Config
-from chargpt.errors import NotWritten, UserError
+from chargpt.errors import Damaged, UserError
 from chargpt.formatting import shown
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
 from chargpt.runs.progress import MAX_SAMPLE, Progress
@@ -180,18 +180,14 @@ def put_back(state: SavedState) -> str:
 
 
 class CheckpointError(UserError):
-    """A checkpoint that cannot be written or cannot be trusted. The message names its path."""
+    """A checkpoint that cannot be trusted. The message names its path."""
 
 
-class NotSaved(CheckpointError, NotWritten):
-    """A checkpoint that cannot be written."""
-
-
-class DamagedError(CheckpointError):
+class DamagedError(CheckpointError, Damaged):
     """A file of a checkpoint that is damaged, or not one. `reason` names it, and is the message without what to do."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, "; use another checkpoint, or copy this one again")
+    def __init__(self, reason: str, what_to_do: str = "use another checkpoint, or copy this one again") -> None:
+        super().__init__(f"{reason}; {what_to_do}")
         self.reason = reason
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chargpt.canonical import path_on_disk, stored_as
 from chargpt.config import Config
-from chargpt.errors import Command, Message, Option, UserError, Words, nearest, resuming
+from chargpt.errors import Command, Message, NoSuchRun, Option, UserError, Words, nearest, resuming
 from chargpt.formatting import shown
 from chargpt.project import STEP_NAME, command
 from chargpt.runs.checkpoint import (
@@ -46,7 +46,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
     if name is None:
         runs = [(steps(stage_folder(run, newest_stage(run)))[-1].stat().st_mtime, run) for run in _runs(checkpoints)]
         if not runs:
-            raise UserError(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
+            raise NoSuchRun(f"{shown(checkpoints)}: there is no run yet; train one with ", Command("train"))
         return max(runs)[1]
     check_length(name)
     for place in places_of(name, checkpoints) if name else []:
@@ -54,7 +54,7 @@ def find_run(name: str | None, checkpoints: Path) -> Path:
         inside = (place, *place.absolute().parents) if place.exists() else ()
         if run := next(filter(has_steps, inside), None):  # a path into a run is that run
             return run_of_stage(run)
-    raise UserError(f"{name or repr(name)}: ", _why_no_run(name, checkpoints))
+    raise NoSuchRun(f"{name or repr(name)}: ", _why_no_run(name, checkpoints))
 
 
 def _why_no_run(name: str, checkpoints: Path) -> Words:
@@ -120,7 +120,7 @@ def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
         pattern = f"{glob.escape(str(checkpoints))}/{name}" if is_name else name
         matches = [Path(path).name if is_name else path for path in sorted(glob.glob(pattern)) if _is_run(Path(path))]
         if not matches:
-            raise UserError(f"{name}: no run matches this pattern; ", _other_runs(name, checkpoints))
+            raise NoSuchRun(f"{name}: no run matches this pattern; ", _other_runs(name, checkpoints))
         expanded.update(dict.fromkeys(matches))
     return list(expanded)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from chargpt.config import Config, ModelConfig
-from chargpt.errors import NOT_FINITE, Option, UserError
+from chargpt.errors import NOT_FINITE, Damaged, Option, UserError
 from chargpt.formatting import shown
 from chargpt.model import GPT
 from chargpt.runs.blank_model import blank_model, gpt_config
@@ -48,9 +48,9 @@ def attention_of(model: GPT, idx: torch.Tensor) -> torch.Tensor:
     try:
         weights = model.attention(idx)
     except ValueError as problem:
-        raise UserError(f"model.py: {problem}" if model(idx).isfinite().all() else NOT_FINITE) from None
+        raise (UserError(f"model.py: {problem}") if model(idx).isfinite().all() else Damaged(NOT_FINITE)) from None
     if not weights.isfinite().all():
-        raise UserError(NOT_FINITE)
+        raise Damaged(NOT_FINITE)
     return weights
 
 

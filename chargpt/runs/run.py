@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chargpt.config import Config
-from chargpt.errors import FULL, Given, NotWritten, Option, UserError, Words, resuming
+from chargpt.errors import Given, NoSpace, NotWritten, Option, RunExists, UserError, Words, resuming
 from chargpt.files import (
     ASIDE_NAME,
     WINDOWS,
@@ -37,7 +37,7 @@ from chargpt.runs.checkpoint import (
     stage_folder,
     steps,
 )
-from chargpt.runs.checkpoint_schema import NO_TEXT, CheckpointError, NotSaved, SavedState
+from chargpt.runs.checkpoint_schema import NO_TEXT, CheckpointError, SavedState
 from chargpt.runs.stage import Stage, as_trained
 
 if TYPE_CHECKING:  # finding a run needs no torch
@@ -103,7 +103,7 @@ class Run:
     def save(self, state: SavedState, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]") -> list[str]:
         """Publish a checkpoint, remove old ones. Returns a line for each problem with the rest.
 
-        Raises CheckpointError when nothing could be saved; the newest and the best checkpoint are then unchanged.
+        Raises NotWritten when nothing could be saved; the newest and the best checkpoint are then unchanged.
         """
         problems: list[str] = []
         path = self._publish(problems, weights=weights, training=training, state=state)
@@ -145,14 +145,14 @@ class Run:
         return problems
 
     def check_space(self, size: int) -> None:
-        """Raise NotWritten and remove the folder of this new run without room for FEWEST checkpoints of `size` bytes."""
+        """Raise NoSpace and remove the folder of this new run without room for FEWEST checkpoints of `size` bytes."""
         total, _, free = shutil.disk_usage(self.folder)
         if total and FEWEST * size > free:  # some network disks do not say how large they are
             what = f"a run needs {FEWEST * size:,} bytes for {FEWEST} checkpoints, and only {free:,} bytes are free"
             where = f"{shown(self.folder)}: {what}; free some space there, give a path on another disk with "
             self._lock.release()  # Windows removes no open file
             discard(self.folder)
-            raise NotWritten(where, Option("run", "PATH"), ", or train a smaller model")
+            raise NoSpace(where, Option("run", "PATH"), ", or train a smaller model")
 
     def _publish(self, problems: list[str], **content: Any) -> Path:
         """A new checkpoint with this content, as for `publish`. While the disk is full, older ones go, one at a time."""
@@ -161,11 +161,10 @@ class Run:
             folder = self.folder
             try:
                 return publish(self.place, **content)
-            except NotSaved as error:
-                cause = error.__cause__
+            except NotWritten as error:
                 if self.folder != folder:  # renamed meanwhile
                     continue
-                if self.checkpoint is None or keep < 2 or not isinstance(cause, OSError) or cause.errno not in FULL:
+                if self.checkpoint is None or keep < 2 or not isinstance(error, NoSpace):
                     raise
             what = f"{shown(self.place)}: the disk is full, so older checkpoints were removed to save the newest"
             problems += [what] * (keep == most)
@@ -347,7 +346,9 @@ def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ())
         what = ["this folder exists and holds no checkpoint; "]
     if what:
         what += ["choose another ", Option("run", "NAME"), f", such as {typed_name(folder.with_name(free), checkpoints)}"]
-        raise UserError(f"{shown(folder)}: ", *what, *(otherwise if has_steps(folder) else ()))
+        if has_steps(folder):
+            raise RunExists(f"{shown(folder)}: ", *what, *otherwise)
+        raise UserError(f"{shown(folder)}: ", *what)
     return folder
 
 

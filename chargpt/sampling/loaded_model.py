@@ -19,7 +19,7 @@ import numpy as np
 
 from chargpt.canonical import stored_as
 from chargpt.config import Config
-from chargpt.errors import Given, Option, UserError, Words, nearest, resuming, warn
+from chargpt.errors import Given, Option, TextTooShort, UserError, Words, nearest, resuming, warn
 from chargpt.formatting import one_line
 from chargpt.keywords import named
 from chargpt.option_table import PathLike, check, whole
@@ -335,7 +335,7 @@ class LoadedModel:
             raise UserError(Given("stride", stride), f"use {size} or less, the characters the model reads at once")
         short = [name for name, ids in zip(given, texts) if len(ids) < 2]
         if short and isinstance(text, str):
-            raise UserError(Given("text", text), "use at least two characters that the model knows")
+            raise TextTooShort(Given("text", text), "use at least two characters that the model knows")
         if short:
             what = f"{len(short):,} of {len(texts):,} texts have less than two characters that the model knows"
             warn(f"{what}, the first is {short[0]}; their losses are nan")

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chargpt.device import one_thread
-from chargpt.errors import NOT_FINITE, UserError
+from chargpt.errors import NOT_FINITE, Damaged
 from chargpt.kernels.attention import SOURCES
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import KernelModel, StepKernel, is_faster, supports
@@ -119,6 +119,6 @@ def _predicted(
             losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(batch), -1)
             numbers, best = losses.cpu().numpy(), logits.argmax(dim=-1).cpu().numpy()
         if not np.isfinite(numbers).all():
-            raise UserError(NOT_FINITE)
+            raise Damaged(NOT_FINITE)
         for (i, start, end, known), found, likeliest in zip(batch, numbers, best):
             yield i, known, found[known - start : end - start], likeliest[known - start : end - start]

@@ -13,7 +13,7 @@ import signal
 import threading
 from pathlib import Path
 
-from chargpt.errors import IN_PYTHON, NotWritten, UserError, Words
+from chargpt.errors import IN_PYTHON, Problem, Words, kind_of
 from chargpt.launch import launch
 from chargpt.notices import Kind, TrainingProgress
 from chargpt.planning.cli import TrainOptions
@@ -37,9 +37,8 @@ class ParentScreen(Screen):
     def log(self, text: Words) -> None:
         self._send("log", self.spelled(text))
 
-    def error(self, text: Words) -> None:
-        is_mistake = isinstance(text, UserError) and not isinstance(text, NotWritten)
-        self._send("mistake" if is_mistake else "error", self.spelled(text))
+    def error(self, problem: Problem) -> None:
+        self._send("error", kind_of(problem), self.spelled(problem))
 
     def progress(self, now: TrainingProgress) -> None:
         self._send("progress", dataclasses.asdict(now))

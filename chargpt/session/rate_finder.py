@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import summary
 
-from chargpt.errors import UserError
+from chargpt.errors import NotFinite, UserError
 from chargpt.formatting import shown
 from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind
@@ -21,7 +21,7 @@ from chargpt.planning.cli import TrainOptions
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.screen import notice
 from chargpt.session.tensorboard import EventFile
-from chargpt.training.trainer import NotFinite, Trainer
+from chargpt.training.trainer import Trainer
 
 STEPS, LAST_STEPS = 200, 20  # of each training, and those whose loss counts
 MIN_RATE, FACTOR, MAX_RATES = 1e-4, 2.0, 12  # rates tried: each twice the one before, 1e-4 to 0.2

@@ -2,7 +2,7 @@
 
 import math
 
-from chargpt.errors import Command, Message, Option, Words, join, resuming
+from chargpt.errors import Command, Message, NotFinite, Option, Words, join, resuming
 from chargpt.formatting import escape_controls, plural, up_to_a_word
 from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind
@@ -18,7 +18,6 @@ from chargpt.session.session import Session, bits_per_item
 from chargpt.text.corpus import Corpus
 from chargpt.text.examination import about_repeats
 from chargpt.text.facts import NGRAM_MODEL
-from chargpt.training.trainer import NotFinite
 
 FAR = 0.5  # nats from the training loss up to the validation loss: a larger difference is told
 NOTHING = 0.005  # nats: a loss below this is printed as 0.00, and the text repeats itself
@@ -93,7 +92,7 @@ def give_up(session: Session, problem: NotFinite) -> int:
         what = [last, resuming(run.name(session.checkpoints)), " and "]
         if session.trainer.config.train.on_nonfinite == "stop":
             others.append(Option("train.on_nonfinite", "rollback"))
-    screen().error(Message(f"training failed at {problem}; ", *what, join(", or with ", others)))
+    screen().error(NotFinite("training failed at ", problem, "; ", *what, join(", or with ", others)))
     return 3
 
 

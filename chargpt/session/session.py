@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from chargpt.config import TrainConfig
-from chargpt.errors import Message, Option, UserError, Words, resuming
+from chargpt.errors import Message, NotFinite, NotWritten, Option, UserError, Words, resuming
 from chargpt.formatting import clock, plural, shown
 from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind
@@ -36,7 +36,7 @@ from chargpt.text.corpus import Corpus
 from chargpt.text.suffix_array import longest_copy
 from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.group import Group
-from chargpt.training.trainer import NotFinite, Step, Trainer
+from chargpt.training.trainer import Step, Trainer
 
 MAX_ROLLBACKS = 3  # returns to a checkpoint in a run, at most
 OF_TORCH = ("threads", "attention")  # change bits only where torch computes steps, or perhaps a teacher, as a test measures
@@ -217,7 +217,8 @@ class Session:
             if loss is None:
                 return None
             if not math.isfinite(loss):
-                raise NotFinite(f"the validation loss after this step is {loss}", step=trainer.progress.step - 1)
+                step = trainer.progress.step
+                raise NotFinite(f"step {step:,}: the validation loss after this step is {loss}", step=step - 1)
         with trainer.group.together():  # a signal may come
             sample = self.writer.write(trainer.model, interrupt)
         return None if interrupt.agreed else (loss, sample)
@@ -289,7 +290,7 @@ class Session:
                 state = dataclasses.replace(state, model_loss=loss_of(trainer.model))
                 try:
                     problems = run.save(state, weights=weights, training=optimizer)
-                except CheckpointError as error:
+                except (CheckpointError, NotWritten) as error:
                     again: list[Words] = ["; then continue with: ", resuming(run.name(self.checkpoints), verb="train")]
                     raise type(error)(error, *(again if self.saved else [])) from error
                 screen().saved(run.folder)
@@ -329,6 +330,7 @@ class Session:
 
     def roll_back(self, problem: NotFinite) -> None:
         """Return to the newest valid checkpoint; go on at half the rate, without the batch that was the `problem`."""
+        assert problem.step is not None
         skipped = [*self.trainer.progress.skipped, problem.step]
         if self.run is not None:
             checkpoint, warnings = self.run.load_newest()

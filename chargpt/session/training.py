@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chargpt.errors import Stopped, TrainingFailed, UserError, Words
+from chargpt.errors import KINDS, Failed, Problem, Stopped, UserError, Words
 from chargpt.formatting import one_line, shown
 from chargpt.notices import Kind, TrainingProgress
 from chargpt.sampling.loaded_model import LoadedModel, load
@@ -25,7 +25,6 @@ from chargpt.session.python_process import start
 T = TypeVar("T")
 LATEST = 1_000  # records that nobody has taken yet: older ones are dropped
 LOOKS = 0.5  # seconds: Windows interrupts no longer wait
-PROBLEMS: dict[str, type[UserError] | type[TrainingFailed]] = {"mistake": UserError, "error": TrainingFailed}
 LOG = logging.getLogger("chargpt")
 
 
@@ -93,7 +92,7 @@ class Heard:
         self.waiting: deque[TrainingProgress] = deque(maxlen=LATEST)  # what nobody has taken yet
         self.newest: TrainingProgress | None = None
         self.run: Path | None = None  # the folder, when it has a checkpoint
-        self.problem: UserError | TrainingFailed | None = None  # why it ended
+        self.problem: Problem | None = None  # why it ended
         self.last_words = ""  # that are no record
         self.code: int | None = None  # with which it ended
 
@@ -125,8 +124,8 @@ class Heard:
             self._show(what, self.newest)
         elif what == "saved":
             self.run = Path(*given)
-        elif what in PROBLEMS:
-            self.problem = PROBLEMS[what](*given)
+        elif what == "error":
+            self.problem = KINDS[given[0]](given[1])
         else:
             self._show(what, *[Kind[given[0]], given[1]] if what == "notice" else given)
 
@@ -165,7 +164,8 @@ class Heard:
         if problem is not None or run is None or (code and code <= 128):
             words = f"; its last words: {self.last_words}" if self.last_words else ""
             saved = "" if run is None else f"; what was saved: chargpt.load({shown(run)!r})"
-            raise TrainingFailed(f"{problem or f'the training process ended with code {code}{words}'}{saved}")
+            kind = Failed if problem is None else type(problem)
+            raise kind(f"{problem or f'the training process ended with code {code}{words}'}{saved}")
         return run
 
 
@@ -202,7 +202,7 @@ class Training:
         """Wait until the training ends, and return the run as `load` does: its best checkpoint.
 
         Of a training that was stopped, it is what was saved. Raises ValueError for a mistake in the arguments, and for what no
-        other arguments mend, such as a full disk, TrainingFailed.
+        other arguments mend, such as a full disk, a RuntimeError.
         """
         self._heard.wait(lambda heard: False)
         return load(self._heard.outcome(), device=self._device)

@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.config import DataConfig
-from chargpt.errors import Message, NotWritten, Option, UserError, Words, join, what_to_do
+from chargpt.errors import Message, NotWritten, Option, TextTooShort, UserError, Words, join, what_to_do
 from chargpt.formatting import one_line, plural, shown
 from chargpt.notices import Kind, Notice
 from chargpt.text.cache import Cache, EncodedText, hash_of, hash_of_code
@@ -230,7 +230,7 @@ class _Reading:
                     self.cache.record(key, encoded.fingerprint, notes)
         except OSError as error:
             where = shown(error.filename or self.cache.folder)
-            raise NotWritten(f"{where}: {error.strerror or error}; {what_to_do(error, ANOTHER_CACHE)}") from None
+            raise NotWritten.of(error, f"{where}: {error.strerror or error}; {what_to_do(error, ANOTHER_CACHE)}") from None
         return encoded, notes
 
     def _encode(self) -> tuple[EncodedText, list[str]]:
@@ -324,4 +324,4 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
     ways.append("give a text of a few thousand characters" if corpus.characters < 1000 else "give a longer text")
     what = f"{corpus.name}: too short, with {n_train:,} characters for training and {len(corpus.val):,} for validation; "
     needs = f" needs {block_size + 1:,} for training{' and 2 for validation' * (not is_complete)}: "
-    raise UserError(what, Option("model.block_size", block_size), needs, join(", or ", ways))
+    raise TextTooShort(what, Option("model.block_size", block_size), needs, join(", or ", ways))

@@ -187,7 +187,7 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
             return Source(label=label, content=content)
     except OSError as error:
         what = f"{label}: {error.strerror} while copying it to {shown(folder)}; {what_to_do(error, ANOTHER_CACHE)}"
-        raise NotWritten(what) from None
+        raise NotWritten.of(error, what) from None
 
 
 def _in_folder(folder: Path, pattern: str, skipped: Counter[str | Path]) -> list[Source]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from chargpt.errors import NotWritten, UserError, what_to_do
+from chargpt.errors import NotWritten, Problem, what_to_do
 from chargpt.files import SyncedFile, publishing, remove_left_behind
 from chargpt.formatting import shown
 from chargpt.text.cache import EncodedText
@@ -150,7 +150,7 @@ def open_or_make_index(text: EncodedText) -> SuffixIndex:
                     file.write(suffixes.data.cast("B"))
                     bar.update(len(suffixes))
         except OSError as error:
-            raise NotWritten(f"{shown(path)}: {error.strerror}; {what_to_do(error)}") from None
+            raise NotWritten.of(error, f"{shown(path)}: {error.strerror}; {what_to_do(error)}") from None
         index = open_index(text)
     if index is None:  # a disk without shared mappings, or too many open files
         raise NotWritten(f"{NAME}: cannot be opened in {shown(text.folder or '')}; raise the limit of open files (ulimit -n)")
@@ -161,7 +161,7 @@ def index_for_training(text: EncodedText) -> SuffixIndex | None:
     """The index of the training split; None if there is none, making it would take long, or the cache cannot be written."""
     try:
         return open_or_make_index(text) if len(text.train) <= MAX_INDEXED else open_index(text)
-    except UserError:  # a training does not need it
+    except Problem:  # a training does not need it
         return None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from chargpt.canonical import known_form
 from chargpt.config import DataConfig, NormalForm
-from chargpt.errors import Message, Option, UserError, Words
+from chargpt.errors import Message, Option, UnknownCharacters, Words
 from chargpt.text.normalization import TextNormalizer
 
 CODE_POINTS = 0x110000  # the number of code points in Unicode
@@ -26,10 +26,6 @@ CHANGE_OR_SKIP = Message("change them, or skip them with ", Option("unknown", "s
 SAVED = dict[str, Any](
     folded=[False, True], newlines=["keep", "fold"], normalize=[*get_args(NormalForm)], lowercase=[False, True]
 )
-
-
-class UnknownCharacters(UserError):
-    """Text with characters that are not in the vocabulary."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from torch import Tensor
 from chargpt.errors import UserError
 from chargpt.formatting import one_line
 from chargpt.interrupt import SAVING, Interrupt
-from chargpt.program import message_for
+from chargpt.program import problem_of
 from chargpt.screen import log
 from chargpt.training.group import FLAGS, Group, T
 
@@ -87,7 +87,8 @@ class Processes(Group):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         is_stopped = isinstance(error, KeyboardInterrupt)
-        message = error and message_for(error)
+        problem = None if error is None else problem_of(error)
+        message = None if problem is None else str(problem)
         code = 0 if error is None else 130 if is_stopped else 2 if message else 1
         code = int(error.code or 0) if isinstance(error, SystemExit) else code
         if self.is_first and not self._has_decided:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from chargpt.config import Config
+from chargpt.errors import NotFinite
 from chargpt.graphs import Graphs
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
@@ -36,14 +37,6 @@ if TYPE_CHECKING:  # of a list of items
 # By `checkpoint.best`: a new checkpoint is the best one if its loss is less than this many nats above the lowest loss before.
 TOLERANCE = {"lowest": 0.0, "last": 0.1}
 MOST_UNREAD = 1024  # steps on a GPU after which their numbers are read in any case
-
-
-class NotFinite(Exception):
-    """A loss, a gradient or a weight is not a finite number. `step` is the step, counted from 0, whose batch caused it."""
-
-    def __init__(self, what: str, *, step: int) -> None:
-        super().__init__(f"step {step + 1:,}: {what}")
-        self.step = step
 
 
 class Step(NamedTuple):
@@ -256,7 +249,7 @@ class Trainer:
         *flags, norm, scale = (*numbers, 1.0)[: FLAGS + 2]
         self.group.read(flags)
         if not (math.isfinite(loss) and (math.isfinite(norm) or scale > 1)):
-            raise NotFinite(f"loss {loss}, gradient norm {norm}", step=step)
+            raise NotFinite(f"step {step + 1:,}: loss {loss}, gradient norm {norm}", step=step)
         self.progress.loss_sum += loss
         self._last = Step(loss, norm if math.isfinite(norm) else self._last.grad_norm, rate)
 
@@ -333,7 +326,8 @@ class Trainer:
         """Raise NotFinite if a step, a weight or the optimizer's state is not finite: such a checkpoint must not be saved."""
         self.report()
         if not all(vector.isfinite().all() for vector in (self.weights.vector, *self.optimizer.vectors())):
-            raise NotFinite("the weights are not finite after this step", step=self.progress.step - 1)
+            step = self.progress.step
+            raise NotFinite(f"step {step:,}: the weights are not finite after this step", step=step - 1)
 
     def state(self) -> TrainerState:
         """The state, as views: the next step changes them. Raises NotFinite, as `report`."""

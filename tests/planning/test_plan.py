@@ -16,7 +16,7 @@ from chargpt.errors import UserError
 from chargpt.notices import Kind
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS
 from chargpt.planning.cli import parse_options
-from chargpt.planning.memory import NotEnoughMemory, check_memory, memory_needed
+from chargpt.planning.memory import NoMemory, check_memory, memory_needed
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.planning.speeds import training_speed
 from chargpt.project import project_root
@@ -101,7 +101,7 @@ def test_a_batch_that_cannot_fit_is_refused_with_one_that_does_and_leaves_no_run
         pytest.skip("what is free is known on Linux alone")
     shape = ["model.n_layer=64", "model.n_embd=512", "model.n_head=8", "model.block_size=128", "runtime.device=cpu"]
     for words in (["--dry-run"], [], ["--minutes", "1"]):
-        with pytest.raises(NotEnoughMemory, match="memory: training needs about") as error:
+        with pytest.raises(NoMemory, match="memory: training needs about") as error:
             planned(text, tmp_path, *shape, "train.batch_size=1048576", *words)
     assert not (tmp_path / "run").exists()
     (fits,) = re.findall("use train.batch_size=([0-9]+) or less", str(error.value)) or ["1"]
@@ -114,7 +114,7 @@ def test_processes_of_one_machine_share_its_memory(monkeypatch):
     needed = memory_needed(config, parameters=parameter_count(config.model, 31), vocab_size=31, processes=4)
     monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: 2 * needed)
     check_memory(config, vocab_size=31, processes=4, on_machine=2)
-    with pytest.raises(NotEnoughMemory, match="for each of 4 processes"):
+    with pytest.raises(NoMemory, match="for each of 4 processes"):
         check_memory(config, vocab_size=31, processes=4, on_machine=4)
 
 

@@ -18,6 +18,7 @@ import torch
 from helpers import random_weights, saved_state
 from torch import Tensor
 
+from chargpt.errors import NotWritten
 from chargpt.formatting import one_line
 from chargpt.runs import checkpoint
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError
@@ -224,7 +225,7 @@ def test_a_save_that_fails_is_one_line_and_changes_nothing(tmp_path: Path) -> No
     (tmp_path / "file").write_bytes(b"mine")
     (tmp_path / "loop").symlink_to("loop")
     for name, why in (("file", "Not a directory"), ("loop", "Too many levels of"), ("gone", "No such file or directory")):
-        with pytest.raises(CheckpointError) as caught:
+        with pytest.raises(NotWritten) as caught:
             save(tmp_path / name, 999)
         assert f"{tmp_path / name}/step-00000999: not saved ({why}" in one_line(caught.value)
     assert sorted(os.listdir(tmp_path)) == ["file", "loop"]

@@ -12,6 +12,7 @@ from faulty_disk import MODES, Disk, PowerCut
 from helpers import random_weights, saved_state
 from torch import Tensor
 
+from chargpt.errors import NoSpace
 from chargpt.files import remove_left_behind
 from chargpt.runs import checkpoint
 from chargpt.runs.checkpoint_schema import CheckpointError
@@ -56,7 +57,7 @@ def save_on(mode: str, fatal: int, run: Path, step: int) -> tuple[str, int]:
             try:
                 checkpoint.prune(save(run, step), 1, best_step=step)
                 outcome = "saved"
-            except CheckpointError as error:
+            except NoSpace as error:
                 assert "No space left on device" in str(error)
                 outcome = "refused"
     if outcome == "died":

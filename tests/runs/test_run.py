@@ -8,9 +8,8 @@ import pytest
 from helpers import SHAPE, publish_run, random_weights, saved_state
 
 from chargpt.config import CheckpointConfig, Config, TrainConfig
-from chargpt.errors import UserError
+from chargpt.errors import NotWritten, UserError
 from chargpt.runs.checkpoint import best, newest, steps
-from chargpt.runs.checkpoint_schema import CheckpointError
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Stage
@@ -55,7 +54,7 @@ def test_on_a_full_disk_the_oldest_checkpoint_goes_that_is_neither_the_best_nor_
     assert [path.name for path in steps(run.folder)] == [f"step-{step:08}" for step in (0, 20, 30, 40)]
     assert newest(run.folder)[0].step == 40 and best(run.folder)[0].step == 0
     (run.folder / "other").write_bytes(bytes(10**6))  # now nothing can go that the run does not need
-    with pytest.raises(CheckpointError, match="step-00000050: not saved"):
+    with pytest.raises(NotWritten, match="step-00000050: not saved"):
         save(50)
     assert [path.name for path in steps(run.folder)] == ["step-00000000", "step-00000040"]
     assert newest(run.folder)[0].step == 40
@@ -70,7 +69,7 @@ def test_another_error_of_a_disk_removes_nothing(tmp_path, monkeypatch):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "write", fails)
-    with pytest.raises(CheckpointError, match="step-00000030: not saved"):
+    with pytest.raises(NotWritten, match="step-00000030: not saved"):
         run.save(saved_state(30), weights=random_weights(30), training={})
     assert len(steps(run.folder)) == 3
 
@@ -99,7 +98,7 @@ def test_a_run_that_is_renamed_while_it_trains_goes_on_under_its_new_name(tmp_pa
 
 def test_a_first_checkpoint_that_cannot_be_saved_promises_no_earlier_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
-    with pytest.raises(CheckpointError, match=r"not saved \(broken\); its disk"):
+    with pytest.raises(NotWritten, match=r"not saved \(broken\); its disk"):
         publish_run(tmp_path / "run", steps=(0,))
 
 

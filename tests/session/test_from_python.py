@@ -19,7 +19,7 @@ import train
 from chargpt.errors import IN_PYTHON, UserError
 from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions
-from chargpt.runs.checkpoint import steps
+from chargpt.runs.checkpoint import has_steps, steps
 from chargpt.session.from_python import options_for
 
 LONG = "The sea is calm tonight. " * 400
@@ -47,7 +47,7 @@ def test_an_interrupt_saves_the_run_and_returns_it(text, tmp_path, capsys):
     settings = {**SETTINGS, "train.max_steps": 100_000, "train.eval_interval": 100_000, "data.cache": str(tmp_path / "cache")}
 
     def interrupt() -> None:
-        wait_for(lambda: steps(tmp_path / "run"), seconds=300)
+        wait_for(lambda: has_steps(tmp_path / "run"), seconds=300)
         _thread.interrupt_main()
 
     threading.Thread(target=interrupt).start()
@@ -142,10 +142,10 @@ def test_a_file_is_called_by_its_name_whatever_that_looks_like(tmp_path, monkeyp
 def test_what_no_other_arguments_mend_is_no_mistake_of_the_caller(text, tmp_path):
     """Neither a cache that cannot be written, nor a loss that is not finite; the last checkpoint is named once."""
     own = {**SETTINGS, "data.cache": str(tmp_path / "cache")}
-    with pytest.raises(chargpt.TrainingFailed, match="cache.*: .*; set data.cache .*to another folder, or "):
+    with pytest.raises(chargpt.NotWritten, match="cache.*: .*; set data.cache .*to another folder, or "):
         chargpt.train(text, run=tmp_path / "a", config="tiny", settings={**own, "data.cache": str(text / "cache")})
     lost = {"optim.learning_rate": 1e39, "optim.warmup_steps": 0, "train.eval_interval": 40, "checkpoint.interval": 1}
-    with pytest.raises(chargpt.TrainingFailed) as failed:
+    with pytest.raises(chargpt.NotFinite) as failed:
         chargpt.train(text, run=tmp_path / "b", config="tiny", settings={**own, **lost})
     said = str(failed.value)
     assert said.startswith("training failed at step 1: ") and said.count("the last checkpoint, step-00000000, ") == 1

@@ -17,7 +17,6 @@ import pytest
 from helpers import publish_run, wait_for
 
 import chargpt
-from chargpt.errors import UserError
 from chargpt.session import python_process, training
 from chargpt.session.training import LATEST
 
@@ -139,11 +138,15 @@ def test_an_interrupt_stops_it_and_a_second_one_ends_it_at_once(telling, run, ca
 @pytest.mark.parametrize(
     ("code", "error", "says"),
     [
-        ("tell('mistake', 'step 5: use another'); sys.exit(2)", UserError, "^step 5: use another$"),
-        ("tell('error', 'a: no space left'); sys.exit(2)", chargpt.TrainingFailed, "^a: no space left$"),
-        ("tell('error', 'the loss is nan'); tell('saved', 'a'); sys.exit(3)", chargpt.TrainingFailed, r"chargpt\.load\('a'\)$"),
-        ("print('lost'); os.kill(os.getpid(), 9)", chargpt.TrainingFailed, "ended with code -?9; its last words: lost$"),
-        ("print(end='cut' + chr(30) + '[\"saved\"'); sys.exit(1)", chargpt.TrainingFailed, "code 1; its last words: cut$"),
+        ("tell('error', 'RunExists', 'step 5: use another'); sys.exit(2)", chargpt.RunExists, "^step 5: use another$"),
+        ("tell('error', 'NoSpace', 'a: no space left'); sys.exit(2)", chargpt.NoSpace, "^a: no space left$"),
+        (
+            "tell('error', 'NotFinite', 'nan'); tell('saved', 'a'); sys.exit(3)",
+            chargpt.NotFinite,
+            r"chargpt\.load\('a'\)$",
+        ),
+        ("print('lost'); os.kill(os.getpid(), 9)", chargpt.Failed, "ended with code -?9; its last words: lost$"),
+        ("print(end='cut' + chr(30) + '[\"saved\"'); sys.exit(1)", chargpt.Failed, "code 1; its last words: cut$"),
         ("sys.exit(130)", chargpt.Stopped, "stopped before anything was saved"),
     ],
 )
