@@ -5,6 +5,7 @@
 >>> with chargpt.start("poems.txt", minutes=10) as training:  # the same in the background
 ...     for now in training:
 ...         print(now.step, now.val_loss)
+>>> [(run.run, run.state, run.loss) for run in chargpt.runs()]
 >>> model = chargpt.load("poems")  # in another session
 >>> print(model.generate("The sea", length=200, seed=1))
 >>> for piece in model.stream("The sea"):  # as it is written
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         UnknownCharacters,
     )
     from chargpt.notices import TrainingProgress
+    from chargpt.runs.listing import RunState, runs
     from chargpt.sampling.loaded_model import LoadedModel, load
     from chargpt.session.from_python import start, train
     from chargpt.session.training import Training
@@ -44,7 +46,9 @@ PLACES = {  # of what is no kind of error
     "LoadedModel": "chargpt.sampling.loaded_model",
     "Training": "chargpt.session.training",
     "TrainingProgress": "chargpt.notices",
+    "RunState": "chargpt.runs.listing",
     "load": "chargpt.sampling.loaded_model",
+    "runs": "chargpt.runs.listing",
     "start": "chargpt.session.from_python",
     "train": "chargpt.session.from_python",
 }
@@ -59,6 +63,7 @@ __all__ = [
     "NotFinite",
     "NotWritten",
     "RunExists",
+    "RunState",
     "Stopped",
     "TextTooShort",
     "Training",
@@ -66,6 +71,7 @@ __all__ = [
     "UnknownCharacters",
     "__version__",
     "load",
+    "runs",
     "start",
     "train",
 ]

@@ -14,7 +14,8 @@ SET_HOME = f"set {HOME} to a folder that can be written"
 PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\+=@-]+")
 PACKAGE = Path(__file__).resolve().parent
 PYPROJECT = PACKAGE.parent / "pyproject.toml"  # in a checkout
-METRICS, REPORT = "metrics.jsonl", "report.html"  # the log of a run, and the page about it, in its folder
+# The log of a run, what it is doing, and the page about it, in its folder.
+METRICS, STATUS, REPORT = "metrics.jsonl", "status.json", "report.html"
 # The folder of a checkpoint in that of a run: its step, and which time that was saved; and the file by which a run is known.
 STEP_NAME, STATE = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?"), "state.json"
 PRESETS = PACKAGE / "configs"  # in an installed package; the wheel has a copy of configs/ there

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargpt.commands.common import verb_parser
-from chargpt.commands.runs import found_in, table
+from chargpt.commands.runs import table
 from chargpt.errors import UserError, what_to_do
 from chargpt.files import LOCK_NAME, discard, sync_folder
 from chargpt.formatting import plural, shown
 from chargpt.notices import Kind
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps, run_of_stage
+from chargpt.runs.listing import RunState
 from chargpt.runs.load import expand_patterns, find_run, places_of
 from chargpt.runs.run import check_own, is_left_behind, lock_run, set_aside, settle
 from chargpt.screen import log, notice
@@ -32,13 +33,12 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(argv)
     checkpoints = project_root() / "checkpoints"
     folders = list(dict.fromkeys(run_to_remove(name, checkpoints) for name in expand_patterns(options.runs, checkpoints)))
-    runs_found, problems = found_in(folders)
     locks = [lock_run(folder) for folder in folders]
     if not options.yes:  # a person at a terminal has to agree
         runs = plural(len(folders), "run")
         if not sys.stdin.isatty():
             raise UserError(f"remove: needs a terminal to ask about {runs}; add --yes to delete without a question")
-        print(*table(runs_found), *problems, sep="\n")
+        print(*table([*map(RunState.of, folders)]), sep="\n")
         print(f"Delete {runs} with all checkpoints? [y/N] ", end="", flush=True)
         if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
             log("nothing is removed")

@@ -2,3 +2,18 @@
 
 `checkpoint_schema.py` is the schema of a checkpoint's state.json. `checkpoint.py` writes and reads the files of a checkpoint.
 """
+
+import sys
+import types
+
+
+class _Package(types.ModuleType):
+    """This package, whose name is also that of a function of the library: `chargpt.runs("poems*")`."""
+
+    def __call__(self, *names: object) -> object:
+        from chargpt.runs.listing import runs
+
+        return runs(*names)  # type: ignore[arg-type]
+
+
+sys.modules[__name__].__class__ = _Package

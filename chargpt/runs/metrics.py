@@ -20,6 +20,7 @@ from chargpt.project import METRICS
 BEST = "best/val_loss"
 # Of a text that has grown: the losses on what an earlier run holds out too, and on what is new.
 KNOWN, NEW = "val/known", "val/new"
+EVENT = "state"  # of a line that says that the training stopped, failed or was finished; no later one takes it back
 # A larger number is not a measurement, and would overflow in a chart.
 LARGEST = 1e30
 MAX_LINE = 2**20  # characters; samples are shorter
@@ -57,7 +58,8 @@ def _cut(path: Path, last: tuple[int, int]) -> None:
     """Keep the whole lines of `path` up to this stage and step."""
     if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
         raise OSError(f"{path.name} is not a regular file")
-    kept = [line.removesuffix("\n") + "\n" for line, stage, step, _ in _entries(path) if (stage, step) <= last]
+    entries = _entries(path)
+    kept = [line.removesuffix("\n") + "\n" for line, *at, values in entries if tuple(at) <= last or EVENT in values]
     publish_file(path, "".join(kept).encode())
 
 
@@ -109,7 +111,7 @@ def read_metrics(folder: Path) -> list[MetricsLog]:
     if path.is_symlink() or not path.is_file():  # reading a pipe would block, and a link leads elsewhere
         return logs
     for _, stage, step, values in _entries(path):
-        if (stage, step) < last:
+        if (stage, step) < last or EVENT in values:
             continue
         if stage > logs[-1].stage:
             logs.append(MetricsLog(stage))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # finding a run needs no torch
 
 # What a run that died before its first checkpoint leaves in its folder.
 LEFT_BEHIND = re.compile(
-    r"config\.yaml|details\.txt|metrics\.jsonl|report\.html|events\.out\.tfevents\..*|\.lock|teacher-\d+|\..*\.tmp-\d+"
+    r"config\.yaml|details\.txt|metrics\.jsonl|status\.json|report\.html|events\.out\.tfevents\..*|\.lock|teacher-\d+|\..*\.tmp-\d+"
 )
 # All that a run has in its folder. What is written aside has such a name in its own. best.json is of runs that began before
 # state.json alone named the best checkpoint.

@@ -6,8 +6,10 @@ The journal never affects the training: what cannot be recorded, as on a full di
 import contextlib
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +17,10 @@ import numpy as np
 from chargpt.errors import Words
 from chargpt.formatting import shown
 from chargpt.notices import Kind, Notice, TrainingProgress
-from chargpt.runs.metrics import MetricsFile
+from chargpt.runs.metrics import EVENT, MetricsFile
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
+from chargpt.runs.status import Status
 from chargpt.screen import notice, notice_line, screen
 from chargpt.settings import Settings
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from chargpt.session.tensorboard import EventFile
 
 APART = 0.1  # seconds between two tellings of the step alone, at least
+HEARTBEAT = 10.0  # seconds after which the run says again on disk that it goes on
 TOLD = {"train/loss": "train_loss", "val/loss": "val_loss", "chars_per_second": "chars_per_second", "sample": "sample"}
 
 
@@ -37,6 +41,7 @@ class Journal:
         self.lines: list[str] = []  # every line and detail, for details.txt
         self._told: TrainingProgress | None = None  # the last time; None but while it records
         self._begun, self._told_at = (0, 0.0), 0.0  # the step at which it began and when, and when it was told last
+        self._written = -math.inf  # when the run said last on disk that it goes on
         self._files: list[MetricsFile | EventFile] = []  # none but while it records, and none after a failure
         self._open_events: Callable[[], EventFile] | None = None  # TensorBoard's file, which the first record opens
         self._run: Run | None = None  # the one that is recorded
@@ -74,7 +79,7 @@ class Journal:
         with self._until_a_failure():
             self._files.append(MetricsFile(run.folder, stage=run.stage, step=last))
             self._open_events = functools.partial(_event_file, run, settings, purge_step=last + 1, is_new=is_new)
-        self._begun = (progress.step, time.perf_counter())
+        self._begun, self._written = (progress.step, time.perf_counter()), -math.inf
         self._tell(TrainingProgress(step=progress.step, of=steps, model=name))
         try:
             yield
@@ -89,11 +94,29 @@ class Journal:
         if self._told is not None and (step == of or time.perf_counter() - self._told_at >= APART):
             self._tell(dataclasses.replace(self._told, step=step, of=of))
 
+    def note(self, state: str, *, step: int, reason: str = "") -> None:
+        """The training stops, fails or is finished at this step: a line of the log, and what the run says of itself."""
+        if self._told is not None:
+            self._told = dataclasses.replace(self._told, step=step)
+            with self._until_a_failure():
+                values = {EVENT: state, "reason": reason, "time": datetime.now().astimezone().isoformat(timespec="seconds")}
+                for file in self._files:
+                    file.log(self._first_step + step, values if isinstance(file, MetricsFile) else {})
+            self._write_status(state, reason)
+
+    def _write_status(self, state: str, reason: str = "") -> None:
+        if self._told is not None and self._run is not None:
+            now, self._written = self._told, time.perf_counter()
+            place: dict[str, Any] = {"step": now.step, "steps": now.of, "model": now.model, "seconds_left": now.seconds_left}
+            Status(state=state, reason=reason, **place).write(self._run.folder)
+
     def _tell(self, now: TrainingProgress) -> None:
         (first, began), self._told_at = self._begun, time.perf_counter()
         left = (self._told_at - began) / (now.step - first) * (now.of - now.step) if now.step > first else None
         self._told = dataclasses.replace(now, seconds_left=left)
         screen().progress(self._told)
+        if self._told_at - self._written >= HEARTBEAT:
+            self._write_status("training")
 
     def record(self, step: int, values: Mapping[str, float | str | np.ndarray]) -> None:
         """Record numbers, texts and, for TensorBoard alone, pictures; tell losses, speed and the sample."""

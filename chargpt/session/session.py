@@ -11,7 +11,7 @@ import torch
 
 from chargpt.config import TrainConfig
 from chargpt.errors import Message, NotFinite, NotWritten, Option, UserError, Words, resuming
-from chargpt.formatting import clock, plural, shown
+from chargpt.formatting import clock, one_line, plural, shown
 from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind
 from chargpt.planning.budget import Budget, Stopwatch, longest_run
@@ -139,7 +139,13 @@ class Session:
         every = settings.values.train.log_interval if trainer.runtime.runs_ahead else 1
         with self.journal.recording(self.run, settings, progress=progress, steps=steps, is_new=is_new, name=name):
             self.budget.begin(progress.step, steps, waits_every=every)
-            yield self.budget.watch
+            try:
+                yield self.budget.watch
+            except Exception as error:
+                self.journal.note("failed", step=trainer.progress.step, reason=one_line(error) or type(error).__name__)
+                raise
+            if not trainer.is_finished or self.stage.is_last:
+                self.journal.note("finished" if trainer.is_finished else "stopped", step=trainer.progress.step)
 
     def record(self, report: Step) -> None:
         """Record the mean training loss since the last record, what the last step reported, and the speed."""

@@ -12,9 +12,12 @@ from chargpt.commands import runs as listing
 from chargpt.config import Config, TrainConfig
 from chargpt.errors import UserError
 from chargpt.files import LOCK_NAME, is_locked
+from chargpt.project import STATUS
+from chargpt.runs.listing import RunState
 from chargpt.runs.load import expand_patterns
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import lock_run
+from chargpt.runs.status import read_status
 
 
 @pytest.fixture
@@ -72,6 +75,8 @@ def test_a_damaged_run_is_one_line_and_hides_no_other(checkpoints, capsys):
     assert "500 of 3,000" in next(line for line in lines if line.startswith("partly"))  # its newest state that can be read
     assert "new: has no checkpoint yet" == lines[-1] and "empty: no checkpoint can be used" in lines[-2]
     assert "damaged" in lines[-3]
+    states = [(run["run"][:4], run["state"], bool(run["reason"])) for run in map(json.loads, listed(capsys, "--json"))]
+    assert states[-3:] == [("dama", "damaged", True), ("empt", "damaged", True), ("new", "new", True)]
 
 
 def test_patterns_are_the_runs_that_match(checkpoints, capsys):
@@ -96,11 +101,8 @@ def test_the_state_of_a_run_is_for_programs_too(checkpoints, capsys):
     with lock_run(checkpoints / "alive"):
         assert next(line for line in listed(capsys) if line.startswith("alive")).endswith("500 of 3,000, training")
         found = {run["run"]: run for run in map(json.loads, listed(capsys, "--json"))}
-    assert {name: run["state"] for name, run in found.items()} == {
-        "stopped": "stopped",
-        "finished": "finished",
-        "alive": "training",
-    }
+    states = {"stopped": "stopped", "finished": "finished", "alive": "training", "new": "new"}
+    assert {name: run["state"] for name, run in found.items()} == states
     assert found["alive"]["step"] == 500 and found["alive"]["steps"] == 3_000 and found["alive"]["bytes"] > 1_000
     assert json.loads(listed(capsys, "--json", "alive")[0])["state"] == "stopped"
     assert not (checkpoints / "new" / LOCK_NAME).exists(), "looking makes no file"
@@ -118,3 +120,12 @@ def test_looking_never_keeps_a_run_from_training(checkpoints):
     finally:
         stop.set()
         looking.join()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff{", b"[1]", b"{}", b'{"state": "odd"}', b"[" * 100_000, b'{"state": 1, "step": "2"}']
+)
+def test_a_status_that_cannot_be_understood_is_none(content, checkpoints):
+    folder = publish_run(checkpoints / "run")
+    (folder / STATUS).write_bytes(content)
+    assert read_status(folder) is None and RunState.of(folder).state == "stopped"

@@ -8,7 +8,7 @@ import pytest
 from helpers import SHAPE, publish_run, random_weights, saved_state
 
 from chargpt.config import CheckpointConfig, Config, TrainConfig
-from chargpt.errors import NotWritten, UserError
+from chargpt.errors import NoSpace, NotWritten, UserError
 from chargpt.runs.checkpoint import best, newest, steps
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, folder_of, new_folder
@@ -186,6 +186,6 @@ def test_a_run_whose_checkpoints_do_not_fit_on_the_disk_does_not_begin(tmp_path,
     monkeypatch.setattr("shutil.disk_usage", lambda folder: (5000, 2000, 3000))
     run = Run(tmp_path / "run")
     run.check_space(1000)
-    with pytest.raises(UserError, match="needs 3,003 bytes for 3 checkpoints, and only 3,000 bytes are free; .*--run PATH"):
+    with pytest.raises(NoSpace, match="needs 3,003 bytes for 3 checkpoints, and only 3,000 bytes are free; .*--run PATH"):
         run.check_space(1001)
     assert not run.folder.exists()

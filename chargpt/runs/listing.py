@@ -1,0 +1,105 @@
+"""The state of a run: what it was trained on, its size, its loss, how far it is and whether it goes on.
+
+Only the small files of a run are read, none of its weights. A run that another process writes meanwhile is listed as it is.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from chargpt.errors import UserError, python_errors
+from chargpt.files import is_locked
+from chargpt.formatting import one_line, shown
+from chargpt.option_table import PathLike
+from chargpt.project import METRICS, STATE, STATUS, project_root
+from chargpt.runs.checkpoint import newest_of, newest_stage, numbers_in, read_state, stage_folder, steps
+from chargpt.runs.checkpoint_schema import SavedState
+from chargpt.runs.load import expand_patterns, find_run, run_folders
+from chargpt.runs.status import read_status
+from chargpt.standard import model_source
+
+LOST = "its process has ended without a word: it was killed, or its machine has stopped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """A run as `chargpt.runs` gives it, and `python -m chargpt runs --json` as an object. Times are as in ISO 8601."""
+
+    run: str  # its name
+    path: str
+    state: str  # training, stopped, failed, finished; new: without a checkpoint; damaged: it cannot be read
+    reason: str = ""  # why it is so, of one that has failed, is damaged, or was killed
+    step: int = 0
+    steps: int = 0  # that are planned
+    model: str = ""  # which of several; empty for the only one
+    seconds_left: float | None = None  # of one that is trained now
+    loss: float | None = None  # of the best checkpoint, nats per character
+    text: list[str] = field(default_factory=list)
+    fingerprint: str = ""
+    parameters: int | None = None  # None if its weights cannot be read
+    saved: str = ""  # when the newest checkpoint was
+    recorded: str = ""  # when something was recorded last: a sign of life
+    bytes: int = 0  # on the disk
+
+    @classmethod
+    def of(cls, folder: Path) -> "RunState":
+        """That of the run in `folder`. Never raises for what a folder may hold."""
+        about: dict[str, Any] = {"run": folder.name, "path": str(folder)}
+        try:
+            files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+            about["bytes"] = sum(path.stat().st_size for path in files)
+            if not steps(folder):
+                return cls(**about, state="new", reason=f"{shown(folder.name)}: has no checkpoint yet")
+            when, saved, size = newest_of(stage_folder(folder, newest_stage(folder, learned=True)), _read)[0]
+        except (UserError, OSError) as error:  # the latter of a run that is removed meanwhile
+            return cls(**about, state="damaged", reason=one_line(error))
+        recorded = [path.stat().st_mtime for path in files if path.name in (METRICS, STATUS) and path.exists()]
+        about |= {"saved": _time(when), "recorded": _time(max(recorded, default=when)), "parameters": size}
+        about |= {"text": saved.text_names, "fingerprint": saved.fingerprint, "loss": saved.progress.best_loss}
+        told, state, reason = read_status(folder), "stopped", ""
+        if is_locked(folder):
+            state = "training"
+        elif saved.is_finished and saved.stage.is_last:
+            state = "finished"
+        elif told is not None and told.state != "stopped":
+            state, reason = "failed" if told.state == "failed" else state, told.reason or LOST
+        if state == "training" and told is not None and told.state == state:
+            return cls(**about, **dataclasses.asdict(told))
+        place: dict[str, Any] = {"step": saved.progress.step, "steps": saved.stage.length.steps, "model": saved.stage.name}
+        return cls(**about, **place, state=state, reason=reason)
+
+
+def run_states(names: Sequence[str], checkpoints: Path) -> list[RunState]:
+    """The runs of these names, paths and patterns, or all in `checkpoints`, the one with the newest checkpoint first, and last
+    those that cannot be read. Raises NoSuchRun."""
+    names = expand_patterns(names, checkpoints)
+    folders = [find_run(name, checkpoints) for name in names] if names else run_folders(checkpoints)
+    found = sorted(map(RunState.of, folders), key=lambda run: run.run)
+    return sorted(found, key=lambda run: (bool(run.saved), run.saved), reverse=True)
+
+
+def runs(*names: PathLike) -> list[RunState]:
+    """The state of the runs of these names, paths and patterns such as "poems*"; without any, of all in the folder checkpoints.
+
+    The one with the newest checkpoint is the first. Raises NoSuchRun, a ValueError.
+    """
+    with python_errors():
+        return run_states([os.fspath(name) for name in names], project_root() / "checkpoints")
+
+
+def _time(seconds: float) -> str:
+    """A time in the time zone of this machine."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+
+
+def _read(path: Path) -> tuple[float, SavedState, int | None]:
+    """Of a checkpoint: when it was saved, its state, and the number of parameters, of whichever model.py has trained it."""
+    state, size = read_state(path), None
+    with suppress(OSError, ValueError):  # its weights cannot be read
+        size = state.parameters if state.model_source == model_source() else numbers_in(path)
+    return (path / STATE).stat().st_mtime, state, size
