@@ -18,10 +18,12 @@ from pathlib import Path
 
 from chargpt.errors import NotFinite
 from chargpt.interrupt import Interrupt
-from chargpt.planning.cli import TrainOptions, parse_options
+from chargpt.notices import Kind
+from chargpt.planning.cli import TrainOptions, is_one_of_several, parse_options, parse_sweep
 from chargpt.planning.plan import make_plan
 from chargpt.program import best_effort_output
 from chargpt.project import project_root
+from chargpt.screen import notice
 from chargpt.session.opening import open_plan
 from chargpt.session.result import conclude, give_up
 from chargpt.session.session import Session
@@ -30,12 +32,25 @@ from chargpt.training.join import join_group
 
 
 def main(asked: Sequence[str] | TrainOptions | None = None, *, started: float | None = None) -> int:
-    """Train as `asked`: options that are read, or words (default: those of the command line).
+    """Train as `asked`: options that are read, or words (default: those of the command line), which may ask for several runs.
 
     The time of a run began when it `started`, on time.perf_counter; None: now.
 
     Returns the exit code: 0, 3 after a step that was not finite, or that of a signal, such as 130. Raises UserError, code 2.
     """
+    if is_one_of_several() or len(runs := parse_sweep(asked)) == 1:
+        return train_run(asked, started=started)
+    codes = [0]
+    for number, options in enumerate(runs, start=1):
+        notice(Kind.SWEEP, f"run {number} of {len(runs)}: {options.run}")
+        codes.append(train_run(options, started=started if number == 1 else None))
+        if codes[-1] > 128:  # a signal; a run that is lost does not hold up the others
+            break
+    return max(codes)
+
+
+def train_run(asked: Sequence[str] | TrainOptions | None, *, started: float | None) -> int:
+    """Train one run; see `main`."""
     started, root = time.perf_counter() if started is None else started, project_root()
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
         # The others get what the first one decides.

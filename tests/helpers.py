@@ -16,6 +16,7 @@ from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import settings_in
 from chargpt.runs.checkpoint import publish
 from chargpt.runs.checkpoint_schema import SavedState
+from chargpt.runs.metrics import EVENT
 from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length, Models, Stage
 from chargpt.sampling.c_texts import CTexts
@@ -186,6 +187,11 @@ def bits(run: Path) -> dict[str, str]:
 
 
 def logged(run: Path) -> list[dict]:
+    """The measurements of metrics.jsonl."""
+    return [line for line in log_of(run) if EVENT not in line]
+
+
+def log_of(run: Path) -> list[dict]:
     """The lines of metrics.jsonl."""
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
 

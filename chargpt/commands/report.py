@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.commands.common import load_run, page_file, verb_parser, write_page
-from chargpt.errors import Problem, UserError
+from chargpt.errors import Problem
 from chargpt.formatting import shown
-from chargpt.pages.charts import COLOURS
 from chargpt.project import project_root
 from chargpt.screen import log
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:  # imports torch
     from chargpt.sampling.loaded_model import LoadedModel
     from chargpt.text.corpus import Corpus
 
-MAX_RUNS = COLOURS  # of a page: each run has a colour of its own
 ONE, SEVERAL = "report.html", "comparison.html"  # the page of one run, and of several
 
 
@@ -27,15 +25,16 @@ def main(argv: Sequence[str]) -> int:
         "RUN [RUN ...] [option ...]",
         "Write a page on a run: its curves, samples over time, which lines of the validation split its model "
         "predicts best and worst, what it copies, which characters are hard to predict, what its heads attend to, settings "
-        "and machine. Several runs share the charts. It is one file, which works offline. Training writes a shorter "
-        "report.html into the run when it ends.",
+        "and machine. Several runs share the charts; those that differ by their seed alone are one curve there, their mean, "
+        "with a band of one standard deviation. It is one file, which works offline. Training writes a shorter report.html "
+        "into the run when it ends.",
         "--device",
     )
     parser.add_argument(
         "runs",
         metavar="RUN",
         nargs="+",
-        help=f"runs in checkpoints/, their paths, patterns such as 'poems*', or the paths of checkpoints; at most {MAX_RUNS}",
+        help="runs in checkpoints/, their paths, patterns such as 'poems*', or the paths of checkpoints",
     )
     default = f"(default: {ONE}, and for several runs {SEVERAL})"
     parser.add_argument("--out", type=page_file, metavar="FILE", help=f"the page {default}")
@@ -44,8 +43,6 @@ def main(argv: Sequence[str]) -> int:
     from chargpt.runs.load import expand_patterns
 
     names = expand_patterns(options.runs, project_root() / "checkpoints")
-    if len(names) > MAX_RUNS:
-        raise UserError(f"RUN: {len(names)} runs given; a report compares at most {MAX_RUNS}")
     from chargpt.analysis.measured_run import compared
 
     runs = compared([_report_of(name, device=options.device) for name in names])

@@ -64,7 +64,19 @@ def table(runs: "Sequence[RunState]") -> list[str]:
         )
     note = "newest first; loss: validation loss of the best checkpoint, nats per character; *: the lowest of its text and split"
     unknown = [run.reason for run in runs if not run.saved]
-    return [*aligned(rows, right=("parameters", "loss", "size")), note, *unknown] if known else unknown
+    return [*aligned(rows, right=("parameters", "loss", "size")), note, *_by_seed(known), *unknown] if known else unknown
+
+
+def _by_seed(runs: "Sequence[RunState]") -> list[str]:
+    """A line for the runs of each group that differ by their seed alone."""
+    from chargpt.runs.groups import grouped, spread
+
+    groups = grouped((run.group, run.seed, run) for run in runs if run.loss is not None)
+    several = [sorted(group, key=lambda run: run.run) for group in groups if len(group) > 1]
+    return [
+        f"{', '.join(run.run for run in group)}: loss {spread([run.loss or 0.0 for run in group])} over {len(group)} seeds"
+        for group in several
+    ]
 
 
 def _far(run: "RunState") -> list[str]:

@@ -23,7 +23,13 @@ class Line:
     points: Sequence[tuple[float, float]]
     colour: int  # from 0 to COLOURS - 1
     is_faint: bool = False  # thin and pale, for noisy values behind another line
+    band: Sequence[tuple[float, float, float]] = ()  # around the line: places, and the values below and above it
     has_dots: bool = False  # each point with a dot, which shows its numbers when pointed at
+
+    @property
+    def values(self) -> list[float]:
+        """What a chart of it shows."""
+        return [*(y for _, y in self.points), *(y for _, *edges in self.band for y in edges)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +66,7 @@ def line_chart(
     lines = [line for line in lines if line.points]
     if not lines:
         return Markup("")
-    is_log = is_log and min([*marks, *(y for line in lines for _, y in line.points)]) > 0
+    is_log = is_log and min([*marks, *(y for line in lines for y in line.values)]) > 0
     first, last = min(line.points[0][0] for line in lines), max(line.points[-1][0] for line in lines)
     steps = (0.0 if first < 0.1 * last else first), max(last, first + 1)
     axes = Axes(x=steps, y=_values(lines, marks, is_log), width=width, height=height, is_log=is_log)
@@ -113,7 +119,7 @@ def thinned(points: Sequence[tuple[float, float]], most: int = MAX_POINTS) -> li
 
 def _values(lines: Sequence[Line], marks: Sequence[float], is_log: bool) -> tuple[float, float]:
     """The range of the vertical axis: all values; on a linear axis 0, and of a long line those after its first twentieth."""
-    values = [*marks, *(y for line in lines for _, y in line.points)]
+    values = [*marks, *(y for line in lines for y in line.values)]
     low = min(values)
     if is_log:
         margin = 1.03 * (1.1 if low == max(values) else 1)
@@ -157,6 +163,10 @@ def _line(line: Line, axes: Axes) -> str:
     top, named = axes.y[1], f'class="series-{line.colour} '
     path = "L".join("{:.1f} {:.1f}".format(*axes.place(x, min(y, top))) for x, y in thinned(line.points))
     drawn = f'<path {named}{"faint" if line.is_faint else "line"}" d="M{path}"/>'
+    if line.band:
+        edges = [*((x, low) for x, low, _ in line.band), *((x, high) for x, _, high in reversed(line.band))]
+        around = "L".join("{:.1f} {:.1f}".format(*axes.place(x, min(y, top))) for x, y in edges)
+        drawn = f'<path {named}band" d="M{around}Z"/>{drawn}'
     for x, y in thinned(line.points, 100) if line.has_dots else []:
         at = 'cx="{:.1f}" cy="{:.1f}"'.format(*axes.place(x, min(y, top)))
         said = escape(f"{line.name}, step {x:,.0f}: {y:.4g}")

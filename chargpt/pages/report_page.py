@@ -18,8 +18,9 @@ from markupsafe import Markup
 
 from chargpt.analysis.run_facts import RunFacts
 from chargpt.formatting import clock, up_to_a_word
-from chargpt.pages.charts import Line, bar_chart, line_chart
+from chargpt.pages.charts import COLOURS, Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, render, source, stretches
+from chargpt.runs.groups import group_of, grouped, spread
 from chargpt.screen import label_of
 from chargpt.settings import KEYS, Source, to_dict
 
@@ -52,7 +53,7 @@ CHARTS = (
 
 
 def report_page(runs: Sequence[RunFacts], *, refresh: int = 0) -> str:
-    """The page of one run, or of at most COLOURS, whose curves share the charts.
+    """The page of one run, or of several, whose curves share the charts. Those that differ by their seed alone are one curve.
 
     A browser reads it again every `refresh` seconds; 0: never.
     """
@@ -60,6 +61,8 @@ def report_page(runs: Sequence[RunFacts], *, refresh: int = 0) -> str:
     if len(set(names)) < len(names):  # runs of one name in several folders
         runs = [dataclasses.replace(run, name=f"{run.name} ({i})") for i, run in enumerate(runs, start=1)]
     runs = sorted(runs, key=lambda run: math.inf if run.val_loss is None else run.val_loss)
+    groups = grouped((group_of(run.state), run.state.config.train.seed, run) for run in runs)
+    colours = {id(run): i % COLOURS for i, group in enumerate(groups) for run in group}
     title = "Training report" if len(runs) > 1 else f"Training report: {runs[0].name}"
     most = MAP_BYTES // len(runs)
     pictures = [[] if run.heads is None else head_pictures(run.heads.weights, most_bytes=most) for run in runs]
@@ -68,12 +71,16 @@ def report_page(runs: Sequence[RunFacts], *, refresh: int = 0) -> str:
     body = render(
         "report.html.j2",
         title=title,
-        shown=[{"run": run, "maps": maps, "sections": sections(run, maps)} for run, maps in zip(runs, pictures)],
+        shown=[
+            {"run": run, "maps": maps, "sections": sections(run, maps), "colour": colours[id(run)]}
+            for run, maps in zip(runs, pictures)
+        ],
+        groups=[row for i, group in enumerate(groups) if (row := means(group, i % COLOURS))],
         verdict=verdict(runs),
         bits_in_nat=1 / math.log(2),
         same_text=same_text(runs),
         differences=differences(runs),
-        curves=curves(runs),
+        curves=curves(groups),
         levels=[0, *LEVELS],
         **{function.__name__: function for function in (*words, *charts)},
     )
@@ -323,22 +330,33 @@ def differences(runs: Sequence[RunFacts]) -> list[tuple[str, list[str]]]:
     return [(key, cells[key]) for key in shown if len(set(rows[key])) > 1]
 
 
-def curves(runs: Sequence[RunFacts]) -> tuple[list[Markup], list[tuple[str, Markup]]] | None:
+def means(group: Sequence[RunFacts], colour: int) -> tuple[int, str, int, str] | None:
+    """The row of runs that differ by their seed alone: colour, names, number, and loss; None for a single one."""
+    losses = [run.val_loss for run in group if run.val_loss is not None]
+    return (colour, ", ".join(run.name for run in group), len(losses), spread(losses)) if len(losses) > 1 else None
+
+
+def curves(groups: Sequence[Sequence[RunFacts]]) -> tuple[list[Markup], list[tuple[str, Markup]]] | None:
     """The charts of everything that was logged, of all runs together; None if no loss was.
 
-    That of the losses comes for wide screens and for phones; those of other metrics have titles.
+    That of the losses comes for wide screens and for phones; those of other metrics have titles. Runs that differ by their seed
+    alone are one line, with a band.
     """
-    losses = []
-    for i, run in enumerate(runs):
-        before = f"{run.name}, " if len(runs) > 1 else ""
+    losses, runs = [], [(i % COLOURS, run) for i, group in enumerate(groups) for run in group]
+    for i, group in enumerate(groups):
+        if len(group) > 1:
+            name = f"mean of {len(group)} seeds of {group[0].name}"
+            losses.append(mean_line([run.log.curve("val/loss") for run in group], name=name, colour=i % COLOURS))
+            continue
+        (run,), colour = group, i % COLOURS
         for log in run.logs:
-            model = f"model {log.stage}, " if len(run.logs) > 1 else ""
+            before = f"{run.name}, " * (len(runs) > 1) + f"model {log.stage}, " * (len(run.logs) > 1)
             training, validation = log.curve("train/loss"), log.curve("val/loss")
-            losses.append(Line(name=f"{before}{model}training", points=training, colour=i, is_faint=True))
-            losses.append(Line(name=f"{before}{model}validation", points=validation, colour=i, has_dots=True))
+            losses.append(Line(name=f"{before}training", points=training, colour=colour, is_faint=True))
+            losses.append(Line(name=f"{before}validation", points=validation, colour=colour, has_dots=True))
     if not any(line.points for line in losses):
         return None
-    marks = [run.ngram_loss for run in runs if len(runs) == 1 and run.ngram_loss is not None]
+    marks = [run.ngram_loss for _, run in runs if len(runs) == 1 and run.ngram_loss is not None]
     title = "loss over steps, nats per character"
     charts = [
         line_chart(losses, title=title, width=width, height=height, is_log=True, marks=marks)
@@ -346,7 +364,18 @@ def curves(runs: Sequence[RunFacts]) -> tuple[list[Markup], list[tuple[str, Mark
     ]
     small = []
     for metric, title in CHARTS:
-        lines = [Line(name=run.name, points=log.curve(metric), colour=i) for i, run in enumerate(runs) for log in run.logs]
+        lines = [Line(name=run.name, points=log.curve(metric), colour=i) for i, run in runs for log in run.logs]
         if chart := line_chart(lines, title=f"{title}, over steps", width=260, height=130):
             small.append((title, chart))
     return charts, small
+
+
+def mean_line(curves: Sequence[Sequence[tuple[int, float]]], *, name: str, colour: int) -> Line:
+    """The mean of several curves at the steps that more than one of them has, with a band of one standard deviation."""
+    values: dict[int, list[float]] = {}
+    for step, value in (point for curve in curves for point in curve):
+        values.setdefault(step, []).append(value)
+    several = {step: (statistics.fmean(found), statistics.stdev(found)) for step, found in values.items() if len(found) > 1}
+    points = [(step, mean) for step, (mean, _) in sorted(several.items())]
+    band = [(step, mean - deviation, mean + deviation) for step, (mean, deviation) in sorted(several.items())]
+    return Line(name=name, points=points, band=band, colour=colour, has_dots=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from chargpt.config import Config
-from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions, by_fields, is_one_of_several, parse_options
+from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions, by_fields, is_one_of_several, parse_sweep
 from chargpt.project import project_root
 from chargpt.settings import COMMAND_LINE, Settings, apply
 
@@ -18,7 +18,7 @@ def check_command_line(argv: Sequence[str] | None = None) -> Callable[[], None]:
     """
     if is_one_of_several():
         return lambda: None
-    options = parse_options(argv)
+    options = parse_sweep(argv)[0]
     import chargpt.text.corpus  # noqa: F401  # and numpy: two threads do not import the same
 
     return functools.partial(read_ahead, options)

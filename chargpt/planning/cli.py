@@ -5,16 +5,16 @@ Nothing here imports torch, so that --help and a mistyped option are answered at
 
 import argparse
 import contextlib
-import dataclasses
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
-from chargpt.config import Config, DataConfig
+from chargpt.config import DataConfig
 from chargpt.errors import Given, Option, Problem, UserError, resuming, short
 from chargpt.option_table import (
     SMALLEST,
@@ -35,10 +35,9 @@ from chargpt.option_table import (
 )
 from chargpt.parser import Parser
 from chargpt.project import command, project_root
-from chargpt.settings import COMMAND_LINE, Settings, Tree, elsewhere, typed_values
+from chargpt.settings import COMMAND_LINE, SECTIONS, Settings, Tree, elsewhere, typed_values
 from chargpt.typed_numbers import NUMBER
 
-SECTIONS = [section.name for section in dataclasses.fields(Config)]
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z0-9_]+")
 NO_START = "none"  # in place of the name of a start: initial weights
 SHORTEST_CONTEXT = 16  # characters of the context that is chosen, at least
@@ -221,8 +220,48 @@ def parse_options(argv: Sequence[str] | TrainOptions | None) -> TrainOptions:
     """The options of train.py in `argv` (None: those of the process), or those that are given. Raises UserError."""
     if isinstance(argv, TrainOptions):
         return argv
+    return _options(_given_in(argv))
+
+
+def _given_in(argv: Sequence[str] | None) -> dict[str, Any]:
+    """The words of train.py and the values of its options."""
     description = "Train a character-level GPT on a text: yours, or without TEXT the language reference that comes with Python."
-    return _options(vars(_parser("train", description, "", "run").parse_intermixed_args(argv)))
+    return vars(_parser("train", description, "", "run").parse_intermixed_args(argv))
+
+
+def parse_sweep(argv: Sequence[str] | TrainOptions | None) -> list[TrainOptions]:
+    """The options of each run that `argv` asks for. Of settings with several values, such as train.seed=1,2,3, each choice is a
+    run, named by what differs, which the same command continues. Raises UserError."""
+    if isinstance(argv, TrainOptions):
+        return [argv]
+    given = _given_in(argv)
+    choices, found = [*map(_choices, given.pop("words"))], list[TrainOptions]()
+    for words in itertools.product(*choices):
+        options = _options({**given, "words": [*words]})
+        if all(len(several) == 1 for several in choices):
+            return [options]
+        if name := next(filter(options.gives, ("resume", "find_lr", "open")), ""):
+            what = ": settings with several values are several runs, which the same command continues; leave out "
+            raise UserError(Option(name), what, Option(name))
+        from chargpt.text.sources import run_name  # nothing else here needs numpy
+
+        differs = [word.partition("=") for word, several in zip(words, choices) if len(several) > 1]
+        names = [f"{key.rpartition('.')[2]}-{value}" for key, _, value in differs]
+        name = "-".join([options.run or run_name(options.texts), *names])
+        is_kept = not (options.overwrite or options.dry_run)
+        found.append(_options({**given, "words": [*words], "run": name, "continue_": is_kept}))
+    if len({options.run for options in found}) < len(found):
+        raise UserError(COMMAND_LINE, ": a value is given twice; give each once")
+    return found
+
+
+def _choices(word: str) -> list[str]:
+    """The words for which a word of the command line stands: several for a setting with several values where it takes one."""
+    key, _, value = word.partition("=")
+    section, _, name = key.strip().partition(".")
+    kind = get_type_hints(SECTIONS[section]).get(name) if section in SECTIONS and is_setting(word) else None
+    takes_one = kind in (int, float, bool) or get_origin(kind) is Literal
+    return [f"{key.strip()}={one.strip()}" for one in value.split(",")] if takes_one else [word]
 
 
 def parse_text_options(argv: Sequence[str]) -> tuple[TrainOptions, Path | None]:

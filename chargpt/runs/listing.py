@@ -19,6 +19,7 @@ from chargpt.option_table import PathLike
 from chargpt.project import METRICS, STATE, STATUS, project_root
 from chargpt.runs.checkpoint import newest_of, newest_stage, numbers_in, read_state, stage_folder, steps
 from chargpt.runs.checkpoint_schema import SavedState
+from chargpt.runs.groups import group_of
 from chargpt.runs.load import expand_patterns, find_run, run_folders
 from chargpt.runs.status import read_status
 from chargpt.standard import model_source
@@ -41,6 +42,8 @@ class RunState:
     loss: float | None = None  # of the best checkpoint, nats per character
     text: list[str] = field(default_factory=list)
     fingerprint: str = ""
+    seed: int | None = None
+    group: str = ""  # the same for runs that differ by their seed alone
     parameters: int | None = None  # None if its weights cannot be read
     saved: str = ""  # when the newest checkpoint was
     recorded: str = ""  # when something was recorded last: a sign of life
@@ -60,7 +63,8 @@ class RunState:
             return cls(**about, state="damaged", reason=one_line(error))
         recorded = [path.stat().st_mtime for path in files if path.name in (METRICS, STATUS) and path.exists()]
         about |= {"saved": _time(when), "recorded": _time(max(recorded, default=when)), "parameters": size}
-        about |= {"text": saved.text_names, "fingerprint": saved.fingerprint, "loss": saved.progress.best_loss}
+        about |= {"text": saved.text_names, "fingerprint": saved.fingerprint, "group": group_of(saved)}
+        about |= {"loss": saved.progress.best_loss, "seed": saved.config.train.seed}
         told, state, reason = read_status(folder), "stopped", ""
         if is_locked(folder):
             state = "training"

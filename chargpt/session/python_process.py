@@ -14,12 +14,12 @@ from chargpt.project import PACKAGE
 CODE = "import sys; sys.path.insert(0, sys.argv[2]); from {} import run; run(*sys.argv[3:])"
 
 
-def start(module: str, *arguments: str, stderr: int) -> "subprocess.Popen[str]":
-    """Call `run(*arguments)` of a module in a new process, with pipes to it and from it. Raises OSError, UserError."""
+def start(module: str, *arguments: str, stderr: int, python: str | None = None) -> "subprocess.Popen[str]":
+    """Call `run(*arguments)` of a module in a new process of `python`, with pipes to it and from it. Raises OSError."""
     group: dict[str, Any] = {"process_group": 0}
     if sys.platform == "win32":
         group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    words = [interpreter(), "-c", CODE.format(module), module, str(PACKAGE.parent), *arguments]
+    words = [python or sys.executable or "", "-c", CODE.format(module), module, str(PACKAGE.parent), *arguments]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr}
     return subprocess.Popen(words, encoding="utf-8", errors="replace", **pipes, **group)
 
@@ -29,7 +29,7 @@ def interpreter() -> str:
     from multiprocessing.spawn import get_executable
 
     is_ours = not getattr(sys, "frozen", False)
-    for program in (sys.executable if is_ours else "", os.fsdecode(get_executable() or "")):
+    for program in (sys.executable or "", os.fsdecode(get_executable() or "")):
         if re.search("python|pypy", Path(program).name.lower()) and (is_ours or program != sys.executable):
             return program
     what = "has Python inside, and a training needs a Python of its own; name one with"

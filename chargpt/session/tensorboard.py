@@ -26,8 +26,8 @@ CHARTS = {
 }
 # Settings that it shows of every run beside those that the user gave: few, so that a window of 1,280 pixels shows this loss.
 COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
-# What decides what a run learns, and stays as it is: --minutes and a resumed run change the number of steps.
-DECIDES = ("model.", "optim.", "train.batch_size", "train.accumulate", "train.seed")
+# What a user gives to a machine, or to look at the run, is no setting to compare.
+OTHERS = ("runtime.", "checkpoint.", "data.cache", "data.val_text", "train.log_", "train.eval_", "train.sample_length")
 
 
 class EventFile:
@@ -79,8 +79,8 @@ class EventFile:
 
 
 def compared_settings(settings: Settings) -> dict[str, float | str]:
-    """The settings by which TensorBoard compares runs: COMPARED, and of those that decide what is learned the user's."""
+    """The settings by which TensorBoard compares runs: COMPARED, and all that the user gave but OTHERS."""
     values = flat(settings.values)
-    given = [name for name in values if name.startswith(DECIDES) and settings.sources.get(name) is Source.USER]
+    given = [name for name in values if not name.startswith(OTHERS) and settings.sources.get(name) is Source.USER]
     chosen = {name: values[name] for name in [*COMPARED, *given]}
     return {name: value if isinstance(value, (int, float)) else str(value) for name, value in chosen.items()}

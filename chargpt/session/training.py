@@ -20,7 +20,7 @@ from chargpt.notices import Kind, TrainingProgress
 from chargpt.sampling.loaded_model import LoadedModel, load
 from chargpt.screen import Screen, label_of
 from chargpt.session.child import RECORD
-from chargpt.session.python_process import start
+from chargpt.session.python_process import interpreter, start
 
 T = TypeVar("T")
 LATEST = 1_000  # records that nobody has taken yet: older ones are dropped
@@ -178,7 +178,8 @@ class Training:
     """
 
     def __init__(self, *arguments: str, screen: Screen, device: str) -> None:
-        self._heard = Heard(start("chargpt.session.child", *arguments, stderr=subprocess.STDOUT), screen)
+        child = start("chargpt.session.child", *arguments, stderr=subprocess.STDOUT, python=interpreter())
+        self._heard = Heard(child, screen)
         self._device, self._pid = device, os.getpid()
         weakref.finalize(self, self._heard.abandon, self._pid)
         threading.Thread(target=self._heard.listen, daemon=True, name="chargpt.Training").start()

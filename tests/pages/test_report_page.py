@@ -72,7 +72,7 @@ def test_one_run_has_every_part(report):
 
 
 def test_several_runs_share_the_charts(report):
-    other = dataclasses.replace(report, val_loss=0.5)
+    other = dataclasses.replace(report, val_loss=0.5)  # of the same seed, so that it is no other one of a group
     content = report_page([report, other])
     assert len(re.findall("<h2>Loss</h2>", content)) == 1 and len(re.findall("<h2>What it wrote</h2>", content)) == 2
     first_chart = re.search("<svg.*?</svg>", content, re.DOTALL)[0]
@@ -95,7 +95,7 @@ def test_the_table_of_runs_has_bits_and_the_usual_speed(report):
 
 def test_the_strong_line_is_the_validation_loss_and_the_pale_one_the_training_loss(report):
     for runs in ([report], [report, dataclasses.replace(report, name="other")]):
-        for chart in curves(runs)[0]:
+        for chart in curves([[run] for run in runs])[0]:
             titles = re.findall("<title>(.*?)</title>", chart)
             expected = [f"validation, step {step}: {loss:g}" for step, loss in LOG.curve("val/loss")]
             assert [title.split(", ", len(runs) - 1)[-1] for title in titles] == expected * len(runs)

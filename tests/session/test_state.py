@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from helpers import TINY_FILE, logged
+from helpers import TINY_FILE, log_of
 
 import chargpt
 import train
@@ -35,7 +35,7 @@ def trained(text, tmp_path, monkeypatch):
             patch.setattr(Session, "advance", advanced)
             folder = tmp_path / name
             train.main([str(text), *TINY, "--run", str(folder), f"data.cache={tmp_path}/cache", *words])
-        return chargpt.runs(folder)[0], [line for line in logged(folder) if "state" in line]
+        return chargpt.runs(folder)[0], [line for line in log_of(folder) if "state" in line]
 
     return run
 

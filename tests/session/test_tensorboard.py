@@ -134,5 +134,5 @@ def test_runs_are_compared_by_what_was_given_and_by_what_the_program_chooses():
     by_user, by_preset = (
         compared_settings(Settings().give(given, source=source, where="")) for source in (Source.USER, Source.PRESET)
     )
-    assert dict(by_user.items() - by_preset.items()) == {"optim.betas": "[0.9, 0.95]", "train.seed": 7}
+    assert dict(by_user.items() - by_preset.items()) == {"optim.betas": "[0.9, 0.95]", "train.seed": 7, "train.max_steps": 9}
     assert by_preset == compared_settings(Settings())
