@@ -28,7 +28,7 @@ import numpy as np
 import safetensors.numpy
 
 from chargpt.config import MAX_TEACHERS
-from chargpt.errors import NotWritten, what_to_do
+from chargpt.errors import NotWritten, Option, what_to_do
 from chargpt.files import aside, discard, publishing, sync_folder, write_pieces_synced, write_synced
 from chargpt.formatting import shown
 from chargpt.project import STATE, STEP_NAME
@@ -360,6 +360,9 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
         if is_ours:
             raise
         raise OtherModelError(f"{where}: trained by another model.py, with other weights; {put_back(state)}") from None
+    if training and not (path / TRAINING).exists() and [path] == steps(path.parent):
+        what = "only the weights are left, so it cannot be continued; begin a new run with "
+        raise UnreadableError(f"{shown(path)}: {what}", Option("init_from", shown(path)))
     moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * size + JSON_LIMIT) if training else {}
     return Checkpoint(path, weights, moments, state)
 

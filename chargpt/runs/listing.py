@@ -68,11 +68,11 @@ class RunState:
         told, state, reason = read_status(folder), "stopped", ""
         if is_locked(folder):
             state = "training"
-        elif saved.is_finished and saved.stage.is_last:
+        elif (saved.is_finished and saved.stage.is_last) or (told is not None and told.state == "finished"):
             state = "finished"
         elif told is not None and told.state != "stopped":
             state, reason = "failed" if told.state == "failed" else state, told.reason or LOST
-        if state == "training" and told is not None and told.state == state:
+        if told is not None and told.state == state:
             return cls(**about, **dataclasses.asdict(told))
         place: dict[str, Any] = {"step": saved.progress.step, "steps": saved.stage.length.steps, "model": saved.stage.name}
         return cls(**about, **place, state=state, reason=reason)

@@ -171,7 +171,8 @@ def test_a_run_is_removed_if_a_person_says_yes(checkpoints, monkeypatch, capsys,
     out, err = capsys.readouterr()
     assert (checkpoints / "poems").exists() == is_left and (checkpoints / "other").exists()
     if typed is None:
-        assert err == "error: remove: needs a terminal to ask about 1 run; add --yes to delete without a question\n"
+        what = "needs a terminal to ask about 1 run with all checkpoints; add --yes to delete without a question"
+        assert err == f"error: remove: {what}\n"
     else:
         assert "poems.txt" in out and "Delete 1 run with all checkpoints? [y/N]" in out
 
