@@ -15,10 +15,12 @@
 >>> model.score(["The sea is calm.", "The sea is green."])  # many texts at once
 >>> model.logits("The sea")  # (7, vocab_size)
 >>> model.attention("The sea")  # (n_layer, n_head, 7, 7)
+>>> model.export("html")  # as `python -m chargpt export` does
 """
 
 TYPE_CHECKING = False  # as in typing, whose import takes time in which `python -m chargpt` cannot handle a signal yet
 if TYPE_CHECKING:
+    from chargpt.commands.report import report
     from chargpt.errors import (
         Damaged,
         Failed,
@@ -48,6 +50,7 @@ PLACES = {  # of what is no kind of error
     "TrainingProgress": "chargpt.notices",
     "RunState": "chargpt.runs.listing",
     "load": "chargpt.sampling.loaded_model",
+    "report": "chargpt.commands.report",
     "runs": "chargpt.runs.listing",
     "start": "chargpt.session.from_python",
     "train": "chargpt.session.from_python",
@@ -71,6 +74,7 @@ __all__ = [
     "UnknownCharacters",
     "__version__",
     "load",
+    "report",
     "runs",
     "start",
     "train",

@@ -10,6 +10,7 @@ in training/parallel.py several processes agree to stop. sample.py and sampling/
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -84,7 +85,8 @@ def ending_at_once(undo: Callable[[], None] = lambda: None, *, notice: str = "st
 @contextlib.contextmanager
 def _handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     """While active, `handler` is called for every signal, except those that are ignored already, as nohup does."""
-    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    is_main = threading.current_thread() is threading.main_thread()  # no other may handle signals
+    previous = {number: signal.getsignal(number) for number in SIGNALS if is_main}
     for number, before in previous.items():
         if number == signal.SIGINT or before != signal.SIG_IGN:
             signal.signal(number, handler)

@@ -1,23 +1,19 @@
 """`python -m chargpt export RUN --to TARGET [OUT]`: a run, or a start, in the format of another program.
 
-Each format is a module with a function `write` (see `chargpt/exchange/export.py`). This module finds the run, calls that
-function on a path aside, and publishes the result whole or not at all.
+This module finds the run; `chargpt/exchange/export.py` writes it.
 """
 
-import importlib
-import re
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chargpt.commands.common import load_run, verb_parser
 from chargpt.errors import Option, UserError
-from chargpt.exchange.export import TARGETS, ExportOptions, check_destination, check_target, publish
+from chargpt.exchange.export import TARGETS, export
 from chargpt.formatting import shown
 from chargpt.notices import Kind
 from chargpt.project import project_root, shell_word
-from chargpt.runs.checkpoint import KEPT, has_steps
+from chargpt.runs.checkpoint import has_steps
 from chargpt.runs.load import places_of
 from chargpt.runs.starts import start_names
 from chargpt.screen import notice
@@ -31,17 +27,10 @@ ONLY_HTML = ("weights", "write_only", "blank")  # options
 def main(argv: Sequence[str]) -> int:
     """Export the run that the options in `argv` name. Returns the exit code. Raises UserError."""
     options = _options(argv)
-    from chargpt.device import one_thread
-
-    loaded, target = None if options.blank else _loaded(options.run), TARGETS[options.to]
-    name = "learn" if loaded is None else re.sub(r"[^\w.-]+", "-", loaded.run).strip(".-") or "run"  # it needs no quotes
-    destination = Path(options.destination or name.removesuffix(KEPT) + target.suffix)
-    is_folder = not target.suffix.startswith(".")
-    check_destination(destination, is_folder=is_folder, force=options.force)
-    export_options = _described(loaded, options)
-    write = importlib.import_module(target.module).write
-    with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
-        publish(destination, lambda path: write(loaded, path, export_options), is_folder=is_folder, force=options.force)
+    loaded = None if options.blank else _loaded(options.run)
+    learning = _learning(options) if options.to == "html" and not options.write_only else None
+    how = {"weights": options.weights or "float16", "learning": learning, "force": options.force}
+    destination, target = export(loaded, options.to, options.destination, **how), TARGETS[options.to]
     path = shown(destination)
     notice(Kind.WRITTEN, path)
     notice(Kind.USE, target.use.format(path=path, word=shell_word(path)))
@@ -82,22 +71,6 @@ def _loaded(name: str) -> "LoadedModel":
     checkpoints = project_root() / "checkpoints"
     is_start = name in start_names() and not any(map(has_steps, places_of(name, checkpoints)))
     return load_run(name, device="cpu", is_start=is_start)
-
-
-def _described(loaded: "LoadedModel | None", options: Namespace) -> ExportOptions:
-    """What a writer gets besides the model. Raises UserError if the target cannot hold the model."""
-    learning = _learning(options) if options.to == "html" and not options.write_only else None
-    if loaded is None:
-        return ExportOptions(name="", texts=[], learning=learning)
-    check_target(options.to, loaded.model.config)
-    corpus = loaded.find_corpus()
-    return ExportOptions(
-        name=loaded.run,
-        texts=[Path(text).name or text for text in loaded.texts],
-        labels=() if corpus is None or corpus.items is None else tuple(corpus.items.labels),
-        weights=options.weights or "float16",
-        learning=learning,
-    )
 
 
 def _learning(options: Namespace) -> dict[str, Any] | None:

@@ -1,14 +1,18 @@
 """`python -m chargpt report`: what a run was, and what its model has learned, as one HTML page."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargpt.commands.common import load_run, page_file, verb_parser, write_page
-from chargpt.errors import Problem
+from chargpt.errors import Problem, UserError
 from chargpt.formatting import shown
+from chargpt.keywords import named
+from chargpt.option_table import PathLike
 from chargpt.project import project_root
-from chargpt.screen import log
+from chargpt.runs.load import expand_patterns
+from chargpt.screen import SCREEN, log
 
 if TYPE_CHECKING:  # imports torch
     from chargpt.analysis.run_facts import RunFacts
@@ -39,19 +43,46 @@ def main(argv: Sequence[str]) -> int:
     default = f"(default: {ONE}, and for several runs {SEVERAL})"
     parser.add_argument("--out", type=page_file, metavar="FILE", help=f"the page {default}")
     options = parser.parse_intermixed_args(argv)
-    from chargpt.pages.report_page import report_page, same_text
-    from chargpt.runs.load import expand_patterns
-
-    names = expand_patterns(options.runs, project_root() / "checkpoints")
-    from chargpt.analysis.measured_run import compared
-
-    runs = compared([_report_of(name, device=options.device) for name in names])
-    if not same_text(runs) and runs[0].shared_loss is None:
-        log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")
-    content, path = report_page(runs), options.out or Path(ONE if len(runs) == 1 else SEVERAL)
-    write_page(path, content)
+    content = _page(options.runs, device=options.device)
+    write_page(options.out or _default_page(options.runs), content)
     log(f"{len(content.encode()) / 1e6:.2f} MB")
     return 0
+
+
+@named
+def report(*runs: PathLike, out: PathLike | None = None, device: str = "auto") -> Path:
+    """Write the page of `python -m chargpt report` on these runs, and return its path; None: that of the command.
+
+    What it warns of goes to `logging.getLogger("chargpt")`. Raises NoSuchRun, a ValueError.
+    """
+    from chargpt.pages.page import publish_page
+    from chargpt.session.training import Logged
+
+    names = [os.fspath(run) for run in runs]
+    path, before = Path(out) if out is not None else _default_page(names), SCREEN.set(Logged())
+    try:
+        publish_page(path, _page(names, device=device))
+    finally:
+        SCREEN.reset(before)
+    return path
+
+
+def _default_page(names: Sequence[str]) -> Path:
+    return Path(ONE if len(expand_patterns(names, project_root() / "checkpoints")) == 1 else SEVERAL)
+
+
+def _page(names: Sequence[str], *, device: str) -> str:
+    """The page on the runs of these names and patterns. Raises UserError."""
+    from chargpt.analysis.measured_run import compared
+    from chargpt.pages.report_page import report_page, same_text
+
+    expanded = expand_patterns(names, project_root() / "checkpoints")
+    if not expanded:
+        raise UserError("RUN: none given; name a run")
+    runs = compared([_report_of(name, device=device) for name in expanded])
+    if not same_text(runs) and runs[0].shared_loss is None:
+        log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")
+    return report_page(runs)
 
 
 def _report_of(name: str, *, device: str) -> "tuple[RunFacts, LoadedModel | None, Corpus | None]":

@@ -9,6 +9,7 @@ The module of a format has `write(loaded: LoadedModel, path: Path, options: Expo
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -18,15 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from chargpt.errors import NotWritten, UserError, what_to_do
+from chargpt.errors import NotWritten, Option, UserError, warn, what_to_do
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder
 from chargpt.formatting import shown
 from chargpt.interrupt import ending_at_once
+from chargpt.option_table import PathLike, check, one_of
+from chargpt.runs.checkpoint import KEPT
 from chargpt.standard import is_standard
 from chargpt.standard_model import KINDS
 
 if TYPE_CHECKING:
     from chargpt.model import GPTConfig
+    from chargpt.sampling.loaded_model import LoadedModel
 
 # What the folder of an export may hold. --force replaces a folder only if it holds nothing else: a new kind of file goes here.
 WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf)")
@@ -83,6 +87,51 @@ class ExportOptions:
     learning: Mapping[str, object] | None = None  # what a page needs to learn, as `needed` of learning.py gives it
 
 
+def export(
+    loaded: LoadedModel | None,
+    to: str,
+    out: PathLike | None = None,
+    *,
+    weights: str = "float16",
+    learning: Mapping[str, object] | None = None,
+    force: bool = False,
+) -> Path:
+    """Write a model in the format `to` of TARGETS, without one a page that has none, and return where. Raises as `publish`."""
+    target, texts, labels = TARGETS[to], list[str](), tuple[str, ...]()
+    run = "learn" if loaded is None else loaded.run
+    name = re.sub(r"[^\w.-]+", "-", run).strip(".-") or "run"  # it needs no quotes
+    destination = Path(out or name.removesuffix(KEPT) + target.suffix)
+    is_folder = not target.suffix.startswith(".")
+    check_destination(destination, is_folder=is_folder, force=force)
+    if loaded is not None:
+        check_target(to, loaded.model.config)
+        corpus, texts = loaded.find_corpus(), [Path(text).name or text for text in loaded.texts]
+        labels = () if corpus is None or corpus.items is None else tuple(corpus.items.labels)
+    given = "" if loaded is None else loaded.run
+    options = ExportOptions(name=given, texts=texts, labels=labels, weights=weights, learning=learning)
+    write = importlib.import_module(target.module).write
+    from chargpt.device import one_thread  # and torch
+
+    with one_thread():  # several threads save seconds on an idle machine, and cost minutes beside other programs
+        publish(destination, lambda path: write(loaded, path, options), is_folder=is_folder, force=force)
+    return destination
+
+
+def export_checked(loaded: LoadedModel, to: str, out: PathLike | None, *, weights: str, learns: bool, force: bool) -> Path:
+    """The same for the library, which checks no words of a command line. A page that cannot learn is a warning."""
+    from chargpt.exchange.learning import Unavailable, needed
+
+    check("to", to, one_of(*TARGETS))
+    check("weights", weights, one_of("float16", "int8"))
+    learning = None
+    if to == "html" and learns:
+        try:
+            learning = needed()
+        except Unavailable as reason:
+            warn(f"this page writes, but does not learn, which needs a kernel for browsers: {reason}")
+    return export(loaded, to, out, weights=weights, learning=learning, force=force)
+
+
 def check_target(target: str, config: GPTConfig) -> None:
     """Raise UserError unless a target has its package and can compute such a model: the standard one of model.py.
 
@@ -104,7 +153,7 @@ def check_destination(destination: Path, *, is_folder: bool, force: bool) -> Non
     if not os.path.lexists(destination):
         return
     if not force:
-        raise UserError(f"{shown(destination)}: exists; choose another name, or replace it with --force")
+        raise UserError(f"{shown(destination)}: exists; choose another name, or replace it with ", Option("force", True))
     if destination.is_symlink() or not (destination.is_dir() if is_folder else destination.is_file()):
         found, needed = ("file", "folder") if is_folder else ("folder", "file")
         raise UserError(f"{shown(destination)}: a {found} or a link, but a {needed} is needed; choose another name")
@@ -127,7 +176,7 @@ def publish(destination: Path, write: Callable[[Path], object], *, is_folder: bo
     """Call `write` with a free path beside `destination`, then give what it wrote that name.
 
     When `write` raises, or a signal ends the program, nothing is left and `destination` is as it was. What a killed export of
-    this name left is removed. Raises UserError if it cannot be written, and as `check_destination` does, also for a destination
+    this name left is removed. Raises NotWritten, and as `check_destination` does, also for a destination
     that has appeared meanwhile.
     """
     remove_left_behind(destination.parent, re.compile(re.escape(destination.name)))

@@ -54,6 +54,20 @@ def attention_of(model: GPT, idx: torch.Tensor) -> torch.Tensor:
     return weights
 
 
+def hidden_states_of(model: GPT, idx: torch.Tensor) -> torch.Tensor:
+    """What the blocks of a model read and write on ids `idx` (B, T): (n_layer + 1, B, T, n_embd), the embeddings first."""
+    found: list[torch.Tensor] = []
+    first, *_ = model.blocks
+    hooks = [first.register_forward_pre_hook(lambda _, given: found.append(given[0]))]
+    hooks += [block.register_forward_hook(lambda _, given, written: found.append(written)) for block in model.blocks]
+    try:
+        model(idx)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.stack(found)
+
+
 def check_model(config: ModelConfig, vocab_size: int) -> None:
     """Raise UserError if model.py makes a model whose weights could not be saved and read again, or that gives no loss."""
     if not is_standard(config) and (problem := next(_problems(config, vocab_size), "")):

@@ -5,6 +5,7 @@ decode.c cannot be had, or where a GPU is faster.
 """
 
 import ctypes
+import importlib
 import itertools
 import math
 import random
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 
@@ -375,6 +376,51 @@ class LoadedModel:
 
         with self._reading(text) as ids:
             return attention_of(self.model, ids)[:, 0].float().cpu()
+
+    @named
+    def hidden_states(self, text: str) -> "Tensor":
+        """What the model computes of a text of T characters: (n_layer + 1, T, n_embd), float32, on the CPU.
+
+        Entry [0] are the embeddings, and [i] what block i has written. Raises ValueError as `logits` does.
+        """
+        from chargpt.runs.models import hidden_states_of
+
+        with self._reading(text) as ids:
+            return hidden_states_of(self.model, ids)[:, 0].float().cpu()
+
+    @named
+    def losses(self, text: str, *, stride: int = 0, unknown: Unknown = "error") -> np.ndarray:
+        """The loss of each character of `text` in nats, float32, (T,), whose mean is `score`; that of the first one is nan.
+
+        The other arguments and the errors are those of `score`.
+        """
+        from chargpt.sampling.surprisal import losses_of
+
+        (ids,), size = self._encoded(texts_by_name("text", text, several=False), unknown), self.config.model.block_size
+        if len(ids) < 2:
+            raise TextTooShort(Given("text", text), "use at least two characters that the model knows")
+        if check("stride", stride, whole(0)) > size:
+            raise UserError(Given("stride", stride), f"use {size} or less, the characters the model reads at once")
+        found = np.concatenate([*losses_of(self.model, np.array(ids, np.int64), stride=stride or size)])
+        return np.concatenate([np.array([np.nan], np.float32), found])
+
+    @named
+    def export(
+        self,
+        to: Literal["hf", "gguf", "html", "safetensors"],
+        out: PathLike | None = None,
+        *,
+        weights: Literal["float16", "int8"] = "float16",
+        learns: bool = True,
+        force: bool = False,
+    ) -> Path:
+        """Write the model in the format of another program, as `python -m chargpt export` does, and return where it is.
+
+        `out` is the file or folder; None is the name of the run and of the format. `weights` and `learns` are of a page (html).
+        Only with `force` is an earlier export replaced. Raises ValueError, and NotWritten, a RuntimeError.
+        """
+        exchange = importlib.import_module("chargpt.exchange.export")  # a package above this one
+        return exchange.export_checked(replace(self, device="cpu"), to, out, weights=weights, learns=learns, force=force)
 
     @contextmanager
     def _reading(self, text: str) -> Iterator["Tensor"]:

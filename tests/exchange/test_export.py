@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chargpt.errors import UserError
+from chargpt.errors import NotWritten, UserError
 from chargpt.exchange.export import PAGE, check_destination, publish
 from chargpt.exchange.html import TEMPLATE
 from chargpt.files import discard, write_synced
@@ -104,7 +104,7 @@ def test_a_disk_that_is_full_is_one_line(tmp_path, error, advice):
         path.write_text("half")
         raise error
 
-    with pytest.raises(UserError, match=rf"poems: not written \((No space|512).*\); write into another folder, or {advice}"):
+    with pytest.raises(NotWritten, match=rf"poems: not written \((No space|512).*\); write into another folder, or {advice}"):
         publish(tmp_path / "poems", write, is_folder=False, force=False)
     assert os.listdir(tmp_path) == []
 

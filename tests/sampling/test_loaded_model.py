@@ -1,5 +1,6 @@
 """The library: the five lines of the README, and that its numbers are the model's own."""
 
+import concurrent.futures
 import copy
 import inspect
 import pickle
@@ -277,3 +278,39 @@ def test_what_a_notebook_replaces_in_the_model_is_written(run, monkeypatch):
     assert loaded.generate("a", length=15, temperature=0) == changed != before[:16]
     monkeypatch.undo()
     assert loaded.generate("a", length=30, temperature=0) == before
+
+
+def test_the_losses_of_characters_have_the_score_as_their_mean(run):
+    model, text = chargpt.load(run), "bad cab, a deaf bad cafe feed".replace(",", "")
+    for stride in (0, 1, 5):
+        losses = model.losses(text, stride=stride)
+        assert losses.shape == (len(text),) and np.isnan(losses[0])
+        assert losses[1:].mean() == pytest.approx(model.score(text, stride=stride), abs=1e-5)
+    with pytest.raises(chargpt.TextTooShort, match="text='a': use at least two"):
+        model.losses("a")
+
+
+def test_hidden_states_are_what_the_blocks_write(run):
+    model = chargpt.load(run)
+    states, config = model.hidden_states("abc"), model.config.model
+    assert states.shape == (config.n_layer + 1, 3, config.n_embd)
+    with torch.no_grad():
+        logits = model.model.norm(states[-1]) @ model.model.token_embedding.weight.T
+    assert torch.allclose(logits, model.logits("abc"), atol=1e-4)
+    assert torch.allclose(model.hidden_states("ab"), states[:, :2], atol=1e-5)
+
+
+def test_a_model_and_its_report_are_exported_in_any_thread(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    model = chargpt.load(run)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        path = pool.submit(model.export, "safetensors", tmp_path / "a.safetensors").result()
+    assert chargpt.load(path).generate("ab", seed=1) == model.generate("ab", seed=1)
+    with pytest.raises(ValueError, match="a.safetensors: exists; choose another name, or replace it with force=True"):
+        model.export("safetensors", "a.safetensors")
+    assert model.export("safetensors", "a.safetensors", force=True).exists()
+    with pytest.raises(ValueError, match="to='pdf': use one of hf, gguf"):
+        model.export("pdf")
+    page = chargpt.report(run, out="a.html")
+    assert "What it was trained on" in page.read_text(encoding="utf-8")
+    assert capsys.readouterr() == ("", "")
