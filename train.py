@@ -51,10 +51,11 @@ def main(asked: Sequence[str] | TrainOptions | None = None, *, started: float | 
 
 def train_run(asked: Sequence[str] | TrainOptions | None, *, started: float | None) -> int:
     """Train one run; see `main`."""
-    started, root = time.perf_counter() if started is None else started, project_root()
+    started = time.perf_counter() if started is None else started
     with join_group() as group:  # of the processes that torchrun started, or of this one alone
         # The others get what the first one decides.
         options = parse_options(asked) if group.is_first else TrainOptions()
+        root = project_root()
         if options.continue_:
             from chargpt.session.resuming import continued
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from chargpt.errors import Option, UserError, nearest
+from chargpt.project import HOME, set_home
 
 
 def _check_typed(words: Sequence[str]) -> None:
@@ -21,11 +22,20 @@ def _check_typed(words: Sequence[str]) -> None:
             raise UserError(f'{word}: quotes that this shell does not know; type double quotes: "..."')
 
 
+class Home(argparse.Action):
+    """--home, which every program has: it acts before anything is looked up."""
+
+    def __call__(self, parser: object, namespace: object, folder: Any, option_string: str | None = None) -> None:
+        set_home(folder)
+
+
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations. It raises UserError instead of printing its usage and leaving."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, exit_on_error=False, **settings)
+        what = f"the folder of checkpoints/, data/ and cache/, in which everything is written (the same as {HOME}=DIR)"
+        self.add_argument("--home", action=Home, metavar="DIR", default=argparse.SUPPRESS, help=what)
 
     def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
         """As in argparse. The error for a value of an option is a UserError with that option; our own types say what to do."""

@@ -53,6 +53,11 @@ def named_home() -> Path | None:
     return Path(named).absolute() if (named := os.environ.get(HOME)) else None
 
 
+def set_home(folder: str) -> None:
+    """From now on, in this process and in those that it starts, this is the folder of everything that the program writes."""
+    os.environ[HOME] = os.path.abspath(folder)
+
+
 def presets_folder() -> Path:
     """The folder of the presets."""
     return SOURCE / "configs" if is_checkout() else PRESETS

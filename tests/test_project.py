@@ -12,7 +12,8 @@ from helpers import TINY_FILE
 
 import chargpt
 from chargpt import project
-from chargpt.project import command, presets_folder, project_root, user_cache_folder, version
+from chargpt.parser import Parser
+from chargpt.project import HOME, command, presets_folder, project_root, user_cache_folder, version
 
 ROOT = Path(__file__).parent.parent
 
@@ -74,3 +75,10 @@ def test_the_cache_folder_follows_the_rules_of_each_system(tmp_path, monkeypatch
         assert user_cache_folder() == folder
     monkeypatch.setattr(project.sys, "platform", "darwin")
     assert user_cache_folder() == tmp_path / "Library" / "Caches"
+
+
+def test_every_command_takes_one_folder_for_all_that_it_writes(tmp_path, monkeypatch):
+    monkeypatch.setenv(HOME, "")
+    monkeypatch.chdir(tmp_path)
+    Parser().parse_args(["--home", "all"])
+    assert project_root() == tmp_path / "all" and user_cache_folder() == tmp_path / "all" / "cache"
