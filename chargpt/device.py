@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from chargpt.config import DEVICES
@@ -17,6 +18,7 @@ MEMINFO = Path("/proc/meminfo")
 # The kinds of devices that copy from pinned memory of the host while it goes on; torch keeps that memory until then. Metal also
 # copies from other memory so, which torch may have freed by then (pytorch #139550, #189690).
 COPY_AHEAD = ("cuda",)
+CUDNN_ATTENTION_FROM = (9, 0)  # the capability of the first cards on which torch takes the attention of cuDNN
 # tf32: float32 whose products a GPU computes from fewer digits.
 DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -52,11 +54,28 @@ def why_not_cuda(index: int) -> str:
             warnings.simplefilter("ignore")
             name = torch.cuda.get_device_name(index)
             torch.ones(1, device=f"cuda:{index}").add_(1).item()
+            why_not_cudnn(index)
     except torch.OutOfMemoryError:
         return ""  # it computes for others
     except (RuntimeError, AssertionError) as error:
         why, name = str(error).partition("\n")[0][:120], locals().get("name", "the GPU")
         return f"PyTorch {torch.__version__} cannot compute on {name} ({why}), see pytorch.org for one that can"
+    return ""
+
+
+@functools.cache
+def why_not_cudnn(index: int) -> str:
+    """Why a GPU that takes cuDNN's attention cannot have it: from then on, this process has torch's own. Empty if it can."""
+    if torch.cuda.get_device_capability(index) < CUDNN_ATTENTION_FROM:
+        return ""
+    x = torch.ones(1, 1, 16, 32, dtype=torch.bfloat16, device=f"cuda:{index}", requires_grad=True)
+    try:
+        torch.autograd.grad(F.scaled_dot_product_attention(x, x, x, is_causal=True).sum(), x)[0].tolist()
+    except torch.OutOfMemoryError:
+        return ""
+    except RuntimeError as error:
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        return str(error).partition("\n")[0][:120]
     return ""
 
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TextIO
 
-from chargpt.errors import FULL, Failed, NoMemory, NoSpace, NotWritten, Problem, what_to_do
+from chargpt.errors import FULL, Failed, NoMemory, NoSpace, NotWritten, Option, Problem, what_to_do
 from chargpt.formatting import shown
 from chargpt.project import is_checkout
 from chargpt.screen import screen
@@ -68,6 +68,10 @@ def problem_of(error: BaseException) -> Problem | None:
     if isinstance(error, OSError):
         what = f"{shown(error.filename)}: {error.strerror}" if error.filename else str(error)
         return (NoSpace if error.errno in FULL else Failed)(f"{what}; {what_to_do(error)}")
+    if type(error).__name__ == "AcceleratorError":  # of torch, which need not be loaded
+        detail = str(error).partition("\n")[0]
+        again = ("; start again, a training with ", Option("resume", True), ", and if it fails again, add ")
+        return Failed(f"GPU: it has failed ({detail})", *again, Option("device", "cpu"))
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
         detail = textwrap.shorten(str(error).partition("\n")[0], 200, placeholder=" ...") or "none left"
         smaller = "a smaller model, fewer samples, or in training a smaller train.batch_size with a larger train.accumulate"

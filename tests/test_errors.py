@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from helpers import publish_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -151,3 +152,10 @@ def test_what_is_advised_follows_the_error_of_the_system_wherever_a_write_fails(
     assert says.endswith(TO_DO.get(number, "check the path, its permissions and the free space on its disk"))
     assert ("free some space" in says) == (number in FULL)
     assert str(problem_of(OSError(number, os.strerror(number), "x"))).endswith(TO_DO.get(number, "space on its disk"))
+
+
+def test_a_gpu_that_fails_is_one_line_that_says_how_to_go_on():
+    """That of a card which lacks memory is another one."""
+    says = str(problem_of(torch.AcceleratorError("CUDA error: an illegal memory access\nCompile with `TORCH_USE_CUDA_DSA`")))
+    assert says.startswith("GPU: it has failed (CUDA error: an illegal memory access); start again, a training with --resume,")
+    assert str(problem_of(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"))).startswith("memory: ")

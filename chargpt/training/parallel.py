@@ -171,7 +171,7 @@ def _noticing_loss() -> Iterator[None]:
     """Raise PeerFailed for an error of torch.distributed in this block."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, torch.AcceleratorError):  # of this one
         raise
     except RuntimeError as error:
         raise PeerFailed(f"another process is lost ({_first_line(error)}); start all again, with --resume") from None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from chargpt.config import Config, RuntimeConfig
-from chargpt.device import choose_device, choose_precision, memory_free, why_not_cuda
+from chargpt.device import choose_device, choose_precision, memory_free, why_not_cuda, why_not_cudnn
 from chargpt.errors import Option, UserError
 from chargpt.formatting import one_line, plural
 from chargpt.kernels.attention import PANEL, FusedAttention, supports
@@ -150,6 +150,8 @@ def choose_runtime(
     attention = _choose_attention(config, precision, slower) if device.type == "cpu" and not compiled else None
     if asked.device == "auto" and device.type == "cpu" and torch.cuda.is_available():
         slower.append(f"{why_not_cuda(0)}; until then the CPU is used")
+    if device.type == "cuda" and (trouble := why_not_cudnn(device.index or 0)):
+        slower.append(f"cuDNN cannot compute attention here, so PyTorch's own is used ({trouble}); install torch again")
     may_follow = attention is not None and known.get("step") != "torch"
     step = _choose_step(config, device, precision, slower, compiled=compiled, may_follow=may_follow)
     return Runtime(

@@ -2,8 +2,9 @@
  *
  * Kernels do nothing, copies move bytes of the host alone, and what is asked of the card is counted. A number that is read from
  * the card is 0, a truth value is true. The card has NULLGPU_MB of memory and the capability NULLGPU_MAJOR.NULLGPU_MINOR; there
- * are NULLGPU_COUNT of them. null_gpu.py compiles this file. A call that is missing here goes to CUDA's own library, which fails
- * without a driver; most are one more word in a list below. */
+ * are NULLGPU_COUNT of them. After NULLGPU_LAUNCHES kernels, each one fails with NULLGPU_ERROR, a number of CUDA. null_gpu.py
+ * compiles this file. A call that is missing here goes to CUDA's own library, which fails without a driver; most are one more
+ * word in a list below. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <driver_types.h>
@@ -219,8 +220,18 @@ int cudaGraphInstantiateWithFlags(void **made, void *graph) { *made = graph; ret
 int cudaGraphGetNodes(void *graph, void *nodes, size_t *count) { *count = 1; return 0; }
 
 /* Kernels, and their loading. */
-COUNTED(cudaLaunchKernel, KERNELS) COUNTED(cudaLaunchKernelExC, KERNELS) COUNTED(__cudaLaunchKernel, KERNELS)
-COUNTED(cuLaunchKernel, KERNELS) COUNTED(cuLaunchKernelEx, KERNELS) COUNTED(cuLaunchCooperativeKernel, KERNELS)
+static int failure; /* the error of a kernel, which stays */
+static int launched(void) {
+    static long launches;
+    if (__atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED) > setting("NULLGPU_LAUNCHES", 1L << 60))
+        failure = setting("NULLGPU_ERROR", cudaErrorNoKernelImageForDevice);
+    return failure ? failure : counted(KERNELS);
+}
+#define LAUNCHES(name) int name(void) { return launched(); }
+LAUNCHES(cudaLaunchKernel) LAUNCHES(cudaLaunchKernelExC) LAUNCHES(__cudaLaunchKernel)
+LAUNCHES(cuLaunchKernel) LAUNCHES(cuLaunchKernelEx) LAUNCHES(cuLaunchCooperativeKernel)
+int cudaGetLastError(void) { return failure; }
+int cudaPeekAtLastError(void) { return failure; }
 COUNTED(cudaMemset, FILLS) COUNTED(cudaMemsetAsync, FILLS)
 DOES_NOTHING(__cudaRegisterFatBinaryEnd) DOES_NOTHING(__cudaUnregisterFatBinary) DOES_NOTHING(__cudaRegisterFunction)
 DOES_NOTHING(__cudaRegisterVar) DOES_NOTHING(__cudaInitModule)
@@ -256,7 +267,7 @@ int __cudaPopCallConfiguration(Size *grid, Size *block, size_t *shared, void **s
 }
 
 /* What has no effect here and is asked for by name. */
-DOES_NOTHING(cudaGetLastError) DOES_NOTHING(cudaPeekAtLastError) DOES_NOTHING(cudaDeviceEnablePeerAccess)
+DOES_NOTHING(cudaDeviceEnablePeerAccess)
 DOES_NOTHING(cudaHostRegister) DOES_NOTHING(cudaHostUnregister) DOES_NOTHING(cudaMemcpyToSymbol)
 DOES_NOTHING(cudaProfilerStart) DOES_NOTHING(cudaProfilerStop) DOES_NOTHING(cuInit) DOES_NOTHING(cuCtxSetCurrent)
 DOES_NOTHING(cuCtxPushCurrent_v2) DOES_NOTHING(cuCtxPopCurrent_v2) DOES_NOTHING(cuCtxSetLimit) DOES_NOTHING(cuMemcpyDtoH_v2)

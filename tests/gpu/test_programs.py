@@ -84,6 +84,19 @@ def test_an_old_card_multiplies_in_float16_and_a_small_one_computes_fewer_window
     assert "error: memory: there is not enough" in said
 
 
+def test_a_card_without_kernels_or_with_a_failure_ends_in_a_line_and_one_without_cudnn_goes_on(null_run, texts, tmp_path):
+    """cuDNN is absent here, and PyTorch takes its attention from capability 9.0 on."""
+    words, cuda = ["train.py", texts["text"], *TINY, "--run"], ["--device", "cuda"]
+    for device, says in ((cuda, "cannot compute on Null GPU"), ([], "until then the CPU is used")):
+        assert says in null_run(*words, str(tmp_path / "old"), *device, NULLGPU_LAUNCHES="0", fails=bool(device))
+    said = null_run(*words, str(tmp_path / "broken"), *cuda, NULLGPU_LAUNCHES="300", NULLGPU_ERROR="700", fails=True)
+    assert re.search(r"error: GPU: it has failed \(.*\); start again, a training with --resume", said)
+    assert "Traceback" not in said
+    said = null_run(*words, str(tmp_path / "new"), *cuda, NULLGPU_MAJOR="9")
+    assert "slower      cuDNN cannot compute attention here" in said and "done " in said
+    null_run("sample.py", str(tmp_path / "new"), *cuda, NULLGPU_MAJOR="9")
+
+
 def test_two_processes_train_on_two_cards(null_run, texts, tmp_path):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--", "train.py"]
     named = ["--run", str(tmp_path / "run")]
