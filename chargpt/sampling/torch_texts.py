@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chargpt.device import send
+from chargpt.gpu import heads
 from chargpt.graphs import Graphs
 from chargpt.model import GPT, KVCache
 from chargpt.sampling.rules import NEVER
@@ -53,18 +54,6 @@ RULES: Mapping[str, Callable[[Tensor, float], Tensor]] = {
 }
 
 
-class _Placed(KVCache):
-    """`cache`, for one character at a place that is a number on the device."""
-
-    def __init__(self, cache: KVCache, place: Tensor, visible: Tensor) -> None:
-        self.keys, self.values, self._place, self._visible = cache.keys, cache.values, place, visible
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.keys.index_copy_(2, self._place, k)
-        self.values.index_copy_(2, self._place, v)
-        return F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=self._visible)
-
-
 class TorchTexts(Texts):
     """Texts in a cache of the model, or in none: then all of them is read again for each character."""
 
@@ -80,7 +69,7 @@ class TorchTexts(Texts):
         self._chooses = on_gpu and self._cache is not None and is_standard(model.config)
         if self._chooses:  # in memory that stays where it is
             zeros = partial(torch.zeros, device=self._device)
-            self._graphs, self._table, self._places = Graphs(self._device), Tensor(), Tensor()
+            self._graphs, self._table, self._mask = Graphs(self._device), Tensor(), Tensor()
             self._new, self._never = zeros(texts, 1, dtype=torch.long), zeros(model.vocab_size)  # the latter is added to logits
             self._place, self._number = zeros(2, 1, dtype=torch.long)  # of a character: in the context, and in a piece
             self._shares = zeros(AT_ONCE, texts, dtype=torch.float64)
@@ -109,11 +98,12 @@ class TorchTexts(Texts):
             self.logits(start, ids[:, :-1])
         first, steps = start + count - 1, min(limit, AT_ONCE)
         assert self._cache is not None
-        if first + limit > len(self._places):
+        if first + limit > self._mask.size(-1):
             for cache in self._cache:
                 cache.reserve(first + limit)
-            self._places = torch.arange(cache.keys.size(2), device=self._device)
-            self._table = self._model.position_table(len(self._places))
+            self._mask = cache.keys.new_empty(1, cache.keys.size(2))  # 0 at the places that are read, (1, S)
+            self._table = self._model.position_table(self._mask.size(-1))
+        self._mask.fill_(NEVER)[:, :first] = 0
         never = np.zeros(self._model.vocab_size, np.float32)
         never[choice.forbidden] = NEVER
         self._never.copy_(send(torch.from_numpy(never), self._device))
@@ -122,7 +112,7 @@ class TorchTexts(Texts):
         self._place.fill_(first)
         self._number.zero_()
         for _ in range(steps):
-            self._graphs.run(f"{len(self._places)} {choice.rules}", partial(self._write_one, choice.rules))
+            self._graphs.run(f"{self._mask.size(-1)} {choice.rules}", partial(self._write_one, choice.rules))
         made, log_probabilities = self._chosen[:steps].cpu().numpy().swapaxes(0, 1)
         return NewIds(made.astype(np.int64), log_probabilities.astype(np.float32))
 
@@ -130,11 +120,12 @@ class TorchTexts(Texts):
         """Read the new ids at their place, choose the ids that follow, and move on."""
         assert self._cache is not None
         model, row = self._model, self._table.index_select(-2, self._place)
-        visible = (self._places <= self._place)[None]
+        self._mask.index_fill_(-1, self._place, 0)
         x = model.token_embedding(self._new)  # (B, 1, C)
         x, rotary = (x + row, None) if row.dim() == 2 else (x, row)
         for block, cache in zip(model.blocks, self._cache):
-            x = block(x, rotary, _Placed(cache, self._place, visible))
+            x = x + block.attn.proj(self._attend(cache, block.attn.qkv(block.norm_1(x)), rotary))
+            x = x + block.mlp(block.norm_2(x))
         logits = F.linear(model.norm(x), model.token_embedding.weight)[:, -1].float()
         allowed = logits + self._never
         for name, value in rules.items():
@@ -147,3 +138,10 @@ class TorchTexts(Texts):
         self._new.copy_(ids)
         self._place += 1
         self._number += 1
+
+    def _attend(self, cache: KVCache, qkv: Tensor, rotary: Tensor | None) -> Tensor:
+        """The attention of a character at its place, (B, 1, C); its key and value go into the cache."""
+        q, k, v = heads(qkv, self._model.config.n_head, rotary)
+        cache.keys.index_copy_(2, self._place, k)
+        cache.values.index_copy_(2, self._place, v)
+        return F.scaled_dot_product_attention(q, cache.keys, cache.values, attn_mask=self._mask).transpose(1, 2).flatten(2)

@@ -13,9 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chargpt.kernels.attention import supports
-from chargpt.kernels.step import KernelModel, is_faster
-from chargpt.kernels.step import supports as supports_step
+from chargpt.kernels.step import KernelModel, is_faster, supports
 from chargpt.model import GPT
 from chargpt.text.windows import IGNORED
 from chargpt.training.runtime import Runtime
@@ -34,12 +32,11 @@ class DistillationLoss(nn.Module):
         super().__init__()
         self.model, self.ignores = model, ignores
         copies = [copy.deepcopy(teacher).to(runtime.device, runtime.precision).eval() for teacher in teachers]
-        for teacher in (one for one in copies if runtime.attention is not None and supports(one.config)):
-            for block in teacher.blocks:
-                block.attn.fused = runtime.attention
+        for teacher in copies:
+            runtime.quicken(teacher)
         self.teachers = nn.ModuleList(copies)
         step = runtime.step
-        in_c = [is_faster(one.config, threads=runtime.threads) and supports_step(one.config) for one in copies]
+        in_c = [is_faster(one.config, threads=runtime.threads) and supports(one.config) for one in copies]
         self._kernels = [KernelModel.of(step, one) if step and is_so else None for is_so, one in zip(in_c, copies)]
 
     def forward(self, idx: Tensor, targets: Tensor) -> Tensor:

@@ -184,15 +184,16 @@ class Muon(Optimizer):
         momentum.lerp_(gradient, (1 - self._beta) * kept)
         nesterov = gradient.lerp(momentum, self._beta)
         updates = self._orthogonalised([nesterov[span] for span, *_ in self._stacks])
+        moves = rate * kept
+        self._weights.vector[self._matrices].mul_(1 - moves * self._decay)
         for (span, *_), update in zip(self._stacks, updates):
             # The update has the size that AdamW's would have, so that both use the same rate (arXiv 2502.16982).
             scale = 0.2 * math.sqrt(max(update.shape[1:]))
             matrices = self._weights.vector[span].view(update.shape)
-            matrices.mul_(1 - rate * self._decay * kept)
-            if isinstance(rate, Tensor):
-                matrices.addcmul_(update, -rate * scale * kept)
+            if isinstance(moves, Tensor):
+                matrices.addcmul_(update, moves, value=-scale)
             else:
-                matrices.add_(update, alpha=-rate * scale)
+                matrices.add_(update, alpha=-moves * scale)
 
     def _orthogonalised(self, vectors: list[Tensor]) -> list[Tensor]:
         """Each of the `vectors` as a stack of orthogonal matrices (n, rows, columns); the vectors may change."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from chargpt import gpu
 from chargpt.config import Config, RuntimeConfig
 from chargpt.device import choose_device, choose_precision, memory_free, why_not_cuda, why_not_cudnn
 from chargpt.errors import Option, UserError
@@ -22,7 +23,7 @@ from chargpt.kernels.step import fits as fits_step
 from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
 from chargpt.processor import quota
-from chargpt.standard import CHANGED
+from chargpt.standard import CHANGED, has_standard_attention
 from chargpt.training.group import Group
 
 COMPILING_SECONDS = 30.0  # that compiling takes, about: on an H200, 11 to 30
@@ -37,10 +38,11 @@ class Runtime:
     device: torch.device
     precision: torch.dtype
     threads: int
-    attention: FusedAttention | None = None  # a faster equal of model.py's, if there is one
+    attention: FusedAttention | None = None  # a faster equal of model.py's on a CPU, if there is one
     step: StepKernel | None = None  # computes gradients and validation losses, if torch does not
     compile: bool = False
     processes: int = 1  # that train together
+    fewer_kernels: bool = False  # whether gpu.py has faster equals of parts of model.py
     slower: str = ""  # why this is slower than it could be on this machine, and what to do
     tf32: bool = False  # whether a GPU may use it for products in float32
     deterministic: bool = False  # whether a GPU gives the same bits each time
@@ -65,7 +67,8 @@ class Runtime:
         """Everything that must be equal for a resumed run to be equal to the bit."""
         driver = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)
         cuda = f"{torch.version.cuda or torch.version.hip}, driver {driver()}"
-        gpu: dict[str, str | int | bool] = {"cuda": cuda, "deterministic": self.deterministic}
+        of_gpu: dict[str, str | int | bool] = {"cuda": cuda, "deterministic": self.deterministic}
+        own = "of gpu.py" if self.fewer_kernels else "plain"
         return {
             "torch": torch.__version__,
             "device": self.name,
@@ -73,10 +76,10 @@ class Runtime:
             "precision": "tf32" if self.tf32 else str(self.precision).removeprefix("torch."),
             "threads": self.threads,
             "processes": self.processes,
-            "attention": "plain" if self.attention is None else f"compiled {self.attention.build}",
+            "attention": own if self.attention is None else f"compiled {self.attention.build}",
             "step": "torch" if self.step is None else f"native {self.step.build}",
             "compile": self.compile,
-            **(gpu if self.device.type == "cuda" else {}),
+            **(of_gpu if self.device.type == "cuda" else {}),
         }
 
     @contextlib.contextmanager
@@ -105,6 +108,14 @@ class Runtime:
     def has_memory_for(self, ids: np.ndarray) -> bool:
         """Whether the device is a GPU with free memory for a whole text and much more."""
         return self.device.type == "cuda" and 8 * len(ids) < (memory_free(self.device) or 0)
+
+    def quicken(self, model: GPT) -> None:
+        """Let `model`, which training calls, compute by what is faster than parts of model.py, and equal."""
+        if self.fewer_kernels and has_standard_attention(model.config):
+            gpu.quicken(model)
+        if self.attention is not None and supports(model.config):
+            for block in model.blocks:
+                block.attn.fused = self.attention
 
     def compiled(self, model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
         """`model`, with all GPTs in it, as training calls it: compiled by torch, if that was chosen."""
@@ -162,6 +173,7 @@ def choose_runtime(
         step=step,
         compile=compiled,
         processes=group.size,
+        fewer_kernels=device.type == "cuda" and asked.attention == "auto" and has_standard_attention(config.model),
         slower=slower[-1] if slower else "",
         tf32=asked.precision == "tf32",
         deterministic=asked.deterministic,

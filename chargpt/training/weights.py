@@ -36,8 +36,8 @@ class FlatWeights:
     `spans` gives each parameter's place in the vector. Parameters of one group are next to each other: first the `stacks`, each
     with its place, rows and columns, then other matrices, such as embeddings, at which the `decayed` part ends, then norms,
     biases and what does not learn. The parameters of `working` are views of `computing`, which in float32 is `vector` itself.
-    `working` uses `attention`, if given, in place of its own; `model` stays as it is. `step` is the kernel that computes in
-    place of torch, if there is one.
+    `quicken`, if given, puts faster parts into `working`; `model` stays as it is. `step` is the kernel that computes in place
+    of torch, if there is one.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class FlatWeights:
         model: GPT,
         precision: torch.dtype,
         *,
-        attention: Callable[[Tensor, int, Tensor | None], Tensor] | None = None,
+        quicken: Callable[[GPT], None] | None = None,
         step: StepKernel | None = None,
     ) -> None:
         groups: dict[tuple[int, int, int], list[tuple[str, nn.Parameter]]] = {}
@@ -74,9 +74,8 @@ class FlatWeights:
             self.working = copy.deepcopy(model).to(precision)
             self.computing = self.vector.to(precision)
             self._view(self.working, self.computing)
-        if attention is not None:
-            for block in self.working.blocks:
-                block.attn.fused = attention
+        if quicken is not None:
+            quicken(self.working)
         self._part: Tensor | None = None  # the gradient of a further micro-batch, in `precision`
         parameters = dict(self.working.named_parameters())
         self._inputs = {name: parameters[name] for name in self.spans if parameters[name].requires_grad}

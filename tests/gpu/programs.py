@@ -41,6 +41,9 @@ KINDS = {
     "dropout": ["model.dropout=0.2"],
     "deterministic": ["runtime.deterministic=true"],
 }
+# What --minutes 3 makes of a million characters, on an H200.
+MINUTES = ["model.n_layer=6", "model.n_embd=256", "model.n_head=8", "model.block_size=256", "train.batch_size=16"]
+MINUTES += ["optim.name=muon", "model.positions=rotary", "model.bias=true"]
 for optimizer, positions in itertools.product(("adamw", "muon"), POSITIONS):
     KINDS[f"{optimizer} {positions}"] = [f"optim.name={optimizer}", f"model.positions={positions}"]
 
@@ -51,6 +54,17 @@ def config_of(*settings: str) -> Config:
     return load_settings(options, presets=ROOT / "configs")[0].values
 
 
+def trainer_of(
+    config: Config, *, ids: np.ndarray = IDS, teachers: int = 0, is_resident: bool = True, marks: ItemMarks | None = None
+) -> Trainer:
+    runtime, model = choose_runtime(config), partial(initial_model, config.model, VOCABULARY)
+    if not is_resident:
+        object.__setattr__(runtime, "has_memory_for", lambda ids: False)
+    with runtime.applied():
+        before = [model().to(runtime.device).eval() for _ in range(teachers)]
+        return Trainer(model(), ids, config, runtime=runtime, teachers=before, marks=marks)
+
+
 def counts(
     config: Config, *, ids: np.ndarray = IDS, teachers: int = 0, is_resident: bool = True, marks: ItemMarks | None = None
 ) -> tuple[Counts, Counts]:
@@ -58,12 +72,8 @@ def counts(
 
     The state is then saved and loaded, and another step is taken.
     """
-    runtime, model = choose_runtime(config), partial(initial_model, config.model, VOCABULARY)
-    if not is_resident:
-        object.__setattr__(runtime, "has_memory_for", lambda ids: False)
-    with runtime.applied():
-        before = [model().to(runtime.device).eval() for _ in range(teachers)]
-        trainer = Trainer(model(), ids, config, runtime=runtime, teachers=before, marks=marks)
+    trainer = trainer_of(config, ids=ids, teachers=teachers, is_resident=is_resident, marks=marks)
+    with trainer.runtime.applied():
         for _ in range(3):
             trainer.advance()
         trainer.report()
@@ -94,6 +104,24 @@ def steps() -> dict[str, tuple[Counts, Counts]]:
 def compiled() -> tuple[Counts, Counts]:
     """The size of the preset gpu."""
     return counts(config_of("model.n_layer=6", "model.n_embd=384", "model.n_head=6", "runtime.compile=on"))
+
+
+def nodes() -> dict[str, int]:
+    """The kernels, fills and copies in the graphs of a step and of a character, of the models that --minutes 3 makes."""
+    found = dict[str, int]()
+    for name, teachers, dropout in (("step", 0, 0.1), ("step with three teachers", 3, 0.0)):
+        trainer = trainer_of(config_of(*MINUTES, f"model.dropout={dropout}"), teachers=teachers)
+        with trainer.runtime.applied():
+            for _ in range(3):
+                trainer.advance()
+        trainer.report()
+        found[name] = null_gpu.read()["recorded"]
+    for positions in ("rotary", "learned"):
+        shape = GPTConfig(n_layer=6, n_head=8, n_embd=256, block_size=256, positions=positions, bias=positions == "rotary")
+        writer = torch_writer(GPT(shape, VOCABULARY).to("cuda").eval())
+        for _ in writer.pieces([[1, 2]], AT_ONCE, SamplingOptions(), seeds=[1]):
+            found[f"character, {positions}"] = null_gpu.read()["recorded"]
+    return found
 
 
 def characters() -> list[tuple[str, int, dict[str, int]]]:

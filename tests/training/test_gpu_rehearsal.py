@@ -122,7 +122,7 @@ def rehearsal() -> Iterator[Counter[str]]:
 def make_trainer(config: Config, *, is_resident: bool = True, precision: torch.dtype = torch.bfloat16, ids=IDS) -> Trainer:
     kind = RuntimeWithMemory if is_resident else Runtime
     model = GPT(config.model, VOCABULARY)
-    return Trainer(model, ids, config, runtime=kind(device=META, precision=precision, threads=1))
+    return Trainer(model, ids, config, runtime=kind(device=META, precision=precision, threads=1, fewer_kernels=True))
 
 
 def with_optimizer(config: Config, name: str) -> Config:

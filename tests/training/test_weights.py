@@ -59,7 +59,12 @@ def test_gradients_in_bfloat16_stay_right_over_many_characters():
 
 def test_in_float32_both_models_have_the_same_tensors_and_only_one_the_attention():
     model, _ = make()
-    weights = FlatWeights(model, torch.float32, attention=lambda qkv, n_head, rotary: qkv[..., : qkv.size(-1) // 3])
+
+    def quicken(working: GPT) -> None:
+        for block in working.blocks:
+            block.attn.fused = lambda qkv, n_head, rotary: qkv[..., : qkv.size(-1) // 3]
+
+    weights = FlatWeights(model, torch.float32, quicken=quicken)
     for kind in ("parameters", "buffers"):
         assert all(one is other for one, other in zip(getattr(weights.working, kind)(), getattr(model, kind)(), strict=True))
     assert all(block.attn.fused is None for block in model.blocks) and all(block.attn.fused for block in weights.working.blocks)
