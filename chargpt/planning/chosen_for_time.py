@@ -24,7 +24,7 @@ from chargpt.planning import law
 from chargpt.planning.budget import TimeModel
 from chargpt.planning.cli import SHORTEST_CONTEXT
 from chargpt.planning.law import Text
-from chargpt.planning.memory import NoMemory, check_memory
+from chargpt.planning.memory import NoMemory, check_memory, has_memory
 from chargpt.planning.speeds import Speeds
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.stage import Models
@@ -129,6 +129,10 @@ class Job:
         """As `check_memory` of memory.py, if all processes are on this machine."""
         vocab_size = self.corpus.tokenizer.vocab_size
         check_memory(config, vocab_size=vocab_size, processes=self.processes, on_machine=self.processes)
+
+    def has_memory(self, config: Config) -> bool:
+        """As `has_memory` of memory.py."""
+        return has_memory(config, vocab_size=self.corpus.tokenizer.vocab_size, processes=self.processes)
 
     @functools.cached_property
     def longest_context(self) -> int:
@@ -345,6 +349,8 @@ def _candidate_for_gpu(shape: Settings, job: Job, *, until: float, smaller: Cand
     rough = with_context_and_batch(shape, job, seen=0, most=most)
     job.check_memory(rough.values)
     shaped = with_context_and_batch(shape, job, seen=job.seen(shape, job.speeds.expected(rough.values)), most=most)
+    if smaller is not None and not job.has_memory(shaped.values):
+        raise NoMemory("a larger model does not fit")
     is_timed = time.perf_counter() < until
     speed = job.speeds.measured(shaped.values) if is_timed else job.speeds.expected(shaped.values)
     if shape.is_given("train.batch_size"):
@@ -366,6 +372,8 @@ def _times_of_steps(shaped: Settings, job: Job, *, speed: float, until: float) -
     times = {now: now / speed}
     while law.STEPS * 2 * now <= min(useful, 2 * now / times[now] * job.seconds) and time.perf_counter() < until:
         larger = with_batch(shaped, job, seen=law.STEPS * 2 * now, most=2 * now)
+        if not job.has_memory(larger.values):
+            break
         try:
             took = 2 * now / job.speeds.measured(larger.values)
         except torch.OutOfMemoryError:

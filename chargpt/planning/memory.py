@@ -1,7 +1,8 @@
-"""How much memory a training takes, and whether a CPU has it: a run that cannot fit is refused before its first step.
-
-On a GPU, the trainer tries, and computes fewer rows at once if they do not fit.
+"""How much memory a training takes, and whether the device has it: on a CPU, a run that cannot fit is refused before its first
+step. A GPU computes fewer rows at once then, which takes longer, so such a model is not among those that are compared.
 """
+
+import math
 
 import torch
 
@@ -11,9 +12,10 @@ from chargpt.errors import NoMemory, Option
 from chargpt.runs.model_shape import parameter_count
 from chargpt.training.runtime import may_be_in_c
 
-# Numbers that a step keeps for each layer and channel of a character: measured, 22 to 27 with attention in C, else 25 to 34;
-# and for each entry of the vocabulary and character: logits, probabilities and their gradients.
-KEPT_PER_CHANNEL, KEPT_PER_LOGIT = 29, 5
+# Numbers that a step keeps for each layer and channel of a character: on a CPU measured, 22 to 27 with attention in C, else 25
+# to 34; on a GPU counted by torch's allocator, 17 to 19, with rotary positions 19 to 22. And for each entry of the vocabulary
+# and character: logits, probabilities and their gradients.
+KEPT_PER_CHANNEL, KEPT_ON_GPU, KEPT_PER_LOGIT = 29, 20, 5
 # Bytes for each parameter: weights, gradient and two of the optimizer, in float32; and for each copy of the weights that
 # `optim.start_decay` and `optim.average_fraction` keep.
 BYTES_PER_PARAMETER, BYTES_OF_KEPT_WEIGHTS = 16, 4
@@ -22,14 +24,24 @@ PARTS_OF_BATCH = 8
 
 
 def memory_needed(
-    config: Config, *, parameters: int, vocab_size: int, precision: torch.dtype = torch.float32, processes: int = 1
+    config: Config,
+    *,
+    parameters: int,
+    vocab_size: int,
+    device: str = "cpu",
+    precision: torch.dtype = torch.float32,
+    processes: int = 1,
 ) -> int:
-    """About how many bytes one of the `processes` takes beyond torch: weights, gradient, optimizer, and what a step keeps."""
-    kept = precision.itemsize * KEPT_PER_CHANNEL * config.model.n_layer * config.model.n_embd + 4 * KEPT_PER_LOGIT * vocab_size
+    """About how many bytes one of the `processes` takes beyond torch: weights, gradient, optimizer, and what a step keeps.
+
+    `device` is the kind of it, and `precision` that of the working weights.
+    """
+    per_channel = KEPT_ON_GPU if device == "cuda" else KEPT_PER_CHANNEL
+    kept = precision.itemsize * per_channel * config.model.n_layer * config.model.n_embd + 4 * KEPT_PER_LOGIT * vocab_size
     windows = config.train.batch_size // processes
     by_torch = windows * config.model.block_size * kept
     in_c = (4 * min(PARTS_OF_BATCH, windows) + 2 * precision.itemsize) * parameters
-    return bytes_of_state(config, parameters) + max(by_torch, in_c if may_be_in_c(config) else 0)
+    return bytes_of_state(config, parameters) + max(by_torch, in_c if device == "cpu" and may_be_in_c(config) else 0)
 
 
 def bytes_of_state(config: Config, parameters: int) -> int:
@@ -43,23 +55,37 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_mach
 
     The `processes` share each batch; those `on_machine`, this one, share its memory. A run that `has_begun` keeps its batch.
     """
-    device = choose_device(config.runtime.device)
-    free = memory_free(device)
-    if free is None or device.type != "cpu":
-        return
-    free //= on_machine
-    precision = choose_precision(config.runtime.precision, device)
-    parameters = parameter_count(config.model, vocab_size)
-    needed = memory_needed(config, parameters=parameters, vocab_size=vocab_size, precision=precision, processes=processes)
-    if needed <= free:
+    device, needed, free = _needed_and_free(config, vocab_size=vocab_size, processes=processes, on_machine=on_machine)
+    if needed <= free or device.type != "cpu":
         return
     size = f"memory: training needs about {needed / 1e9:.1f} GB, and only {free / 1e9:.1f} GB are free"
     size += f" for each of {on_machine} processes" if on_machine > 1 else ""
     if has_begun:
         raise NoMemory(f"{size}; close other programs, or use another machine or another ", Option("device"))
-    state = bytes_of_state(config, parameters)
+    state = bytes_of_state(config, parameter_count(config.model, vocab_size))
     fits = int((free - state) / (needed - state) * config.train.batch_size) // processes * processes
     if fits < processes:
         raise NoMemory(f"{size}; use a smaller model, by model.n_embd, model.n_layer or model.block_size")
     batch = Option("train.batch_size", fits)
     raise NoMemory(f"{size}; use ", batch, " or less (train.accumulate=2 uses two such batches in each step)")
+
+
+def has_memory(config: Config, *, vocab_size: int, processes: int = 1) -> bool:
+    """Whether a device, which each of the `processes` has for itself, can compute the step of one at once."""
+    _, needed, free = _needed_and_free(config, vocab_size=vocab_size, processes=processes, on_machine=1)
+    return needed <= free
+
+
+def _needed_and_free(config: Config, *, vocab_size: int, processes: int, on_machine: int) -> tuple[torch.device, int, float]:
+    """The device, and the bytes that a process needs and has there; infinitely many where that is not known."""
+    device = choose_device(config.runtime.device)
+    free = memory_free(device)
+    needed = memory_needed(
+        config,
+        parameters=parameter_count(config.model, vocab_size),
+        vocab_size=vocab_size,
+        device=device.type,
+        precision=choose_precision(config.runtime.precision, device),
+        processes=processes,
+    )
+    return device, needed, math.inf if free is None else free // on_machine

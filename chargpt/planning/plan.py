@@ -113,7 +113,14 @@ class Opening(Decision):
             Notice(Kind.STEPS, f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
         ]
         if (known := self.budget.known) is not None:
-            memory = memory_needed(config, parameters=parameters, vocab_size=vocabulary, processes=runtime.processes)
+            memory = memory_needed(
+                config,
+                parameters=parameters,
+                vocab_size=vocabulary,
+                device=runtime.device.type,
+                precision=runtime.precision,
+                processes=runtime.processes,
+            )
             size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
             notices += [
                 Notice(Kind.ESTIMATE, f"about {1000 * known.step:.1f} ms a step and {size}", "detail"),

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -21,6 +22,8 @@ from chargpt.config import Config  # noqa: E402
 from chargpt.model import GPT, POSITIONS, GPTConfig  # noqa: E402
 from chargpt.planning.cli import TrainOptions, settings_in  # noqa: E402
 from chargpt.planning.initial_settings import load_settings  # noqa: E402
+from chargpt.planning.memory import memory_needed  # noqa: E402
+from chargpt.runs.model_shape import parameter_count  # noqa: E402
 from chargpt.sampling.options import SamplingOptions  # noqa: E402
 from chargpt.sampling.torch_texts import AT_ONCE, torch_writer  # noqa: E402
 from chargpt.sampling.writer import NewIds  # noqa: E402
@@ -121,6 +124,27 @@ def nodes() -> dict[str, int]:
         writer = torch_writer(GPT(shape, VOCABULARY).to("cuda").eval())
         for _ in writer.pieces([[1, 2]], AT_ONCE, SamplingOptions(), seeds=[1]):
             found[f"character, {positions}"] = null_gpu.read()["recorded"]
+    return found
+
+
+def memory() -> dict[str, float]:
+    """How many times the memory that is told is what is allocated for steps, of the preset gpu and of models of --minutes."""
+    deep = ["model.n_layer=12", "model.n_embd=768", "model.n_head=12", "model.block_size=256", "train.batch_size=64"]
+    preset = ["model.n_layer=6", "model.n_embd=384", "model.n_head=6", "model.block_size=256", "train.batch_size=64"]
+    kinds = {"gpu": preset, "gpu in float32": [*preset, "runtime.precision=float32"], "4.7M": MINUTES, "85M": deep}
+    kinds["85M with Muon"] = [*deep, *MINUTES[-3:]]
+    found = dict[str, float]()
+    for name, words in kinds.items():
+        torch.cuda.reset_peak_memory_stats()
+        trainer = trainer_of(config := config_of(*words, "model.dropout=0.1"))
+        with trainer.runtime.applied():
+            for _ in range(4):
+                trainer.advance()
+        of_run = {"device": "cuda", "precision": trainer.runtime.precision}
+        parameters = parameter_count(config.model, VOCABULARY)
+        told = memory_needed(config, parameters=parameters, vocab_size=VOCABULARY, **of_run)
+        found[name] = told / torch.cuda.max_memory_allocated()
+        trainer.release()
     return found
 
 

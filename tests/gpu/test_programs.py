@@ -48,6 +48,11 @@ def test_a_small_step_and_a_character_have_few_kernels(returned):
     assert found.keys() == most.keys() and all(50 < found[name] < most[name] for name in most), found
 
 
+def test_the_memory_that_is_told_is_that_which_is_allocated(returned):
+    found = returned("memory")
+    assert len(found) == 5 and all(1 / 1.3 < ratio < 1.3 for ratio in found.values()), found
+
+
 def test_a_character_is_one_graph_and_no_wait(returned):
     for name, written, counts in returned("characters"):
         assert counts["graphs"] == written and counts["waits"] <= 3 and counts["kernels"] + counts["copies"] <= 30, name
