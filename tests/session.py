@@ -10,7 +10,11 @@ from chargpt import project
 
 PRECISIONS = ("float32", "bfloat16")
 STEPS = ("torch",)
-NOTHING = (sys.executable, "-S", "-c", "")  # what writes the report of a run, unless a test asks for one
+
+
+def no_report(*_: object, **__: object) -> subprocess.Popen:
+    """What writes the report of a run, unless a test asks for one."""
+    return subprocess.Popen([sys.executable, "-S", "-c", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def make_root(folder: Path) -> Path:
@@ -36,8 +40,9 @@ def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
     os.fsync = lambda file: None
     torch.backends.mps.is_available = lambda: False  # a GPU of Apple cannot be hidden by a variable, as in conftest.py
     project.SOURCE = root
-    speeds.speeds_file = lambda: Path(os.devnull, "speeds.json")  # no test writes or uses what this machine can do
-    follower.start = lambda *_, **__: subprocess.Popen(NOTHING, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    speeds.speeds_file = lambda: Path(os.devnull, "speeds.json")  # no test writes or uses what this machine can do,
+    speeds.training_speed = lambda config, corpus, teachers=(): 1e5  # nor measures it: no plan depends on what else runs
+    follower.start = no_report
     trial.start_names = lambda: []  # a run begins with nothing, unless a test asks for a start
     if precision is not None:
         device.cpu_precision = lambda: getattr(torch, precision)

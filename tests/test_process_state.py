@@ -21,6 +21,8 @@ from helpers import publish_run
 import chargpt
 import train
 from chargpt.config import Config, RuntimeConfig
+from chargpt.planning import speeds
+from chargpt.planning.speeds import training_speed
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
 
@@ -100,7 +102,8 @@ def test_a_run_that_is_loaded_and_used_changes_nothing(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("words", [["--config", "tiny", "model.dropout=0.1"], ["--minutes", "0.1"]])
-def test_a_plan_that_times_steps_changes_nothing_but_the_random_numbers(text, tmp_path, words, capfd):
+def test_a_plan_that_times_steps_changes_nothing_but_the_random_numbers(text, tmp_path, words, capfd, monkeypatch):
+    monkeypatch.setattr(speeds, "training_speed", training_speed)
     place = ["--dry-run", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "runtime.threads=1"]
     with unusual():
         before = without_randomness()

@@ -30,12 +30,6 @@ STEPS = ["train.max_steps=3", "train.eval_interval=2", "train.sample_length=0", 
 VARY = ("estimate", "training")  # labels of lines that depend on the machine's speed
 
 
-@pytest.fixture(autouse=True)
-def steady(monkeypatch) -> None:
-    """A machine with the same speed for every model, also while other programs use it."""
-    monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 1e5)
-
-
 def planned(text: Path, folder: Path, *words: str) -> Opening:
     place = [f"data.cache={folder}/cache", "runtime.threads=1"]
     return make_plan(parse_options([str(text), "--run", f"{folder}/run", *place, *words]), root=project_root())
