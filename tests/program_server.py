@@ -1,7 +1,8 @@
 """Runs programs of the project many times for the price of one import: forks for each request that comes from a socket.
 
-A request is a message in JSON. {"run": MODULE, "arguments": [...]} runs MODULE.main, and {"code": TEXT} runs Python code; the
-process gets the three standard streams that are sent along, the "folder" and the "environment". The answer is its process id.
+A request is a message in JSON. {"run": MODULE, "arguments": [...]} runs MODULE.main, and {"code": TEXT} runs Python code, with
+{"anew": true} in a process that has imported no file of the project yet, and takes those of its folder first; the process gets
+the three standard streams that are sent along, the "folder" and the "environment". The answer is its process id.
 {"poll": ID} is answered with its exit code (below 0: the signal that killed it), or with null while it runs.
 """
 
@@ -11,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from pathlib import Path
 
 from session import set_up
@@ -20,6 +22,21 @@ import train  # noqa: F401
 from chargpt.pages import report_page  # noqa: F401
 from chargpt.program import run_program
 from chargpt.sampling import sample_writer  # noqa: F401
+
+OURS = {"chargpt", "train", "sample", "model", "session", "PIL", "jinja2"}  # and the packages that the project imports late
+
+
+def run_anew(code: str) -> int:
+    """Run code as a new process does, but for what Python and torch have imported."""
+    for name in [name for name in sys.modules if name.split(".")[0] in OURS]:
+        del sys.modules[name]
+    sys.path.insert(0, os.getcwd())
+    try:
+        exec(code, {"__name__": "__main__"})
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def child(request: dict, streams: list[int]) -> None:
@@ -35,11 +52,15 @@ def child(request: dict, streams: list[int]) -> None:
     os.environ.update(request["environment"])
     code = 99
     try:
-        if "code" in request:
+        if request.get("anew"):
+            code = run_anew(request["code"])
+        elif "code" in request:
             code = run_program(lambda: exec(request["code"], {"__name__": "__main__"}) or 0)
         else:
             code = run_program(lambda: importlib.import_module(request["run"]).main(request["arguments"]))
         sys.stdout.flush()
+    except SystemExit as ended:
+        code = ended.code
     finally:
         os._exit(code)
 

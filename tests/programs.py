@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+PATIENCE = 180  # seconds for a program to end, on a slow and busy machine
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Program:
             self.returncode = self.server.ask(poll=self.pid)
         return self.returncode
 
-    def wait(self, *, timeout: float = 60) -> int:
+    def wait(self, *, timeout: float = PATIENCE) -> int:
         """The exit code. Raises TimeoutError."""
         end = time.monotonic() + timeout
         while self.poll() is None:
@@ -52,7 +53,7 @@ class Program:
             time.sleep(0.005)
         return self.returncode
 
-    def communicate(self, *, timeout: float = 60) -> tuple[bytes, bytes]:
+    def communicate(self, *, timeout: float = PATIENCE) -> tuple[bytes, bytes]:
         """Everything that it still writes, and its exit code in `returncode`. Raises TimeoutError."""
         end, pieces = time.monotonic() + timeout, {pipe: [] for pipe in (self.stdout, self.stderr) if pipe}
         reading = list(pieces)
@@ -102,13 +103,16 @@ class Programs:
         self,
         *program: str,
         code: str = "",
+        anew: bool = False,
         stdin: int = DEVNULL,
         stdout: int = PIPE,
         stderr: int = PIPE,
         folder: Path = ROOT,
         environment: Mapping[str, str] = os.environ,
     ) -> Program:
-        """Start `program`, a module with a main() and its arguments, or Python `code`. The streams are as for Popen."""
+        """Start `program`, a module with a main() and its arguments, or Python `code`, with `anew` where nothing of the project
+        is imported. The streams are as for Popen.
+        """
         theirs, ours = [], []
         for number, stream in enumerate((stdin, stdout, stderr)):
             if stream == PIPE:
@@ -118,13 +122,13 @@ class Programs:
             else:
                 theirs.append(os.open(os.devnull, os.O_RDWR) if stream == DEVNULL else os.dup(stream))
                 ours.append(None)
-        request = {"code": code} if code else {"run": program[0], "arguments": program[1:]}
+        request = {"code": code, "anew": anew} if code else {"run": program[0], "arguments": program[1:]}
         pid = self.ask(streams=tuple(theirs), folder=str(folder), environment=dict(environment), **request)
         for stream in theirs:
             os.close(stream)
         return Program(self, pid, *ours)
 
-    def run(self, *program: str, timeout: float = 60, **options: object) -> Ended:
+    def run(self, *program: str, timeout: float = PATIENCE, **options: object) -> Ended:
         """Run a program to its end; `options` are those of `start`."""
         with self.start(*program, **options) as running:
             out, err = running.communicate(timeout=timeout)

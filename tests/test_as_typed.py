@@ -1,9 +1,6 @@
 """What is typed, or run, in another way than meant is told in one line; machines and disks with limits are respected."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,8 +12,6 @@ from chargpt.parser import Parser
 from chargpt.processor import core_count, quota
 from chargpt.sampling.options import typed_list
 from chargpt.text.facts import _is_sorted
-
-ROOT = Path(__file__).parent.parent
 
 
 @given(st.sampled_from("–—−"), st.integers(1, 2), st.sampled_from(["minutes", "run=a", "items"]))
@@ -82,15 +77,9 @@ def test_the_quota_of_a_container_limits_the_cores(files, cores, tmp_path):
     assert quota(tmp_path) == cores and core_count() >= 1
 
 
-def test_a_process_that_waits_for_others_says_so():
+def test_a_process_that_waits_for_others_says_so(programs):
     code = "import chargpt.training.join as j, chargpt.training.parallel as p; p.PATIENCE = 0.1; j.join_group().__enter__()"
     variables = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    with subprocess.Popen(
-        [sys.executable, "-c", code], env=os.environ | variables, cwd=ROOT, stderr=subprocess.PIPE, text=True
-    ) as one:
-        assert one.stderr is not None
-        try:
-            said = next((line for line in one.stderr if "waiting" in line), "")
-        finally:
-            one.kill()
-    assert "waiting for 1 more of WORLD_SIZE=2 processes; to train with one, unset WORLD_SIZE" in said
+    with programs.start(code=code, environment=os.environ | variables) as one:
+        said = next((line for line in one.stderr if b"waiting" in line), b"")
+    assert b"waiting for 1 more of WORLD_SIZE=2 processes; to train with one, unset WORLD_SIZE" in said

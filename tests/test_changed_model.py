@@ -4,15 +4,14 @@ Each experiment is made on a copy of the sources, as a reader of docs/change-the
 """
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from programs import Programs
 
 import train
 from chargpt.errors import UserError
@@ -86,10 +85,11 @@ def change(folder: Path, changes: dict[str, str]) -> None:
 HEAD = """
 import contextlib, hashlib, io, json, os, pathlib, signal, sys, time
 import torch
+from session import set_up
+set_up(root=pathlib.Path.cwd(), precision=None, step=None)
 import chargpt, train, sample
 from chargpt.__main__ import main as verb
 from chargpt.errors import UserError
-TEXT, SETTINGS = sys.argv[1], sys.argv[2:]
 RUNS, found = pathlib.Path("checkpoints"), {}
 
 def says(main, words):
@@ -137,11 +137,11 @@ print(json.dumps(found))
 """
 
 
-def outcome(folder: Path, text: Path, code: str, **more: object) -> dict:
-    command = [sys.executable, "-c", HEAD + code, str(text), *SETTINGS]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+def outcome(programs: Programs, folder: Path, text: Path, code: str) -> Any:
+    """What the code prints last, run with the project in `folder`."""
+    given = f"TEXT, SETTINGS = {str(text)!r}, {SETTINGS!r}"
+    done = programs.run(code=f"{HEAD}{given}\n{code}", anew=True, folder=folder)
+    assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -158,38 +158,38 @@ def check(found: dict) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_experiment_trains_resumes_writes_and_is_scored_as_it_is(name, text, tmp_path):
-    if not hasattr(os, "fork"):
-        pytest.skip("needs fork, which POSIX has")
-    found = outcome(copy_of_sources(tmp_path, EXPERIMENTS[name]), text, KILLED + WORK)
+def test_an_experiment_trains_resumes_writes_and_is_scored_as_it_is(name, programs, text, tmp_path):
+    found = outcome(programs, copy_of_sources(tmp_path, EXPERIMENTS[name]), text, KILLED + WORK)
     check(found)
     assert found["resume"][0] == 0 and found["same bits"]
 
 
-def test_another_model_py_is_told_and_a_comment_is_not(text, tmp_path):
+SAID = """
+begun = [TEXT, "--start", "english", "--dry-run"]
+found = [says(sample.main, ["whole", "--length", "9"]), says(train.main, RESUME), says(train.main, begun)]
+found += [says(verb, ["runs"]), says(verb, ["report", "whole"])]
+print(json.dumps([*found, "what is measured on its model" in pathlib.Path("report.html").read_text(encoding="utf-8")]))
+"""
+
+
+def test_another_model_py_is_told_and_a_comment_is_not(programs, text, tmp_path):
     """Of a run of the unchanged model: with the same numbers, nothing is said; with others, one line."""
     folder = copy_of_sources(tmp_path, {})
-    first = outcome(folder, text, WORK)
+    first = outcome(programs, folder, text, WORK)
     assert first["train"][0] == first["hf"][0] == 0 and "something else" not in json.dumps(first)
-    longer = 'says(train.main, ["--resume", "train.max_steps=10"])'
-    start = 'says(train.main, [TEXT, "--start", "english", "--dry-run"])'
-    tell = f'print(json.dumps([says(sample.main, ["whole", "--length", "9"]), {longer}, {start}]))'
+    longer = SAID.replace("RESUME", '["--resume", "train.max_steps=10"]')
     line = "model.py computes something else with these weights than the one that trained them (the loss on a test is "
     change(folder, {'"""A character-level GPT': '# A comment.\n"""A character-level GPT'})
-    assert line not in json.dumps(outcome(folder, text, tell))
+    *said, is_left_out = outcome(programs, folder, text, longer)
+    assert line not in json.dumps(said) and not is_left_out
     change(folder, ACTIVATION)
-    for code, said in outcome(folder, text, tell):
-        assert code == 0 and line in said
-    report = 'print(json.dumps(says(verb, ["report", "whole"])))'
-    missing = "what is measured on its model"
-    assert outcome(folder, text, report)[0] == 0 and missing in (folder / "report.html").read_text(encoding="utf-8")
+    *said, _, (code, _), is_left_out = outcome(programs, folder, text, longer)
+    assert all(code == 0 and line in each for code, each in said) and code == 0 and is_left_out
     change(folder, {after: before for before, after in ACTIVATION.items()} | SWIGLU)
-    tell = f'print(json.dumps([says(sample.main, ["whole"]), says(train.main, ["--resume"]), {start}]))'
-    for code, said in outcome(folder, text, tell):
-        assert code == "2" and "trained by another model.py, with other weights" in said and "\n" not in said
-    tell = 'print(json.dumps([says(verb, ["runs"]), says(verb, ["report", "whole"])]))'
-    (_, listed), (code, _) = outcome(folder, text, tell)
-    assert code == 0 and missing in (folder / "report.html").read_text(encoding="utf-8")
+    *said, (_, listed), (code, _), is_left_out = outcome(programs, folder, text, SAID.replace("RESUME", '["--resume"]'))
+    for refused, each in said:
+        assert refused == "2" and "trained by another model.py, with other weights" in each and "\n" not in each
+    assert code == 0 and is_left_out
     assert listed.splitlines()[1].split()[2] == first["runs"][1].splitlines()[1].split()[2]  # its own number of parameters
 
 

@@ -1,14 +1,10 @@
 """What is imported for a task, in lines of this project: of a training, little is needed to take a step."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
-import pytest
+from programs import Programs
 
-ROOT = Path(__file__).parents[1]
 # The most lines that a whole training imports of each package, and, under no name, of the modules beside the packages and
 # train.py: the text is new and its time is limited, so all of them have work to do.
 MOST = {
@@ -44,30 +40,33 @@ WHOLE = """
 import os
 from pathlib import Path
 from chargpt.planning import speeds
+from chargpt.session import follower
+from session import no_report
 speeds.speeds_file = lambda: Path(os.devnull, "speeds.json")
+follower.start = no_report
 import train
 assert train.main(ARGUMENTS) == 0
 """
 
 
-def imported(code: str) -> dict[str, int]:
+def imported(programs: Programs, code: str) -> dict[str, int]:
     """The lines of each module of this project that a process has imported which runs this code."""
-    done = subprocess.run([sys.executable, "-c", code + COUNTED], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = programs.run(code=code + COUNTED, anew=True)
+    assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_step_needs_no_screen_no_options_no_schema_and_few_lines():
-    lines = imported(STEP)
+def test_a_step_needs_no_screen_no_options_no_schema_and_few_lines(programs):
+    lines = imported(programs, STEP)
     others = {"screen", "parser", "aliases", "program", "settings", "runs.checkpoint_schema", "runs.checkpoint"}
     assert not lines.keys() & {f"chargpt.{name}" for name in others}
     assert sum(lines.values()) <= 3_500
 
 
-@pytest.mark.parametrize("words", [["--minutes", "0.05", "--start", "none"]])
-def test_a_training_imports_no_page_and_no_analysis_and_only_what_it_takes(words, text, tmp_path):
-    arguments = [str(text), *words, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    lines = imported(WHOLE.replace("ARGUMENTS", repr(arguments)))
+def test_a_training_imports_no_page_and_no_analysis_and_only_what_it_takes(programs, text, tmp_path):
+    words = ["--minutes", "0.02", "--start", "none", "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
+    arguments = [str(text), *words]
+    lines = imported(programs, WHOLE.replace("ARGUMENTS", repr(arguments)))
     assert not [name for name in lines if name.startswith(("chargpt.pages", "chargpt.analysis", "chargpt.commands"))]
     assert not lines.keys() & {"chargpt.sampling.loaded_model", "chargpt.training.parallel", "chargpt.session.resuming"}
     packages = Counter[str]()

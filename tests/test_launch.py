@@ -114,11 +114,14 @@ def test_a_mistyped_option_is_reported_without_torch(words, says, tmp_path):
     assert done.returncode == 2 and done.stderr.startswith(f"error: {says}") and done.stderr.count("\n") == 1
 
 
-def test_a_run_imports_what_it_needs_when_it_needs_it(text, tmp_path):
+def test_a_run_imports_what_it_needs_when_it_needs_it(programs, text, tmp_path):
     """torch's compiler takes as long to import as torch itself; pictures and pages are for the end of a run."""
     code = f"""
 import sys, train
+from chargpt.session import follower
 from chargpt.training.trainer import Trainer
+from session import no_report
+follower.start = no_report
 found, advance = [], Trainer.advance
 def step(trainer):
     found.append(sys.modules.keys() & {{"PIL", "jinja2"}})
@@ -128,8 +131,8 @@ words = ["--run", {str(tmp_path / "run")!r}, {f"data.cache={tmp_path}/cache"!r},
 train.main([{str(text)!r}, *words, "train.max_steps=2"])
 print(*found[0], *(sys.modules.keys() & {{"torch._dynamo", "torch._inductor", "sympy"}}))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "", (done.stdout, done.stderr)
+    done = programs.run(code=code, anew=True)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == b"", (done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import SHORT_RUN
+from helpers import SHORT_RUN, last_step
 
 import sample
 import train
@@ -20,33 +20,27 @@ from chargpt.text.sources import run_name
 ROOT = Path(__file__).parent.parent
 PROGRAMS = """
 import sys
-import torch  # its CUDA packages belong to the real system
+sys.path.append("tests")
 from posix_hidden import hide
 hide()
+from session import set_up
+set_up(root=ROOT, precision=None, step=None)
 import chargpt.__main__, sample, train
-from chargpt.program import run_program
-text, folder = sys.argv[1:]
-run, tiny = ["--run", folder + "/run"], ["--config", "tiny", "train.max_steps=4", "train.eval_interval=2", "runtime.threads=1"]
-cache = "data.cache=" + folder + "/cache"
-for main, arguments in (
-    (train.main, [text, *tiny, *run, cache]),
-    (train.main, ["--resume", *run, "train.max_steps=6", cache]),
-    (sample.main, [folder + "/run", "--length", "20"]),
-    (chargpt.__main__.main, ["text", text, *tiny, cache]),
-):
-    sys.argv = ["program", *arguments]
-    code = run_program(main)
-    assert code == 0, (arguments, code)
-print("all four", file=sys.stderr)
+run, tiny = ["--run", FOLDER + "/run"], ["--config", "tiny", "train.max_steps=4", "train.eval_interval=2", "runtime.threads=1"]
+cache = "data.cache=" + FOLDER + "/cache"
+assert train.main([TEXT, *tiny, *run, cache]) == 0
+assert train.main(["--resume", *run, "train.max_steps=6", cache]) == 0
+assert sample.main([FOLDER + "/run", "--length", "20"]) == 0
+assert chargpt.__main__.main(["text", TEXT, *tiny, cache]) == 0
 """
 
 
-def test_the_programs_run_without_anything_that_only_posix_has(text, tmp_path):
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "PYTHONIOENCODING": "cp1252"}
-    command = [sys.executable, "-c", PROGRAMS, str(text), str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8")
-    assert done.returncode == 0 and done.stderr.endswith("all four\n"), done.stderr
-    assert sorted(path.name for path in (tmp_path / "run").glob("step-*"))[-1] == "step-00000006"
+def test_the_programs_run_without_anything_that_only_posix_has(programs, text, tmp_path, session_root):
+    """But for torch, whose CUDA packages belong to the real system."""
+    given = f"from pathlib import Path\nTEXT, FOLDER, ROOT = {str(text)!r}, {str(tmp_path)!r}, Path({str(session_root)!r})"
+    done = programs.run(code=given + PROGRAMS, anew=True, environment={**os.environ, "PYTHONIOENCODING": "cp1252"})
+    assert done.returncode == 0, done.stderr.decode()
+    assert last_step(tmp_path / "run").name == "step-00000006"
 
 
 def test_a_clock_as_coarse_as_that_of_windows_divides_by_no_zero(text, tmp_path, monkeypatch):

@@ -1,14 +1,12 @@
 """Where a checkout and an installed package keep runs and texts, and how they are called."""
 
 import importlib.metadata
-import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-from helpers import TINY_FILE
 
 import chargpt
 from chargpt import project
@@ -51,16 +49,26 @@ def test_a_verb_is_called_by_the_path_of_the_package_from_another_folder(tmp_pat
     assert (done.returncode, done.stderr) == (2, "error: list: no such command; did you mean runs?\n")
 
 
-def test_one_folder_holds_everything_that_is_written(text, tmp_path):
-    """In a checkout too, from any folder, and relative to that one: runs, texts, compiled code, speeds."""
-    small = ["--config", TINY_FILE, "train.max_steps=4", "--run", "sea"]
+HERE = """
+import sample, train
+from chargpt.kernels import compiler
+from chargpt.session import follower
+from session import no_report
+follower.start, compiler.ZIGLANG = no_report, "no_such_package"  # nothing is compiled, which takes seconds
+assert train.main([TEXT, "--config", "tiny", "train.max_steps=4", "--run", "sea"]) == 0
+assert sample.main(["sea", "--length", "20"]) == 0
+print(compiler.user_cache_folder())
+"""
+
+
+def test_one_folder_holds_everything_that_is_written(programs, text, tmp_path):
+    """In a checkout too, from any folder, and relative to that one: runs, texts, speeds, compiled code."""
     before = {path for path in ROOT.rglob("*") if "__pycache__" not in path.parts and ".git" not in path.parts}
-    environment = {**os.environ, "CHARGPT_HOME": "mine", "XDG_CACHE_HOME": str(tmp_path / "unused")}
-    for program, *words in (("train.py", str(text), *small), ("sample.py", "sea", "--length", "20")):
-        words = [sys.executable, str(ROOT / program), *words]
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    environment = {"CHARGPT_HOME": "mine", "XDG_CACHE_HOME": str(tmp_path / "unused"), "PATH": str(tmp_path)}
+    done = programs.run(code=f"TEXT = {str(text)!r}\n{HERE}", anew=True, folder=tmp_path, environment=environment)
+    assert done.returncode == 0, done.stderr.decode()
     assert {path.name for path in (tmp_path / "mine").iterdir()} == {"checkpoints", "data", "cache"}
+    assert done.stdout.splitlines()[-1].decode() == str(tmp_path / "mine" / "cache")
     assert (tmp_path / "mine" / "checkpoints" / "sea").is_dir() and not (tmp_path / "unused").exists()
     after = {path for path in ROOT.rglob("*") if "__pycache__" not in path.parts and ".git" not in path.parts}
     assert after == before
