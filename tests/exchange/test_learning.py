@@ -1,10 +1,11 @@
 """A page learns as the program does: the same batches, losses and weights, in Node.js, as `Trainer` with the C here."""
 
+import itertools
 import json
 import re
 import subprocess
 from base64 import b64decode
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -174,22 +175,25 @@ def test_what_a_page_trains_follows_the_law_of_the_program(blank):
 
 
 @needs_node
-@pytest.mark.parametrize("characters", [300, 3000, 9000, 200_000])
-@pytest.mark.parametrize("distance", [0.0, 0.4, 2.0])
-@pytest.mark.parametrize("n_layer", [2, 8])
-def test_a_model_that_knows_its_language_is_trained_as_gently(blank, characters, distance, n_layer):
-    shape = ModelConfig(n_layer=n_layer, n_head=6, n_embd=192, block_size=128, bias=True, positions="rotary", dropout=0.0)
+def test_a_model_that_knows_its_language_is_trained_as_gently(blank):
+    shape = ModelConfig(n_layer=2, n_head=6, n_embd=192, block_size=128, bias=True, positions="rotary", dropout=0.0)
     tokenizer = Tokenizer("".join(map(chr, range(65, 65 + V))))
-    corpus = SimpleNamespace(train=range(characters), val=range(characters // 9), tokenizer=tokenizer, has_grown=False)
     speeds = SimpleNamespace(time_model=lambda config: TimeModel(1e-6, 1e-6))
-    job = SimpleNamespace(corpus=corpus, processes=1, seconds=1e9, speeds=speeds)  # there is time for all of it
-    config = adaptation.adapt(Settings(Config(model=shape)), job, distance=distance, minutes=None).values
+    cases = [*itertools.product((300, 3000, 9000, 200_000), (0.0, 0.4, 2.0), (2, 8))]
     code = f"""const shape = {{ ...{json.dumps(asdict(shape))}, vocab_size: {V} }};
-    return planFromModel({{ characters: {characters}, judged: {characters // 9} }}, shape, {distance}, Infinity);"""
-    found, optim, train = asked(blank, code), config.optim, config.train
-    assert (found["B"], found["steps"], found["patience"]) == (train.batch_size, train.max_steps, train.patience)
-    assert (found["rate"], found["decay"], found["startDecay"]) == (optim.learning_rate, optim.weight_decay, optim.start_decay)
-    assert (found["momentum"], found["falls"], found["dropout"]) == (optim.momentum, optim.decay_fraction, config.model.dropout)
+    return {json.dumps(cases)}.map(([characters, distance, n_layer]) =>
+      planFromModel({{ characters, judged: Math.floor(characters / 9) }}, {{ ...shape, n_layer }}, distance, Infinity));"""
+    for (characters, distance, n_layer), found in zip(cases, asked(blank, code), strict=True):
+        corpus = SimpleNamespace(train=range(characters), val=range(characters // 9), tokenizer=tokenizer, has_grown=False)
+        job = SimpleNamespace(corpus=corpus, processes=1, seconds=1e9, speeds=speeds)  # there is time for all of it
+        settings = Settings(Config(model=replace(shape, n_layer=n_layer)))
+        config = adaptation.adapt(settings, job, distance=distance, minutes=None).values
+        optim, train = config.optim, config.train
+        assert (found["B"], found["steps"], found["patience"]) == (train.batch_size, train.max_steps, train.patience)
+        rates = (optim.learning_rate, optim.weight_decay, optim.start_decay)
+        assert (found["rate"], found["decay"], found["startDecay"]) == rates
+        falls = (optim.momentum, optim.decay_fraction, config.model.dropout)
+        assert (found["momentum"], found["falls"], found["dropout"]) == falls
 
 
 @needs_node
@@ -233,10 +237,9 @@ ENCODED = {
 
 
 @needs_node
-@pytest.mark.parametrize("encoding", ENCODED)
-def test_files_of_common_encodings_are_read(blank, encoding):
-    data = [*ENCODED[encoding].encode(encoding)]
-    assert asked(blank, f"return decoded(Uint8Array.from({data}).buffer);") == ENCODED[encoding]
+def test_files_of_common_encodings_are_read(blank):
+    data = [[*text.encode(encoding)] for encoding, text in ENCODED.items()]
+    assert asked(blank, f"return {data}.map((one) => decoded(Uint8Array.from(one).buffer));") == [*ENCODED.values()]
 
 
 @needs_node

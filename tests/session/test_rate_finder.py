@@ -22,6 +22,12 @@ from chargpt.session.rate_finder import FACTOR, HOPELESS, MAX_RATES, try_rates
 SMALL = ["--config", "tiny", "model.n_layer=1", "model.n_embd=8", "model.block_size=8", "train.batch_size=2"]
 
 
+@pytest.fixture(autouse=True)
+def short(monkeypatch) -> None:
+    """Sweeps with a fifth of the steps."""
+    monkeypatch.setattr(rate_finder, "STEPS", 40)
+
+
 def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before(text, tmp_path):
     """Each rate starts from the same weights and sees the same batches."""
     words = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
@@ -65,7 +71,7 @@ def test_find_lr_suggests_a_rate_and_leaves_a_curve_for_each_rate(text, tmp_path
         (events,) = (tmp_path / "runs" / "found-find-lr" / f"rate-{rate:.4f}").iterdir()
         recorded = EventAccumulator(str(events)).Reload().Scalars("find-lr/loss")
         losses = [event.value for event in recorded]
-        assert [event.step for event in recorded] == list(range(1, 201))
+        assert [event.step for event in recorded] == list(range(1, rate_finder.STEPS + 1))
         assert f"{rate:.4f}: loss {sum(losses[-20:]) / 20:.3f}" in printed
     arguments.remove("--find-lr")
     assert train.main([*arguments, "train.max_steps=5"]) == 0  # the name is free

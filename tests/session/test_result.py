@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import pytest
+from session_helpers import trained
 
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -40,7 +41,6 @@ def test_every_end_has_its_own_words_and_the_losses(losses, words, others):
 COMMANDS = {  # words, and whether more minutes are named for a better model
     "poem": (["POEM"], True),
     "poem, with minutes": (["POEM", "--minutes", "0.1"], False),
-    "poem, by epochs": (["POEM", "--epochs", "2"], False),
     "poem, a vocabulary": (["POEM", "--vocab-from", "RUN"], True),
     "a text that repeats itself": (["REPEATED"], False),
     "items": (["POEM", "--items"], True),
@@ -55,27 +55,28 @@ COMMANDS = {  # words, and whether more minutes are named for a better model
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_what_is_named_for_a_better_model_can_be_added_to_the_command(command, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 2e3)
-    written = text.read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def known(text, tmp_path_factory) -> dict[str, str]:
+    """The places of three texts and a run, by the names that the commands have for them."""
+    written, folder = text.read_text(encoding="utf-8"), tmp_path_factory.mktemp("known")
     files = {"POEM": written[:6000], "NOVEL": written * (1 + 300_000 // len(written)), "REPEATED": "abc\n" * 1000}
     for name, content in files.items():
-        (tmp_path / f"{name}.txt").write_text(content, encoding="utf-8")
-    known = {name: str(tmp_path / f"{name}.txt") for name in files} | {"RUN": str(tmp_path / "known")}
+        (folder / f"{name}.txt").write_text(content, encoding="utf-8")
+    trained(folder / "POEM.txt", folder / "RUN", "--config", "tiny", "train.max_steps=1", "train.sample_length=0")
+    return {name: f"{folder}/{name}.txt" for name in files} | {"RUN": f"{folder}/RUN", "CACHE": f"{folder}/cache"}
 
-    def planned(words: list[str], run: str) -> tuple:
-        argv = [*[known.get(word, word) for word in words], "--run", f"{tmp_path}/{run}", "--dry-run"]
-        options = parse_options([*argv, f"data.cache={tmp_path}/cache", "runtime.threads=1"])
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_named_for_a_better_model_can_be_added_to_the_command(command, known, tmp_path, monkeypatch):
+    monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 2e3)
+
+    def planned(words: list[str]) -> tuple:
+        argv = [*[known.get(word, word) for word in words], "--run", f"{tmp_path}/run", "--dry-run"]
+        options = parse_options([*argv, f"data.cache={known['CACHE']}", "runtime.threads=1"])
         return options, make_plan(options, root=project_root())
 
     words, named = COMMANDS[command]
-    if "RUN" in words:
-        import train
-
-        tiny = ["--config", "tiny", "train.max_steps=1", "train.sample_length=0", f"data.cache={tmp_path}/cache"]
-        assert train.main([known["POEM"], *tiny, "--run", known["RUN"]]) == 0
-    options, plan = planned(words, "first")
+    options, plan = planned(words)
     end = Progress(step=plan.state.stage.length.steps, val_loss=0.0, best_loss=0.0)
     reached = dataclasses.replace(plan.state, progress=end)
     better = str(better_way(options, reached, plan.corpus) or "")
@@ -84,4 +85,4 @@ def test_what_is_named_for_a_better_model_can_be_added_to_the_command(command, t
     assert plan.state.stage.start is None or better_way(options, early, plan.corpus) is None
     if named:
         assert (found := re.search(r"(--minutes \d+) and --run NAME$", better))
-        planned([*words, *found[1].split()], "second")
+        planned([*words, *found[1].split()])
