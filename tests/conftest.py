@@ -40,9 +40,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Not in the process that shares out the tests: the others would wait until it has imported what they import."""
     if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
-        from hypothesis import settings
+        from hypothesis import HealthCheck, settings
 
-        settings.register_profile("any machine", deadline=None)  # an example may take seconds
+        examples = 200 if session.config.getoption("markexpr") == "nightly" else 40  # which differ each time
+        calm = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]  # fixtures that any number of examples can share
+        settings.register_profile("any machine", deadline=None, max_examples=examples, suppress_health_check=calm)
         settings.load_profile("any machine")
 
 
@@ -124,13 +126,14 @@ def kernel_cache() -> Path:
 
 @pytest.fixture(scope="session")
 def compiled(kernel_cache: Path) -> Callable[[Callable[[Path], CDLL]], CDLL]:
-    """A function that calls a kernel's `load_kernel`; the test skips without a C compiler."""
+    """A function that calls a kernel's `load_kernel`; without a C compiler, the test skips."""
 
     def load(load_kernel: Callable[[Path], CDLL]) -> CDLL:
         try:
             return load_kernel(kernel_cache)
         except Unavailable as reason:
-            pytest.skip(f"needs a C compiler: {reason}")
+            assert not compiler.compilers(), reason
+            pytest.skip("needs a C compiler")
 
     return load
 

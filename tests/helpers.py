@@ -65,7 +65,7 @@ class Clock:
         self.now += seconds
 
 
-def wait_for(has_come: Callable[[], object], *, seconds: float = 30) -> None:
+def wait_for(has_come: Callable[[], object], *, seconds: float = 120) -> None:
     """Return when this has come; raise TimeoutError if it does not."""
     end = time.monotonic() + seconds
     while not has_come():

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -58,7 +56,7 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> dict[str, list]:
+def made(programs, tmp_path_factory) -> dict[str, list]:
     """What a copy of the sources, with a new entry in each table, makes of them."""
     folder = tmp_path_factory.mktemp("copy") / "chargpt"
     shutil.copytree(ROOT / "chargpt", folder / "chargpt", ignore=WEIGHTS)
@@ -76,10 +74,8 @@ def made(tmp_path_factory) -> dict[str, list]:
         before, found, after = (folder / name).read_text("utf-8").partition(place)
         assert found
         (folder / name).write_text(f"{before}    {entry}\n{found}{after}", encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", USE], cwd=folder, capture_output=True, text=True, encoding="utf-8", timeout=100
-    )
-    assert done.returncode == 0, done.stderr
+    done = programs.run(code=USE, anew=True, folder=folder)
+    assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
 
