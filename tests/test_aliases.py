@@ -49,16 +49,11 @@ def test_each_option_of_another_program_is_one_line_that_names_ours(parse, form)
     [
         (["--batch_size=32", "--n_layer", "4"], "--batch_size: no such option; did you mean train.batch_size?"),
         (["x.txt", "lr=1e-3"], "lr=1e-3: not a setting; did you mean optim.learning_rate?"),
-        (["x.txt", "n_layer=3"], "did you mean model.n_layer?"),
         (["x.txt", "epochs=3"], "did you mean --epochs?"),
         (["x.txt", "train.max_iters=3"], "did you mean train.max_steps?"),
         (["-data_dir", "data"], "-data_dir: no such option; did you mean TEXT, the path of a text?"),
-        (["--gpu", "0"], "--gpu: no such option; did you mean --device cuda?"),
         (["x.txt", "start=english"], "start=english: not a setting; did you mean --start NAME?"),
-        (["--primetext", "a --gpu b"], "--primetext: no such option; did you mean --prompt of sample.py?"),
-        (["--num_epochs", "3"], "did you mean --epochs?"),
         (["--dtype", "x"], "did you mean runtime.precision, or --precision of sample.py?"),
-        (["--wandb"], "did you mean TensorBoard, which shows every run?"),
     ],
 )
 def test_what_is_typed_for_training(words, says):

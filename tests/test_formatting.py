@@ -1,14 +1,10 @@
 """A mistake is one line and exit code 2; output that cannot be written is dropped."""
 
-import argparse
-
 import pytest
 
 from chargpt.errors import UserError
 from chargpt.formatting import escape_controls, one_line, shown
 from chargpt.notices import Kind
-from chargpt.option_table import typed, whole
-from chargpt.parser import Parser
 from chargpt.program import run_program
 from chargpt.screen import DIM, PLAIN, Screen, log, notice, notice_line, wrapped
 
@@ -46,33 +42,6 @@ def test_ctrl_c_is_130_and_success_is_the_programs_own_code(capsys):
     assert run_program(failing(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "stopped\n"
     assert run_program(lambda: 3) == 3
-
-
-def parsed(*words: str) -> argparse.Namespace:
-    parser = Parser(prog="x.py")
-    parser.add_argument("--length", type=whole(1).read)
-    return parser.parse_args(words)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--lenght", "5"], "--lenght: no such option; did you mean --length?"),
-        (["--len", "5"], "did you mean --length?"),
-        (["--length", "0"], "use a whole number of 1 or more"),
-        (["--length", "1" * 30], "use a whole number of 1 or more"),
-        (["--length"], "--length: expected one argument; if its value begins with a dash, write --length=VALUE"),
-    ],
-)
-def test_a_wrong_option_says_what_to_do(words, says):
-    with pytest.raises(UserError) as caught:
-        parsed(*words)
-    assert says in str(caught.value)
-
-
-def test_options_are_read():
-    assert parsed("--length", "+5").length == 5
-    assert typed("1e3") == 1000 and typed("hot") == "hot"
 
 
 def test_notices_stand_in_two_columns_and_paths_are_short(capsys, tmp_path, monkeypatch):

@@ -28,15 +28,16 @@ def nested(times: int) -> list:
     return value
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "biases"])
+@pytest.fixture
 def trained(request, tmp_path):
-    """A model of nanoGPT's kind after three steps, and the folder of its checkpoint."""
+    """A model of nanoGPT's kind after three steps, with biases unless a test says otherwise, and its checkpoint's folder."""
     torch.manual_seed(0)
-    model = Model(len(CHARACTERS), **{**SHAPE, "bias": request.param})
+    bias = getattr(request, "param", True)
+    model = Model(len(CHARACTERS), **{**SHAPE, "bias": bias})
     optimizer = new_optimizer(model)
     for _ in range(3):
         take_step(model, optimizer, torch.randint(11, (4, 24)), torch.randint(11, (4, 24)))
-    return model, optimizer, write_files(tmp_path / "out", model, optimizer, CHARACTERS, step=3, bias=request.param)
+    return model, optimizer, write_files(tmp_path / "out", model, optimizer, CHARACTERS, step=3, bias=bias)
 
 
 @pytest.fixture
@@ -44,6 +45,10 @@ def folder(trained):
     return trained[2]
 
 
+EITHER = pytest.mark.parametrize("trained", [False, True], ids=["plain", "biases"], indirect=True)
+
+
+@EITHER
 @torch.no_grad()
 def test_the_logits_are_equal(trained):
     model, _, folder = trained
@@ -55,6 +60,7 @@ def test_the_logits_are_equal(trained):
     assert found.tokenizer.characters == CHARACTERS and found.step == 3 and found.shape.positions == "learned"
 
 
+@EITHER
 def test_the_state_of_the_optimizer_is_found_by_name(trained):
     model, optimizer, folder = trained
     found = read_nanogpt(folder, meta=None)
@@ -74,8 +80,7 @@ def test_the_settings_are_kept_if_they_are_numbers(folder, tmp_path, trained):
     assert settings["optim"]["schedule"] == "cosine" and settings["optim"]["final_fraction"] == pytest.approx(0.1)
     assert settings["optim"]["betas"] == [0.9, 0.99] and settings["optim"]["warmup_steps"] == 3
     config = {**SETTINGS, "lr_decay_iters": torch.zeros(3), "max_iters": nested(60)}
-    bias = "transformer.ln_f.bias" in trained[0].state_dict()
-    other = write_files(tmp_path / "other", trained[0], None, CHARACTERS, step=0, bias=bias, config=config)
+    other = write_files(tmp_path / "other", trained[0], None, CHARACTERS, step=0, bias=True, config=config)
     assert "max_steps" not in read_nanogpt(other, meta=None).settings["train"]
 
 
@@ -142,14 +147,12 @@ def test_numbers_that_are_not_finite_are_not_read(part, trained, tmp_path):
         assert read_nanogpt(folder, meta=None).moments is None
 
 
-@pytest.mark.parametrize("trained", [True], indirect=True)
 @pytest.mark.parametrize("kind", [dict, argparse.Namespace])
 def test_the_command_in_the_message_writes_a_clean_file(kind, trained, tmp_path, monkeypatch):
     """A path and a counter are no plain values, and they are left out, as is the state of the optimizer."""
     model, optimizer, expected = trained
-    bias = "transformer.ln_f.bias" in model.state_dict()
     config = kind(**SETTINGS, where=tmp_path)
-    folder = write_files(tmp_path / "a b", model, optimizer, CHARACTERS, step=3, bias=bias, config=config)
+    folder = write_files(tmp_path / "a b", model, optimizer, CHARACTERS, step=3, bias=True, config=config)
     (folder / "meta.pkl").write_bytes(pickle.dumps({"stoi": collections.Counter({c: i for i, c in enumerate(CHARACTERS)})}))
     for name in ("ckpt.pt", "meta.pkl"):
         with pytest.raises(UserError, match=f"{name}: not opened, since it may run code: it is not .*; if you trust") as raised:
@@ -181,8 +184,7 @@ def test_a_state_that_no_optimizer_writes_is_replaced_by_a_new_one(trained, tmp_
     state = {**state, "state": {number: dict(values) for number, values in state["state"].items()}}
     for values in state["state"].values():
         change(values)
-    bias = "transformer.ln_f.bias" in model.state_dict()
-    folder = write_files(tmp_path / "other", model, None, CHARACTERS, step=3, bias=bias, optimizer=state)
+    folder = write_files(tmp_path / "other", model, None, CHARACTERS, step=3, bias=True, optimizer=state)
     assert "the state of the optimizer is not in the checkpoint, and begins anew" in read_nanogpt(folder, meta=None).notes
 
 
@@ -266,7 +268,6 @@ def test_a_small_file_cannot_name_the_same_numbers_for_a_large_model(tmp_path):
         read_nanogpt(folder, meta=None)
 
 
-@pytest.mark.parametrize("trained", [True], indirect=True)
 def test_a_flipped_bit_is_found_or_changes_nothing(trained):
     """Every record has a checksum; a bit in the padding between them has no meaning."""
     _, _, folder = trained

@@ -95,30 +95,29 @@ def test_epochs_that_the_user_gives_are_made_and_the_last_checkpoint_is_used(sta
     assert plan.config.train.patience == 0 and plan.config.checkpoint.best == "last"
 
 
-@pytest.mark.parametrize(
-    ("characters", "distance", "rate"),
-    [
-        *((9000, 0.0, 5e-4), (9000, 0.25, 1e-3), (9000, 1.0, 2e-3), (9000, 4.0, 2e-3)),
-        *((100_794, 0.0, 1e-3), (100_794, 0.25, 1.4e-3), (100_794, 1.0, 2e-3), (10**7, 0.0, 2e-3)),
-    ],
-)
-def test_the_rate_grows_with_the_length_of_the_text_and_with_its_distance(start, other, characters, distance, rate):
+RATES = [
+    *((9000, 0.0, 5e-4), (9000, 0.25, 1e-3), (9000, 1.0, 2e-3), (9000, 4.0, 2e-3)),
+    *((100_794, 0.0, 1e-3), (100_794, 0.25, 1.4e-3), (100_794, 1.0, 2e-3), (10**7, 0.0, 2e-3)),
+]
+
+
+def test_the_rate_grows_with_the_length_of_the_text_and_with_its_distance(start, other):
     """Muon's, by hand: four times as high for a nat, by the square root; twice as high for ten times the characters."""
-    corpus = begun(other, start).corpus
-    corpus = dataclasses.replace(corpus, train=np.broadcast_to(corpus.train[0], characters))
     config = apply_overrides(Config(), [*SMALLEST, "optim.name=muon", "optim.learning_rate=1", "train.max_steps=9"])
-    settings = Settings(config, {"train.max_steps": Source.USER})
-    assert adapted(settings, corpus, distance).optim.learning_rate == rate
+    settings, corpus = Settings(config, {"train.max_steps": Source.USER}), begun(other, start).corpus
+    for characters, distance, rate in RATES:
+        corpus = dataclasses.replace(corpus, train=np.broadcast_to(corpus.train[0], characters))
+        assert adapted(settings, corpus, distance).optim.learning_rate == rate, (characters, distance)
 
 
-@pytest.mark.parametrize(("layers", "is_pulled"), [(1, False), (12, True)])
-def test_a_large_start_is_pulled_towards_its_weights_and_more_in_a_short_run(start, other, layers, is_pulled):
-    config = apply_overrides(Config(), [f"model.n_layer={layers}", "model.n_embd=128", "model.n_head=4", "train.max_steps=9"])
-    assert (parameter_count(config.model, 31) > SMALL) == is_pulled
-    for steps, pull in ((100, 8.0), (1000, 0.8)):
-        settings = Settings(apply_overrides(config, [f"train.max_steps={steps}"]), {"train.max_steps": Source.USER})
-        found = adapted(settings, begun(other, start).corpus, 1.0).optim.start_decay
-        assert found == (pull if is_pulled else 0)
+def test_a_large_start_is_pulled_towards_its_weights_and_more_in_a_short_run(start, other):
+    corpus = begun(other, start).corpus
+    for layers, steps, pull in ((1, 100, 0), (1, 1000, 0), (12, 100, 8.0), (12, 1000, 0.8)):
+        words = [f"model.n_layer={layers}", "model.n_embd=128", "model.n_head=4", f"train.max_steps={steps}"]
+        config = apply_overrides(Config(), words)
+        assert (parameter_count(config.model, 31) > SMALL) == (pull > 0)
+        settings = Settings(config, {"train.max_steps": Source.USER})
+        assert adapted(settings, corpus, 1.0).optim.start_decay == pull
 
 
 def test_what_the_user_gives_stays(start, other):

@@ -41,6 +41,7 @@ def test_every_end_has_its_own_words_and_the_losses(losses, words, others):
 COMMANDS = {  # words, and whether more minutes are named for a better model
     "poem": (["POEM"], True),
     "poem, with minutes": (["POEM", "--minutes", "0.1"], False),
+    "poem, by epochs": (["POEM", "--epochs", "2"], False),
     "poem, a vocabulary": (["POEM", "--vocab-from", "RUN"], True),
     "a text that repeats itself": (["REPEATED"], False),
     "items": (["POEM", "--items"], True),

@@ -26,6 +26,7 @@ from chargpt.session.session import Session
 from chargpt.text.corpus import load_corpus
 from chargpt.training.group import Group
 from chargpt.training.initialisation import initial_model
+from chargpt.training.parallel import Processes
 
 TINY = ["--config", TINY_FILE, "train.max_steps=20", "train.sample_length=0", "runtime.threads=1"]
 
@@ -175,13 +176,12 @@ def test_a_length_that_is_given_for_a_resumed_run_is_its_length(settings, second
     assert found.budget.extends == (found.budget.limit is not None), "its rate may rise when its length is fitted"
 
 
-def test_a_process_that_reads_another_text_than_the_first_one_is_refused(text, tmp_path):
-    words = [
-        "--resume",
-        "--run",
-        str(trained(text, tmp_path / "run", *TINY, "train.max_steps=2")),
-        f"data.cache={tmp_path}/cache",
-    ]
+def test_processes_that_cannot_share_a_batch_or_read_another_text_than_the_first_one_are_refused(text, tmp_path):
+    run = trained(text, tmp_path / "run", *TINY, "train.max_steps=2")
+    words = ["--resume", "--run", str(run), f"data.cache={tmp_path}/cache"]
+    with pytest.raises(UserError, match="train.batch_size: 8 given, which 3 processes cannot share equally"):
+        open_saved(parse_options(words), root=project_root(), group=Processes(0, 3))
+    gc.collect()  # the lock of the run
     first = open_saved(parse_options([*words, "train.max_steps=50"]), root=project_root(), group=Group())
     given = dataclasses.replace(first, state=dataclasses.replace(first.state, fingerprint="1" * 64))
     with pytest.raises(UserError, match="^TEXT: differs from that of the first process; give every machine"):
