@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chargpt import gpu
 from chargpt.config import Config, RuntimeConfig
 from chargpt.device import choose_device, choose_precision, memory_free, why_not_cuda, why_not_cudnn
 from chargpt.errors import Option, UserError
@@ -112,7 +111,9 @@ class Runtime:
     def quicken(self, model: GPT) -> None:
         """Let `model`, which training calls, compute by what is faster than parts of model.py, and equal."""
         if self.fewer_kernels and has_standard_attention(model.config):
-            gpu.quicken(model)
+            from chargpt.gpu import quicken
+
+            quicken(model)
         if self.attention is not None and supports(model.config):
             for block in model.blocks:
                 block.attn.fused = self.attention
