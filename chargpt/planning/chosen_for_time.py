@@ -28,7 +28,7 @@ from chargpt.planning.memory import NoMemory, check_memory, has_memory
 from chargpt.planning.speeds import Speeds
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.stage import Models
-from chargpt.settings import Settings
+from chargpt.settings import Settings, difference
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
@@ -412,12 +412,15 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     return notices
 
 
-def regularized(settings: Settings, text: Text) -> Settings:
-    """`settings`, whose length was given, with weight decay and dropout for its epochs."""
+def regularized(settings: Settings, text: Text) -> tuple[Settings, list[Notice]]:
+    """`settings`, whose length was given, with weight decay and dropout for its epochs, and what to say of that."""
     seen = settings.values.train.max_steps * settings.values.chars_per_step
     recipe = recipe_of(settings.values, text, seen=seen)
     why = f"the run reads the text {seen / text.characters:.1f} times"
-    return settings.choose(why, optim={"weight_decay": recipe.weight_decay}, model={"dropout": recipe.dropout})
+    chosen = settings.choose(why, optim={"weight_decay": recipe.weight_decay}, model={"dropout": recipe.dropout})
+    changes = [f"{change.key}={change.new:g}" for change in difference(settings.values, chosen.values)]
+    said = f"{' and '.join(changes)}, since {why}; give what you want in their place"
+    return chosen, [Notice(Kind.CHOSEN, said)] * bool(changes)
 
 
 # --- The settings of a candidate: a shape, completed for a run that sees a number of characters, by the recipe of law.py ------

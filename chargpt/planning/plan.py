@@ -347,7 +347,8 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path) -> 
     elif asked.is_open:
         choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)
     else:
-        choice = shared(regularized(settings, job.text), asked.limit)
+        settings, notices = regularized(settings, job.text)
+        choice = shared(settings, asked.limit)._replace(notices=notices)
     settings = for_student(choice.settings) if job.teachers and start is None else choice.settings
     values = dataclasses.replace(settings.values, data=absolute_paths(settings.values.data))
     return choice._replace(settings=dataclasses.replace(settings, values=values))
