@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+WHOLE = ROOT / "docs" / "in-programs.md"  # tests/test_in_programs.py runs its programs
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "reference").glob("*.md"))]
+PAGES.remove(WHOLE)
 SECONDS = 150  # that a command may take
 NETWORK = "needs a network"
 MACHINES = "needs several machines"
@@ -36,6 +38,7 @@ NOT_RUN = {  # the beginning of a command: why it is not run
     "python -m tensorboard.main": "a server, which does not end",
     "llama-completion": "needs llama.cpp",
     "python -m chargpt remove": "deletes the runs of the page",
+    "python train.py poems.txt --home": "writes into a folder of the system",
     "nvidia-smi": "needs a GPU",
     "python train.py shakespeare --minutes 3 --device cuda": "needs a GPU",
     "python -m pytest -n 2 -m gpu": "needs a GPU",
@@ -51,6 +54,7 @@ SHORTER = {  # a part of a command: what stands for it, and why
     "--minutes 3 ": ("--minutes 0.3 ", "three minutes"),
     "--minutes 3\n": ("--minutes 0.3\n", "three minutes"),
     "minutes=10": ("minutes=0.2", "ten minutes"),
+    "--run rates": ("--run rates train.max_steps=20", "six trainings"),
     "train.max_steps=8000": ("train.max_steps=3000", "minutes"),
     "train.max_steps=500": ("train.max_steps=30", "a minute"),
     "python -m chargpt import DIR": ("python -m chargpt import ../gpt2-poems", "a name for the reader's own folder"),
