@@ -1,6 +1,7 @@
 """Programs of the project as child processes that share one import of torch. Needs POSIX."""
 
 import contextlib
+import io
 import json
 import os
 import select
@@ -133,6 +134,13 @@ class Programs:
         with self.start(*program, **options) as running:
             out, err = running.communicate(timeout=timeout)
             return Ended(running.returncode, out, err)
+
+    def beside(self, module: str, *arguments: str, stderr: int) -> Program:
+        """As `start` of chargpt/session/python_process.py: calls `run(*arguments)` of a module, with text in its pipes."""
+        process = self.start(code=f"from {module} import run; run(*{arguments!r})", stdin=PIPE, stderr=DEVNULL)
+        process.stdin = io.TextIOWrapper(process.stdin, encoding="utf-8", write_through=True)
+        process.stdout = io.TextIOWrapper(io.BufferedReader(process.stdout), encoding="utf-8")
+        return process
 
     def close(self) -> None:
         self._channel.close()

@@ -113,11 +113,18 @@ def test_a_page_that_cannot_be_written_has_a_reason(trouble, run, tmp_path):
         (run / "report.html").rmdir() if trouble != "no run" else None
 
 
-def test_a_training_ends_with_its_page_which_costs_it_nothing(real, text, tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def forked(programs, monkeypatch):
+    """The same, where the process shares an import of torch with other programs."""
+    monkeypatch.setattr(follower, "start", programs.beside)
+
+
+def test_a_training_ends_with_its_page_which_costs_it_nothing(forked, text, tmp_path, capsys, monkeypatch):
     words = [str(text), *WORDS, f"data.cache={tmp_path}/cache"]
     assert train.main([*words, "--run", f"{tmp_path}/run"]) == 0
     assert f"\nreport      {tmp_path}/run/report.html\nsample " in capsys.readouterr().out
     assert "What it copies" in page_of(tmp_path / "run") and 'http-equiv="refresh"' not in page_of(tmp_path / "run")
+    monkeypatch.setattr(follower, "start", python_process.start)
     monkeypatch.setattr(sys, "executable", "/no/such/program")
     assert train.main([*words, "--run", f"{tmp_path}/other"]) == 0
     warning = "other/report.html: not written (No such file or directory); the run is complete without it\n"
@@ -132,7 +139,7 @@ def test_a_process_that_cannot_start_or_dies_is_one_warning(program, real, tmp_p
     assert kind is Kind.WARNING and "report.html: not written" in said and "\n" not in said
 
 
-def test_a_signal_leaves_the_page_to_its_process(real, run, corpus, capfd):
+def test_a_signal_leaves_the_page_to_its_process(forked, run, corpus, capfd):
     (run / "report.html").unlink(missing_ok=True)
     writing = Follower(Run(run), corpus, device="cpu", opens=False)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
