@@ -39,7 +39,8 @@ def write(options: SampleOptions) -> int:
         with ending_at_once():  # until the text begins, there is nothing to finish
             loaded, generator, prompt, is_items, more = prepare(options)
         rules = " / ".join(sampling.describe() for sampling in options.samplings)
-        log(f"{loaded.describe()}; {rules}, seed {options.sampling.seed}")
+        texts = options.sampling.items if is_items and not options.types else options.samples
+        log(f"{loaded.describe(texts)}; {rules}, seed {options.sampling.seed}")
         from chargpt.sampling.printing import TextPrinter, print_items, print_next
 
         beginning = loaded.tokenizer.decode(prompt)
@@ -90,7 +91,8 @@ def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[i
     if options.unseen:
         corpus = loaded.corpus(Option("unseen"))
         excluded = frozenset(corpus.tokenizer.decode(corpus.train).split("\n"))
-    generator = loaded.text_generator(dataclasses.replace(options.sampling, **changes), excluded=excluded)
+    sampling = dataclasses.replace(options.sampling, **changes)
+    generator = loaded.text_generator(sampling, excluded=excluded, texts=options.samples)
     return loaded, generator, prompt, is_items, more
 
 

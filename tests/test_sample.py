@@ -15,7 +15,6 @@ import sample
 import train
 from chargpt.errors import UserError
 from chargpt.program import run_program
-from chargpt.sampling import printing
 from chargpt.sampling.cli import parse_options
 from chargpt.text.tokenizer import Tokenizer
 
@@ -60,12 +59,13 @@ def test_the_text_is_the_prompt_its_continuation_and_a_newline_and_that_of_its_s
     assert all(text.startswith("abc 中") and text.endswith("\n") and len(text) == len("abc 中") + 40 + 1 for text in texts)
 
 
-def test_samples_are_divided_by_dashes_and_each_is_that_of_its_seed(call, run, monkeypatch):
-    monkeypatch.setattr(printing, "BATCH", 2)
-    alone = [call(run, "--prompt", "ab", "--seed", str(seed), "--length", "60")[1] for seed in (5, 6, 7)]
-    _, out, err = call(run, "--prompt", "ab", "--seed", "5", "--samples", "3", "--length", "60")
-    assert out.split("---------------\n") == alone
-    assert "180 characters" in err
+def test_samples_are_divided_by_dashes_and_each_is_that_of_its_seed(call, run):
+    """Also those of a second batch: 32 are written at once."""
+    _, out, err = call(run, "--prompt", "ab", "--seed", "5", "--samples", "34", "--length", "60")
+    samples = out.split("---------------\n")
+    for seed in (5, 36, 37):
+        assert samples[seed - 5] == call(run, "--prompt", "ab", "--seed", str(seed), "--length", "60")[1]
+    assert len(samples) == 34 and "2,040 characters" in err
 
 
 def test_controls_reach_the_sampler(write):

@@ -74,16 +74,16 @@ class LoadedModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """For a pickle or a copy: without decode.c, which belongs to this process."""
-        return {name: value for name, value in vars(self).items() if name not in ("_engine", "_c_writer", "_torch_writer")}
+        return {name: value for name, value in vars(self).items() if name not in ("_in_c", "_c_writer", "_torch_writer")}
 
     @property
     def run(self) -> str:
         """The name of the run."""
         return run_of(self.path.resolve()).name
 
-    def describe(self) -> str:
-        """One line: the run, the step, the validation loss if it is known, the size of the model, and what it runs on."""
-        return f"{self._what()}, {self.engine}"
+    def describe(self, texts: int = 1) -> str:
+        """One line: the run, the step, the validation loss if it is known, the size of the model, and what writes `texts`."""
+        return f"{self._what()}, {self.engine_for(texts)}"
 
     def _what(self) -> str:
         loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
@@ -93,8 +93,12 @@ class LoadedModel:
 
     @property
     def engine(self) -> str:
-        """What writes, for people."""
-        return self._engine[1] + (f", weights in {self.precision}" if self.precision != "float32" else "")
+        """What writes a text, for people."""
+        return self.engine_for(1)
+
+    def engine_for(self, texts: int) -> str:
+        """What writes so many texts, for people."""
+        return self._engine(texts)[1] + (f", weights in {self.precision}" if self.precision != "float32" else "")
 
     @cached_property
     def _torch_device(self) -> str:
@@ -105,9 +109,13 @@ class LoadedModel:
         return str(choose_device(self.device))
 
     @cached_property
-    def _engine(self) -> tuple[ctypes.CDLL | None, str]:
-        is_small = self.device == "auto" and self.parameters < FASTER_THAN_GPU
-        kernel, told = c_engine(self.config.model) if is_small or self._torch_device == "cpu" else (None, "")
+    def _in_c(self) -> tuple[ctypes.CDLL | None, str]:
+        return c_engine(self.config.model)
+
+    def _engine(self, texts: int) -> tuple[ctypes.CDLL | None, str]:
+        """The library in C, if it writes so many texts, and what to call what does."""
+        is_small = self.device == "auto" and self.parameters * texts < FASTER_THAN_GPU
+        kernel, told = self._in_c if is_small or self._torch_device == "cpu" else (None, "")
         return kernel, told if kernel is not None or self._torch_device == "cpu" else self._torch_device
 
     @cached_property
@@ -125,12 +133,19 @@ class LoadedModel:
 
     @property
     def writer(self) -> Writer:
-        """What continues texts: decode.c, as long as model.py computes what it does. A notebook may replace a part of that."""
-        return self._c_writer if self._engine[0] is not None and supports(self.config.model) else self._torch_writer
+        """What continues a text."""
+        return self.writer_for(1)
+
+    def writer_for(self, texts: int) -> Writer:
+        """What continues so many texts: decode.c, as long as model.py computes what it does. A notebook may replace a part."""
+        kernel, _ = self._engine(texts)
+        if kernel is None or not supports(self.config.model):
+            return self._torch_writer
+        return self._c_writer
 
     @cached_property
     def _c_writer(self) -> Writer:
-        kernel, _ = self._engine
+        kernel, _ = self._in_c
         assert kernel is not None, "asked before"
         return c_writer(self.weights, self.config.model, kernel=kernel, precision=self.precision)
 
@@ -140,9 +155,11 @@ class LoadedModel:
 
         return torch_writer(self.model)
 
-    def text_generator(self, options: SamplingOptions, *, excluded: Container[str] | None = None) -> TextGenerator:
-        """The TextGenerator of this model. Raises ValueError as it does."""
-        return TextGenerator(writer=self.writer, tokenizer=self.tokenizer, options=options, excluded=excluded)
+    def text_generator(
+        self, options: SamplingOptions, *, excluded: Container[str] | None = None, texts: int = 1
+    ) -> TextGenerator:
+        """The TextGenerator of this model for so many texts. Raises ValueError as it does."""
+        return TextGenerator(writer=self.writer_for(texts), tokenizer=self.tokenizer, options=options, excluded=excluded)
 
     def model_loss(self) -> float | None:
         """What model.py makes of these weights, on ids that stand for nothing: see `model_loss` of standard.py."""
@@ -200,7 +217,7 @@ class LoadedModel:
         self.writes_items("items", of_text=False)
         if not wanted.longest:
             raise UserError(Given("length", wanted.length), "use 1 or more, since an item has at least one character")
-        labels, generator = self.labels(wanted.label), self.text_generator(wanted.for_one())
+        labels, generator = self.labels(wanted.label), self.text_generator(wanted.for_one(), texts=wanted.items)
         known = known_items(self.corpus(Option("new"))) if wanted.new else frozenset[str]()
         return ItemWriter(generator=generator, wanted=wanted, labels=labels, known=known, beginning=beginning)
 
@@ -268,7 +285,7 @@ class LoadedModel:
             for i, beginning in enumerate(begun):
                 (name,), (seeds[i],) = draw_labels(labels, RandomNumbers(seeds[i]), 1)
                 ids[i] = self.tokenizer.encode(item_prompt(self.tokenizer, name, beginning)).tolist()
-        return self.text_generator(chosen), begun, ids, seeds
+        return self.text_generator(chosen, texts=len(ids)), begun, ids, seeds
 
     @named
     def items(self, count: int = 10, *, prompt: str = "", **options: Unpack[ItemKeywords]) -> list[Item]:

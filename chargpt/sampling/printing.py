@@ -17,7 +17,7 @@ from chargpt.sampling.item_writer import known_items
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import Character, text_of, too_few_lines
-from chargpt.sampling.text_generator import BATCH, TextGenerator
+from chargpt.sampling.text_generator import TextGenerator
 from chargpt.screen import log
 
 DIVIDER = "-" * 15
@@ -82,14 +82,15 @@ def print_samples(
     A JSON object has the facts, the prompt, the text and the log-probability (nats) of each character of the text. Returns the
     number of characters made, and a line for the user if there are too few lines.
 
-    Samples are made in batches of BATCH, of which the first text is printed while they are made. When `stop()` becomes true,
+    Samples are made in batches, of which the first text is printed while they are made. When `stop()` becomes true,
     what there is of the batch is printed, and no more are begun.
     """
     echo, made, printer = generator.tokenizer.decode(prompt), 0, TextPrinter(io.StringIO() if facts else file)
     problem: Message | None = None
-    for sampling, start in itertools.product(samplings, range(0, len(seeds), BATCH)):
+    size = generator.writer.at_once
+    for sampling, start in itertools.product(samplings, range(0, len(seeds), size)):
         heading = f"temperature {sampling.temperature:g}" if len(samplings) > 1 else ""
-        batch = seeds[start : start + BATCH]
+        batch = seeds[start : start + size]
         samples, rules = [list[Character]() for _ in batch], [generator.stop_rules(prompt) for _ in batch]
         printer.begin(echo, heading=heading)
         with closing(replace(generator, options=sampling).write([prompt] * len(batch), batch, rules)) as writing:

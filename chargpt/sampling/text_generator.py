@@ -14,7 +14,7 @@ from chargpt.text.tokenizer import Tokenizer
 
 Ids = Sequence[int]
 
-BATCH = 32  # samples made at a time: most of the gain of batching, with bounded memory
+BATCH = 32  # lines or items made at a time, since their number decides which ones follow from a seed; see Writer.at_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +97,16 @@ class TextGenerator:
     def continuations(self, prompts: Sequence[Ids], seeds: Ids) -> tuple[list[list[Character]], Message | None]:
         """The whole samples that continue the ids `prompts`, of any lengths, each with its own seed; see `too_few_lines`.
 
-        Prompts of one length are continued together, at most BATCH of them at a time.
+        Prompts of one length are continued together, as many at a time as the writer takes.
         """
         written: list[list[Character]] = [[] for _ in prompts]
         samples = list(map(self.stop_rules, prompts))
         by_length: dict[int, list[int]] = {}
         for i, prompt in enumerate(prompts):
             by_length.setdefault(len(prompt), []).append(i)
+        size = self.writer.at_once
         for same in by_length.values():
-            for batch in (same[start : start + BATCH] for start in range(0, len(same), BATCH)):
+            for batch in (same[start : start + size] for start in range(0, len(same), size)):
                 for added in self.write([prompts[i] for i in batch], [seeds[i] for i in batch], [samples[i] for i in batch]):
                     for i, characters in zip(batch, added):
                         written[i] += characters

@@ -5,6 +5,7 @@ starts one graph for each character, and reads the ids in pieces.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chargpt.device import send
+from chargpt.device import memory_free, send
 from chargpt.gpu import heads
 from chargpt.graphs import Graphs
 from chargpt.model import GPT, KVCache
@@ -21,11 +22,19 @@ from chargpt.sampling.writer import Choice, NewIds, Texts, Writer
 from chargpt.standard import has_exact_cache, is_standard
 
 AT_ONCE = 64  # characters that a GPU writes before the host reads them
+# Texts that a GPU writes at once, at most: it takes as long for few; and the part of its free memory for their keys and values.
+TEXTS_AT_ONCE, SHARE_FOR_TEXTS = 256, 1 / 4
 
 
 def torch_writer(model: GPT) -> Writer:
     """What writes with `model`, which is in evaluation mode."""
-    return Writer(partial(TorchTexts, model), model.config.block_size)
+    config, weight = model.config, model.token_embedding.weight
+    writer = Writer(partial(TorchTexts, model), config.block_size)
+    if weight.device.type != "cuda":
+        return writer
+    of_text = 2 * config.n_layer * config.n_embd * config.block_size * weight.element_size()  # keys and values
+    fit = int(SHARE_FOR_TEXTS * (memory_free(weight.device) or 0)) // of_text
+    return replace(writer, at_once=max(1, min(TEXTS_AT_ONCE, fit)))
 
 
 def _scale(logits: Tensor, temperature: float) -> Tensor:

@@ -69,6 +69,7 @@ class Writer:
 
     new_texts: Callable[[int], Texts]  # for this many texts
     block_size: int
+    at_once: int = 32  # texts that it is given at most: most of the gain of batching, with bounded memory
 
     def pieces(
         self,

@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from gpu import null_gpu  # noqa: E402
 
 from chargpt.config import Config  # noqa: E402
+from chargpt.device import memory_free  # noqa: E402
 from chargpt.model import GPT, POSITIONS, GPTConfig  # noqa: E402
 from chargpt.planning.cli import TrainOptions, settings_in  # noqa: E402
 from chargpt.planning.initial_settings import load_settings  # noqa: E402
@@ -146,6 +147,17 @@ def memory() -> dict[str, float]:
         found[name] = told / torch.cuda.max_memory_allocated()
         trainer.release()
     return found
+
+
+def at_once(megabytes: str) -> tuple[int, int]:
+    """How many texts are written at once by a model on a GPU with so much free memory, and how many bytes they then take."""
+    model = GPT(GPTConfig(n_layer=6, n_head=6, n_embd=384, block_size=256), VOCABULARY).to("cuda").eval()
+    taken = torch.empty(memory_free(torch.device("cuda")) - (int(megabytes) << 20), dtype=torch.uint8, device="cuda")
+    writer, before = torch_writer(model), torch.cuda.memory_allocated()
+    for _ in writer.pieces([[1]] * writer.at_once, 250, SamplingOptions(), seeds=range(writer.at_once)):
+        pass
+    assert taken.numel()
+    return writer.at_once, torch.cuda.max_memory_allocated() - before
 
 
 def characters() -> list[tuple[str, int, dict[str, int]]]:

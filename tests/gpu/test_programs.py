@@ -4,11 +4,13 @@ Where there is no GPU, they run on one that computes nothing, which also counts:
 it needs. What a real one computes is in test_numbers.py.
 """
 
+import json
 import random
 import re
 
 import pytest
 import torch
+from gpu.conftest import PROGRAMS
 
 pytestmark = pytest.mark.gpu
 TINY = "model.n_layer=1 model.n_embd=32 model.n_head=2 model.block_size=16 train.batch_size=4 train.max_steps=6".split()
@@ -58,6 +60,12 @@ def test_a_character_is_one_graph_and_no_wait(returned):
         assert counts["graphs"] == written and counts["waits"] <= 3 and counts["kernels"] + counts["copies"] <= 30, name
 
 
+@pytest.mark.parametrize("megabytes, most", [(200, 32), (20_000, 256)])
+def test_as_many_texts_are_written_at_once_as_fit(null_run, megabytes, most):
+    texts, taken = json.loads(null_run(str(PROGRAMS), "at_once", str(megabytes)).splitlines()[-1])
+    assert most / 4 < texts <= most and taken < megabytes << 20
+
+
 def test_a_run_is_trained_resumed_and_read(run, texts, tmp_path):
     name = str(tmp_path / "run")
     said = run("train.py", texts["text"], "--run", name, "--device", "cuda", *TINY)
@@ -65,7 +73,7 @@ def test_a_run_is_trained_resumed_and_read(run, texts, tmp_path):
     assert re.search(f"{name_of_gpu}, (bfloat16|float16)", said) and "warning" not in said.lower()
     assert "resumed" in run("train.py", "--resume", "--run", name, "train.max_steps=9")
     assert ", cuda;" in run("sample.py", name, "--device", "cuda", "--length", "100", "--samples", "3", "--top-k", "3")
-    assert ", cpu (compiled);" in run("sample.py", name, "--length", "100")
+    assert ", cpu (compiled);" in run("sample.py", name, "--length", "100", "--samples", "40")
     assert "parameters, cuda\n" in run("-m", "chargpt", "score", name, texts["text"])
 
 

@@ -69,6 +69,11 @@ def test_beside_a_gpu_a_small_model_is_written_on_the_cpu(run, monkeypatch):
     assert asked.engine == chargpt.load(run).engine == "meta" and auto.model.token_embedding.weight.is_meta
     monkeypatch.setattr(loaded_model, "FASTER_THAN_GPU", asked.parameters + 1)
     assert chargpt.load(run).engine == "cpu (compiled)" and chargpt.load(run, device="cuda").engine == "meta"
+    several = chargpt.load(run)  # of which a GPU writes as many at once as it has room for
+    assert (
+        several.engine_for(1) == several.engine and several.engine_for(2) == "meta" and several.describe(2).endswith(", meta")
+    )
+    assert several.writer_for(2).new_texts != several.writer.new_texts
     monkeypatch.setattr(loaded_model, "c_engine", lambda shape: (None, "cpu (not compiled: no compiler)"))
     assert chargpt.load(run).engine == "meta"
 
