@@ -4,6 +4,7 @@ Nothing is printed or written, but for texts in the cache. What the user should 
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from chargpt.planning.chosen_for_time import (
     regularized,
     shared,
     text_of,
+    times_of_models,
 )
 from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.initial_settings import load_settings
@@ -237,8 +239,8 @@ def _open(
     budget = Budget(asked.limit, started=started, later=later, known=known)
     begun = None if start is None else Start(name=options.start or name_of_start(start), is_run=options.start is None)
     stage = Stage(models=choice.models, start=begun, length=_length(choice, budget, characters=len(corpus.train)))
-    is_long = is_worth_compiling(budget.share or known.step * stage.length.steps)
-    environment: dict[str, str | int | bool] = {"compile": is_long and not (options.dry_run or options.find_lr)}
+    is_long = is_worth_compiling(seconds_of_steps(config, stage, budget, characters=len(corpus.train)))
+    environment: dict[str, str | int | bool] = {"compile": is_long and not options.find_lr}
     return Opening(
         state=SavedState(
             settings=choice.settings,
@@ -378,6 +380,14 @@ def _length(choice: Choice, budget: Budget, *, characters: int) -> Length:
     if budget.limit is not None:
         return Length.of(config, steps=budget.least(steps))
     return Length.of(config, steps=min(steps, longest_run(config, epochs=choice.models.epochs, characters=characters)))
+
+
+def seconds_of_steps(config: Config, stage: Stage, budget: Budget, *, characters: int) -> float:
+    """The seconds that all models of a run spend in steps, about, at the speed of the first one, which the budget knows."""
+    assert budget.known is not None
+    longest = longest_run(config, epochs=stage.models.epochs, characters=characters)
+    seconds = budget.known.step * (stage.length.steps if budget.share is None else longest)
+    return times_of_models(stage.models) * min(seconds, math.inf if budget.share is None else budget.share)
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:

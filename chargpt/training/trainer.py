@@ -114,6 +114,8 @@ class Trainer:
         if runtime.runs_ahead:
             self._numbers = torch.zeros(MOST_UNREAD, FLAGS + 3, device=runtime.device)  # of each: loss, flags, norm, loss scale
             self._rate = torch.zeros((), device=runtime.device)
+            update = Trainer._update_on_device
+            self._run_update = torch.compile(update, dynamic=False) if runtime.compile else update
 
     @property
     def model(self) -> GPT:
@@ -223,7 +225,7 @@ class Trainer:
             self.weights.refresh()
             return
         self._rate.fill_(rate)
-        self._graphs.run("update", self._update_on_device)
+        self._graphs.run("update", functools.partial(self._run_update, self))
         self._numbers[len(self._unread)].copy_(self._row)
         self._unread.append((step, rate))
         if len(self._unread) == MOST_UNREAD:

@@ -10,17 +10,19 @@ from helpers import TINY_FILE, apply_overrides
 
 import train
 from chargpt.commands.text import main
-from chargpt.config import Config
+from chargpt.config import Config, ModelConfig, TrainConfig
 from chargpt.device import memory_free
 from chargpt.errors import UserError
 from chargpt.notices import Kind
+from chargpt.planning.budget import Budget, TimeModel
 from chargpt.planning.chosen_for_time import DEFAULT_SECONDS
 from chargpt.planning.cli import parse_options
 from chargpt.planning.memory import NoMemory, check_memory, memory_needed
-from chargpt.planning.plan import Opening, make_plan
+from chargpt.planning.plan import Opening, make_plan, seconds_of_steps
 from chargpt.planning.speeds import training_speed
 from chargpt.project import project_root
 from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.stage import Length, Models, Stage
 from chargpt.settings import Source
 from chargpt.training.batches import Batches
 
@@ -154,6 +156,25 @@ def test_the_memory_that_is_free_is_what_torch_tells_of_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3)  # with what torch keeps to use again
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1)
     assert memory_free(torch.device("cuda")) == 7
+
+
+@pytest.mark.parametrize(
+    "limit, step, epochs, models, seconds",
+    [
+        (3600, 0.003, 60.0, 1, 0.003 * 60 * 50),  # an hour for a short text ends long before
+        (3600, 0.003, 60.0, 4, 0.003 * 60 * 50 * 5),  # the last one learns from three teachers, and takes twice as long
+        (600, 10.0, None, 1, 600),  # a long text takes the limit
+        (600, 10.0, None, 2, 600 * (2 + 1 / 3)),
+        (None, 0.1, None, 1, 0.1 * 77),  # a length that is given
+    ],
+)
+def test_the_seconds_of_all_steps_of_a_run_decide_whether_it_is_compiled(limit, step, epochs, models, seconds):
+    config = Config(model=ModelConfig(block_size=100), train=TrainConfig(batch_size=10))  # 50 steps in an epoch
+    of_models = Models(count=models, epochs=epochs, seconds=limit)
+    later = of_models.seconds_after(1) if limit else 0.0
+    budget = Budget(None if limit is None else limit + later, later=later, known=TimeModel(step, 0.0))
+    stage = Stage(models=of_models, length=Length(steps=77, warmup=0, interval=10))
+    assert seconds_of_steps(config, stage, budget, characters=50_000) == pytest.approx(seconds, rel=1e-6)
 
 
 def test_a_setting_is_chosen_or_given_by_a_preset_a_file_or_the_command_line(text, tmp_path):
