@@ -16,7 +16,7 @@ import torch
 
 from chargpt.config import Config
 from chargpt.device import choose_device
-from chargpt.errors import UserError
+from chargpt.errors import Message, Option, UserError
 from chargpt.formatting import clock
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
@@ -413,7 +413,9 @@ def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes:
     if takes < job.seconds and not best.settings.is_given("train.max_epochs"):
         who, passes = "each model" if best.teachers else "training", models.epochs or config.train.max_epochs
         ends = f"{who} ends after {passes:g} passes over the text at most, since more would not help"
-        notices.append(Notice(Kind.NOTE, ends, "detail"))
+        further = "; what may help is more models to learn from: "
+        more = (further, Option("train.teachers", law.MORE_TEACHERS)) if 1 < best.teachers < law.MORE_TEACHERS else ()
+        notices.append(Notice(Kind.NOTE, Message(ends, *more), "detail"))
     return notices
 
 

@@ -70,8 +70,8 @@ ENOUGH_EPOCHS = 30  # epochs of each of two or more runs, at most
 # run. With a million characters and ten epochs, the mean is worse.
 AVERAGED_UP_TO, AVERAGED_FROM, AVERAGED = 100_000, 8, 0.3
 # How many runs teach the last one if there is time for so many, since more gain little, and what they bring it to, as a share
-# of what one does.
-SEVERAL_TEACHERS, SEVERAL_SHARE = 3, 0.98
+# of what one does; and how many still gain a little, for whoever has more time than all models need.
+SEVERAL_TEACHERS, SEVERAL_SHARE, MORE_TEACHERS = 3, 0.98, 6
 STUDENT_SEES = 0.5  # the student's characters, as a share of those that one run would see
 STUDENT_DECAY = 0.5  # the highest weight decay of a student, which memorises the text late, and needs no dropout
 # Nats by which the loss on training text must be lower than on validation text for a second model, at the peak of the rate.

@@ -9,6 +9,7 @@ from typing import get_args, get_type_hints
 import numpy as np
 import pytest
 import torch
+from chargpt.planning.settings import load_settings
 from helpers import SHAPE, apply_overrides, given, publish_run
 from hypothesis import HealthCheck
 from hypothesis import given as given_any
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from chargpt.config import Config, DataConfig
 from chargpt.errors import UserError
 from chargpt.notices import Kind, Notice
-from chargpt.planning import chosen_for_time, law
+from chargpt.planning import chosen_for_time, law, speeds
 from chargpt.planning.budget import TimeModel
 from chargpt.planning.chosen_for_time import (
     CHOSEN,
@@ -36,6 +37,7 @@ from chargpt.planning.chosen_for_time import (
 from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.initial_settings import load_settings
 from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
+from chargpt.planning.memory import memory_needed
 from chargpt.planning.speeds import training_speed
 from chargpt.planning.teachers import for_student, models_of
 from chargpt.project import presets_folder
@@ -152,6 +154,39 @@ def test_a_step_on_a_gpu_has_as_many_characters_as_fill_it_while_enough_steps_re
         most = min(full, 0.9 * characters / law.EPOCH_STEPS)
         assert found >= most / 2 or steps <= 2.1 * law.STEPS, (minutes, found, full, steps)
         assert found <= max(law.MOST_IN_STEP_MEDIUM, 0.9 * characters / law.EPOCH_STEPS), (minutes, found)
+
+
+def test_whoever_has_more_time_than_the_models_of_a_text_need_is_told_of_further_teachers(monkeypatch):
+    simulated(monkeypatch, *CARDS["H200"])
+    monkeypatch.setattr("chargpt.planning.chosen_for_time.choose_device", lambda name: torch.device("cuda"))
+    told = "what may help is more models to learn from: train.teachers=6"
+    for minutes, given_, is_told in ((30, (), True), (30, ("train.teachers=6",), False), (0.5, (), False)):
+        notes = [str(notice.text) for notice in choice_of(1_000_000, minutes, *given_).notices if notice.kind is Kind.NOTE]
+        assert any(note.endswith(told) for note in notes) == is_told, (minutes, given_, notes)
+
+
+@pytest.mark.parametrize("gigabytes", [0.05, 0.5, 4])
+def test_models_and_batches_that_do_not_fit_a_gpu_are_not_timed(monkeypatch, gigabytes):
+    """But for the smallest one: it may be trained in parts of its batch, and torch warns of each try."""
+    simulated(monkeypatch, *CARDS["H100"])
+    speed, timed = speeds.training_speed, list[float]()
+    on = {"device": "cuda", "precision": torch.bfloat16, "vocab_size": 65}
+
+    def timing(config: Config, *others: object) -> float:
+        timed.append(memory_needed(config, parameters=parameter_count(config.model, 65), **on))
+        return speed(config, *others)
+
+    monkeypatch.setattr("chargpt.planning.speeds.training_speed", timing)
+    monkeypatch.setattr("chargpt.planning.memory.choose_precision", lambda name, device: torch.bfloat16)
+    for module in ("chosen_for_time", "memory"):
+        monkeypatch.setattr(f"chargpt.planning.{module}.choose_device", lambda name: torch.device("cuda"))
+    choice_of(100_000_000, 30)
+    without = max(timed)
+    monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: gigabytes * 1e9)
+    monkeypatch.setattr(speeds, "_read", list)  # what is known of the machine
+    timed.clear()
+    choice_of(100_000_000, 30)
+    assert max(timed[1:], default=0) <= gigabytes * 1e9 < without
 
 
 def test_shapes_grow_beyond_the_table():
