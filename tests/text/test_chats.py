@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import mailbox
+import re
 import time
 
 import pytest
@@ -236,25 +237,49 @@ def test_what_the_email_package_wrote_is_read_without_quotes_and_signatures(tmp_
 
 
 ENTRIES = st.lists(
-    st.sampled_from(["The sea was cold.", "We saw nobody all day, and slept.", "Rain"]), min_size=12, max_size=30
+    st.sampled_from(["The sea was cold.", "We saw nobody all day, and slept.", "Rain", "no wind"]), min_size=12, max_size=30
 )
+NOTED = ["Today we walked along the shore for hours", "Rain", "Wien: The sea was cold."]  # the first entry
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from([*STAMPS.values(), *(stamp for stamp, _ in EARLIER.values())]),
-    st.sampled_from(["Wien", "db01", "web"]),
+    st.sampled_from(["Wien", "Graz", "db01", "web"]),
     ENTRIES,
+    st.sampled_from(NOTED),
+    st.integers(16, 400),
 )
-def test_a_diary_and_a_log_keep_their_dates_and_are_told_how_they_may_be_read(tmp_path, load, stamp, name, entries):
-    """A line a day, or lines at one time, or lines of a machine, none of them marked by WhatsApp."""
-    stamp = stamp.replace("\u200e", "")
-    content = "".join(stamp.format(1 + n % 9) + f"{name}: {entry}\n" for n, entry in enumerate(entries))
+def test_a_diary_and_a_log_keep_their_dates_and_are_told_how_they_may_be_read(tmp_path, load, stamp, name, entries, first, gap):
+    """Some lines a day, at irregular times, or lines of a machine every minute, none of them marked by WhatsApp."""
+    stamp, lines, minutes = stamp.replace("\u200e", ""), [first], itertools.cycle([gap, 7 * gap % 311 + 16])
+    lines += [f"{'Wien' if number % 2 else name}: {entry}" for number, entry in enumerate(entries)]
+    gaps = itertools.accumulate(minutes if name in ("Wien", "Graz") else itertools.repeat(1))
+    whens = [(time // 1440 % 9 + 1, time // 60 % 24, time % 60) for time in itertools.islice(gaps, len(lines))]
+    content = "".join(at(stamp, *when) + line + "\n" for when, line in zip(whens, lines))
     corpus = load(write(tmp_path / "kept.txt", content), newlines="keep")
     assert text_of(corpus) == content.removesuffix("\n") + "\n" * text_of(corpus).endswith("\n")
     (warning,) = map(str, corpus.warnings)
     assert "perhaps a WhatsApp chat" in warning and warning.endswith("add data.field=message")
-    assert text_of(load(tmp_path / "kept.txt", field="message", format="fields")).startswith(f"{name}: {entries[0]}\n")
+    read = text_of(load(tmp_path / "kept.txt", field="message", format="fields"))
+    assert f"{name}: {entries[0]}\n" in read
+
+
+TALK = st.lists(st.sampled_from(["ok", "See you. Bye."]), min_size=6, max_size=40)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([*STAMPS.values(), *(stamp for stamp, _ in EARLIER.values())]), TALK, st.integers(0, 7))
+def test_people_who_answer_each_other_within_minutes_talk(tmp_path, load, stamp, talk, gap):
+    whens = [(1, 9 + gap * n // 60, gap * n % 60) for n in range(len(talk))]
+    said = [f"{who}: {what}" for who, what in zip(itertools.cycle(["Ann", "Ann", "Ben Smith", "Oma"]), talk)]
+    content = "".join(at(stamp.replace("\u200e", ""), *when) + line + "\n" for when, line in zip(whens, said))
+    assert text_of(load(write(tmp_path / "chat.txt", content), block_size=1)).splitlines() == said
+
+
+def at(stamp: str, day: int, hour: int, minute: int) -> str:
+    """A stamp with this time in place of the quarter past nine."""
+    return re.sub(r"(?:9|21|٩)([:.])(?:15|١٥)", rf"{hour}\g<1>{minute:02}", stamp.format(day))
 
 
 STARTED = [f"[2026-03-01 07:00:00] {line}" for line in ("server started on port 80", "web: null", "db: <none>")]

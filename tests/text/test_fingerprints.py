@@ -212,7 +212,7 @@ def test_texts_that_differ_in_one_thing_alone_have_other_fingerprints(what, trus
         assert [labels_of(corpus) for corpus in found] == [{"ab", "c"}, {"ba", "c"}]
 
 
-CHAT = "".join(f"1/1/24, 9:1{n} PM - {'Ann' if n % 2 else 'Ben'}: Ann and Ben: {n}\n" for n in range(9))
+CHAT = "".join(f"1/1/24, 9:1{n} PM - {'Ann' if n % 2 else 'Ben'}: Ann and Ben: {'far ' * n}\n" for n in range(9))
 
 
 @pytest.mark.parametrize("order", [1, -1])
