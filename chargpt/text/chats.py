@@ -54,7 +54,7 @@ def _find_whatsapp(kind: Kind, head: Head) -> Structure | None:
         return None
     said = [said_in(line) for line, name in zip(lines, names) if name]
     is_marked = "\u200e" in start or any(OMITTED.fullmatch(one) and not OF_A_PROGRAM.fullmatch(one) for one in said)
-    is_marked = is_marked or NOTICE.fullmatch(lines[0])
+    is_marked |= bool(NOTICE.fullmatch(lines[0]))
     is_talk = not any(map(NOT_A_PERSON.match, names)) and _is_talk(stamps, names)
     is_said = sum(map(bool, map(NOT_SAID.search, said))) <= MOST_NOT_SAID * len(said)
     return Structure(kind=kind, fields=kind.fields, best=TEXT, is_sure=bool(is_marked or (is_talk and is_said)))

@@ -9,7 +9,6 @@ from typing import get_args, get_type_hints
 import numpy as np
 import pytest
 import torch
-from chargpt.planning.settings import load_settings
 from helpers import SHAPE, apply_overrides, given, publish_run
 from hypothesis import HealthCheck
 from hypothesis import given as given_any
