@@ -82,7 +82,7 @@ def test_a_run_is_what_the_design_says(finished):
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["train"]["max_steps"] == 40 and config["model"]["n_embd"] == 32
     names = {name for line in logged(run) for name in line} - {"stage", "step"}
-    evaluated = {"val/loss", "val/bits_per_char", "best/val_loss", "novelty/longest_copy", "sample"}
+    evaluated = {"val/loss", "val/temperature", "val/bits_per_char", "best/val_loss", "novelty/longest_copy", "sample"}
     assert names == evaluated | {"train/loss", "lr", "grad_norm", "chars_per_second"}
     assert [line["step"] for line in logged(run) if "val/loss" in line] == [0, 20, 40]
     assert sorted(path.name for path in last_step(run).iterdir()) == ["model.safetensors", "state.json", "training.safetensors"]

@@ -159,7 +159,9 @@ def tiles(run: RunFacts) -> list[tuple[str, str, str]]:
     """The most important numbers: the name, the value and a note of each."""
     found, progress, config = list[tuple[str, str, str]](), run.state.progress, run.state.config
     if run.val_loss is not None:
-        found.append(("validation loss", f"{run.val_loss:.4f}", f"nats per character ({run.val_loss / math.log(2):.3f} bits)"))
+        calibrated = f"; logits divided by {progress.temperature:g}" * (progress.temperature != 1)
+        bits = f"nats per character ({run.val_loss / math.log(2):.3f} bits){calibrated}"
+        found.append(("validation loss", f"{run.val_loss:.4f}", bits))
         start = run.state.stage.start
         others = [("n-gram model", run.ngram_loss, ""), ("start alone", progress.first_loss, f"{start}; ")]
         for name, loss, about in others[: 1 if start is None else 2]:

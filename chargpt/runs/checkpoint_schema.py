@@ -13,7 +13,6 @@ import functools
 import hashlib
 import json
 import math
-import operator
 import os
 import re
 import stat
@@ -35,11 +34,11 @@ from chargpt.standard import UNCHANGED, is_outdated, model_source
 from chargpt.text.growth import Growth
 from chargpt.text.tokenizer import Tokenizer
 
-FORMAT = 10
+FORMAT = 11
 OLDEST = 9  # the first format that every later version reads
 LAST_READER = "44363133"  # the last commit that reads older ones
 # For each format since: what it added to a state, and what stands for it in a run of an older one.
-ADDED: dict[int, dict[str, Any]] = {10: {"growth": None}}
+ADDED: dict[int, dict[str, Any]] = {10: {"growth": None}, 11: {"progress": {"temperature": 1.0}}}
 JSON_LIMIT = 8 << 20  # bytes; every character of Unicode fits as a vocabulary. Parsed JSON takes up to 25 times its size
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder; larger whole numbers are not read
@@ -235,12 +234,19 @@ def unseal(path: Path) -> tuple[SavedState, dict[str, Any]]:
     check_format(document.get("format"), path)
     older = [entries for number, entries in ADDED.items() if document["format"] < number]
     try:
-        state = SavedState.from_json(functools.reduce(operator.or_, [*older, document.get("state")]))
+        state = SavedState.from_json(functools.reduce(_with, older, document.get("state")))
     except Exception as error:  # any kind of invalid state is reported in the same way
         raise DamagedError(f"{shown(path)}: cannot be used ({str(error):.200})") from error
     if not isinstance(document.get("files"), dict):
         raise DamagedError(f"{shown(path)}: damaged, it names no files")
     return state, document["files"]
+
+
+def _with(found: Any, added: Any) -> Any:
+    """What was `found` in a file, with the entries `added` since, of objects inside it too."""
+    if not isinstance(added, dict):
+        return added
+    return found | {key: _with(found.get(key, {}), value) for key, value in added.items()}
 
 
 def read_bounded(path: Path, *, limit: int) -> bytes:

@@ -19,6 +19,7 @@ class Progress:
     first_loss: float | None = None  # the validation loss before the first step
     evaluated: int | None = None  # the step of the last evaluation
     val_loss: float | None = None  # its result, nats per character
+    temperature: float = 1.0  # by which it divided the logits, since this gave the lowest loss
     best_step: int | None = None  # the step of the best checkpoint
     best_loss: float | None = None  # its validation loss
     best_sample: str = ""  # what it wrote; empty if it wrote none, or more than MAX_SAMPLE
@@ -30,16 +31,23 @@ class Progress:
     skipped: list[int] = field(default_factory=list)  # steps whose loss was not finite; each one caused a rollback
 
     def record_evaluation(
-        self, loss: float | None, *, sample: str = "", is_falling: bool = True, tolerance: float = 0.0
+        self,
+        loss: float | None,
+        *,
+        temperature: float = 1.0,
+        sample: str = "",
+        is_falling: bool = True,
+        tolerance: float = 0.0,
     ) -> None:
-        """The validation loss of the current step is `loss`, and the model has written `sample`, empty for none.
+        """The validation loss of the current step is `loss`, with logits divided by `temperature`, and the model has written
+        `sample`, empty for none.
 
         Without a validation split, the loss is None, and the newest step is the best one.
 
         `is_falling` if the learning rate has begun to fall. This step is the best one if its loss is lower than that of the
         best one before, or less than `tolerance` nats above the lowest one.
         """
-        self.evaluated, self.val_loss = self.step, loss
+        self.evaluated, self.val_loss, self.temperature = self.step, loss, temperature
         lowest, best = (math.inf if value is None else value for value in (self.lowest_loss, self.best_loss))
         if loss is None or loss < max(best, lowest + tolerance):
             self.best_step, self.best_loss, self.without_gain = self.step, loss, 0
@@ -67,7 +75,7 @@ class Progress:
         else:  # a run without a validation split has no losses
             has_losses = len(losses) == 3 or (not losses and self.first_loss is None)
             evaluation = self.best_step <= self.evaluated <= self.step and has_losses and losses == sorted(losses)
-        return evaluation and max(self.without_gain, self.loss_count) <= self.step
+        return evaluation and self.temperature >= 1 and max(self.without_gain, self.loss_count) <= self.step
 
     def take_mean_loss(self) -> float:
         """The mean training loss since the last call, which becomes `train_loss`."""

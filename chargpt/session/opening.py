@@ -96,7 +96,7 @@ def make_trainer(opening: Opening, group: Group) -> Trainer:
     trainer.progress = opening.state.progress.copy()
     if checkpoint is not None:
         tensors = trainer.optimizer.suitable(checkpoint.training)
-        shapes = {name: tensor.shape for name, tensor in trainer.optimizer.tensors().items()}
+        shapes = {name: tensor.shape for name, tensor in trainer.state().optimizer.items()}
         check_tensors(tensors, shapes, where=shown(checkpoint.path / TRAINING))
         trainer.load(trainer_state(checkpoint, opening.state))
     elif opening.run is not None and opening.state.stage.number == 1:

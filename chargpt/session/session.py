@@ -5,6 +5,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from chargpt.config import TrainConfig
 from chargpt.errors import Message, NotFinite, NotWritten, Option, UserError, Words, resuming
 from chargpt.formatting import clock, one_line, plural, shown
 from chargpt.interrupt import Interrupt
+from chargpt.model import GPT
 from chargpt.notices import Kind
 from chargpt.planning.budget import Budget, Stopwatch, longest_run
 from chargpt.planning.cli import TrainOptions
@@ -42,6 +44,14 @@ MAX_ROLLBACKS = 3  # returns to a checkpoint in a run, at most
 OF_TORCH = ("threads", "attention")  # change bits only where torch computes steps, or perhaps a teacher, as a test measures
 PART = 20_000  # characters of each part of a validation split whose loss is told apart
 EARLY_SAMPLE = 100  # characters of a sample before the first evaluation after step 0
+
+
+class Evaluation(NamedTuple):
+    """What an evaluation found."""
+
+    loss: float | None  # on the validation split, nats per character; None without one
+    temperature: float  # by which the logits are divided, since that gives the lowest loss
+    sample: str  # what the model has written; empty if it writes none
 
 
 class Session:
@@ -203,33 +213,34 @@ class Session:
         found = self._measure(interrupt)
         if found is None:
             return
-        trainer.record_evaluation(found[0], sample=found[1])
+        trainer.record_evaluation(**found._asdict())
         if trainer.ends_early_with_mean:
             last = trainer.take_mean()
             found = self._measure(interrupt)
             if found is None:
                 trainer.restore(last, before)
                 return
-            trainer.record_evaluation(found[0], sample=found[1])
+            trainer.record_evaluation(**found._asdict())
         if self.run is not None:
-            self.journal.record(trainer.progress.step, self._metrics(found[0], sample=found[1]))
+            self.journal.record(trainer.progress.step, self._metrics(**found._asdict()))
 
-    def _measure(self, interrupt: Interrupt) -> tuple[float | None, str] | None:
-        """The validation loss of the weights as they are, None without a split, and a sample; None if a signal came."""
-        trainer, loss = self.trainer, None
+    def _measure(self, interrupt: Interrupt) -> Evaluation | None:
+        """The evaluation of the weights as they are; None if a signal came."""
+        trainer, loss, temperature = self.trainer, None, 1.0
         if self.corpus.is_validated:
             split = validation_split(self.corpus.val, trainer.config.train.eval_chars)
-            loss = trainer.evaluate(split, marks=self.corpus.marks, interrupt=interrupt)
-            if loss is None:
+            found = trainer.calibrate(split, marks=self.corpus.marks, interrupt=interrupt)
+            if found is None:
                 return None
+            loss, temperature = found
             if not math.isfinite(loss):
                 step = trainer.progress.step
                 raise NotFinite(f"step {step:,}: the validation loss after this step is {loss}", step=step - 1)
-        with trainer.group.together():  # a signal may come
-            sample = self.writer.write(trainer.model, interrupt)
-        return None if interrupt.agreed else (loss, sample)
+        with trainer.group.together(), trainer.calibrated(temperature) as model:  # a signal may come
+            sample = self.writer.write(model, interrupt)
+        return None if interrupt.agreed else Evaluation(loss, temperature, sample)
 
-    def _metrics(self, loss: float | None, *, sample: str) -> dict[str, float | str | np.ndarray]:
+    def _metrics(self, loss: float | None, *, temperature: float, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).
 
         Those on what is known and on what is new are of a text that has grown. `novelty/longest_copy` is the length of the
@@ -239,7 +250,9 @@ class Session:
         """
         corpus, train, values = self.corpus, self.trainer.config.train, dict[str, float | str | np.ndarray]()
         if loss is not None:
-            values |= {"val/loss": loss, "val/bits_per_char": loss / math.log(2), **self._on_parts()}
+            with self.trainer.calibrated(temperature) as model:
+                values |= {"val/loss": loss, "val/bits_per_char": loss / math.log(2), **self._on_parts(model)}
+            values["val/temperature"] = temperature
             values |= {"val/bits_per_item": bits} if (bits := bits_per_item(loss, corpus, train)) else {}
         if (best := self.trainer.progress.best_loss) is not None:
             values[BEST] = best
@@ -252,10 +265,9 @@ class Session:
                 values["attention"] = draw_attention(self.trainer.weights.working, corpus.evaluation_ids)
         return values | ({"sample": sample} if sample else {})
 
-    def _on_parts(self) -> dict[str, float]:
-        """The losses on the beginnings of what a text that has grown holds out: that of an earlier run, and what is new."""
+    def _on_parts(self, model: GPT) -> dict[str, float]:
+        """The losses of `model` on the beginnings of what a grown text holds out: that of an earlier run, and what is new."""
         parts = {name: self.corpus.held_out(is_new=is_new) for name, is_new in ((KNOWN, False), (NEW, True))}
-        model = self.trainer.model
         losses = {name: evaluate(model, validation_split(part, PART)) for name, part in parts.items() if len(part) > 1}
         return {name: loss for name, loss in losses.items() if loss is not None}
 
@@ -293,7 +305,8 @@ class Session:
         state = self.state()
         with trainer.group.together():
             if run is not None:
-                state = dataclasses.replace(state, model_loss=loss_of(trainer.model))
+                with trainer.calibrated(trainer.progress.temperature) as model:
+                    state = dataclasses.replace(state, model_loss=loss_of(model))
                 try:
                     problems = run.save(state, weights=weights, training=optimizer)
                 except (CheckpointError, NotWritten) as error:

@@ -5,10 +5,11 @@ while not trainer.is_finished:
     step = trainer.step()  # loss, gradient norm, learning rate
 """
 
+import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
 from chargpt.runs.progress import Progress
 from chargpt.runs.stage import Length
+from chargpt.standard import is_standard
 from chargpt.training.batches import Batches, on_device
 from chargpt.training.group import FLAGS, Group
 from chargpt.training.learning_rate import change_length, is_falling, learning_rate
@@ -36,6 +38,8 @@ if TYPE_CHECKING:  # of a list of items
 
 # By `checkpoint.best`: a new checkpoint is the best one if its loss is less than this many nats above the lowest loss before.
 TOLERANCE = {"lowest": 0.0, "last": 0.1}
+LAST_NORM = {"norm.weight", "norm.bias"}  # the parameters by which all logits are multiplied
+TRAINED = "trained"  # the quantity of a checkpoint that holds them as they are in training
 MOST_UNREAD = 1024  # steps on a GPU after which their numbers are read in any case
 
 
@@ -135,12 +139,38 @@ class Trainer:
         working = self.weights.working
         return evaluate(working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
 
-    def record_evaluation(self, loss: float | None, *, sample: str = "") -> None:
-        """The validation loss of the weights as they are is `loss`, None without a validation split; they wrote `sample`."""
+    def calibrate(self, ids: np.ndarray, *, marks: "ItemMarks | None", interrupt: Interrupt) -> tuple[float, float] | None:
+        """The lowest mean loss of the weights as they are, and the temperature that gives it: one of TEMPERATURES, or 1 if
+        model.py is changed. None if a signal came; raises NotFinite, as `report`.
+        """
+        from chargpt.training.evaluation import TEMPERATURES, evaluate_at
+
+        self.report()
+        tried, working = TEMPERATURES if is_standard(self.config.model) else TEMPERATURES[:1], self.weights.working
+        losses = evaluate_at(tried, working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
+        return None if losses is None else min(zip(losses, tried))
+
+    @contextlib.contextmanager
+    def calibrated(self, temperature: float) -> Iterator[GPT]:
+        """The model with its logits divided by `temperature`, in this block: its last norm is. What computes steps stays."""
+        parts = [part for name, part in self.model.named_parameters() if name in LAST_NORM]
+        trained = [part.detach().clone() for part in parts]
+        with torch.no_grad():
+            try:
+                for part in parts:
+                    part.div_(temperature)
+                yield self.model
+            finally:
+                for part, before in zip(parts, trained):
+                    part.copy_(before)
+
+    def record_evaluation(self, loss: float | None, *, temperature: float = 1.0, sample: str = "") -> None:
+        """The validation loss of the weights as they are is `loss` at this `temperature`, None without a validation split; they
+        wrote `sample`."""
         falling = is_falling(self.progress.step - 1, self.config.optim, self.length)
         tolerance, counted = TOLERANCE[self.config.checkpoint.best], self.progress.without_gain
         has_ended = self.progress.evaluated == self.progress.step and self.is_finished  # this evaluation is that of the mean
-        self.progress.record_evaluation(loss, sample=sample, is_falling=falling, tolerance=tolerance)
+        self.progress.record_evaluation(loss, temperature=temperature, sample=sample, is_falling=falling, tolerance=tolerance)
         if has_ended:
             self.progress.without_gain = counted
 
@@ -333,14 +363,21 @@ class Trainer:
             raise NotFinite(f"step {step:,}: the weights are not finite after this step", step=step - 1)
 
     def state(self) -> TrainerState:
-        """The state, as views: the next step changes them. Raises NotFinite, as `report`."""
+        """The state, as views: the next step changes them. Raises NotFinite, as `report`.
+
+        Its weights have the temperature of the last evaluation in their last norm; what training goes on with is beside them.
+        """
         self.report()
-        return TrainerState(self.model.state_dict(), self.optimizer.tensors(), self.progress.copy(), self.length)
+        weights, optimizer, temperature = self.model.state_dict(), self.optimizer.tensors(), self.progress.temperature
+        for name in LAST_NORM & weights.keys() if temperature != 1 else ():
+            optimizer[f"{name}/{TRAINED}"], weights[name] = weights[name], weights[name] / temperature
+        return TrainerState(weights, optimizer, self.progress.copy(), self.length)
 
     def load(self, state: TrainerState) -> None:
         """Continue from `state`, which a trainer of the same model and optimizer gave."""
         self._unread = []
-        self.model.load_state_dict(state.weights)
+        trained = {name: state.optimizer.get(f"{name}/{TRAINED}", weights) for name, weights in state.weights.items()}
+        self.model.load_state_dict(trained)
         self.optimizer.load(state.optimizer)
         self.progress, self.length = state.progress.copy(), state.length
         self.weights.refresh()

@@ -267,7 +267,7 @@ def test_a_run_that_patience_ends_has_the_mean_of_its_weights_and_its_loss(text,
     state = newest(tmp_path / "run")[0].state
     assert 0 < state.progress.step < 400 and len(taken) == 1 and state.progress.evaluated == state.progress.step
     with session.trainer.group.interrupt as interrupt:
-        of_mean = session.trainer.evaluate(session.corpus.val, marks=None, interrupt=interrupt)
+        of_mean = session.trainer.calibrate(session.corpus.val, marks=None, interrupt=interrupt)
         session.trainer.restore(taken[0], session.trainer.progress)
-        of_last = session.trainer.evaluate(session.corpus.val, marks=None, interrupt=interrupt)
-    assert state.progress.val_loss == pytest.approx(of_mean, abs=1e-5) != of_last
+        of_last = session.trainer.calibrate(session.corpus.val, marks=None, interrupt=interrupt)
+    assert (state.progress.val_loss, state.progress.temperature) == pytest.approx(of_mean, abs=1e-5) != of_last

@@ -54,7 +54,7 @@ def check_that_it_goes_on(run: Path) -> None:
     assert [path.name for path in run.glob(".*")] == [".lock"]
 
 
-PLACES = {"step": (Trainer, "_compute_gradient"), "evaluation": (Trainer, "evaluate"), "sample": (SampleWriter, "write")}
+PLACES = {"step": (Trainer, "_compute_gradient"), "evaluation": (Trainer, "calibrate"), "sample": (SampleWriter, "write")}
 AT_ONE = [
     ("SIGINT", "step", 1),
     ("SIGTERM", "step", 7),

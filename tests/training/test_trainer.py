@@ -13,11 +13,13 @@ from helpers import batch_of, length_of
 from optimizer_reference import ReferenceOptimizer, clipped
 
 from chargpt.config import Config, OptimConfig, RuntimeConfig, TrainConfig
+from chargpt.interrupt import Interrupt
 from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.runs.stage import Length
 from chargpt.training.batches import Batches
+from chargpt.training.evaluation import TEMPERATURES, evaluate
 from chargpt.training.learning_rate import learning_rate
 from chargpt.training.parallel import Processes
 from chargpt.training.runtime import choose_runtime
@@ -112,12 +114,45 @@ def test_a_loaded_state_continues_to_the_same_bits(name, request):
     optim = dataclasses.replace(CONFIG.optim, name="adamw" if is_native else name, average_fraction=0.75)
     config = dataclasses.replace(request.getfixturevalue("native") if is_native else CONFIG, optim=optim)
     whole, stopped = make_trainer(config), make_trainer(config)
-    for _ in range(7):
-        whole.step(), stopped.step()
+    for trainer in (whole, stopped):
+        for _ in range(7):
+            trainer.step()
+        trainer.record_evaluation(1.0, temperature=1.3)
     state, resumed = copy.deepcopy(stopped.state()), make_trainer(config)
     resumed.load(state)
     assert [whole.step() for _ in range(13)] == [resumed.step() for _ in range(13)]
     assert torch.equal(whole.weights.vector, resumed.weights.vector) and whole.progress == resumed.progress
+
+
+def test_a_state_holds_the_model_with_its_temperature_and_training_does_not_see_it():
+    trainer = make_trainer(dataclasses.replace(CONFIG, model=dataclasses.replace(CONFIG.model, bias=True)))
+    trainer.step()
+    before, idx = trainer.weights.vector.clone(), torch.from_numpy(IDS[None, :8].astype(np.int64))
+    trainer.record_evaluation(1.0, temperature=1.3)
+    expected = trainer.model.eval()(idx) / 1.3
+    saved = GPT(trainer.model.config, 7).eval()
+    saved.load_state_dict(trainer.state().weights)
+    torch.testing.assert_close(saved(idx), expected)
+    with pytest.raises(KeyboardInterrupt), trainer.calibrated(1.3) as model:
+        assert torch.equal(model(idx), saved(idx))
+        raise KeyboardInterrupt
+    assert torch.equal(trainer.weights.vector, before)
+
+
+def test_the_temperature_is_the_one_with_the_lowest_loss_and_1_of_a_changed_model(monkeypatch):
+    trainer = make_trainer(dataclasses.replace(CONFIG, model=dataclasses.replace(CONFIG.model, bias=True)))
+    for sureness in (0.01, 3.0, 100.0):
+        with torch.no_grad():
+            trainer.model.norm.weight.fill_(sureness)
+        trainer.weights.refresh()
+        found = trainer.calibrate(IDS, marks=None, interrupt=Interrupt())
+        losses = {}
+        for temperature in TEMPERATURES:
+            with trainer.calibrated(temperature) as model:
+                losses[temperature] = evaluate(model, IDS)
+        assert found == pytest.approx((min(losses.values()), min(losses, key=losses.__getitem__)))
+    monkeypatch.setattr("chargpt.training.trainer.is_standard", lambda config: False)
+    assert trainer.calibrate(IDS, marks=None, interrupt=Interrupt()) == (pytest.approx(losses[1.0]), 1.0)
 
 
 def test_dropout_is_a_function_of_seed_step_and_micro_batch():
