@@ -287,11 +287,6 @@ def _about_models(models: Models, *, first: float, last: float, is_detail: bool)
     return Notice(Kind.MODELS, about, "detail" if is_detail else "line")
 
 
-def times_of_models(models: Models) -> float:
-    """How many times longer than the first one all models of a run take, of which the last one learns from the others."""
-    return models.count + TEACHER_TIME * (models.count - 1)
-
-
 def shared(settings: Settings, seconds: float | None) -> Choice:
     """`settings` that leave nothing to choose, with the time limit shared by the models that they ask for."""
     teachers = settings.values.train.teachers

@@ -24,19 +24,13 @@ PARTS_OF_BATCH = 8
 
 
 def memory_needed(
-    config: Config,
-    *,
-    parameters: int,
-    vocab_size: int,
-    device: str = "cpu",
-    precision: torch.dtype = torch.float32,
-    processes: int = 1,
+    config: Config, *, vocab_size: int, device: str = "cpu", precision: torch.dtype = torch.float32, processes: int = 1
 ) -> int:
     """About how many bytes one of the `processes` takes beyond torch: weights, gradient, optimizer, and what a step keeps.
 
     `device` is the kind of it, and `precision` that of the working weights.
     """
-    per_channel = KEPT_ON_GPU if device == "cuda" else KEPT_PER_CHANNEL
+    per_channel, parameters = KEPT_ON_GPU if device == "cuda" else KEPT_PER_CHANNEL, parameter_count(config.model, vocab_size)
     kept = precision.itemsize * per_channel * config.model.n_layer * config.model.n_embd + 4 * KEPT_PER_LOGIT * vocab_size
     windows = config.train.batch_size // processes
     by_torch = windows * config.model.block_size * kept
@@ -79,13 +73,6 @@ def has_memory(config: Config, *, vocab_size: int, processes: int = 1) -> bool:
 def _needed_and_free(config: Config, *, vocab_size: int, processes: int, on_machine: int) -> tuple[torch.device, int, float]:
     """The device, and the bytes that a process needs and has there; infinitely many where that is not known."""
     device = choose_device(config.runtime.device)
-    free = memory_free(device)
-    needed = memory_needed(
-        config,
-        parameters=parameter_count(config.model, vocab_size),
-        vocab_size=vocab_size,
-        device=device.type,
-        precision=choose_precision(config.runtime.precision, device),
-        processes=processes,
-    )
+    free, precision = memory_free(device), choose_precision(config.runtime.precision, device)
+    needed = memory_needed(config, vocab_size=vocab_size, device=device.type, precision=precision, processes=processes)
     return device, needed, math.inf if free is None else free // on_machine

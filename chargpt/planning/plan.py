@@ -22,6 +22,7 @@ from chargpt.planning.chosen_for_time import (
     DECIDES_LOSS,
     DEFAULT_SECONDS,
     GIVEN,
+    TEACHER_TIME,
     Choice,
     Job,
     choose,
@@ -29,7 +30,6 @@ from chargpt.planning.chosen_for_time import (
     regularized,
     shared,
     text_of,
-    times_of_models,
 )
 from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.initial_settings import load_settings
@@ -115,14 +115,8 @@ class Opening(Decision):
             Notice(Kind.STEPS, f"each step trains on {config.chars_per_step:,} characters; {how}", "detail"),
         ]
         if (known := self.budget.known) is not None:
-            memory = memory_needed(
-                config,
-                parameters=parameters,
-                vocab_size=vocabulary,
-                device=runtime.device.type,
-                precision=runtime.precision,
-                processes=runtime.processes,
-            )
+            kind, precision = runtime.device.type, runtime.precision
+            memory = memory_needed(config, vocab_size=vocabulary, device=kind, precision=precision, processes=runtime.processes)
             size = f"{max(memory, 1e8) / 1e9:.1f} GB of memory"
             notices += [
                 Notice(Kind.ESTIMATE, f"about {1000 * known.step:.1f} ms a step and {size}", "detail"),
@@ -387,7 +381,8 @@ def seconds_of_steps(config: Config, stage: Stage, budget: Budget, *, characters
     assert budget.known is not None
     longest = longest_run(config, epochs=stage.models.epochs, characters=characters)
     seconds = budget.known.step * (stage.length.steps if budget.share is None else longest)
-    return times_of_models(stage.models) * min(seconds, math.inf if budget.share is None else budget.share)
+    times = stage.models.count + TEACHER_TIME * (stage.models.count - 1)
+    return times * min(seconds, math.inf if budget.share is None else budget.share)
 
 
 def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GPT:

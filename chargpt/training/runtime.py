@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import itertools
 import os
 import platform
 import sys
@@ -122,15 +121,14 @@ class Runtime:
                 block.attn.fused = self.attention
 
     def compiled(self, model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
-        """`model` as training calls it: with the blocks of all GPTs in it compiled by torch, if that was chosen.
-
-        They have one code, which takes a third of the time to make that whole models take. Evaluations call `model` itself.
-        """
+        """`model` as training calls it, also with teachers: if that was chosen, torch compiles its blocks, all to one code."""
         if not self.compile:
             return model
+        # Evaluations call the model itself.
         model = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
-        for block in itertools.chain.from_iterable(gpt.blocks for gpt in model.modules() if isinstance(gpt, GPT)):
-            block.compile(fullgraph=True, dynamic=False)  # without CUDA graphs of its own: graphs.py records them
+        for gpt in (module for module in model.modules() if isinstance(module, GPT)):
+            for block in gpt.blocks:
+                block.compile(fullgraph=True, dynamic=False)  # without CUDA graphs of its own: graphs.py records them
         return model
 
 

@@ -24,7 +24,6 @@ from chargpt.model import GPT, POSITIONS, GPTConfig  # noqa: E402
 from chargpt.planning.cli import TrainOptions, settings_in  # noqa: E402
 from chargpt.planning.initial_settings import load_settings  # noqa: E402
 from chargpt.planning.memory import memory_needed  # noqa: E402
-from chargpt.runs.model_shape import parameter_count  # noqa: E402
 from chargpt.sampling.options import SamplingOptions  # noqa: E402
 from chargpt.sampling.torch_texts import AT_ONCE, torch_writer  # noqa: E402
 from chargpt.sampling.writer import NewIds  # noqa: E402
@@ -142,8 +141,7 @@ def memory() -> dict[str, float]:
             for _ in range(4):
                 trainer.advance()
         of_run = {"device": "cuda", "precision": trainer.runtime.precision}
-        parameters = parameter_count(config.model, VOCABULARY)
-        told = memory_needed(config, parameters=parameters, vocab_size=VOCABULARY, **of_run)
+        told = memory_needed(config, vocab_size=VOCABULARY, **of_run)
         found[name] = told / torch.cuda.max_memory_allocated()
         trainer.release()
     return found

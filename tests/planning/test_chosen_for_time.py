@@ -172,7 +172,7 @@ def test_models_and_batches_that_do_not_fit_a_gpu_are_not_timed(monkeypatch, gig
     on = {"device": "cuda", "precision": torch.bfloat16, "vocab_size": 65}
 
     def timing(config: Config, *others: object) -> float:
-        timed.append(memory_needed(config, parameters=parameter_count(config.model, 65), **on))
+        timed.append(memory_needed(config, **on))
         return speed(config, *others)
 
     monkeypatch.setattr("chargpt.planning.speeds.training_speed", timing)

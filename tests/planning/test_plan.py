@@ -21,7 +21,6 @@ from chargpt.planning.memory import NoMemory, check_memory, memory_needed
 from chargpt.planning.plan import Opening, make_plan, seconds_of_steps
 from chargpt.planning.speeds import training_speed
 from chargpt.project import project_root
-from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.stage import Length, Models, Stage
 from chargpt.settings import Source
 from chargpt.training.batches import Batches
@@ -107,7 +106,7 @@ def test_a_batch_that_cannot_fit_is_refused_with_one_that_does_and_leaves_no_run
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch):
     config = apply_overrides(Config(), ["runtime.device=cpu", "runtime.precision=float32"])
-    needed = memory_needed(config, parameters=parameter_count(config.model, 31), vocab_size=31, processes=4)
+    needed = memory_needed(config, vocab_size=31, processes=4)
     monkeypatch.setattr("chargpt.planning.memory.memory_free", lambda device: 2 * needed)
     check_memory(config, vocab_size=31, processes=4, on_machine=2)
     with pytest.raises(NoMemory, match="for each of 4 processes"):
