@@ -5,7 +5,7 @@ This module finds the run; `chargpt/exchange/export.py` writes it.
 
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chargpt.commands.common import load_run, verb_parser
 from chargpt.errors import Option, UserError
@@ -28,12 +28,18 @@ def main(argv: Sequence[str]) -> int:
     """Export the run that the options in `argv` name. Returns the exit code. Raises UserError."""
     options = _options(argv)
     loaded = None if options.blank else _loaded(options.run)
-    learning = _learning(options) if options.to == "html" and not options.write_only else None
-    how = {"weights": options.weights or "float16", "learning": learning, "force": options.force}
-    destination, target = export(loaded, options.to, options.destination, **how), TARGETS[options.to]
+    destination = export(
+        loaded,
+        options.to,
+        options.destination,
+        weights=options.weights or "float16",
+        learns=not options.write_only,
+        force=options.force,
+        tell=lambda words: notice(Kind.NOTE, words),
+    )
     path = shown(destination)
     notice(Kind.WRITTEN, path)
-    notice(Kind.USE, target.use.format(path=path, word=shell_word(path)))
+    notice(Kind.USE, TARGETS[options.to].use.format(path=path, word=shell_word(path)))
     return 0
 
 
@@ -71,16 +77,3 @@ def _loaded(name: str) -> "LoadedModel":
     checkpoints = project_root() / "checkpoints"
     is_start = name in start_names() and not any(map(has_steps, places_of(name, checkpoints)))
     return load_run(name, device="cpu", is_start=is_start)
-
-
-def _learning(options: Namespace) -> dict[str, Any] | None:
-    """What a page needs to learn; None, with a notice, where no compiler makes it. Raises UserError for a blank page then."""
-    from chargpt.exchange.learning import Unavailable, needed
-
-    try:
-        return needed()
-    except Unavailable as reason:
-        if options.blank:
-            raise UserError(Option("blank"), f": a page that learns needs a kernel for browsers: {reason}") from None
-        notice(Kind.NOTE, f"this page writes, but does not learn, which needs a kernel for browsers: {reason}")
-        return None

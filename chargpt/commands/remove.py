@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import time
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,28 @@ from chargpt.screen import log, notice
 
 def main(argv: Sequence[str]) -> int:
     """Delete what the options in `argv` name. Returns the exit code. Raises UserError."""
+    options = _options(argv)
+    folders = _chosen(options.runs, project_root() / "checkpoints", older_than=options.older_than)
+    locks = [lock_run(folder) for folder in folders]
+    caches = [
+        path for path in (project_root() / "data" / "cache", user_cache_folder() / "chargpt") if path.is_dir()
+    ] * options.cache
+    runs = plural(len(folders), "run")
+    runs = f"all but the best weights of {runs}" if options.keep_best else f"{runs} with all checkpoints"
+    what = [runs] * bool(folders) + [shown(path) for path in caches]
+    if not what or not (options.yes or _agrees(folders, " and ".join(what))):
+        log("nothing is removed")
+        return 0
+    for folder, lock in zip(folders, locks):
+        (_keep_best if options.keep_best else _remove)(folder, lock)
+    for path in caches:
+        discard(path)
+        notice(Kind.REMOVED, shown(path))
+    return 0
+
+
+def _options(argv: Sequence[str]) -> Namespace:
+    """The options in `argv`. Raises UserError if they name nothing."""
     parser = verb_parser(
         "remove",
         "[RUN ...] [--older-than TIME] [--keep-best] [--cache] [--yes]",
@@ -38,29 +60,19 @@ def main(argv: Sequence[str]) -> int:
     add("--keep-best", action="store_true", help=f"delete {best}")
     add("--cache", action="store_true", help="delete encoded texts, compiled code and measured speeds, which are made again")
     add("--yes", action="store_true", help="delete without a question")
-    options, root = parser.parse_intermixed_args(argv), project_root()
+    options = parser.parse_intermixed_args(argv)
     if not (options.runs or options.older_than or options.cache):
         raise UserError("RUN: none given; name a run, or give --older-than TIME or --cache")
-    checkpoints, folders = root / "checkpoints", list[Path]()
-    if options.older_than is not None and not options.runs:
+    return options
+
+
+def _chosen(names: Sequence[str], checkpoints: Path, *, older_than: float | None) -> list[Path]:
+    """The folders of these runs, or of all, whose newest checkpoint is older than so many seconds. Raises UserError."""
+    if older_than is not None and not names:
         folders = [folder for folder in run_folders(checkpoints) if has_steps(folder)]
     else:
-        folders = [run_to_remove(name, checkpoints) for name in expand_patterns(options.runs, checkpoints)]
-    folders = [folder for folder in dict.fromkeys(folders) if _is_older(folder, options.older_than)]
-    locks = [lock_run(folder) for folder in folders]
-    caches = [path for path in (root / "data" / "cache", user_cache_folder() / "chargpt") if path.is_dir()] * options.cache
-    runs = plural(len(folders), "run")
-    runs = f"all but the best weights of {runs}" if options.keep_best else f"{runs} with all checkpoints"
-    what = [runs] * bool(folders) + [shown(path) for path in caches]
-    if not what or not (options.yes or _agrees(folders, " and ".join(what))):
-        log("nothing is removed")
-        return 0
-    for folder, lock in zip(folders, locks):
-        (_keep_best if options.keep_best else _remove)(folder, lock)
-    for path in caches:
-        discard(path)
-        notice(Kind.REMOVED, shown(path))
-    return 0
+        folders = [run_to_remove(name, checkpoints) for name in expand_patterns(names, checkpoints)]
+    return [folder for folder in dict.fromkeys(folders) if _is_older(folder, older_than)]
 
 
 def _agrees(folders: Sequence[Path], what: str) -> bool:

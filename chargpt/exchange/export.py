@@ -14,12 +14,12 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chargpt.errors import NotWritten, Option, UserError, warn, what_to_do
+from chargpt.errors import NotWritten, Option, UserError, what_to_do
 from chargpt.files import aside, discard, publishing, remove_left_behind, sync_folder
 from chargpt.formatting import shown
 from chargpt.interrupt import ending_at_once
@@ -80,8 +80,8 @@ TARGETS = {  # a format of one file also needs its mark in `_is_export`
 class ExportOptions:
     """What a writer gets in addition to the model."""
 
-    name: str  # of the run, for titles and file names inside the export; it may contain any character that a file name may
-    texts: list[str]  # the names of the training texts, without folders
+    name: str = ""  # of the run, for titles and file names inside the export; it may contain any character that a file name may
+    texts: Sequence[str] = ()  # the names of the training texts, without folders
     labels: tuple[str, ...] = ()  # of a run on items, most frequent first
     weights: str = "float16"  # or "int8": how a page holds the weights
     learning: Mapping[str, object] | None = None  # what a page needs to learn, as `needed` of learning.py gives it
@@ -90,25 +90,25 @@ class ExportOptions:
 def export(
     loaded: LoadedModel | None,
     to: str,
-    out: PathLike | None = None,
+    out: PathLike | None,
     *,
-    weights: str = "float16",
-    learning: Mapping[str, object] | None = None,
-    force: bool = False,
+    weights: str,
+    learns: bool,
+    force: bool,
+    tell: Callable[[str], object],
 ) -> Path:
-    """Write a model in the format `to` of TARGETS, without one a page that has none, and return where. Raises as `publish`."""
-    target, texts, labels = TARGETS[to], list[str](), tuple[str, ...]()
-    run = "learn" if loaded is None else loaded.run
-    name = re.sub(r"[^\w.-]+", "-", run).strip(".-") or "run"  # it needs no quotes
-    destination = Path(out or name.removesuffix(KEPT) + target.suffix)
+    """Write a model in the format `to`, or without one a page that has none, and return where.
+
+    `tell` gets what a page lacks that should learn. Raises as `publish`.
+    """
+    check("to", to, one_of(*TARGETS))
+    check("weights", weights, one_of("float16", "int8"))
+    target, name = TARGETS[to], re.sub(r"[^\w.-]+", "-", "learn" if loaded is None else loaded.run)  # it needs no quotes
+    destination = Path(out or (name.strip(".-") or "run").removesuffix(KEPT) + target.suffix)
     is_folder = not target.suffix.startswith(".")
     check_destination(destination, is_folder=is_folder, force=force)
-    if loaded is not None:
-        check_target(to, loaded.model.config)
-        corpus, texts = loaded.find_corpus(), [Path(text).name or text for text in loaded.texts]
-        labels = () if corpus is None or corpus.items is None else tuple(corpus.items.labels)
-    given = "" if loaded is None else loaded.run
-    options = ExportOptions(name=given, texts=texts, labels=labels, weights=weights, learning=learning)
+    learning = _learning(tell, is_blank=loaded is None) if to == "html" and learns else None
+    options = ExportOptions(**({} if loaded is None else _about(loaded, to)), weights=weights, learning=learning)
     write = importlib.import_module(target.module).write
     from chargpt.device import one_thread  # and torch
 
@@ -117,19 +117,25 @@ def export(
     return destination
 
 
-def export_checked(loaded: LoadedModel, to: str, out: PathLike | None, *, weights: str, learns: bool, force: bool) -> Path:
-    """The same for the library, which checks no words of a command line. A page that cannot learn is a warning."""
+def _about(loaded: LoadedModel, to: str) -> dict[str, Any]:
+    """What a writer gets to know of a model. Raises UserError if the target cannot hold it."""
+    check_target(to, loaded.model.config)
+    corpus, texts = loaded.find_corpus(), [Path(text).name or text for text in loaded.texts]
+    labels = () if corpus is None or corpus.items is None else tuple(corpus.items.labels)
+    return {"name": loaded.run, "texts": texts, "labels": labels}
+
+
+def _learning(tell: Callable[[str], object], *, is_blank: bool) -> Mapping[str, object] | None:
+    """What a page needs to learn; None where no compiler makes it. Raises UserError for a blank page then."""
     from chargpt.exchange.learning import Unavailable, needed
 
-    check("to", to, one_of(*TARGETS))
-    check("weights", weights, one_of("float16", "int8"))
-    learning = None
-    if to == "html" and learns:
-        try:
-            learning = needed()
-        except Unavailable as reason:
-            warn(f"this page writes, but does not learn, which needs a kernel for browsers: {reason}")
-    return export(loaded, to, out, weights=weights, learning=learning, force=force)
+    try:
+        return needed()
+    except Unavailable as reason:
+        if is_blank:
+            raise UserError(Option("blank"), f": a page that learns needs a kernel for browsers: {reason}") from None
+        tell(f"this page writes, but does not learn, which needs a kernel for browsers: {reason}")
+        return None
 
 
 def check_target(target: str, config: GPTConfig) -> None:
@@ -139,11 +145,13 @@ def check_target(target: str, config: GPTConfig) -> None:
     """
     positions = config.positions
     if target != "safetensors" and positions != "rotary" and (positions not in KINDS or KINDS[positions].rotates):
-        raise UserError(f"model.positions: --to {target} cannot compute {positions} positions; use --to safetensors")
+        what = f"model.positions: {target} cannot compute {positions} positions; use "
+        raise UserError(what, Option("to", "safetensors"))
     if target != "safetensors" and not is_standard(config):
-        raise UserError(f"--to {target}: computes a GPT-2, and model.py computes something else; use --to safetensors")
+        what = ": computes a GPT-2, and model.py computes something else; use "
+        raise UserError(Option("to", target), what, Option("to", "safetensors"))
     if target == "gguf" and importlib.util.find_spec("gguf") is None:
-        raise UserError(f"--to gguf: needs the package gguf; run {sys.executable} -m pip install gguf")
+        raise UserError(Option("to", target), f": needs the package gguf; run {sys.executable} -m pip install gguf")
 
 
 def check_destination(destination: Path, *, is_folder: bool, force: bool) -> None:

@@ -344,18 +344,7 @@ def curves(groups: Sequence[Sequence[RunFacts]]) -> tuple[list[Markup], list[tup
     That of the losses comes for wide screens and for phones; those of other metrics have titles. Runs that differ by their seed
     alone are one line, with a band.
     """
-    losses, runs = [], [(i % COLOURS, run) for i, group in enumerate(groups) for run in group]
-    for i, group in enumerate(groups):
-        if len(group) > 1:
-            name = f"mean of {len(group)} seeds of {group[0].name}"
-            losses.append(mean_line([run.log.curve("val/loss") for run in group], name=name, colour=i % COLOURS))
-            continue
-        (run,), colour = group, i % COLOURS
-        for log in run.logs:
-            before = f"{run.name}, " * (len(runs) > 1) + f"model {log.stage}, " * (len(run.logs) > 1)
-            training, validation = log.curve("train/loss"), log.curve("val/loss")
-            losses.append(Line(name=f"{before}training", points=training, colour=colour, is_faint=True))
-            losses.append(Line(name=f"{before}validation", points=validation, colour=colour, has_dots=True))
+    losses, runs = loss_lines(groups), [(i % COLOURS, run) for i, group in enumerate(groups) for run in group]
     if not any(line.points for line in losses):
         return None
     marks = [run.ngram_loss for _, run in runs if len(runs) == 1 and run.ngram_loss is not None]
@@ -370,6 +359,23 @@ def curves(groups: Sequence[Sequence[RunFacts]]) -> tuple[list[Markup], list[tup
         if chart := line_chart(lines, title=f"{title}, over steps", width=260, height=130):
             small.append((title, chart))
     return charts, small
+
+
+def loss_lines(groups: Sequence[Sequence[RunFacts]]) -> list[Line]:
+    """The losses of single runs, and the means of those that differ by their seed alone."""
+    lines = []
+    for colour, group in ((i % COLOURS, group) for i, group in enumerate(groups)):
+        (run, *others) = group
+        if others:
+            name = f"mean of {len(group)} seeds of {run.name}"
+            lines.append(mean_line([one.log.curve("val/loss") for one in group], name=name, colour=colour))
+            continue
+        for log in run.logs:
+            before = f"{run.name}, " * (len(groups) > 1) + f"model {log.stage}, " * (len(run.logs) > 1)
+            training, validation = log.curve("train/loss"), log.curve("val/loss")
+            lines.append(Line(name=f"{before}training", points=training, colour=colour, is_faint=True))
+            lines.append(Line(name=f"{before}validation", points=validation, colour=colour, has_dots=True))
+    return lines
 
 
 def mean_line(curves: Sequence[Sequence[tuple[int, float]]], *, name: str, colour: int) -> Line:

@@ -243,16 +243,23 @@ def parse_sweep(argv: Sequence[str] | TrainOptions | None) -> list[TrainOptions]
         if name := next(filter(options.gives, ("resume", "find_lr", "open")), ""):
             what = ": settings with several values are several runs, which the same command continues; leave out "
             raise UserError(Option(name), what, Option(name))
-        from chargpt.text.sources import run_name  # nothing else here needs numpy
-
-        differs = [word.partition("=") for word, several in zip(words, choices) if len(several) > 1]
-        names = [f"{key.rpartition('.')[2]}-{value}" for key, _, value in differs]
-        name = "-".join([options.run or run_name(options.texts), *names])
-        is_kept = not (options.overwrite or options.dry_run)
-        found.append(_options({**given, "words": [*words], "run": name, "continue_": is_kept}))
+        name = _name_of(options, [word for word, several in zip(words, choices) if len(several) > 1])
+        found.append(
+            _options({**given, "words": [*words], "run": name, "continue_": not (options.overwrite or options.dry_run)})
+        )
     if len({options.run for options in found}) < len(found):
         raise UserError(COMMAND_LINE, ": a value is given twice; give each once")
     return found
+
+
+def _name_of(options: TrainOptions, differs: Sequence[str]) -> str:
+    """The name of the run of a sweep in which these settings have these values."""
+    from chargpt.text.sources import run_name  # nothing else here needs numpy
+
+    values = [word.partition("=") for word in differs]
+    return "-".join(
+        [options.run or run_name(options.texts), *(f"{key.rpartition('.')[2]}-{value}" for key, _, value in values)]
+    )
 
 
 def _choices(word: str) -> list[str]:

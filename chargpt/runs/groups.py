@@ -10,8 +10,8 @@ from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.settings import flat
 
 T = TypeVar("T")
-# What is not compared: the seed, the machine, and how often is logged, measured and saved.
-OTHERS = ("train.seed", "runtime.", "checkpoint.", "data.cache", "data.val_text", "train.log_", "train.sample_length")
+# What says nothing of what is learned: the machine, where something is, and how often is logged, measured and saved.
+OTHERS = ("runtime.", "checkpoint.", "data.cache", "data.val_text", "train.log_", "train.eval_", "train.sample_length")
 
 
 def group_of(state: SavedState) -> str:
@@ -21,7 +21,7 @@ def group_of(state: SavedState) -> str:
     """
     settings = flat(state.settings.values)
     compared = {key: value for key, value in settings.items() if key.startswith("model.") or state.settings.is_given(key)}
-    compared = {key: value for key, value in compared.items() if not key.startswith(OTHERS)}
+    compared = {key: value for key, value in compared.items() if not key.startswith(("train.seed", *OTHERS))}
     known = [state.fingerprint, str(state.stage.start or ""), state.stage.models.count, compared]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -21,7 +21,7 @@ from chargpt.runs.checkpoint import newest_of, newest_stage, numbers_in, read_st
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.groups import group_of
 from chargpt.runs.load import expand_patterns, find_run, run_folders
-from chargpt.runs.status import read_status
+from chargpt.runs.status import Status, read_status
 from chargpt.standard import model_source
 
 LOST = "its process has ended without a word: it was killed, or its machine has stopped"
@@ -65,17 +65,23 @@ class RunState:
         about |= {"saved": _time(when), "recorded": _time(max(recorded, default=when)), "parameters": size}
         about |= {"text": saved.text_names, "fingerprint": saved.fingerprint, "group": group_of(saved)}
         about |= {"loss": saved.progress.best_loss, "seed": saved.config.train.seed}
-        told, state, reason = read_status(folder), "stopped", ""
-        if is_locked(folder):
-            state = "training"
-        elif (saved.is_finished and saved.stage.is_last) or (told is not None and told.state == "finished"):
-            state = "finished"
-        elif told is not None and told.state != "stopped":
-            state, reason = "failed" if told.state == "failed" else state, told.reason or LOST
+        told = read_status(folder)
+        state, reason = _state_of(folder, saved, told)
         if told is not None and told.state == state:
             return cls(**about, **dataclasses.asdict(told))
-        place: dict[str, Any] = {"step": saved.progress.step, "steps": saved.stage.length.steps, "model": saved.stage.name}
-        return cls(**about, **place, state=state, reason=reason)
+        about |= {"step": saved.progress.step, "steps": saved.stage.length.steps, "model": saved.stage.name}
+        return cls(**about, state=state, reason=reason)
+
+
+def _state_of(folder: Path, saved: SavedState, told: Status | None) -> tuple[str, str]:
+    """What a run does that has `saved` this and has `told` that of itself, and why."""
+    if is_locked(folder):
+        return "training", ""
+    if (saved.is_finished and saved.stage.is_last) or (told is not None and told.state == "finished"):
+        return "finished", ""
+    if told is None or told.state == "stopped":
+        return "stopped", ""
+    return ("failed", told.reason) if told.state == "failed" else ("stopped", LOST)
 
 
 def run_states(names: Sequence[str], checkpoints: Path) -> list[RunState]:

@@ -437,7 +437,8 @@ class LoadedModel:
         Only with `force` is an earlier export replaced. Raises ValueError, and NotWritten, a RuntimeError.
         """
         exchange = importlib.import_module("chargpt.exchange.export")  # a package above this one
-        return exchange.export_checked(replace(self, device="cpu"), to, out, weights=weights, learns=learns, force=force)
+        on_cpu = replace(self, device="cpu")
+        return exchange.export(on_cpu, to, out, weights=weights, learns=learns, force=force, tell=warn)
 
     @contextmanager
     def _reading(self, text: str) -> Iterator["Tensor"]:

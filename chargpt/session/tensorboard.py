@@ -13,6 +13,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 
 from chargpt.formatting import escape_controls
+from chargpt.runs.groups import OTHERS
 from chargpt.settings import Settings, Source, flat
 
 # The charts of TensorBoard's tab "Custom Scalars", from the top: for each chart, which metrics it shows.
@@ -26,8 +27,6 @@ CHARTS = {
 }
 # Settings that it shows of every run beside those that the user gave: few, so that a window of 1,280 pixels shows this loss.
 COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
-# What a user gives to a machine, or to look at the run, is no setting to compare.
-OTHERS = ("runtime.", "checkpoint.", "data.cache", "data.val_text", "train.log_", "train.eval_", "train.sample_length")
 
 
 class EventFile:
