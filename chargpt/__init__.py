@@ -55,9 +55,30 @@ PLACES = {  # of what is no kind of error
     "start": "chargpt.session.from_python",
     "train": "chargpt.session.from_python",
 }
-__all__ = ["Damaged", "Failed", "NoMemory", "NoSpace", "NoSuchRun", "NotFinite", "NotWritten", "RunExists", "Stopped"]
-__all__ += ["TextTooShort", "UnknownCharacters", "__version__", "Item", "LoadedModel", "RunState", "Training"]
-__all__ += ["TrainingProgress", "load", "report", "runs", "start", "train"]
+__all__ = [
+    "Damaged",
+    "Failed",
+    "Item",
+    "LoadedModel",
+    "NoMemory",
+    "NoSpace",
+    "NoSuchRun",
+    "NotFinite",
+    "NotWritten",
+    "RunExists",
+    "RunState",
+    "Stopped",
+    "TextTooShort",
+    "Training",
+    "TrainingProgress",
+    "UnknownCharacters",
+    "__version__",
+    "load",
+    "report",
+    "runs",
+    "start",
+    "train",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -530,10 +530,12 @@ def test_whoever_has_decided_everything_or_the_length_is_left_alone():
 def test_a_given_length_decides_the_regularization(corpora):
     """Few epochs change nothing; with many, what was not given changes, and it is known why."""
     few, text, config = given("train.max_steps=10"), text_of(corpora[100_000]), Config()
-    assert regularized(few, text) == (few, [])
+    unchanged, nothing = regularized(few, text)
+    assert unchanged.values == few.values and nothing == []
     changed, (said,) = regularized(Settings(), text)
     assert "optim.weight_decay=" in str(said.text) and said.level == "line", "nothing is chosen unasked and unsaid"
     assert changed.values.optim.weight_decay > config.optim.weight_decay and changed.values.model.dropout > 0
     assert "times" in changed.reasons["optim.weight_decay"] and changed.sources["model.dropout"] is Source.CHOSEN
     kept = given("optim.weight_decay=0.1", "model.dropout=0")
-    assert regularized(kept, text) == (kept, [])
+    unchanged, nothing = regularized(kept, text)
+    assert unchanged.values == config and nothing == []
