@@ -162,7 +162,7 @@ def _nearest_section(given: str) -> Words:
     section, dot, key = given.partition(".")
     if dot and section in SECTIONS:
         return f"write {key}: on its own line, indented, below {section}:"
-    return elsewhere(given) or nearest(given, SECTIONS, cutoff=0.5)
+    return elsewhere(given) or nearest(given, [*SECTIONS], cutoff=0.5)
 
 
 def elsewhere(key: str) -> Words:

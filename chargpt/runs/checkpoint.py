@@ -361,8 +361,8 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
             raise
         raise OtherModelError(f"{where}: trained by another model.py, with other weights; {put_back(state)}") from None
     if training and not (path / TRAINING).exists() and [path] == steps(path.parent):
-        what = "only the weights are left, so it cannot be continued; begin a new run with "
-        raise UnreadableError(f"{shown(path)}: {what}", Option("init_from", shown(path)))
+        what = "gone, and only the weights are left, so the run cannot be continued; begin a new one with "
+        raise UnreadableError(f"{shown(path / TRAINING)}: {what}", Option("init_from", shown(path)))
     moments = _unpack(path / TRAINING, files, limit=TRAINING_LIMIT * size + JSON_LIMIT) if training else {}
     return Checkpoint(path, weights, moments, state)
 

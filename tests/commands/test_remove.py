@@ -32,7 +32,7 @@ def test_the_best_weights_write_and_are_trained_from_and_the_rest_is_gone(root, 
     assert chargpt.load(folder).generate("The ", seed=1) == before and left.bytes < state.bytes / 2
     assert (left.state, left.step, left.loss) == (state.state, state.step, state.loss) == ("finished", 6, state.loss)
     assert not list(folder.rglob("training.safetensors"))
-    with pytest.raises(UserError, match="only the weights are left, .*; begin a new run with --init-from"):
+    with pytest.raises(UserError, match="only the weights are left, .*; begin a new one with --init-from"):
         train.main(["--resume", "--run", str(folder), *own])
     assert train.main([*first, "--run", str(root / "more"), "--init-from", str(folder)]) == 0
 
