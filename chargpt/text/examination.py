@@ -152,8 +152,7 @@ def _remains(corpus: Corpus) -> Iterator[str]:
     found = {} if corpus.warnings else corpus.facts.remains  # a warning says what to do with a file of another format
     for one, (count, line, words) in ((one, found[one.name]) for one in REMAINS if one.name in found):
         where = f"in line {line:,}: " * (corpus.items is None and corpus.facts.sampled == corpus.characters)
-        back = "text FILE --clean NEW turns them back" if one.back else "use the original file"
-        yield f"{count:,} {one.name} ({one.meant}; {back}; the first {where}“{words}”)"
+        yield f"{count:,} {one.name} ({one.meant}; text FILE --clean NEW turns them back; the first {where}“{words}”)"
 
 
 # What makes one spelling of two that look the same, which for a model are as different as any two characters.

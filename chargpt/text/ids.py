@@ -87,7 +87,7 @@ def notes_of(reader: TextReader) -> list[str]:
         field = field_in(reader.config.field if is_asked or not kind.field else kind.field)
         read = f"the field {field!r} of {plural(count, 'record')} was read"
         notes.append(f"{kind.name}: {read if is_asked or not kind.note else f'{plural(count, kind.one)}, {kind.note}'}")
-    notes += [f"{what}, left out: {len(at):,}, the first in line {at[0]:,}" for what, at in reader.left_out.items()]
+    notes += [f"{what}: {len(at):,}, the first in line {at[0]:,}" for what, at in reader.noted.items()]
     return notes + [f"{what} skipped: {count:,}" for what, count in reader.skipped.items()]
 
 

@@ -1,6 +1,5 @@
 """The records of JSON and JSON lines."""
 
-import contextlib
 import io
 import json
 import re
@@ -10,13 +9,14 @@ from typing import Any
 
 from chargpt.errors import UserError
 from chargpt.text.json_files import BRACKETS, JSON_LINES
-from chargpt.text.kind import Record, Text, lines_in
+from chargpt.text.kind import Noted, Record, Text, lines_in
 
 MAX_JSON = 2**30  # characters of a file of JSON, which must fit into memory
 MISSING = object()  # in place of the value of a field that a record does not have
 NOT_JSON = "correct it, or if it is plain text, give it a name that ends in .txt"
 # What an export of Meta has beyond ASCII, the bytes of UTF-8, each as a character; a backslash is no part of them. And others.
 AS_BYTES = re.compile(r"((?:\\u00[89a-f][\da-f]|[\x80-\xff])+)|\\\\", re.IGNORECASE)
+TOGETHER = "characters whose bytes were written one by one, as Meta does (Ã© for é), put together"
 OTHERS = re.compile(r"(?<!\\)(?:\\\\)*\\u(?!00)|[^\0-\xff]")
 BEGINNING = re.compile(r"[^\s,\[\]]")  # of a record of a list
 
@@ -94,29 +94,28 @@ def _whole(text: Text) -> list[tuple[int, str]]:
     for piece in text.pieces:
         if content.write(piece) and content.tell() > MAX_JSON:
             raise UserError(f"{text.label}: larger than {MAX_JSON:,} characters; write it as JSON lines, one object per line")
-    return [(1, put_together(content.getvalue()))]
+    return [(1, content.getvalue())]
 
 
-def put_together(source: str) -> str:
-    """The `source` of some JSON; if all of it beyond ASCII is the bytes of UTF-8, each as a character, the characters that are
-    meant: Ã© is é."""
-
-    def meant(found: re.Match[str]) -> str:
-        if not found[1]:
-            return found[0]
-        return json.loads(f'"{found[1]}"').encode("latin-1").decode()
-
-    with contextlib.suppress(ValueError):  # some of them are no UTF-8, and mean themselves
-        return source if OTHERS.search(source) else AS_BYTES.sub(meant, source)
-    return source
+def put_together(source: str, *, line: int, noted: Noted) -> str:
+    """The `source` of some JSON, which begins on `line`; if all of it beyond ASCII is the bytes of UTF-8, each as a character,
+    the characters that are meant: Ã© is é."""
+    found = [] if OTHERS.search(source) else [one for one in AS_BYTES.finditer(source) if one[1]]
+    try:
+        meant = iter([json.loads(f'"{one[1]}"').encode("latin-1").decode() for one in found])
+    except ValueError:  # some of them are no UTF-8, and mean themselves
+        return source
+    if found:
+        noted.setdefault(TOGETHER, []).extend([line + source.count("\n", 0, found[0].start())] * len(found))
+    return AS_BYTES.sub(lambda one: next(meant) if one[1] else one[0], source) if found else source
 
 
 def _values_in(parts: Iterable[tuple[int, str]], text: Text) -> Iterator[tuple[int, Any, str]]:
     """The line where each value in some parts of a file begins, the value, and its JSON. Each part comes with the line where it
     begins; its values are those of a list, or one after the other. Raises UserError."""
     decode = json.JSONDecoder().raw_decode
-    for line, part in parts:
-        end = 0
+    for line, whole in parts:
+        end, part = 0, put_together(whole, line=line, noted=text.noted)
         while found := BEGINNING.search(part, end):
             start = found.start()
             line += part.count("\n", end, start)

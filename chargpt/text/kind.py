@@ -17,7 +17,7 @@ NO_WORD = re.compile(r"[\d/@_#=\\<>{}|]|\w[.:]\w")  # in what is no word, but a 
 TEXT_NAME = re.compile(r"(?i)(?:\b|_)(?:text[eo]?|content|message|body|poem|verse|lyric|stor(?:y|ie)|sentence|quote|joke)s?$")
 CODE, NAMED = 0.05, 4  # how much such a part counts beside a word, and a name that says text; guesses, not measured
 MAX_LINE = 2**28  # characters, which must fit into memory
-LeftOut = MutableMapping[str, list[int]]  # what is left out of a text, and the lines where it was
+Noted = MutableMapping[str, list[int]]  # what a reader has done to a text, such as what it left out, and in which lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Text:
     structure: Structure
     wanted: Sequence[str]  # the fields that are asked for: that of the text, then those of labels and of data.where
     labels: Sequence[str]  # those of labels
-    left_out: LeftOut  # gets the lines of what is left out
+    noted: Noted  # gets the lines of what is left out or changed
 
 
 class Reads(Enum):

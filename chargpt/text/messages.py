@@ -16,7 +16,8 @@ from chargpt.text.table_rows import rows_in
 from chargpt.text.tables import CSV
 
 Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
-MEDIA, SERVICE, UNREADABLE = "messages without text", "lines that nobody wrote", "mails that cannot be read"
+MEDIA, SERVICE = "messages without text, left out", "lines that nobody wrote, left out"
+UNREADABLE = "mails that cannot be read, left out"
 DELETED = re.compile(
     r"(?i)((this message was|you) deleted( this message)?|(diese nachricht wurde|du hast diese nachricht) gelöscht|"
     r"(ce message a été|vous avez) supprimé( ce message)?|(se eliminó|eliminaste) este mensaje|mensagem apagada)\.?"
@@ -42,7 +43,7 @@ def messages_in(chat: str, text: Text) -> Iterator[Record]:
             message = said if AUTHOR in text.labels else spoken(author, said)
             yield Record(line, {AUTHOR: author, TEXT: said, MESSAGE: message})
         else:
-            text.left_out.setdefault(MEDIA, []).append(line)
+            text.noted.setdefault(MEDIA, []).append(line)
 
 
 def spoken(author: str, said: str) -> str:
@@ -57,7 +58,7 @@ def _whatsapp(text: Text) -> Messages:
         author, colon, first = stamp.string[stamp.end() :].partition(":")
         author, said = author.lstrip("~\u202f\u200e ").rstrip(), [first.removeprefix(" "), *lines]
         if not colon or len(author) > 60 or '"' in author or "“" in author:
-            text.left_out.setdefault(SERVICE, []).append(begins)
+            text.noted.setdefault(SERVICE, []).append(begins)
         else:
             kept = [EDITED.sub("", one) for one in said if not (OMITTED.fullmatch(one) or DELETED.fullmatch(one.strip(" ‎")))]
             yield begins, author, "\n".join(kept)
@@ -74,7 +75,7 @@ def _telegram(path: str, text: Text) -> Messages:
         if message.get("type") == "message":
             yield line, str(message.get("from") or "Deleted Account"), said
         else:
-            text.left_out.setdefault(SERVICE, []).append(line)
+            text.noted.setdefault(SERVICE, []).append(line)
 
 
 def _meta(text: Text) -> Messages:
@@ -83,7 +84,7 @@ def _meta(text: Text) -> Messages:
     for line, message in sorted(reversed(found), key=lambda one: one[1].get("timestamp_ms") or one[1].get("timestamp") or 0):
         author, said = message.get("sender_name") or message.get("senderName"), message.get("content") or message.get("text")
         if "call_duration" in message or BY_META.fullmatch(str(said)):
-            text.left_out.setdefault(SERVICE, []).append(line)
+            text.noted.setdefault(SERVICE, []).append(line)
         else:
             yield line, str(author or "Deleted Account"), str(said or "")
 
@@ -93,7 +94,7 @@ def _discord(text: Text) -> Messages:
     table = replace(text, structure=Structure(kind=CSV, delimiter=","), wanted=("Author", "Content"))
     for line, row, _ in rows_in(table):
         if BY_DISCORD.fullmatch(row["Content"].strip()):
-            text.left_out.setdefault(SERVICE, []).append(line)
+            text.noted.setdefault(SERVICE, []).append(line)
         else:
             yield line, re.sub(r"#\d{1,4}$", "", row["Author"]), row["Content"]
 
@@ -111,7 +112,7 @@ def _mbox(text: Text) -> Messages:
             if body is not None and body.get_content_subtype() == "html":
                 said = html.unescape(TAGS.sub(" ", said))
         except Exception:  # of a damaged header or an unknown encoding: the email package has no error of its own
-            text.left_out.setdefault(UNREADABLE, []).append(begins)
+            text.noted.setdefault(UNREADABLE, []).append(begins)
             continue
         said = QUOTED.sub("", re.sub(r"(?m)^>(?=From )", "", said))
         yield begins, sender.display_name or sender.username, re.split(r"(?m)^-- ?$", said)[0]

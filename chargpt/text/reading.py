@@ -81,7 +81,7 @@ class TextReader:
         self.records: Counter[Kind] = Counter()  # of each kind that is read by its fields
         self.skipped: Counter[str] = Counter()  # binary files in folders, and records without text
         self.ends = array("q")  # of the documents in what is not for validation alone, in characters with separators
-        self.left_out: dict[str, list[int]] = {}  # what else was, such as media in a chat, and the lines where it was
+        self.noted: dict[str, list[int]] = {}  # what else readers have done, such as what they left out, and in which lines
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Small pieces come joined: the cost of each would dominate for many short documents."""
@@ -157,7 +157,7 @@ class TextReader:
 
         newlines = io.IncrementalNewlineDecoder(None, translate=True)
         folded = (newlines.decode(piece, final=not piece) for piece in chain(filter(None, text), [""]))
-        for label, (said,), origin in documents_in(source, structure, self.config, pieces=folded, left_out=self.left_out):
+        for label, (said,), origin in documents_in(source, structure, self.config, pieces=folded, noted=self.noted):
             self.records[structure.kind] += 1
             if not said:
                 self.skipped["records without text"] += 1

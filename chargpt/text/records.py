@@ -13,7 +13,7 @@ from chargpt.text.document import Document, Label, Origin
 from chargpt.text.formats import PLACES, field_in, named, word_for
 from chargpt.text.json_files import texts_in
 from chargpt.text.json_records import MISSING, join_texts, value_of
-from chargpt.text.kind import LeftOut, Record, Structure, Text, best_field
+from chargpt.text.kind import Noted, Record, Structure, Text, best_field
 from chargpt.text.labels import place_of
 from chargpt.text.messages import spoken
 from chargpt.text.source import Source
@@ -25,18 +25,18 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def documents_in(
-    source: Source, structure: Structure, config: DataConfig, *, pieces: Iterable[str], left_out: LeftOut
+    source: Source, structure: Structure, config: DataConfig, *, pieces: Iterable[str], noted: Noted
 ) -> Iterator[Document]:
     """The records of a file, whose texts may be empty. `config` says in which fields these and their labels are, and which
     records are left out. Raises UserError."""
     asked = _Asked(source, structure, config)
-    for record in asked.records(pieces, left_out):
+    for record in asked.records(pieces, noted):
         text = asked.text_of(record)
         label = asked.label_of(record, text)
         if asked.is_kept(record):
             yield Document(label, (text,), Origin(source, record.line, is_record=True))
         else:
-            left_out.setdefault(f"records where {asked.kept[0].name} is not {asked.value}", []).append(record.line)
+            noted.setdefault(f"records where {asked.kept[0].name} is not {asked.value}, left out", []).append(record.line)
     for field in asked.fields:
         field.check_found()
 
@@ -56,11 +56,11 @@ class _Asked:
         self.author = [field(config.author, "data.author")] * bool(config.author)
         self.fields = [each for each in (self.text, *self.author, *self.label, *self.kept) if isinstance(each, _Field)]
 
-    def records(self, pieces: Iterable[str], left_out: LeftOut) -> Iterator[Record]:
+    def records(self, pieces: Iterable[str], noted: Noted) -> Iterator[Record]:
         """All records of the file, whose text `pieces` are. Raises UserError."""
         assert self._structure.kind.records is not None, "only a kind with a reader is read by its fields"
         labels = [part.name for part in self.label if isinstance(part, _Field)]
-        text = Text(pieces, self._source.label, self._structure, [field.name for field in self.fields], labels, left_out)
+        text = Text(pieces, self._source.label, self._structure, [field.name for field in self.fields], labels, noted)
         return self._structure.kind.records(text)
 
     def text_of(self, record: Record) -> str:

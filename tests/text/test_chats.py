@@ -279,7 +279,7 @@ def test_people_who_answer_each_other_within_minutes_talk(tmp_path, load, stamp,
 
 def at(stamp: str, day: int, hour: int, minute: int) -> str:
     """A stamp with this time in place of the quarter past nine."""
-    return re.sub(r"(?:9|21|٩)([:.])(?:15|١٥)", rf"{hour}\g<1>{minute:02}", stamp.format(day))
+    return re.sub(r"(?:0?9|21|٩)([:.])(?:15|١٥)", rf"{hour}\g<1>{minute:02}", stamp.format(day))
 
 
 STARTED = [f"[2026-03-01 07:00:00] {line}" for line in ("server started on port 80", "web: null", "db: <none>")]
@@ -323,9 +323,12 @@ def test_a_chat_is_read_from_any_table_and_any_json(tmp_path, load, speeches, su
 def test_bytes_that_are_written_as_characters_are_put_together_and_other_characters_stay(texts):
     as_meta = [text.encode().decode("latin-1") for text in texts]
     for ascii_too in (True, False):
-        assert json.loads(put_together(json.dumps(as_meta, ensure_ascii=ascii_too))) == texts
+        noted = dict[str, list[int]]()
+        source = "\n" + json.dumps(as_meta, ensure_ascii=ascii_too)
+        assert json.loads(put_together(source, line=7, noted=noted)) == texts
+        assert {*itertools.chain(*noted.values())} == {8} - {8 * all(map(str.isascii, texts))}
         if not any(set(text) <= {*map(chr, range(256))} for text in texts if not text.isascii()):
-            assert json.loads(put_together(json.dumps(texts, ensure_ascii=ascii_too))) == texts
+            assert json.loads(put_together(json.dumps(texts, ensure_ascii=ascii_too), line=1, noted={})) == texts
 
 
 SOME = "name,who\nsea,elf\nstone,orc\nash,elf\nelm,elf\n"

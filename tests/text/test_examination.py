@@ -64,7 +64,7 @@ BY_INITIAL, PROSE = sorted(NAMES, key=lambda name: (name[0], name[::-1])), [word
 ROWS = {
     ODD[0]: ({}, [UNINTENDED], r"2 control characters \(U\+0000\), 1 invisible .*\(U\+200B ZERO WIDTH SPACE\), 1 pri", [PLAIN]),
     ODD[1]: ({}, [UNINTENDED], r"1 lost character, now \ufffd \(U\+FFFD; use the original file\)", [PLAIN]),
-    ODD[2]: ({}, [UNINTENDED], "2 wrong characters, such as Ã© .é in UTF-8 read as Latin-1; use the original", [PLAIN + "Ã"]),
+    ODD[2]: ({}, [UNINTENDED], "2 Ã© .é, in UTF-8 read as Latin-1; text FILE --clean NEW", [PLAIN + "Ã"]),
     ODD[3]: ({"newlines": "keep"}, [UNINTENDED], r"2 line ends with \\r \(data.newlines=fold changes them to \\n\)", [PLAIN]),
     SPLIT[0]: (
         {"val_fraction": 0.1},

@@ -23,7 +23,7 @@ BODIES = ["one\nline", "two, with a comma", 'and "quotes"', "é海" * 10]
 
 
 def documents(pieces: list[str], structure: Structure, **settings: str) -> list[tuple[int, str]]:
-    found = documents_in(Source(label="a"), structure, DataConfig(**settings), pieces=pieces, left_out={})
+    found = documents_in(Source(label="a"), structure, DataConfig(**settings), pieces=pieces, noted={})
     return [(origin.line, ", ".join([*label, *text])) for label, text, origin in found]
 
 
