@@ -26,9 +26,9 @@ class NgramClassifier:
         smooth = counts + ADDED * seen
         self._table = np.log(np.where(seen, smooth, 1) / np.where(seen, smooth.sum(axis=0), 1))
 
-    def log_likelihoods(self, items: Sequence[Item]) -> np.ndarray:
-        """The logarithm of the probability of each item under each label, (items, labels): the mean of those of the sizes."""
-        return np.stack([self._table[_buckets(item.text)].sum(axis=0) for item in items]) / len(SIZES)
+    def log_likelihoods(self, texts: Sequence[str]) -> np.ndarray:
+        """The logarithm of the probability of each text under each label, (texts, labels): the mean of those of the sizes."""
+        return np.stack([self._table[_buckets(text)].sum(axis=0) for text in texts]) / len(SIZES)
 
 
 def _buckets(text: str) -> np.ndarray:

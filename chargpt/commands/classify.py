@@ -76,8 +76,7 @@ def confusions(guesses: "Guesses") -> list[str]:
         right = confusion[label, label] / max(1, items_of[label])
         rows.append([short[label], f"{right:.1%}", *(f"{confusion[label, other]:,}" for other in shown)])
     error = math.sqrt(accuracy * (1 - accuracy) / confusion.total())
-    alone = ", ".join(f"{name} alone {share:.1%}" for name, share in guesses.accuracies.items())
-    said = f"accuracy {accuracy:.1%} ± {error:.1%} on {plural(confusion.total(), 'item')} ({alone}); "
+    said = f"accuracy {accuracy:.1%} ± {error:.1%} on {plural(confusion.total(), 'item')}; "
     said += f"always answering {most!r} would give {always:.1%}"
     more = [f"and {len(guesses.labels) - SHOWN:,} more labels"] * (len(guesses.labels) > SHOWN)
     return [said, *aligned(rows, right=rows[0][1:]), *more]

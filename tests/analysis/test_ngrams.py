@@ -19,7 +19,7 @@ def test_labels_with_words_of_their_own_are_told_apart_whatever_their_frequencie
         return [Item(label, " ".join(draw.choices(words[label], k=6))) for label in labels]
 
     new, classifier = items(100), NgramClassifier([*items(400), Item("other", "ab")], ["x", "y", "z"])
-    found = classifier.log_likelihoods(new)
+    found = classifier.log_likelihoods([item.text for item in new])
     assert found.shape == (100, 3) and np.isfinite(found).all()
     assert np.mean(["xyz"[best] == item.label for best, item in zip(found.argmax(axis=1), new)]) > 0.95
-    assert np.ptp(classifier.log_likelihoods([Item("", "")])) < 1  # of an empty item, hardly anything is known
+    assert np.ptp(classifier.log_likelihoods([""])) < 1  # of an empty item, hardly anything is known
