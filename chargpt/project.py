@@ -9,6 +9,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[1]  # the folder of the package chargpt
 CACHES = {"win32": ["AppData", "Local"], "darwin": ["Library", "Caches"]}  # in the home folder
 CACHE_VARIABLE = {"win32": "LOCALAPPDATA", "darwin": "HOME"}.get(sys.platform, "XDG_CACHE_HOME")  # that moves them
+NO_START = "none"  # in place of the name of a start, for a training: initial weights
 HOME = "CHARGPT_HOME"  # names the folder of everything that the program writes
 SET_HOME = f"set {HOME} to a folder that can be written"
 PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\+=@-]+")

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 
 from chargpt.config import Config
-from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions, by_fields, is_one_of_several, parse_sweep
-from chargpt.project import project_root
+from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions, by_fields, is_one_of_several, parse_sweep
+from chargpt.project import NO_START, project_root
 from chargpt.settings import COMMAND_LINE, Settings, apply
 
 

@@ -34,12 +34,11 @@ from chargpt.option_table import (
     typed,
 )
 from chargpt.parser import Parser
-from chargpt.project import command, project_root
+from chargpt.project import NO_START, command, project_root
 from chargpt.settings import COMMAND_LINE, SECTIONS, Settings, Tree, elsewhere, typed_values
 from chargpt.typed_numbers import NUMBER
 
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z0-9_]+")
-NO_START = "none"  # in place of the name of a start: initial weights
 SHORTEST_CONTEXT = 16  # characters of the context that is chosen, at least
 LONGEST_NAME = 255  # bytes, on nearly every file system
 OF_A_NEW_RUN = "config start init_from vocab_from teacher overwrite"

@@ -31,11 +31,11 @@ from chargpt.planning.chosen_for_time import (
     shared,
     text_of,
 )
-from chargpt.planning.cli import NO_START, SHORTEST_CONTEXT, TrainOptions
+from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.initial_settings import load_settings
 from chargpt.planning.memory import check_memory, memory_needed
 from chargpt.planning.teachers import check_teachers, for_last_model, for_student, models_of
-from chargpt.project import presets_folder
+from chargpt.project import NO_START, presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, what_changed

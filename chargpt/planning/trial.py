@@ -18,9 +18,9 @@ from chargpt.notices import Kind, Notice
 from chargpt.planning import law
 from chargpt.planning.adaptation import MEASURED, adapt, begun, distance_of, loss_on
 from chargpt.planning.chosen_for_time import Job, in_blocks
-from chargpt.planning.cli import NO_START
 from chargpt.planning.initial_settings import shape_of
 from chargpt.planning.law import Text
+from chargpt.project import NO_START
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import read_bounded

@@ -15,6 +15,7 @@ from typing import Any
 
 from chargpt.errors import Command, Given, Message, Option, UserError, closest
 from chargpt.formatting import shown
+from chargpt.project import NO_START
 from chargpt.runs.checkpoint import Checkpoint, load, read_state
 from chargpt.runs.checkpoint_schema import JSON_LIMIT, CheckpointError, SavedState, UnreadableError, read_bounded
 
@@ -59,7 +60,8 @@ def load_start(name: str) -> Checkpoint:
 def _whole(name: str) -> Iterator[Path]:
     """The folder of the start `name`, in a block that reads it. Raises UserError if there is none, or if it is damaged."""
     if name not in (names := start_names()):
-        meant = closest(name, names) or ", ".join(names)
+        meant = closest(name, [*names, NO_START]) or ", ".join([*names, NO_START])
+        meant = meant.replace(NO_START, f"{NO_START} (to train without one)")
         what = f"no model of that name comes with the program; use {meant}, or a run of yours: "
         what = what if names else "this copy of the program comes without models; use a run of yours: "
         run = Message(Command("train", "TEXT", Option("init_from", "RUN")), " or ", Command("sample", "RUN"))

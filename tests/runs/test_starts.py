@@ -100,6 +100,8 @@ def test_a_start_is_given_once_by_its_name_and_for_a_new_run(start):
     for name in ("see", "../sea", "", "sea/../sea", "card.json"):
         with pytest.raises(UserError, match="--start: .*use sea"):
             load_start(name)
+    with pytest.raises(UserError, match="use none .to train without one."):
+        train.main(["poems", "--start", "nona"])
     for words, says in (
         (
             ["--start=The sea"],
