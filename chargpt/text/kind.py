@@ -14,7 +14,9 @@ from chargpt.errors import UserError, Words
 from chargpt.text.source import Source
 
 NO_WORD = re.compile(r"[\d/@_#=\\<>{}|]|\w[.:]\w")  # in what is no word, but a part of a date, a link or a hash
-TEXT_NAME = re.compile(r"(?i)(?:\b|_)(?:text[eo]?|content|message|body|poem|verse|lyric|stor(?:y|ie)|sentence|quote|joke)s?$")
+TEXT_NAME = re.compile(
+    r"(?i)(?:\b|_)(?:text[eo]?|content|message|body|poem|verse|lyric|stor(?:y|ie)|sentence|quote|joke|review|comment|caption|tweet)s?$"
+)
 CODE, NAMED = 0.05, 4  # how much such a part counts beside a word, and a name that says text; guesses, not measured
 MAX_LINE = 2**28  # characters, which must fit into memory
 Noted = MutableMapping[str, list[int]]  # what a reader has done to a text, such as what it left out, and in which lines

@@ -47,7 +47,9 @@ def _put_together(found: str) -> str:
 
 
 def _from_mail(found: str) -> str:
-    return bytes.fromhex(found.replace("=", "")).decode("utf-8", "replace") if found[1:2] > "9" else " " * (found > "=\n")
+    if found[1:2] <= "9":
+        return " " * (found > "=\n")
+    return bytes.fromhex(found.replace("=", "")).decode("utf-8" if len(found) > 3 else "latin-1", "replace")
 
 
 def _untagged(found: str) -> str:
@@ -62,7 +64,12 @@ REMAINS = (
     Remainder("&amp;", r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#[xX][\da-fA-F]{2,5});", "&, as HTML writes it", html.unescape),
     Remainder("<br />", r"(?i)<br\s*/?>\n?", "a line end of HTML", lambda _: "\n"),
     Remainder("<b>", TAGGED, "a tag of HTML", _untagged),
-    Remainder("=C3=A9", r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=\S)=(?:20)?\n", "é, as mails write it", _from_mail),
+    Remainder(
+        "=C3=A9",
+        r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=[a-zA-Z ,'])=[C-F][\dA-F](?=[a-z\s,.;:?!])|(?<=\S)=(?:20)?\n",
+        "é, as mails write it",
+        _from_mail,
+    ),
     Remainder("%C3%A9", r"(?:%[C-F][\dA-F](?:%[89AB][\dA-F])+)+", "é, as links write it", unquote),
 )
 

@@ -131,6 +131,7 @@ NOT_THE_TEXT = {  # fields that are no text to learn, by a number
     "date": lambda n: f"2026-03-{1 + n % 28:02}T10:00:{n % 60:02}+00:00",
     "link": lambda n: f"https://www.example.org/archive/of/long/links/{n * 7919 % 10007}/page.html",
     "sha": lambda n: hashlib.sha256(b"%d" % n).hexdigest(),
+    "hash": lambda n: f"{n:064x}",
     "licence": lambda n: "You may use this text for any purpose, as long as you name where it is from. " * 3,
     "id": lambda n: f"{n * 104729:012}",
     "language": lambda n: ("Norwegian Bokmål", "Brazilian Portuguese", "Mandarin Chinese")[n % 3],

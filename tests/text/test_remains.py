@@ -70,6 +70,11 @@ def test_code_and_prose_have_no_remains(text):
     assert turned_back(text)[0] == text and not any(clean_text(text.replace("\u00a0", " ").replace("…", ""))[1].values())
 
 
+def test_a_mail_in_latin_1_is_turned_back():
+    text = "une idée, ça, où? a très bon café, voilà.\n" * 5
+    assert turned_back(quopri.encodestring(text.encode("latin-1")).decode())[0] == text
+
+
 def test_what_hides_another_one_is_turned_back_too():
     assert turned_back("the sea&lt;br&gt;the stone&amp;#39;s\n" * 3)[0] == "the sea\nthe stone's\n" * 3
     assert [one.name for one in REMAINS] == [*WRITTEN]
