@@ -209,8 +209,9 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     notices = [*named.notices, *corpus.describe(), *check_teachers(named.teachers, corpus, context=asked.context)]
     notices += [] if options.find_lr else examine(corpus)
     job = Job(corpus, text_of(corpus), asked.seconds, group.size, models_of(named.teachers))
-    choice = _choose(asked, job, named.start, root=root)
-    tried = _try_starts(asked, job, named, expected=choice.loss)
+    with choose_runtime(asked.settings.values, group=group).applied():  # for losses before the training, and short trials
+        choice = _choose(asked, job, named.start, root=root)
+        tried = _try_starts(asked, job, named, expected=choice.loss)
     if tried is not None and tried.pays:
         with_start = dataclasses.replace(options, start=tried.start)
         plan = make_plan(with_start, root=root, group=group, started=started)

@@ -137,7 +137,8 @@ def _knows(start: Checkpoint, corpus: Corpus) -> bool:
 
 
 def _tried(name: str, start: Checkpoint, corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> Trial:
-    """The trial of one start: a training of STEPS steps, whose rate falls to its end; none if it is good `enough` before."""
+    """The trial of one start: a training of STEPS steps, whose rate falls to its end; none if it is good `enough` before. The
+    caller has applied the runtime."""
     model, _ = begun(start, corpus)
     before = loss_on(corpus, model)
     if before < enough:
@@ -146,11 +147,9 @@ def _tried(name: str, start: Checkpoint, corpus: Corpus, runtime: RuntimeConfig,
     tree = {"optim": {**optim, "decay_fraction": 1.0}, "train": {"batch_size": WINDOWS, "max_steps": STEPS}}
     shape = dataclasses.replace(start.state.config.model, dropout=0.0)
     config = apply(dataclasses.replace(Config(), model=shape, runtime=runtime), tree, where=COMMAND_LINE)
-    chosen = choose_runtime(config)
-    with chosen.applied():
-        trainer = Trainer(model, corpus.train, config, runtime=chosen)
-        while not trainer.is_finished:
-            trainer.step()
-        after = loss_on(corpus, trainer.model)
-        trainer.release()
+    trainer = Trainer(model, corpus.train, config, runtime=choose_runtime(config))
+    while not trainer.is_finished:
+        trainer.step()
+    after = loss_on(corpus, trainer.model)
+    trainer.release()
     return Trial(name, before, after, STEPS * config.chars_per_step)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from chargpt.config import Config
 from chargpt.notices import Kind
@@ -31,10 +32,10 @@ def all_starts(monkeypatch) -> None:
     monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 2e4)
 
 
-def planned(folder: Path, content: str, *words: str) -> Opening:
+def planned(folder: Path, content: str, *words: str, threads: int = 1) -> Opening:
     text = folder / "text.txt"
     text.write_text(content, encoding="utf-8")
-    place = ["--run", f"{folder}/run", f"data.cache={folder}/cache", "runtime.threads=1"]
+    place = ["--run", f"{folder}/run", f"data.cache={folder}/cache", f"runtime.threads={threads}"]
     return make_plan(parse_options([str(text), *place, *words]), root=project_root())
 
 
@@ -48,6 +49,19 @@ def test_a_text_that_a_start_knows_begins_with_it_and_the_trial_is_made_once(tmp
     monkeypatch.setattr(trial, "_tried", None)
     again = planned(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000], "--minutes", "1")
     assert again.config == plan.config and said(again) == said(plan)
+
+
+def test_losses_before_a_training_are_computed_by_the_threads_that_are_asked_for(tmp_path, monkeypatch):
+    used, measure = set[int](), trial.loss_on
+
+    def watched(*given: object, **named: object) -> float:
+        used.add(torch.get_num_threads())
+        return measure(*given, **named)
+
+    monkeypatch.setattr(trial, "loss_on", watched)
+    before = torch.get_num_threads()
+    planned(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000], "--minutes", "1", threads=3)
+    assert used == {3} and torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize("expected", [0.1, 9.0])
