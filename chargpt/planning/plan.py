@@ -371,10 +371,9 @@ def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None)
 
 def _length(choice: Choice, budget: Budget, *, characters: int) -> Length:
     """The length of a new model: no longer than its epochs allow, and with a time limit, long enough to measure its speed."""
-    config, steps = choice.config, choice.config.train.max_steps
-    if budget.limit is not None:
-        return Length.of(config, steps=budget.least(steps))
-    return Length.of(config, steps=min(steps, longest_run(config, epochs=choice.models.epochs, characters=characters)))
+    longest = longest_run(choice.config, epochs=choice.models.epochs, characters=characters)
+    steps = choice.config.train.max_steps
+    return Length.of(choice.config, steps=min(steps, longest) if budget.limit is None else budget.least(steps))
 
 
 def seconds_of_steps(config: Config, stage: Stage, budget: Budget, *, characters: int) -> float:
@@ -450,10 +449,8 @@ def _about_processes(config: Config, group: Group) -> list[Notice]:
 
 def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:
     """What of the text does not fit into the context of the model. Raises UserError for a label that does not."""
-    context = config.model.block_size
-    notices = (
-        [] if corpus.is_validated else [Notice(Kind.NOTE, "all of the text is for training, so there is no validation loss")]
-    )
+    context, all_learned = config.model.block_size, "all of the text is for training, so there is no validation loss"
+    notices = [Notice(Kind.NOTE, all_learned)] * (not corpus.is_validated)
     if corpus.items is None or corpus.marks is None:
         shortest = min(len(corpus.train), len(corpus.val))
         if corpus.is_validated and shortest <= context:
@@ -466,9 +463,8 @@ def _about_splits(corpus: Corpus, config: Config) -> list[Notice]:
         what = f"data.label: the longest label has {label:,} characters, and does not fit the context of {context}; set "
         raise UserError(what, Option("model.block_size", 2 * label), " or more, or shorten the labels")
     if longer := int((lengths > context).sum()):
-        what = (
-            f"{longer:,} of {len(lengths):,} items are longer than the context of {context:,} characters, so the model learns"
-        )
+        what = f"{longer:,} of {len(lengths):,} items are longer than the context of {context:,} characters"
         would = Option("model.block_size", int(lengths.max()))
-        notices.append(Notice(Kind.NOTE, Message(f"{what} only their ends; ", would, " would hold the longest")))
+        said = Message(f"{what}, so the model learns only their ends; ", would, " would hold the longest")
+        notices.append(Notice(Kind.NOTE, said))
     return notices

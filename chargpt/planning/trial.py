@@ -72,11 +72,9 @@ def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected:
     enough, losses = expected - MARGIN if job.seconds >= LONG_ENOUGH else math.inf, dict[Trial, float]()
     for trial in trials_of(job.corpus, settings.values.runtime, enough=enough):
         start = load_start(trial.start)
-        begins, distance = (
-            settings.choose(trial.start, model=shape_of(start.state.config.model)),
-            distance_of(start, trial.before),
-        )
-        losses[trial] = expected_loss(trial, job.text, adapt(begins, job, distance=distance, minutes=minutes).values)
+        begins = settings.choose(trial.start, model=shape_of(start.state.config.model))
+        adapted = adapt(begins, job, distance=distance_of(start, trial.before), minutes=minutes)
+        losses[trial] = expected_loss(trial, job.text, adapted.values)
     if not losses:
         return None
     best, loss = min(losses.items(), key=lambda one: one[1])

@@ -123,11 +123,7 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
     why = ", because of data.format=text" if config.format == "text" else ", and this is no line between its documents"
     without = f"{sources.label} is read without fields{why}; leave it out, or give a file that has such a field"
     for name, is_useless, why in (
-        (
-            "pattern",
-            not any(map(os.path.isdir, [*texts, config.val_text])),
-            "no folder is read; leave it out, or give a folder",
-        ),
+        ("pattern", not any(map(os.path.isdir, [*texts, config.val_text])), "no folder is read; leave it out, or give one"),
         ("val_fraction", config.val_text, "data.val_text is the validation text already; leave one out"),
         ("field", config.items, "data.items says already what an item is; leave it out"),
         ("separator", config.items, "data.items makes each item a text of its own; leave it out"),

@@ -21,6 +21,7 @@ from chargpt.text.tables import CSV, NAME, TSV
 
 MAX_WITHOUT = 1000  # records at the beginning that may lack a field, before that is a mistake
 KINDS = {int: "a number", float: "a number", bool: "true or false", dict: "an object"}
+ON_A_LINE = ("data.label", "data.where", "data.author")  # settings that name a field whose text is on one line, or a number
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -91,11 +92,7 @@ class _Field:
     def __init__(self, word: str, setting: str, *, source: Source, structure: Structure) -> None:
         self.name, self._setting = stored_as(field_in(word), structure.fields), setting
         self._label, self._kind = source.label, structure.kind
-        self._is_line = setting in (
-            "data.label",
-            "data.where",
-            "data.author",
-        )  # whether its text is on one line, also of a number
+        self._is_line = setting in ON_A_LINE
         self._without, self._is_found = 0, False  # records without text in the field, and whether one has it
         self._problem: UserError | None = None  # the first of them
 
