@@ -3,7 +3,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -39,7 +39,7 @@ def test_what_is_stored_is_found_in_any_form(names, stored, typed, random):
     assert stored_as("Zz", names) == "Zz"
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(st.lists(st.text("aéộ한", min_size=1, max_size=5), min_size=1, max_size=3), FORM, FORM)
 def test_files_and_runs_are_found_by_their_names_in_any_form(tmp_path, parts, stored, typed):
     tmp_path = tmp_path / f"{len([*tmp_path.iterdir()])}"

@@ -1,7 +1,7 @@
 """Each id is one character, which can be seen and has one class."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.analysis.characters import CLASSES, characters_of, classes_of, shown_character
@@ -34,7 +34,6 @@ def test_characters_have_their_classes():
     assert names("") == []
 
 
-@settings(max_examples=50)
 @given(st.text("aÄ\u0301 1.\n+中", max_size=30))
 def test_a_word_has_one_first_character(text):
     found = names(text)

@@ -1,7 +1,7 @@
 """Passages and new n-grams are those that a naive search finds."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.analysis.copies import SIZES, Novelty
@@ -15,7 +15,6 @@ def index_of(ids: list[int]) -> SuffixIndex:
     return SuffixIndex(text, np.concatenate([np.zeros(0, "<u4"), *sorted_chunks(text, vocab_size=9)]))
 
 
-@settings(max_examples=50)
 @given(
     training=st.lists(st.integers(0, 2), max_size=80),
     texts=st.lists(st.lists(st.integers(-1, 3), max_size=40), min_size=1, max_size=3),

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.analysis.heads import (
@@ -28,7 +28,6 @@ def random_weights(T: int, *, seed: int = 0) -> torch.Tensor:
     return scores.masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf).softmax(dim=-1)
 
 
-@settings(max_examples=50)
 @given(st.text("ab\n(\"')”“", min_size=1, max_size=24))
 def test_measures_equal_their_definitions(text):
     T, weights = len(text), random_weights(len(text))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import clear_model, publish_run, weights_of, written
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import Programs
 from sampling_values import VALUES
@@ -108,7 +108,6 @@ def agree(in_c, model: GPT, length: int, options: SamplingOptions, *seeds: int, 
     banned=st.sets(st.integers(0, VOCAB - 2)),
     equals=st.sampled_from([1, 1, 2, VOCAB]),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_rules_in_c_are_those_of_the_reference(in_c, monkeypatch, values, letters, text, banned, equals):
     """On the same logits: a change of one of the two fails here. With few letters, a text repeats itself.
 
@@ -153,7 +152,6 @@ def test_memory_in_large_pages_is_aligned_and_stays_as_long_as_it_is_used(size):
     assert [end.item() for end in ends] == [1, 2]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 2**31))
 def test_each_stored_number_is_as_close_as_promised_and_stays_when_it_is_stored_again(rows, columns, seed):
     """The rows have very different sizes."""

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sampling_values import VALUES
 
@@ -62,7 +62,6 @@ def test_every_rule_at_its_end_is_greedy_and_at_the_other_end_off(one, other):
 
 
 @given(st.fixed_dictionaries({}, optional=VALUES))
-@settings(deadline=None)
 def test_any_rules_leave_an_id_and_rows_of_a_batch_do_not_depend_on_one_another(values):
     apart = np.concatenate([after(row[None], **values) for row in LOGITS])
     np.testing.assert_allclose(apart.sum(axis=-1), 1, rtol=1e-6)
@@ -80,7 +79,6 @@ def test_the_extremes_of_the_numbers_draw_no_impossible_id(extreme, dtype):
 
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=40), st.floats(1e-6, 1, exclude_max=True))
-@settings(max_examples=100, deadline=None)
 def test_the_nucleus_reaches_p_and_would_not_without_its_least(values, p):
     logits = np.array([values], np.float32)
     probs, mask = probabilities(logits.astype(np.float64)), np.isfinite(top_p(logits, p, TEXT))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from text_helpers import encoding_process, entries_in, text_of, write
 
@@ -49,7 +49,6 @@ def test_a_reading_is_kept_only_of_files_that_stayed_as_they_were(what, load, tm
     assert len([*(tmp_path / ".cache" / "seen").iterdir()]) == is_kept
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 3), max_size=6), st.integers(1, 4), st.sampled_from([0, 0, 0, -1, 1]), st.integers(1, 3))
 def test_numbers_on_disk_are_as_many_as_they_should_be_and_known_at_both_ends(tmp_path, numbers, limit, more, checked):
     path, array = tmp_path / "numbers", np.array(numbers, np.uint16)

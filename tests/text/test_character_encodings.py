@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -78,7 +78,6 @@ def test_a_byte_order_mark_is_honoured_and_noted_and_an_encoding_can_be_named(lo
 PARTS = st.lists(st.sampled_from(["plain", "café", "Straße", "señor, œuvre", "дом"]), min_size=1, max_size=6)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(PARTS, st.booleans()), min_size=1, max_size=6),
     st.sampled_from(["cp1252", "cp1251", "gb18030", "mac_roman"]),

@@ -12,7 +12,7 @@ import re
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -208,7 +208,6 @@ WAYS = st.sampled_from(["8bit", "base64", "quoted-printable", "html", "none"])
 MAILS = st.lists(st.tuples(st.sampled_from(["Ann", "Oma: Käthe", ""]), LINES, WAYS), min_size=1, max_size=5)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(MAILS)
 def test_what_the_email_package_wrote_is_read_without_quotes_and_signatures(tmp_path, load, mails):
     (tmp_path / "mail.mbox").unlink(missing_ok=True)
@@ -242,7 +241,6 @@ ENTRIES = st.lists(
 NOTED = ["Today we walked along the shore for hours", "Rain", "Wien: The sea was cold."]  # the first entry
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from([*STAMPS.values(), *(stamp for stamp, _ in EARLIER.values())]),
     st.sampled_from(["Wien", "Graz", "db01", "web"]),
@@ -303,7 +301,6 @@ NAMES, SAID_BY = st.text("abé: ", min_size=1, max_size=9).filter(lambda one: on
 FORMS = {"csv": ("who", "said"), "jsonl": ("who.name", "said"), "json": ("all.who", "all.said")}
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(NAMES, SAID_BY), min_size=2, max_size=9), st.sampled_from([*FORMS]))
 def test_a_chat_is_read_from_any_table_and_any_json(tmp_path, load, speeches, suffix):
     author, said = FORMS[suffix]

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -137,7 +137,6 @@ def test_a_validation_text_given_is_all_that_validates(load, tmp_path):
         load(tmp_path / "held.txt", val_text=str(tmp_path / "held.txt"))
 
 
-@settings(max_examples=80)
 @given(st.integers(0, 9000), st.floats(0.01, 0.99), st.sampled_from(["blocks", "position", "document"]), st.integers(1, 3000))
 def test_each_stretch_of_a_text_goes_to_its_split_however_the_text_is_cut(length, fraction, how, size):
     """What was added since goes to the training split, and what only validates is all for validation."""
@@ -155,7 +154,6 @@ def test_each_stretch_of_a_text_goes_to_its_split_however_the_text_is_cut(length
     assert sorted(found[VAL]) == sorted([*range(5), *(n for n, part in own.items() if part == VAL)])
 
 
-@settings(max_examples=40)
 @given(st.integers(600, 105_000), st.floats(0.05, 0.95))
 def test_blocks_from_all_over_validate_with_a_margin_on_each_side(length, fraction):
     split = split_of(length, DataConfig(split="blocks", val_fraction=fraction))

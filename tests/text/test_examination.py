@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_helpers import write
 
@@ -40,7 +40,6 @@ def marks(said: str) -> list[float]:
     return [float(mark) for mark in re.findall(r"(?:\(|gzip needs |xz )(\d+\.\d+)", said)]
 
 
-@settings(max_examples=50)
 @given(st.text("abc é海\n", min_size=2), st.booleans())
 def test_the_rarest_character_is_the_first_of_those_that_occur_least(text, are_bytes):
     tokenizer = Tokenizer(None) if are_bytes else Tokenizer("".join(sorted({*text, "z"})))
@@ -163,7 +162,7 @@ def test_characters_that_look_the_same_are_counted_with_what_makes_them_one(case
 LETTERS = {"LATIN": "abcdeghijk", "GREEK": "αβγδεζηθικ", "CYRILLIC": "абвгдежзик"}
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(
     st.sampled_from([*itertools.permutations(LETTERS, 2)]),
     st.lists(st.integers(0, 9), min_size=1, max_size=30),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from session_helpers import written_report
 
@@ -77,7 +77,6 @@ def test_a_model_is_judged_by_the_validation_split_or_without_one_by_the_last_te
     assert judged.tolist() == (ids[n_train:] if n_val > 1 else ids[:n_train][-max(2, n_train // 10) :]).tolist()
 
 
-@settings(max_examples=50)
 @given(st.data(), st.integers(1, 4), st.integers(1, 3))
 def test_the_ngram_model_is_that_of_witten_and_bell(data, vocab_size, order):
     """Computed one by one: how often an id follows its context, mixed with what the shorter context says."""

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from text_helpers import ENCODE, ROOT, text_of, write
 
@@ -102,7 +102,6 @@ def read(path: Path, cache: Path, changes: dict[str, object]) -> Corpus | str:
 SHARED = dict[str, tuple[object, ...]]()  # fingerprints that some example had, and what they stand for
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.sampled_from([*FILES]), ROWS, st.lists(SETTINGS, min_size=1, max_size=3), st.sampled_from(["p", "q/r"]))
 def test_no_reading_has_the_fingerprint_of_another_and_no_cache_gives_another(trusted, tmp_path, kind, rows, asked, name):
     """The same files are read in several ways, one after the other, beside a reading of each into a cache of its own. All
@@ -134,7 +133,7 @@ SAME = {  # other files of the same documents, and what is asked for to read the
 }
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=10)
 @given(ROWS, st.sampled_from(["", "one", "two,one"]))
 def test_the_same_documents_have_one_fingerprint_in_each_kind_of_file(trusted, tmp_path, rows, label):
     assume(len({text for *_, text in rows}) > 2)

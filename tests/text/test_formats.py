@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_helpers import write
 
@@ -146,7 +146,6 @@ NOT_THE_TEXT = {  # fields that are no text to learn, by a number
     st.integers(0, 8),
     st.lists(st.text("abcdeéяあ ", min_size=5, max_size=60).filter(str.split), min_size=20, max_size=40, unique=True),
 )
-@settings(max_examples=40, deadline=None)
 def test_the_field_with_most_text_is_advised_whatever_is_beside_it(others, name, place, texts):
     names = [*others[:place], name, *others[place:]]
     rows = [{one: text if one == name else NOT_THE_TEXT[one](n) for one in names} for n, text in enumerate(texts)]
@@ -239,7 +238,7 @@ SPOKEN = st.lists(WORDS.map(" ".join), min_size=2, max_size=9).filter(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 @given(SPOKEN, st.integers(1, 3), st.booleans(), st.sampled_from(["srt", "vtt"]))
 def test_captions_that_roll_are_written_once(tmp_path, spoken, kept, grows, suffix):
     """Each cue shows the lines before it again, so many as are `kept`; and a line may grow word by word."""

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -28,7 +28,6 @@ BODY = st.lists(st.sampled_from(["The sea was cold.", "CHAPTER I", "", "* * *", 
 BODIES = BODY.map(lambda lines: "\n".join(["It begins.", *lines, "It ended."]))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(BODIES, st.sampled_from([*FRAMES, ""])), min_size=1, max_size=4), st.sampled_from(["\n", "\r\n"]))
 def test_a_frame_is_left_out_file_by_file_and_counted_in_any_case(tmp_path, load, books, newline):
     folder, content, bodies = tmp_path / f"{len([*tmp_path.iterdir()])}", list[str](), list[str]()

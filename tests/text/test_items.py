@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_helpers import write
 
@@ -116,7 +116,7 @@ def test_validation_items_of_their_own_are_not_trained_on(load, tmp_path):
     )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from(NAMES)), min_size=4, max_size=30), st.integers(0, 9))
 def test_a_validation_item_is_not_trained_on_under_another_label_either(load, tmp_path, rows, count):
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
@@ -148,7 +148,6 @@ def test_a_list_of_blocks_is_hinted_at_paragraphs(load, tmp_path, items, lines, 
 ITEMS = st.lists(st.builds(Item, st.text("abX", min_size=1, max_size=4), st.text("abc\t", max_size=9)), max_size=9)
 
 
-@settings(max_examples=60)
 @given(ITEMS, st.text("abc", max_size=3), st.booleans(), st.integers(1, 6), st.integers(1, 40))
 def test_the_marks_of_items_divide_their_ids_and_windows_predict_each_of_them_once(items, rest, has_labels, size, at_once):
     """Beside the same in plain Python, with what is left of an item at the end."""

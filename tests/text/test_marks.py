@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -21,7 +21,6 @@ MARKS = {  # and how they stand in a text
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PARTS, st.sampled_from([*MARKS]), st.booleans())
 def test_what_is_between_two_marks_is_a_document_or_an_item(tmp_path, load, parts, mark, has_ends):
     between = MARKS[mark].format(mark)

@@ -5,7 +5,7 @@ import unicodedata
 from typing import get_args
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chargpt.__main__ import main
@@ -19,7 +19,6 @@ CHOICES = {"newlines": ["keep", "fold"], "normalize": [*get_args(NormalForm)], "
 NORMALIZERS = st.builds(TextNormalizer, **{name: st.sampled_from(values) for name, values in CHOICES.items()})
 
 
-@settings(max_examples=100)
 @given(TRICKY, TRICKY, NORMALIZERS)
 @example("aΣa", "", TextNormalizer(newlines="keep", normalize="none", lowercase=True))
 @example("é\r\n", "", TextNormalizer(newlines="fold"))

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from text_helpers import ROOT, text_of, write
 
@@ -69,7 +69,7 @@ def test_64_mib_on_one_line_with_one_emoji_take_little_memory(case, tmp_path):
 MANY = "".join(map(chr, [*range(0x20, 0xD800), *range(0xE000, 0x1_3000)]))
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12)
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=20))
 @example("a" * 100)
 @example("the sea\r\nthe stone\rthe\0sea and\0stone")

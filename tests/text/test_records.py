@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -39,7 +39,6 @@ WAYS = st.sampled_from([("a.csv", ","), ("a.csv", ";"), ("a.csv", "\t"), ("a.tsv
 ENDS, ENCODINGS = st.sampled_from(["\r\n", "\n", "\r"]), st.sampled_from(["utf-8", "utf-8-sig", "utf-16"])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(CELLS, min_size=2), WAYS, ENDS, ENCODINGS, st.booleans(), st.sampled_from(["characters", "bytes"]))
 def test_a_table_is_read_by_its_column_however_it_is_written(load, tmp_path, cells, way, end, encoding, is_packed, vocabulary):
     """As Excel writes it, for example, or an old Mac; with empty lines and cells."""
@@ -89,7 +88,6 @@ def test_a_table_that_cannot_be_read_is_one_line_that_says_where(case, load, tmp
         load(write(tmp_path / "a.csv", content), field="body", format="fields")
 
 
-@settings(max_examples=30)
 @given(st.lists(ANY, min_size=1), st.integers(1, 7), st.sampled_from([",", ";", "\t"]))
 def test_what_the_csv_module_wrote_comes_back_however_it_is_cut(rows, size, delimiter):
     content = table(rows, delimiter=delimiter)

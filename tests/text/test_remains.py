@@ -6,7 +6,7 @@ import quopri
 from urllib.parse import quote
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from text_helpers import write
 
@@ -39,7 +39,6 @@ WRITTEN = {  # how another program has written a text, and which remainder it le
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([*WRITTEN]), SENTENCES)
 def test_what_another_program_has_written_is_told_and_turned_back(load, tmp_path, name, sentences):
     text = "\n".join(sentences)

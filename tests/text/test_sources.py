@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -155,7 +155,6 @@ def test_a_text_is_given_once_and_does_not_validate_itself(kind, load, folder, t
 CONTENTS = st.lists(st.tuples(st.sampled_from([SEA, STONE, SEA[::-1], ""]), st.booleans()), max_size=5)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(CONTENTS.filter(bool), CONTENTS)
 def test_of_equal_files_one_is_read_and_what_validates_is_not_trained_on(tmp_path, train, val):
     """Packed or not; empty files are no copies of each other."""
@@ -208,7 +207,6 @@ def test_what_a_folder_leaves_out_is_told_with_the_way_in(case, load, tmp_path):
     assert len(said) == len(lines) and all(re.search(line, one) for line, one in zip(lines, said)), said
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 60), st.integers(12, 60), st.booleans())
 def test_a_draft_of_another_file_is_named_and_two_chapters_are_not(tmp_path, changed, length, is_packed):
     root = tmp_path / str(len(list(tmp_path.iterdir())))

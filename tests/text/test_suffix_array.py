@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chargpt.config import DataConfig
@@ -29,7 +29,6 @@ def index_in_chunks(ids: np.ndarray, *, vocab_size: int, chunk: int, overlap: in
     return SuffixIndex(ids, np.concatenate(chunks), chunk=chunk)
 
 
-@settings(max_examples=30)
 @given(ids=IDS, vocab_size=st.sampled_from([3, 65, 255, 256, 7000, 100_000]), highest=st.booleans())
 @example(ids=[0, 1] * 2500, vocab_size=256, highest=True)
 @example(ids=[*range(100)] * 50, vocab_size=256, highest=False)
@@ -39,7 +38,6 @@ def test_suffixes_are_sorted(ids, vocab_size, highest):
     assert order.tolist() == sorted(range(len(ids)), key=lambda i: ids[i:])
 
 
-@settings(max_examples=50)
 @given(ids=IDS, query=st.lists(st.integers(-1, 3), max_size=40), chunk=st.integers(1, 70), at_once=st.integers(1, 40))
 def test_matches_and_their_numbers_are_those_of_a_naive_search(ids, query, chunk, at_once):
     index = index_in_chunks(np.array(ids, np.uint8), vocab_size=4, chunk=chunk, overlap=60)

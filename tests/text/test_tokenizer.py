@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chargpt.config import DataConfig
@@ -28,7 +28,6 @@ def fitted(text: str, *, normalizer: TextNormalizer = TextNormalizer(), **limits
     return Tokenizer.fit(counts, normalizer=normalizer, **limits)
 
 
-@settings(max_examples=100)
 @given(ANY_TEXT.filter(bool), ANY_TEXT)
 @example("aß\r", "b\r\rb")
 def test_decoding_undoes_encoding_and_unknown_characters_are_named_in_order(text, other):
@@ -53,7 +52,6 @@ def test_decoding_undoes_encoding_and_unknown_characters_are_named_in_order(text
         )
 
 
-@settings(max_examples=50)
 @given(ANY_TEXT)
 def test_bytes_hold_every_text_and_stream_as_they_come(text):
     tokenizer = Tokenizer(None)
@@ -76,7 +74,6 @@ def test_a_prompt_is_normalised_like_the_text():
     assert fitted("face\r\n").decode(fitted("face\r\n").encode("a\r\nc")) == "a\r\nc"
 
 
-@settings(max_examples=100)
 @given(ANY_TEXT.filter(lambda text: text and "\r" not in text), st.integers(0, 20), st.integers(1, 3), ANY_TEXT)
 @example("aaabbcd", 3, 1, "")
 @example("dcba", 3, 1, "")  # the last of equals is dropped

@@ -4,7 +4,7 @@ import tracemalloc
 from unittest.mock import patch
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.text import windows
@@ -19,7 +19,6 @@ def test_a_batch_is_as_large_as_its_limits_allow(vocab_size):
     assert (most + 1) * vocab_size > LOGITS_AT_ONCE or most == IDS_AT_ONCE
 
 
-@settings(max_examples=100)
 @given(length=st.integers(0, 200), size=st.integers(1, 12), most=st.integers(1, 60))
 def test_every_id_but_the_first_is_predicted_once_in_full_batches(length, size, most):
     with patch.object(windows, "IDS_AT_ONCE", most):
@@ -42,7 +41,6 @@ def test_a_long_text_takes_no_memory():
         tracemalloc.stop()
 
 
-@settings(max_examples=100)
 @given(lengths=st.lists(st.integers(1, 20), min_size=1, max_size=8), size=st.integers(1, 9), has_labels=st.booleans())
 def test_each_item_is_predicted_once_from_its_beginning_without_its_label(lengths, size, has_labels):
     items = [[2, 1] * has_labels + [3 + n] * (length - 1) + [0] for n, length in enumerate(lengths)]  # 0: end, 1: tab
