@@ -23,7 +23,7 @@ from chargpt.session.session import Session
 from chargpt.training.parallel import SAVED
 
 PORT_DIGITS = 5
-LONGEST_SECONDS = 100  # a process that takes longer hangs, and is killed by SIGALRM
+LONGEST_SECONDS = 180  # a process that takes longer hangs, and is killed by SIGALRM
 SHUTDOWN_SECONDS = 10
 
 

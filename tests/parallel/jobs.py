@@ -21,7 +21,6 @@ class Ended:
     codes: list[int]
     out: list[str]
     err: list[str]
-    seconds: float
     weights: list[str]  # the steps that were saved, and the hash of the weights that each process had then
     has_saved: bool  # as torchrun knows it when it starts the processes again
 
@@ -74,16 +73,15 @@ class JobServer:
         self._server.stdin.flush()
         children = json.loads(self._server.stdout.readline())
         if when is not None:
-            while not when() and time.monotonic() - started < 60:
+            while not when() and time.monotonic() - started < 120:
                 time.sleep(0.001)
-            started = time.monotonic()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(children[victim], number)
         codes, has_saved = json.loads(self._server.stdout.readline())
         out, err = ([Path(f"{output}-{rank}.{stream}").read_text() for rank in range(size)] for stream in (1, 2))
         assert -signal.SIGALRM not in codes, f"a process hangs: {codes} {err}"
         weights = [path.read_text() if (path := Path(f"{output}-{rank}.weights")).exists() else "" for rank in range(size)]
-        return Ended(codes, out, err, time.monotonic() - started, weights, has_saved)
+        return Ended(codes, out, err, weights, has_saved)
 
     def close(self) -> None:
         self._server.kill()

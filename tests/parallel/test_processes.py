@@ -80,9 +80,9 @@ def test_without_dropout_several_processes_compute_what_one_does(runs, tmp_path)
     assert len(one) == 4 and one == pytest.approx(three, rel=1e-5) and one[0] == three[0]
 
 
-@pytest.mark.parametrize("settings", [["data.items=line", "data.label=file"], ["runtime.precision=bfloat16"]], ids=str)
-def test_items_and_bfloat16_have_the_same_weights_everywhere(runs, settings):
-    ended = runs.begin(f"kind-{settings[0]}", 2, "train.max_steps=3", *settings)
+def test_items_and_bfloat16_have_the_same_weights_everywhere(runs):
+    settings = ("data.items=line", "data.label=file", "runtime.precision=bfloat16")
+    ended = runs.begin("items", 2, "train.max_steps=3", *settings)
     assert ended.codes == [0, 0] and len(set(ended.weights)) == 1
 
 
@@ -117,8 +117,6 @@ def test_another_number_of_processes_is_told(runs):
     ended = runs.resume("told", 3, "train.max_steps=25")
     assert ended.codes == [0] * 3 and ended.out[0].count("processes 2 -> 3") == 1
     assert "so the losses from here on may differ slightly" in ended.out[0]
-    ended = runs.resume("told", 5, "train.max_steps=26")
-    assert len(ended.errors) == 1 and "12 given, which 5 processes" in ended.errors[0]
 
 
 def test_two_processes_read_the_copies_of_a_teacher_that_is_gone(runs):

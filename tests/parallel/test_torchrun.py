@@ -1,4 +1,4 @@
-"""The same under torchrun itself: a run, and restarts after kills."""
+"""The same under torchrun itself: restarts after kills."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import bits, last_step, logged_without_speed
+from helpers import bits, logged_without_speed
 
 ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -41,12 +41,6 @@ def children(pid: int) -> list[int]:
 def is_alive(pid: int) -> bool:
     status = Path(f"/proc/{pid}/stat")
     return status.exists() and ") Z " not in status.read_text()
-
-
-def test_two_processes_of_torchrun_train_a_run(text, tmp_path, pytestconfig):
-    step = f"runtime.step={pytestconfig.getoption('step') or 'auto'}"  # torchrun's processes do not know the option
-    whole_run(text, tmp_path, 2, "train.max_steps=12", "train.eval_interval=6", "checkpoint.interval=6", step)
-    assert last_step(tmp_path / "whole").name == "step-00000012"
 
 
 @pytest.mark.nightly
