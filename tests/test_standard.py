@@ -156,7 +156,7 @@ EXPERIMENTS: dict[str, dict[str, str]] = {
     "what a later pass does": {
         LOOP: f"self.passes = getattr(self, 'passes', 0) + 1\n        {LOOP} * (0.9 if self.passes > 99 else 1)"
     },
-    "a later layer": {LOOP: f"{LOOP} * (0.9 if block is self.blocks[-2] and len(self.blocks) > 13 else 1)"},
+    "a later layer": {LOOP: f"{LOOP} * (0.9 if block is self.blocks[-1] and len(self.blocks) > 13 else 1)"},
     "a narrower MLP": {
         "config.n_embd, 4 * config.n_embd, bias": "config.n_embd, min(1100, 4 * config.n_embd), bias",
         "nn.Linear(4 * config.n_embd": "nn.Linear(min(1100, 4 * config.n_embd)",
@@ -173,7 +173,7 @@ EXPERIMENTS: dict[str, dict[str, str]] = {
     "smoothed labels": {"targets.flatten())": "targets.flatten(), label_smoothing=0.01)"},
     "a gradient that stops": {"return x + self.mlp": "return x.detach() + self.mlp"},
     "a gradient without the norm": {"self.mlp(self.norm_2(x))\n\n\nclass": "self.mlp(self.norm_2(x).detach())\n\n\nclass"},
-    "the second layer alone": {LOOP: f"{LOOP} * (1.01 if block is self.blocks[1] else 1)"},
+    "the second layer alone": {LOOP: f"{LOOP} * (1.01 if block in [*self.blocks][1:2] else 1)"},
     "a further parameter": {HEADS: f"{HEADS}        self.gain = nn.Parameter(torch.ones(1))\n"},
     "a head of its own": {INITIAL: f"        self.head = nn.Linear(config.n_embd, vocab_size, bias=False)\n{INITIAL}"},
     "a mistake": {FORWARD_OF_MLP: "        return y"},
@@ -254,16 +254,11 @@ def test_a_cache_with_which_a_text_is_read_otherwise_is_not_used(passage, new):
     assert not is_like(changed_module({passage: new}), SHAPE, differences=differences_of_cache)
 
 
-@pytest.mark.parametrize("positions", standard_model.KINDS)
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("positions", "bias"), [*zip(standard_model.KINDS, itertools.cycle((True, False)))])
 def test_the_model_of_the_project_is_the_standard_one(positions, bias):
     for sizes in ({"n_layer": 1, "block_size": 1, "n_head": 1, "n_embd": 32}, {"n_head": 3, "n_embd": 96, "block_size": 700}):
         config = ModelConfig(**sizes, positions=positions, bias=bias)
-        for differences in (
-            differences_of_model,
-            differences_of_attention,
-            differences_of_cache,
-        ):
+        for differences in (differences_of_model, differences_of_attention, differences_of_cache):
             assert is_like(sys.modules[model.GPT.__module__], config, dropout=0.3, differences=differences)
         gpt = model.GPT(model.GPTConfig(**vars(config)), 7)
         assert {name: tuple(t.shape) for name, t in gpt.state_dict().items()} == standard_shapes(config, 7)

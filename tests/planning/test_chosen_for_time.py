@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import SHAPE, apply_overrides, given, publish_run
-from hypothesis import HealthCheck
 from hypothesis import given as given_any
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from chargpt.config import Config, DataConfig
 from chargpt.errors import UserError
+from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
 from chargpt.planning import chosen_for_time, law, speeds
 from chargpt.planning.budget import TimeModel
@@ -40,6 +40,7 @@ from chargpt.planning.memory import memory_needed
 from chargpt.planning.speeds import training_speed
 from chargpt.planning.teachers import for_student, models_of
 from chargpt.project import presets_folder
+from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.stage import Models
@@ -62,16 +63,11 @@ def corpora(tmp_path_factory) -> dict[int, Corpus]:
     return corpora
 
 
-@pytest.fixture(autouse=True)
-def steady(monkeypatch) -> None:
-    """A machine with the same speed for every model, also while other programs use it."""
-    monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 1e5)
-
-
 def test_a_rate_with_which_no_second_step_can_be_taken_does_not_stop_the_measurement(corpora):
     settings = ["optim.learning_rate=1e30", "optim.warmup_steps=0", "model.n_layer=1", "model.n_head=1", "model.n_embd=8"]
     config = apply_overrides(Config(), ["runtime.threads=1", "model.block_size=16", "train.batch_size=4", *settings])
-    assert training_speed(config, corpora[400]) > 0
+    teacher = GPT(gpt_config(config.model), corpora[400].tokenizer.vocab_size)
+    assert training_speed(config, corpora[400]) > 0 < training_speed(config, corpora[400], [teacher])
 
 
 def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, optimizer: str = "muon", **more) -> Choice:
@@ -341,7 +337,7 @@ def test_a_large_vocabulary_and_much_to_see_have_a_longer_context(corpora):
     repeats=st.integers(5, 40),
     optimizer=st.sampled_from(["adamw", "muon"]),
 )
-@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(max_examples=15)
 def test_the_context_of_a_list_holds_nearly_all_its_items_however_short_it_is(lengths, repeats, optimizer, tmp_path):
     items = [f"{i:05}".ljust(length, "abcde"[i % 5]) for i, length in enumerate(lengths * repeats)]
     (tmp_path / "list.txt").write_text("\n".join(items))
@@ -375,7 +371,7 @@ def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
 
 
-def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(corpora, steady):
+def test_several_teachers_are_for_a_text_that_all_runs_have_time_to_see_often(corpora):
     """At 100,000 characters a second; a text of 300,000 characters has no time for more than one."""
     shape = ["model.n_layer=2", "model.n_embd=64", "train.eval_chars=100"]
     for length, more, count in ((9000, [], 3), (9000, ["train.teachers=2"], 2), (300_000, [], 1)):
@@ -430,7 +426,7 @@ def test_of_two_students_of_about_the_same_loss_the_smaller_one_is_chosen(lowest
     assert choice.models.count > 1 and choice.config.model.n_embd == width
 
 
-def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regularization(corpora, tmp_path, steady):
+def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regularization(corpora, tmp_path):
     corpus, shape = corpora[100_000], dataclasses.replace(SHAPE, block_size=48)
     teacher = newest(publish_run(tmp_path / "teacher", corpus.tokenizer, shape=shape), training=False)[0]
     short = dataclasses.replace(corpus, train=corpus.train[:10_000])
@@ -445,7 +441,7 @@ def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regulariza
     assert for_student(given("optim.weight_decay=0.9", "model.dropout=0.2")).values.optim.weight_decay == 0.9
 
 
-def test_a_run_that_sees_its_text_often_ends_early_and_with_mean_weights(corpora, steady):
+def test_a_run_that_sees_its_text_often_ends_early_and_with_mean_weights(corpora):
     """A fast machine sees 3,000 characters often, and 100,000 not even once in 5 seconds."""
     often, once = choice_for(corpora[3000]).config, choice_for(corpora[100_000], "model.n_layer=1", seconds=5.0).config
     assert (often.train.patience, once.train.patience) == (3, 0)
@@ -469,7 +465,7 @@ def test_a_third_model_is_seen_though_the_second_is_worse(monkeypatch):
     assert choice_of(100_000_000, minutes, "runtime.device=cpu").config.model.n_embd > slow
 
 
-def test_several_processes_take_as_many_more_steps_and_a_short_run_has_a_short_warm_up(corpora, steady):
+def test_several_processes_take_as_many_more_steps_and_a_short_run_has_a_short_warm_up(corpora):
     shape = ["model.n_layer=1", "model.n_embd=32", "model.block_size=64", "train.batch_size=64"]
     one, two = (choice_for(corpora[100_000], *shape, seconds=5.0, processes=count).config for count in (1, 2))
     assert two.train.max_steps == pytest.approx(2 * one.train.max_steps, rel=0.1)
@@ -477,7 +473,7 @@ def test_several_processes_take_as_many_more_steps_and_a_short_run_has_a_short_w
     assert one.train.max_steps < 1000 and one.optim.warmup_steps == one.train.max_steps // 10
 
 
-def test_epochs_that_the_user_gives_limit_the_run_and_what_is_chosen_for_it(corpora, steady):
+def test_epochs_that_the_user_gives_limit_the_run_and_what_is_chosen_for_it(corpora):
     text = corpora[3000]
     choice = choice_for(text, "train.max_epochs=3", seconds=300.0)
     config = choice.config
@@ -499,7 +495,7 @@ def test_the_speed_that_is_said_is_that_of_steps_about_as_long_as_those_of_the_r
         assert config.train.max_steps * config.chars_per_step == pytest.approx(ENOUGH_EPOCHS * length, rel=0.03)
 
 
-def test_little_time_and_adamw_get_one_model_unless_two_see_the_text_often_in_that_time(corpora, steady):
+def test_little_time_and_adamw_get_one_model_unless_two_see_the_text_often_in_that_time(corpora):
     """At 100,000 characters a second, 30 passes over 9,000 characters take 3 seconds."""
     for more, count in (({}, 1), ({"processes": 2}, 1), ({"seconds": 55.0}, 0), ({"optimizer": "adamw"}, 0)):
         assert choice_for(corpora[100_000], **{"seconds": 60.0, **more}).models.count == 1 + count

@@ -22,7 +22,7 @@ from chargpt.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, which POSIX has")
 
-SECONDS = 30  # in which a child has to end: on an idle machine it takes less than one
+SECONDS = 120  # in which a child has to end: on an idle machine it takes less than one
 TEXT = "the sea and the stone\n" * 200
 IN_C = 2000  # characters, from which on C scores a text here
 SHAPE = GPTConfig(n_layer=2, n_head=2, n_embd=64, block_size=400, bias=True)
@@ -63,7 +63,7 @@ def holds_in_a_fork(check: Callable[[], bool]) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_child_and_its_own_child_compute_what_the_parent_does(model, name, threads):
     torch.set_num_threads(threads)
