@@ -28,7 +28,7 @@ def short(monkeypatch) -> None:
     monkeypatch.setattr(rate_finder, "STEPS", 40)
 
 
-def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before(text, tmp_path):
+def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before(text, tmp_path, monkeypatch):
     """Each rate starts from the same weights and sees the same batches."""
     words = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
     plan = make_plan(parse_options(words), root=project_root())
@@ -40,6 +40,8 @@ def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before(text, tmp_path)
     assert all(loss <= min(losses[: i + 1]) + HOPELESS for i, loss in enumerate(losses[:-1]))
     assert len(curve) == MAX_RATES or losses[-1] > min(losses) + HOPELESS
     assert all(high[0] == pytest.approx(FACTOR * low[0]) for low, high in zip(curve, curve[1:]))
+    monkeypatch.setattr(rate_finder, "HOPELESS", -1.0)
+    assert len([*try_rates(plan, steps=2, interrupt=Interrupt())]) == 1
 
 
 @pytest.mark.parametrize("longer", [1, 10, 100])

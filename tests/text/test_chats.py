@@ -266,7 +266,6 @@ def test_a_diary_and_a_log_keep_their_dates_and_are_told_how_they_may_be_read(tm
 TALK = st.lists(st.sampled_from(["ok", "See you. Bye."]), min_size=6, max_size=40)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([*STAMPS.values(), *(stamp for stamp, _ in EARLIER.values())]), TALK, st.integers(0, 7))
 def test_people_who_answer_each_other_within_minutes_talk(tmp_path, load, stamp, talk, gap):
     whens = [(1, 9 + gap * n // 60, gap * n % 60) for n in range(len(talk))]
