@@ -156,7 +156,7 @@ EXPERIMENTS: dict[str, dict[str, str]] = {
     "what a later pass does": {
         LOOP: f"self.passes = getattr(self, 'passes', 0) + 1\n        {LOOP} * (0.9 if self.passes > 99 else 1)"
     },
-    "a later layer": {LOOP: f"{LOOP} * (0.9 if block is self.blocks[-1] and len(self.blocks) > 13 else 1)"},
+    "a later layer": {LOOP: f"{LOOP} * (0.9 if len(self.blocks) > 13 and block is self.blocks[-2] else 1)"},
     "a narrower MLP": {
         "config.n_embd, 4 * config.n_embd, bias": "config.n_embd, min(1100, 4 * config.n_embd), bias",
         "nn.Linear(4 * config.n_embd": "nn.Linear(min(1100, 4 * config.n_embd)",
