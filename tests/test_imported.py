@@ -11,7 +11,7 @@ MOST = {
     "": 2_850,
     "kernels": 600,
     "text": 3_600,
-    "runs": 1_650,
+    "runs": 1_670,
     "training": 1_530,
     "planning": 2_300,
     "sampling": 850,

@@ -140,13 +140,15 @@ class Trainer:
         return evaluate(working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
 
     def calibrate(self, ids: np.ndarray, *, marks: "ItemMarks | None", interrupt: Interrupt) -> tuple[float, float] | None:
-        """The lowest mean loss of the weights as they are, and the temperature that gives it: one of TEMPERATURES, or 1 if
-        model.py is changed. None if a signal came; raises NotFinite, as `report`.
+        """The lowest mean loss of the weights as they are, and the temperature that gives it: one of TEMPERATURES, or 1 before
+        the first step, and if model.py is changed. None if a signal came; raises NotFinite, as `report`.
         """
         from chargpt.training.evaluation import TEMPERATURES, evaluate_at
 
         self.report()
-        tried, working = TEMPERATURES if is_standard(self.config.model) else TEMPERATURES[:1], self.weights.working
+        tried, working = TEMPERATURES, self.weights.working
+        if self.progress.step == 0 or not is_standard(self.config.model):
+            tried = tried[:1]
         losses = evaluate_at(tried, working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
         return None if losses is None else min(zip(losses, tried))
 

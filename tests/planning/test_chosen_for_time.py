@@ -366,7 +366,7 @@ def test_a_short_text_gets_a_teacher_and_a_model_that_learns_from_it(corpora):
     assert models.seconds_of(2) == models.seconds_after(1) == pytest.approx(80, abs=0.1)
     assert models == Models(count=2, why=chosen_for_time.GIVEN, seconds=40, epochs=ENOUGH_EPOCHS)
     assert train.max_steps * choice.config.chars_per_step <= ENOUGH_EPOCHS * len(text.train)
-    assert said[Kind.MODELS].startswith("2: ") and f"ends after {ENOUGH_EPOCHS} passes" in said[Kind.NOTE]
+    assert said[Kind.MODELS].startswith("2: ") and f"ends after {ENOUGH_EPOCHS} passes" in str(said[Kind.NOTE])
     assert alone.models == Models() and Kind.MODELS not in said_by(alone.notices)
     assert alone.config.model == dataclasses.replace(choice.config.model, dropout=alone.config.model.dropout)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from text_helpers import encoding_process, entries_in, text_of, write
 
-from chargpt.errors import UserError
+from chargpt.errors import NotWritten
 from chargpt.text import cache, corpus
 from chargpt.text.cache import Cache
 from chargpt.text.ids import TextCounts
@@ -108,7 +108,7 @@ def test_a_full_disk_is_a_line_and_leaves_nothing(load, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # to a writer, a full disk
     try:
-        with pytest.raises(UserError, match="cache: File too large; set data.cache .*to another folder, or choose"):
+        with pytest.raises(NotWritten, match="cache: File too large; set data.cache .*to another folder, or choose"):
             load(tmp_path / "text.txt")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -133,7 +133,7 @@ def test_a_cache_that_cannot_be_written_to_says_so(load, tmp_path, monkeypatch, 
     monkeypatch.setattr("chargpt.text.source.RACY_NS", racy)
     (tmp_path / "text.txt").write_text("the sea and the stone")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file.*: .*; set data.cache .*to another folder, or check the path"):
+    with pytest.raises(NotWritten, match="file.*: .*; set data.cache .*to another folder, or check the path"):
         load(tmp_path / "text.txt", cache=str(tmp_path / "file" / ".cache"))
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
-from chargpt.errors import UserError
+from chargpt.errors import NoSpace, UserError
 from chargpt.formatting import shown
 from chargpt.notices import Kind
 from chargpt.project import STATE
@@ -107,7 +107,7 @@ def test_a_stream_without_end_does_not_fill_the_disk(load, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20_000_000))
     with open("/dev/zero", "rb") as zeros:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=zeros))
-        with pytest.raises(UserError, match="input: more than 10,000,000 bytes, which is half of .*; set data.cache"):
+        with pytest.raises(NoSpace, match="input: more than 10,000,000 bytes, which is half of .*; set data.cache"):
             load("-")
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chargpt.config import DataConfig
-from chargpt.errors import UserError
+from chargpt.errors import NotWritten
 from chargpt.text import suffix_array
 from chargpt.text.corpus import load_corpus
 from chargpt.text.suffix_array import (
@@ -81,9 +81,9 @@ def test_an_index_that_cannot_be_written_is_one_line(corpus, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "memmap", full)  # it is written, and cannot be opened: too few open files, or no shared mappings
-    with pytest.raises(UserError, match="train.suffixes: cannot be opened in .*; raise the limit of open files"):
+    with pytest.raises(NotWritten, match="train.suffixes: cannot be opened in .*; raise the limit of open files"):
         open_or_make_index(corpus)
     assert index_for_training(corpus) is None, "no step needs it"
     monkeypatch.setattr(suffix_array, "publishing", full)
-    with pytest.raises(UserError, match="train.suffixes: No space left on device; free some space"):
+    with pytest.raises(NotWritten, match="train.suffixes: No space left on device; free some space"):
         open_or_make_index(corpus)

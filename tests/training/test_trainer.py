@@ -139,8 +139,10 @@ def test_a_state_holds_the_model_with_its_temperature_and_training_does_not_see_
     assert torch.equal(trainer.weights.vector, before)
 
 
-def test_the_temperature_is_the_one_with_the_lowest_loss_and_1_of_a_changed_model(monkeypatch):
+def test_the_temperature_is_the_one_with_the_lowest_loss_and_1_of_a_new_or_changed_model(monkeypatch):
     trainer = make_trainer(dataclasses.replace(CONFIG, model=dataclasses.replace(CONFIG.model, bias=True)))
+    assert trainer.calibrate(IDS, marks=None, interrupt=Interrupt())[1] == 1  # nothing is learned
+    trainer.step()
     for sureness in (0.01, 3.0, 100.0):
         with torch.no_grad():
             trainer.model.norm.weight.fill_(sureness)

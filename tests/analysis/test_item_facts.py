@@ -1,9 +1,10 @@
 """Of what a model and n-grams say of a label, as much counts as makes the labels of held-out items most likely."""
 
 import numpy as np
-from chargpt.analysis.item_report import SHARES, _chances, _shares
 from hypothesis import given
 from hypothesis import strategies as st
+
+from chargpt.analysis.item_facts import SHARES, _chances, _shares
 
 
 @given(st.integers(0, 2**32), st.sampled_from(SHARES[1:]), st.booleans())
