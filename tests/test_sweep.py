@@ -34,6 +34,7 @@ def test_each_choice_is_a_run_that_is_named_by_what_differs():
     ("words", "says"),
     [
         (["train.seed=1,2,1"], "a value is given twice"),
+        (["train.seed=1,2", "train.seed=7"], "train.seed: given twice; give it once"),
         (["train.seed=1,x"], "train.seed: 'x' given; use a whole number"),
         (["train.seed=1,"], "train.seed: '' given"),
         (["train.seed=1,2", "--resume"], "--resume: settings with several values are several runs"),

@@ -235,6 +235,9 @@ def parse_sweep(argv: Sequence[str] | TrainOptions | None) -> list[TrainOptions]
         return [argv]
     given = _given_in(argv)
     choices, found = [*map(_choices, given.pop("words"))], list[TrainOptions]()
+    keys = [several[0].partition("=")[0] for several in choices]
+    if twice := [key for key, several in zip(keys, choices) if len(several) > 1 and keys.count(key) > 1]:
+        raise UserError(COMMAND_LINE, f": {twice[0]}: given twice; give it once")
     for words in itertools.product(*choices):
         options = _options({**given, "words": [*words]})
         if all(len(several) == 1 for several in choices):
