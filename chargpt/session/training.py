@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import threading
 import warnings
@@ -159,7 +160,7 @@ class Heard:
         problem, run, code = self.problem, self.run, self.code
         if isinstance(problem, UserError):
             raise problem
-        if code is not None and code > 128 and problem is None and run is None:
+        if code is not None and (code > 128 or code == -signal.SIGINT) and problem is None and run is None:
             raise Stopped("the training was stopped before anything was saved")
         if problem is not None or run is None or (code and code <= 128):
             words = f"; its last words: {self.last_words}" if self.last_words else ""

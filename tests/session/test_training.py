@@ -147,7 +147,10 @@ def test_an_interrupt_stops_it_and_a_second_one_ends_it_at_once(telling, run, ca
         ),
         ("print('lost'); os.kill(os.getpid(), 9)", chargpt.Failed, "ended with code -?9; its last words: lost$"),
         ("print(end='cut' + chr(30) + '[\"saved\"'); sys.exit(1)", chargpt.Failed, "code 1; its last words: cut$"),
-        ("sys.exit(130)", chargpt.Stopped, "stopped before anything was saved"),
+        *(
+            (ended, chargpt.Stopped, "stopped before anything was saved")
+            for ended in ("sys.exit(130)", "os.kill(os.getpid(), 2)")
+        ),
     ],
 )
 def test_how_a_training_fails_is_an_exception_of_the_loop_and_of_the_result(code, error, says, telling):
