@@ -59,7 +59,9 @@ def train_run(asked: Sequence[str] | TrainOptions | None, *, started: float | No
         if options.continue_:
             from chargpt.session.resuming import continued
 
-            options = continued(options, root=root)
+            if (due := continued(options, root=root)) is None:
+                return 0
+            options = due
         if options.dry_run:  # as in `open_session`; writes nothing but the cache of the text
             print(make_plan(options, root=root, group=group, started=started).describe())
             return 0

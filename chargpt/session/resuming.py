@@ -17,12 +17,14 @@ from chargpt.planning.plan import Opening
 from chargpt.planning.speeds import Speeds
 from chargpt.planning.teachers import teachers_of_stage
 from chargpt.runs.blank_model import blank_model
-from chargpt.runs.checkpoint import Checkpoint, has_steps, newest_of, read_state, run_of
+from chargpt.runs.checkpoint import TRAINING, Checkpoint, has_steps, newest_of, read_state, run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, what_changed
+from chargpt.runs.listing import RunState
 from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.models import loss_of, restore_model
 from chargpt.runs.run import Run, folder_of
 from chargpt.runs.stage import Length, Stage
+from chargpt.screen import notice, screen
 from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, apply, difference
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
 from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
@@ -211,9 +213,9 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
     return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)
 
 
-def continued(options: TrainOptions, *, root: Path) -> TrainOptions:
+def continued(options: TrainOptions, *, root: Path) -> TrainOptions | None:
     """What a command that may be repeated means now: if its run has begun, the options that continue it, with the settings that
-    were not given to it before; others begin it. Raises UserError."""
+    were not given to it before; others begin it. None if it is finished, and only what writes is left. Raises UserError."""
     restart = options_of_restart(options, root=root)
     if not options.continue_ or not has_steps(Path(restart.run or "")):
         return options
@@ -225,6 +227,11 @@ def continued(options: TrainOptions, *, root: Path) -> TrainOptions:
         section: {key: value for key, value in values.items() if f"{section}.{key}" in changed}
         for section, values in options.settings.items()
     }
+    folder = Path(restart.run or "")
+    if not any(typed.values()) and not any(folder.rglob(TRAINING)) and RunState.of(folder).state == "finished":
+        screen().saved(folder)
+        notice(Kind.DONE, "this run is finished, and only what writes is left of it")
+        return None
     # One that is gone is known by its place; the run has a copy.
     texts = [text if text == "-" or can_be_read_again(text) else str(Path(text).resolve()) for text in options.texts]
     return dataclasses.replace(restart, settings=typed, texts=texts)

@@ -34,6 +34,8 @@ def test_the_best_weights_write_and_are_trained_from_and_the_rest_is_gone(root, 
     assert not list(folder.rglob("training.safetensors"))
     with pytest.raises(UserError, match="only the weights are left, .*; begin a new one with --init-from"):
         train.main(["--resume", "--run", str(folder), *own])
+    assert train.main([*first, "--run", str(folder), "--continue"]) == 0
+    assert re.search("^done +this run is finished, and only what writes is left", capsys.readouterr().out, re.MULTILINE)
     assert train.main([*first, "--run", str(root / "more"), "--init-from", str(folder)]) == 0
 
 
