@@ -305,7 +305,7 @@ class Session:
         state = self.state()
         with trainer.group.together():
             if run is not None:
-                with trainer.calibrated(trainer.progress.temperature) as model:
+                with trainer.calibrated(trainer.temperature) as model:
                     state = dataclasses.replace(state, model_loss=loss_of(model))
                 try:
                     problems = run.save(state, weights=weights, training=optimizer)

@@ -146,11 +146,15 @@ class Trainer:
         from chargpt.training.evaluation import TEMPERATURES, evaluate_at
 
         self.report()
-        tried, working = TEMPERATURES, self.weights.working
-        if self.progress.step == 0 or not is_standard(self.config.model):
-            tried = tried[:1]
+        is_tried, working = self.progress.step > 0 and is_standard(self.config.model), self.weights.working
+        tried = TEMPERATURES if is_tried else TEMPERATURES[:1]
         losses = evaluate_at(tried, working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
         return None if losses is None else min(zip(losses, tried))
+
+    @property
+    def temperature(self) -> float:
+        """By which the weights as they are divide the logits in a checkpoint: 1 unless the last evaluation was theirs."""
+        return self.progress.temperature if self.progress.evaluated == self.progress.step else 1.0
 
     @contextlib.contextmanager
     def calibrated(self, temperature: float) -> Iterator[GPT]:
@@ -367,10 +371,10 @@ class Trainer:
     def state(self) -> TrainerState:
         """The state, as views: the next step changes them. Raises NotFinite, as `report`.
 
-        Its weights have the temperature of the last evaluation in their last norm; what training goes on with is beside them.
+        Weights that were evaluated have their temperature in their last norm; what training goes on with is beside them.
         """
         self.report()
-        weights, optimizer, temperature = self.model.state_dict(), self.optimizer.tensors(), self.progress.temperature
+        weights, optimizer, temperature = self.model.state_dict(), self.optimizer.tensors(), self.temperature
         for name in LAST_NORM & weights.keys() if temperature != 1 else ():
             optimizer[f"{name}/{TRAINED}"], weights[name] = weights[name], weights[name] / temperature
         return TrainerState(weights, optimizer, self.progress.copy(), self.length)

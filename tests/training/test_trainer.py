@@ -23,7 +23,7 @@ from chargpt.training.evaluation import TEMPERATURES, evaluate
 from chargpt.training.learning_rate import learning_rate
 from chargpt.training.parallel import Processes
 from chargpt.training.runtime import choose_runtime
-from chargpt.training.trainer import NotFinite, Trainer
+from chargpt.training.trainer import TRAINED, NotFinite, Trainer
 
 CONFIG = Config(
     model=GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=8, dropout=0.1),
@@ -118,6 +118,7 @@ def test_a_loaded_state_continues_to_the_same_bits(name, request):
         for _ in range(7):
             trainer.step()
         trainer.record_evaluation(1.0, temperature=1.3)
+        assert f"norm.weight/{TRAINED}" in trainer.state().optimizer
     state, resumed = copy.deepcopy(stopped.state()), make_trainer(config)
     resumed.load(state)
     assert [whole.step() for _ in range(13)] == [resumed.step() for _ in range(13)]
@@ -137,6 +138,8 @@ def test_a_state_holds_the_model_with_its_temperature_and_training_does_not_see_
         assert torch.equal(model(idx), saved(idx))
         raise KeyboardInterrupt
     assert torch.equal(trainer.weights.vector, before)
+    trainer.step()  # its temperature is that of other weights
+    assert all(torch.equal(trainer.state().weights[name], weights) for name, weights in trainer.model.state_dict().items())
 
 
 def test_the_temperature_is_the_one_with_the_lowest_loss_and_1_of_a_new_or_changed_model(monkeypatch):
