@@ -38,11 +38,12 @@ def main(asked: Sequence[str] | TrainOptions | None = None, *, started: float | 
 
     Returns the exit code: 0, 3 after a step that was not finite, or that of a signal, such as 130. Raises UserError, code 2.
     """
-    if is_one_of_several() or len(runs := parse_sweep(asked)) == 1:
+    if is_one_of_several():  # the first one reads the options, for one run
         return train_run(asked, started=started)
-    codes = [0]
+    runs, codes = parse_sweep(asked), list[int]()
     for number, options in enumerate(runs, start=1):
-        notice(Kind.SWEEP, f"run {number} of {len(runs)}: {options.run}")
+        if len(runs) > 1:
+            notice(Kind.SWEEP, f"run {number} of {len(runs)}: {options.run}")
         codes.append(train_run(options, started=started if number == 1 else None))
         if codes[-1] > 128:  # a signal; a run that is lost does not hold up the others
             break

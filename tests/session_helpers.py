@@ -1,7 +1,10 @@
 """What several test files do with sessions: make the one that train.py makes, and train it to its end."""
 
+import contextlib
+import os
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,21 @@ from chargpt.project import project_root
 from chargpt.session.session import Session
 from chargpt.training.group import Group
 from chargpt.training.trainer import Trainer
+
+
+@contextlib.contextmanager
+def stopped_after(step: int) -> Iterator[None]:
+    """A SIGTERM comes after this step of a model; none after step 0."""
+    advance = Session.advance
+
+    def advanced(session: Session) -> None:
+        advance(session)
+        if session.trainer.progress.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "advance", advanced)
+        yield
 
 
 def clock_of_steps(monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> Clock:

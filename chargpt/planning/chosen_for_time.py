@@ -16,7 +16,7 @@ import torch
 
 from chargpt.config import Config
 from chargpt.device import choose_device
-from chargpt.errors import Message, Option, UserError
+from chargpt.errors import Message, NoMemory, Option, UserError
 from chargpt.formatting import clock
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
@@ -24,7 +24,7 @@ from chargpt.planning import law
 from chargpt.planning.budget import TimeModel
 from chargpt.planning.cli import SHORTEST_CONTEXT
 from chargpt.planning.law import Text
-from chargpt.planning.memory import NoMemory, check_memory, has_memory
+from chargpt.planning.memory import check_memory, has_memory
 from chargpt.planning.speeds import Speeds
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.stage import Models

@@ -36,10 +36,10 @@ def measure(trainer: Trainer, corpus: Corpus, interrupt: Interrupt) -> tuple[flo
         each = max(2, min(len(ids), len(split)) // STRETCHES)
         texts = [ids[start : start + each] for start in np.linspace(0, len(ids) - each, STRETCHES).astype(int)]
     *training, validation = (trainer.evaluate(part, marks=corpus.marks, interrupt=interrupt) for part in [*texts, split])
-    known = [loss for loss in training if loss is not None]
+    known = [losses[0] for losses in training if losses is not None]
     if validation is None or len(known) < len(training):
         return None
-    return sum(known) / len(known), validation
+    return sum(known) / len(known), validation[0]
 
 
 def decide(training: float, validation: float, planned: Models) -> tuple[Models, Notice]:

@@ -17,7 +17,7 @@ from chargpt.text.windows import IGNORED, Windows, windows_of, windows_of_items
 from chargpt.training.group import FLAGS, Group
 
 # By these, the logits of a model are divided on trial: one that has read its text many times is too sure of itself (Guo et al.
-# 2017, arXiv 1706.04599). Between two of them, the loss differs from the lower one by less than 0.0005.
+# 2017, arXiv 1706.04599).
 TEMPERATURES = (1.0, 1.06, 1.12, 1.2, 1.35)
 
 

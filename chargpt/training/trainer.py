@@ -131,24 +131,24 @@ class Trainer:
         """Whether no step is left to take."""
         return self.progress.is_finished(self.length, patience=self.config.train.patience)
 
-    def evaluate(self, ids: np.ndarray, *, marks: "ItemMarks | None", interrupt: Interrupt) -> float | None:
-        """The mean loss of the weights as they are: see `evaluate` of evaluation.py. Raises NotFinite, as `report`."""
-        from chargpt.training.evaluation import evaluate  # not every training has a validation split
+    def evaluate(
+        self, ids: np.ndarray, *, marks: "ItemMarks | None", interrupt: Interrupt, temperatures: Sequence[float] = (1.0,)
+    ) -> list[float] | None:
+        """The mean losses of the weights as they are: see `evaluate_at` of evaluation.py. Raises NotFinite, as `report`."""
+        from chargpt.training.evaluation import evaluate_at  # not every training has a validation split
 
         self.report()
         working = self.weights.working
-        return evaluate(working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
+        return evaluate_at(temperatures, working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
 
     def calibrate(self, ids: np.ndarray, *, marks: "ItemMarks | None", interrupt: Interrupt) -> tuple[float, float] | None:
         """The lowest mean loss of the weights as they are, and the temperature that gives it: one of TEMPERATURES, or 1 before
         the first step, and if model.py is changed. None if a signal came; raises NotFinite, as `report`.
         """
-        from chargpt.training.evaluation import TEMPERATURES, evaluate_at
+        from chargpt.training.evaluation import TEMPERATURES
 
-        self.report()
-        is_tried, working = self.progress.step > 0 and is_standard(self.config.model), self.weights.working
-        tried = TEMPERATURES if is_tried else TEMPERATURES[:1]
-        losses = evaluate_at(tried, working, ids, kernel=self.kernel, marks=marks, interrupt=interrupt, group=self.group)
+        tried = TEMPERATURES if self.progress.step > 0 and is_standard(self.config.model) else TEMPERATURES[:1]
+        losses = self.evaluate(ids, marks=marks, interrupt=interrupt, temperatures=tried)
         return None if losses is None else min(zip(losses, tried))
 
     @property

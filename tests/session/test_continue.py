@@ -1,16 +1,14 @@
 """--continue: one command begins a run, goes on or says that it is finished, with the bits of one that never stopped."""
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
 from helpers import TINY_FILE
+from session_helpers import stopped_after
 
 import train
 from chargpt.errors import UserError
 from chargpt.runs.checkpoint import newest
-from chargpt.session.session import Session
 
 NAMES, LAST = ("whole", "run"), "step-00000030/model.safetensors"
 
@@ -20,15 +18,7 @@ def command(text, tmp_path):
     """The same command, with a run of this name: its exit code, or that of the SIGTERM that comes after step `stop`."""
 
     def trained(name: str, *words: str, stop: int = 0, on: Path = text) -> int:
-        with pytest.MonkeyPatch.context() as patch:
-            advance = Session.advance
-
-            def advanced(self):
-                advance(self)
-                if self.trainer.progress.step == stop:
-                    os.kill(os.getpid(), signal.SIGTERM)
-
-            patch.setattr(Session, "advance", advanced)
+        with stopped_after(stop):
             here = ["--run", str(tmp_path / name), f"data.cache={tmp_path}/cache", "runtime.threads=1", "train.sample_length=0"]
             return train.main([str(on), "--config", TINY_FILE, "train.max_steps=30", "--continue", *here, *words])
 

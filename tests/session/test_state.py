@@ -1,10 +1,8 @@
 """A run says of itself that it trains, has stopped, failed or is finished, in its folder, in `runs` and in its log."""
 
-import os
-import signal
-
 import pytest
 from helpers import TINY_FILE, log_of
+from session_helpers import stopped_after
 
 import chargpt
 import train
@@ -24,15 +22,7 @@ def trained(text, tmp_path, monkeypatch):
     """Train a run of this name; it gets a signal at step `stop`. Returns what `chargpt.runs` says of it, and its events."""
 
     def run(name: str, *words: str, stop: int = 0) -> tuple[chargpt.RunState, list[dict]]:
-        with pytest.MonkeyPatch.context() as patch:
-            advance = Session.advance
-
-            def advanced(self):
-                advance(self)
-                if self.trainer.progress.step == stop:
-                    os.kill(os.getpid(), signal.SIGTERM)
-
-            patch.setattr(Session, "advance", advanced)
+        with stopped_after(stop):
             folder = tmp_path / name
             train.main([str(text), *TINY, "--run", str(folder), f"data.cache={tmp_path}/cache", *words])
         return chargpt.runs(folder)[0], [line for line in log_of(folder) if "state" in line]
