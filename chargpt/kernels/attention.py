@@ -34,12 +34,19 @@ class _OpenMP(Structure):
     ]
 
 
-class _Shape(Structure):
+class _Attention(Structure):
     _fields_ = [
         *((name, c_int) for name in ("B", "T", "h", "d", "threads")),
-        *((name, c_void_p) for name in ("cosine", "sine")),
+        *((name, c_void_p) for name in ("cosine", "sine", "qkv", "dy", "y", "dqkv", "log2_sum", "scratch")),
         ("openmp", _OpenMP),
     ]
+
+    def call(self, kernel: ctypes.CDLL, function: str, **tensors: Tensor) -> None:
+        """Call a function of the library with the tensors of these names, which are contiguous."""
+        scratch = torch.empty(self.threads * kernel.attention_scratch_size(byref(self)), dtype=torch.uint8)
+        for name, tensor in {**tensors, "scratch": scratch}.items():
+            setattr(self, name, tensor.data_ptr())
+        getattr(kernel, function)(byref(self))
 
 
 def fits(config: ModelConfig | GPTConfig) -> bool:
@@ -70,10 +77,9 @@ def openmp() -> _OpenMP:
 
 def load_kernel(source: Source, cache: Path | None = None) -> ctypes.CDLL:
     """The library of one of SOURCES, as `load` of compiler.py finds it. Raises Unavailable."""
-    kernel = load(source, cache=cache)
-    shape, tensors = POINTER(_Shape), [c_void_p] * 4
-    declare(kernel, attention_scratch_size=(c_size_t, shape), attention_forward=(None, shape, *tensors))
-    declare(kernel, attention_backward=(None, shape, *tensors, c_void_p, c_void_p))
+    kernel, attention = load(source, cache=cache), POINTER(_Attention)
+    declare(kernel, attention_scratch_size=(c_size_t, attention))
+    declare(kernel, attention_forward=(None, attention), attention_backward=(None, attention))
     return kernel
 
 
@@ -108,23 +114,20 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx, qkv: Tensor, n_head: int, rotary: Tensor | None, kernel: ctypes.CDLL, openmp: _OpenMP) -> Tensor:
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
-        shape = _Shape(B, T, n_head, C // n_head, min(torch.get_num_threads(), B * n_head), openmp=openmp)
+        attention = _Attention(B, T, n_head, C // n_head, min(torch.get_num_threads(), B * n_head), openmp=openmp)
         if rotary is not None:
-            ctx.tables = tuple(table.to(qkv.dtype).contiguous() for table in rotary)  # the shape points to them
-            shape.cosine, shape.sine = (table.data_ptr() for table in ctx.tables)
+            ctx.tables = tuple(table.to(qkv.dtype).contiguous() for table in rotary)  # the structure points to them
+            attention.cosine, attention.sine = (table.data_ptr() for table in ctx.tables)
         y, log2_sum = qkv.new_empty(B, T, C), qkv.new_empty(B, n_head, T, dtype=torch.float32)
-        scratch = torch.empty(shape.threads * kernel.attention_scratch_size(byref(shape)), dtype=torch.uint8)
-        kernel.attention_forward(byref(shape), *(tensor.data_ptr() for tensor in (qkv, y, log2_sum, scratch)))
+        attention.call(kernel, "attention_forward", qkv=qkv, y=y, log2_sum=log2_sum)
         ctx.save_for_backward(qkv, y, log2_sum)
-        ctx.shape, ctx.kernel = shape, kernel
+        ctx.attention, ctx.kernel = attention, kernel
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy: Tensor) -> tuple[Tensor, None, None, None, None]:
         qkv, y, log2_sum = ctx.saved_tensors
-        dy, dqkv = dy.contiguous(), torch.empty_like(qkv)
-        scratch = torch.empty(ctx.shape.threads * ctx.kernel.attention_scratch_size(byref(ctx.shape)), dtype=torch.uint8)
-        tensors = (qkv, y, log2_sum, dy, dqkv, scratch)
-        ctx.kernel.attention_backward(byref(ctx.shape), *(tensor.data_ptr() for tensor in tensors))
-        return dqkv, None, None, None, None
+        given = {"qkv": qkv, "y": y, "log2_sum": log2_sum, "dy": dy.contiguous(), "dqkv": torch.empty_like(qkv)}
+        ctx.attention.call(ctx.kernel, "attention_backward", **given)
+        return given["dqkv"], None, None, None, None

@@ -402,10 +402,11 @@ static void linear_gradient(const Memory *w, const Job *job, float *gradient, co
     matrix_gradient(gradient + place[0], N, K, w->left, w->right, job->R, overwrite);
 }
 
-static Shape shape_of(const Step *step, int sequences)
+/* The attention of a layer. */
+static Attention attention_of(const Step *step, int sequences, const Saved *s, const Memory *w)
 {
-    return (Shape){ .B = sequences, .T = step->T, .h = step->h, .d = step->C / step->h, .threads = 1,
-                    .cosine = step->cosine, .sine = step->sine };
+    return (Attention){ .B = sequences, .T = step->T, .h = step->h, .d = step->C / step->h, .cosine = step->cosine,
+                        .sine = step->sine, .qkv = s->qkv, .y = s->y, .log2_sum = s->log2_sum, .dy = w->dy, .dqkv = w->dqkv };
 }
 
 /* A block's sequences [first, first + count) of the chunk, up to the last norm. */
@@ -414,7 +415,6 @@ static void forward_block(const Job *job, const Memory *w, int first, int count)
     const Step *step = job->step;
     const int C = step->C, L = step->layers, R = job->R, rows = count * step->T;
     const int64_t begin = (int64_t)first * step->T;
-    const Shape shape = shape_of(step, count);
     const Saved *end = &w->saved[L];
     const Weights *top = &job->weights[L];
 
@@ -425,8 +425,9 @@ static void forward_block(const Job *job, const Memory *w, int first, int count)
         normalise(s->norm_1, s->stats_1, s->x, m->vector[NORM_1], m->vector[NORM_1_BIAS], R, C);
         product(s->norm_1, R, C, m->matrix[QKV][FORWARD], 3 * C, finish_biased,
                 &(Finish){ .to = s->qkv, .bias = m->vector[QKV_BIAS], .width = 3 * C });
+        const Attention a = attention_of(step, count, s, w);
         for (int item = 0; item < count * step->h; item++)
-            forward(&shape, s->qkv, s->y, s->log2_sum, item, w->attention);
+            forward(&a, item, w->attention);
         memset(s->y + (size_t)rows * C, 0, (size_t)(R - rows) * C * sizeof *s->y);
         product(s->y, R, C, m->matrix[PROJ][FORWARD], C, finish_stream,
                 &(Finish){ .step = step, .bias = m->vector[PROJ_BIAS], .from = s->x, .stream = s->middle, .width = C,
@@ -448,7 +449,6 @@ static double backward_block(const Job *job, const Memory *w, float *gradient, i
     const Step *step = job->step;
     const int C = step->C, L = step->layers, R = job->R, rows = count * step->T, width = padded(step->V, PANEL);
     const int64_t begin = (int64_t)first * step->T, *last = step->places + L * OF_LAYER;
-    const Shape shape = shape_of(step, count);
     const Weights *top = &job->weights[L];
     const Saved *end = &w->saved[L];
     const double loss = read_out(w, job, end->norm_1, begin, rows);
@@ -473,8 +473,9 @@ static double backward_block(const Job *job, const Memory *w, float *gradient, i
         dropout_back(w->narrow, w->dx, step, 2 * l + 1, begin, R);
         linear_gradient(w, job, gradient, place + PROJ, w->narrow, C, s->y, C, overwrite);
         product(w->narrow, R, C, m->matrix[PROJ][BACKWARD], C, finish_numbers, &(Finish){ .to = w->dy, .width = C });
+        const Attention a = attention_of(step, count, s, w);
         for (int item = 0; item < count * step->h; item++)
-            backward(&shape, s->qkv, s->y, s->log2_sum, w->dy, w->dqkv, item, w->attention);
+            backward(&a, item, w->attention);
         memset(w->dqkv + (size_t)rows * 3 * C, 0, (size_t)(R - rows) * 3 * C * sizeof *w->dqkv);
         linear_gradient(w, job, gradient, place + QKV, w->dqkv, 3 * C, s->norm_1, C, overwrite);
         product(w->dqkv, R, 3 * C, m->matrix[QKV][BACKWARD], C, finish_floats, &to_d);
@@ -490,7 +491,6 @@ static Memory thread_memory(const Job *job, char *memory, Saved *saved, size_t *
 {
     const Step *step = job->step;
     const size_t R = job->R, C = step->C, width = padded(step->V, PANEL), wide = width > 4 * C ? width : 4 * C;
-    const Shape shape = shape_of(step, job->sequences);
     const size_t row = C * R, f = sizeof(float), n = sizeof(number);
     Memory w = { .saved = saved };
     size_t at = 0;
@@ -515,8 +515,9 @@ static Memory thread_memory(const Job *job, char *memory, Saved *saved, size_t *
         if (saved)
             saved[l] = s;
     }
+    const Attention a = attention_of(step, job->sequences, &(Saved){ 0 }, &w);
     w.logits = take(memory, &at, f * TILE * width);
-    w.attention = take(memory, &at, attention_scratch_size(&shape));
+    w.attention = take(memory, &at, attention_scratch_size(&a));
     if (!step->logits) {
         w.dx = take(memory, &at, f * row);
         w.d = take(memory, &at, f * row);

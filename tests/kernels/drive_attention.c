@@ -37,15 +37,17 @@ static void drive(int B, int T, int h, int d, int threads, int rotary)
     number *qkv = numbers(B * T * 3 * C), *dy = numbers(B * T * C), *y = malloc(B * T * C * sizeof *y);
     number *dqkv = malloc(B * T * 3 * C * sizeof *dqkv), *cosine = numbers(half), *sine = numbers(half);
     float *log2_sum = malloc(B * h * T * sizeof *log2_sum);
-    const Shape shape = { B, T, h, d, threads, rotary ? cosine : NULL, rotary ? sine : NULL };
-    char *scratch = aligned_alloc(64, threads * attention_scratch_size(&shape));
-    memset(scratch, 0xff, threads * attention_scratch_size(&shape)); /* what is read before it is written becomes NaN */
-    attention_forward(&shape, qkv, y, log2_sum, scratch);
-    memset(scratch, 0xff, threads * attention_scratch_size(&shape));
-    attention_backward(&shape, qkv, y, log2_sum, dy, dqkv, scratch);
+    Attention a = { .B = B, .T = T, .h = h, .d = d, .threads = threads, .qkv = qkv, .dy = dy, .y = y, .dqkv = dqkv,
+                    .cosine = rotary ? cosine : NULL, .sine = rotary ? sine : NULL, .log2_sum = log2_sum };
+    const size_t size = threads * attention_scratch_size(&a);
+    a.scratch = aligned_alloc(64, size);
+    memset(a.scratch, 0xff, size); /* what is read before it is written becomes NaN */
+    attention_forward(&a);
+    memset(a.scratch, 0xff, size);
+    attention_backward(&a);
     check(y, B * T * C);
     check(dqkv, B * T * 3 * C);
-    void *buffers[] = { qkv, dy, y, dqkv, cosine, sine, log2_sum, scratch };
+    void *buffers[] = { qkv, dy, y, dqkv, cosine, sine, log2_sum, a.scratch };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         free(buffers[i]);
 }

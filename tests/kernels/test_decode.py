@@ -40,7 +40,7 @@ def test_the_structures_have_the_sizes_that_c_gives_them(compiled):
         (compiled(c_texts.load_kernel), "decoder_shape_size", c_texts.Shape),
         (compiled(c_texts.load_kernel), "decoder_share_size", c_texts.Share),
         (compiled(c_texts.load_kernel), "decoder_rules_size", c_texts.Rules),
-        (step_library, "attention_shape_size", attention._Shape),
+        (step_library, "attention_size", attention._Attention),
         (step_library, "step_size", step._Step),
         (step_library, "orthogonal_size", step._Orthogonal),
     ):
