@@ -136,17 +136,11 @@ static ALWAYS_INLINE void multiply_rows(const Attention *a, Tile sum, const numb
     multiply(ROWS, sum, (Left){ (const word *)rows, d / PAIR, 1 }, transposed + s * d / PAIR, PANEL, count);
 }
 
-/* sums (ROWS, d') += left (ROWS, count PAIR) times `count` words of the rows of `right` from word `begin` on. With `overwrite`
- * the sums start from zero. */
+/* sums (ROWS, d') = or += left (ROWS, count PAIR) times `count` words of the rows of `right` from word `begin` on. */
 static inline void accumulate(float *sums, Left left, Right right, size_t d, int begin, int count, int overwrite)
 {
-    for (size_t c = 0; c < d; c += PANEL, right.data += right.panel) {
-        Tile tile = { 0 };
-        if (!overwrite)
-            load_tile(ROWS, tile, sums + c, d);
-        multiply(ROWS, tile, left, right.data + begin * right.row, right.row, count);
-        store_tile(ROWS, sums + c, d, tile);
-    }
+    for (size_t c = 0; c < d; c += PANEL, right.data += right.panel)
+        multiply_to(sums + c, d, overwrite, ROWS, left, right.data + begin * right.row, right.row, count);
 }
 
 /* One row of the softmax before the division by its sum: p[s] = 2^(scale scores[s] - max) for s < visible, 0 up to `end`; p may
@@ -227,9 +221,8 @@ static void forward(const Attention *a, int item, char *scratch)
         const int end = padded(t + ROWS, PANEL);
         float sum[ROWS];
         for (int s = 0; s < end; s += PANEL) {
-            Tile tile = { 0 };
-            multiply_rows(a, tile, w.q + t * d, w.k_transposed, s);
-            store_tile(ROWS, w.scores + s, w.stride, tile);
+            const Left q = { (const word *)(w.q + t * d), d / PAIR, 1 };
+            multiply_to(w.scores + s, w.stride, 1, ROWS, q, w.k_transposed + s * d / PAIR, PANEL, padded(a->d, PAIR) / PAIR);
         }
         for (int row = 0; row < ROWS; row++) {
             const size_t at = row * w.stride;

@@ -66,7 +66,7 @@ EXPORT size_t learn_scratch_size(const Learner *l)
 EXPORT double learn_gradient(const Learner *l)
 {
     const Step step = step_of(l);
-    return step_gradient(&step);
+    return step_run(&step);
 }
 
 /* The sum of the losses of a batch, without dropout; targets below 0 do not count. */
@@ -78,7 +78,7 @@ EXPORT double learn_loss(const Learner *l)
     double loss = 0;
     step.logits = l->logits;
     step.threshold = 0;
-    step_logits(&step);
+    step_run(&step);
     for (int i = 0; i < l->B * l->T; i++)
         if (l->targets[i] >= 0) {
             memcpy(row, l->logits + (size_t)i * l->V, l->V * sizeof *row);

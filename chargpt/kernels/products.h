@@ -43,21 +43,20 @@ static ALWAYS_INLINE void multiply(const int rows, vector (*sum)[2], Left left, 
     }
 }
 
-/* The sums of a tile from, and to, rows that are `stride` numbers apart. */
-static ALWAYS_INLINE void load_tile(const int rows, vector (*sum)[2], const float *from, size_t stride)
+/* to (rows, PANEL), whose rows are `to_stride` numbers apart, = or += the product of `multiply`. */
+static ALWAYS_INLINE void multiply_to(
+    float *to, size_t to_stride, int overwrite, const int rows, Left left, const word *right, size_t stride, int count)
 {
+    vector sum[TILE > ROWS ? TILE : ROWS][2] = { 0 };
+#pragma GCC unroll 16
+    for (int row = 0; row < rows && !overwrite; row++)
+        for (int n = 0; n < 2; n++)
+            sum[row][n] = ((const vector *)(to + row * to_stride))[n];
+    multiply(rows, sum, left, right, stride, count);
 #pragma GCC unroll 16
     for (int row = 0; row < rows; row++)
         for (int n = 0; n < 2; n++)
-            sum[row][n] = ((const vector *)(from + row * stride))[n];
-}
-
-static ALWAYS_INLINE void store_tile(const int rows, float *to, size_t stride, vector (*sum)[2])
-{
-#pragma GCC unroll 16
-    for (int row = 0; row < rows; row++)
-        for (int n = 0; n < 2; n++)
-            ((vector *)(to + row * stride))[n] = sum[row][n];
+            ((vector *)(to + row * to_stride))[n] = sum[row][n];
 }
 
 /* panels (width / PANEL, R / PAIR, PANEL) of rows (R, width), which are `stride` numbers apart, for a sum over the rows; sums

@@ -27,7 +27,9 @@ enum { NORM_1, NORM_1_BIAS, QKV, QKV_BIAS, PROJ, PROJ_BIAS, NORM_2, NORM_2_BIAS,
 enum { TOKENS, POSITIONS, NORM, NORM_BIAS, OF_MODEL };
 enum { FORWARD, BACKWARD }; /* the two packings of a matrix */
 
-static const struct { int rows, columns; } SIZES[OF_LAYER] = { /* times C; a vector has no columns */
+typedef struct { int rows, columns; } Size; /* a vector has no columns */
+
+static const Size SIZES[OF_LAYER] = { /* times C */
     [NORM_1] = { 1 }, [NORM_1_BIAS] = { 1 }, [QKV] = { 3, 1 }, [QKV_BIAS] = { 3 }, [PROJ] = { 1, 1 }, [PROJ_BIAS] = { 1 },
     [NORM_2] = { 1 }, [NORM_2_BIAS] = { 1 }, [UP] = { 4, 1 }, [UP_BIAS] = { 4 }, [DOWN] = { 1, 4 }, [DOWN_BIAS] = { 1 },
 };
@@ -72,6 +74,7 @@ typedef struct { /* the memory of a thread */
     float *logits;                            /* (TILE, V') */
     word *left, *right;                       /* (max(4 C, V') / PANEL, R / PAIR, PANEL) and (4 C / PANEL, ...) */
     char *attention;
+    size_t size;                              /* bytes of all of it */
 } Memory;
 
 typedef struct { /* what threads share */
@@ -81,10 +84,19 @@ typedef struct { /* what threads share */
     float *gradients; /* (pieces, count) */
     double *losses;   /* (pieces): sums over the rows of a piece */
     char *threads;    /* memory of each thread; of each piece, if there are more threads */
-    size_t thread_size;
+    size_t thread_size, size; /* bytes of one of them, and of all memory */
     int pieces, sequences, R; /* sequences in a block, and its rows */
     int64_t counted;          /* targets that count */
 } Job;
+
+/* The size of a parameter of a layer, or of the model for the one after the last; 0 for what no product or norm reads. */
+static Size size_of(const Step *step, int layer, int kind)
+{
+    const int C = step->C;
+    if (layer < step->layers)
+        return (Size){ SIZES[kind].rows * C, SIZES[kind].columns * C };
+    return kind == TOKENS ? (Size){ padded(step->V, PANEL), C } : (Size){ kind == NORM || kind == NORM_BIAS ? C : 0 };
+}
 
 /* 64 bits that depend on all bits of x: SplitMix64's (Steele et al., 2014). */
 static inline uint64_t mixed(uint64_t x)
@@ -104,6 +116,8 @@ static inline uint32_t row_key(const Step *step, int site, int64_t row)
  * Wellons' lowbias32. */
 static inline vector dropped(const Step *step, vector x, uint32_t key, int c)
 {
+    if (!step->threshold)
+        return x;
     bits hash = (bits)(counting() + c) * 0x9e3779b9u + key;
     hash = (hash ^ hash >> 16) * 0x7feb352du;
     hash = (hash ^ hash >> 15) * 0x846ca68bu;
@@ -143,26 +157,20 @@ static ALWAYS_INLINE void product(const number *left, int R, int K, const word *
         }
 }
 
-/* The gradient of a matrix, to (rows, K) = or += left^T right. left (R, N) and right (R, K) are packed. The last tile of
- * rows is computed beside the matrix if it is not whole. */
+/* The gradient of a matrix, to (rows, K) = or += left^T right. left (R, N) and right (R, K) are packed. Rows after the last
+ * whole tile are computed one by one. */
 static void matrix_gradient(float *to, int rows, int K, const word *left, const word *right, int R, int overwrite)
 {
     const size_t panel = (size_t)R / PAIR * PANEL;
-    float spare[TILE * PANEL] __attribute__((aligned(64))) = { 0 };
     for (int k = 0; k < K; k += PANEL, right += panel)
-        for (int n = 0; n < rows; n += TILE) {
-            const int rest = n + TILE <= rows ? 0 : rows - n;
-            float *const place = to + (size_t)n * K + k, *const tile = rest ? spare : place;
-            const size_t stride = rest ? PANEL : K;
-            for (int row = 0; row < rest; row++)
-                memcpy(spare + row * PANEL, place + (size_t)row * K, PANEL * sizeof *place);
-            Sums sum = { 0 };
-            if (!overwrite)
-                load_tile(TILE, sum, tile, stride);
-            multiply(TILE, sum, (Left){ left + n / PANEL * panel + n % PANEL, 1, PANEL }, right, PANEL, R / PAIR);
-            store_tile(TILE, tile, stride, sum);
-            for (int row = 0; row < rest; row++)
-                memcpy(place + (size_t)row * K, spare + row * PANEL, PANEL * sizeof *place);
+        for (int n = 0, count; n < rows; n += count) {
+            const Left columns = { left + n / PANEL * panel + n % PANEL, 1, PANEL };
+            float *const place = to + (size_t)n * K + k;
+            count = n + TILE <= rows ? TILE : 1;
+            if (count == TILE)
+                multiply_to(place, K, overwrite, TILE, columns, right, PANEL, R / PAIR);
+            else
+                multiply_to(place, K, overwrite, 1, columns, right, PANEL, R / PAIR);
         }
 }
 
@@ -232,16 +240,10 @@ static inline void gelu(vector u, vector *active, vector *slope)
     *slope = integral + u * e * 0.3989422804f;
 }
 
-/* to = sum + bias */
-static ALWAYS_INLINE void finish_biased(const Finish *f, int row, int c, size_t at, vector sum)
-{
-    store_numbers(f->to + at, sum + *(const vector *)(f->bias + c));
-}
-
-/* to = sum */
+/* to = sum, plus the bias unless it is NULL */
 static ALWAYS_INLINE void finish_numbers(const Finish *f, int row, int c, size_t at, vector sum)
 {
-    store_numbers(f->to + at, sum);
+    store_numbers(f->to + at, f->bias ? sum + *(const vector *)(f->bias + c) : sum);
 }
 
 /* stream = sum */
@@ -275,10 +277,9 @@ static ALWAYS_INLINE void finish_combined(const Finish *f, int row, int c, size_
 /* stream = from + dropout(sum + bias) */
 static ALWAYS_INLINE void finish_stream(const Finish *f, int row, int c, size_t at, vector sum)
 {
-    vector x = sum + *(const vector *)(f->bias + c);
-    if (f->step->threshold)
-        x = dropped(f->step, x, row_key(f->step, f->site, f->first + row), c);
-    *(vector *)(f->stream + at) = *(const vector *)(f->from + at) + x;
+    const uint32_t key = row_key(f->step, f->site, f->first + row);
+    const vector x = sum + *(const vector *)(f->bias + c);
+    *(vector *)(f->stream + at) = *(const vector *)(f->from + at) + dropped(f->step, x, key, c);
 }
 
 /* to (R, C) = what dropout at `site` leaves of dx (R, C), whose first row is row `first` of the chunk. */
@@ -286,11 +287,9 @@ static void dropout_back(number *to, const float *dx, const Step *step, int site
 {
     const int C = step->C;
     for (int r = 0; r < R; r++, to += C, dx += C) {
-        const uint32_t key = step->threshold ? row_key(step, site, first + r) : 0;
-        for (int c = 0; c < C; c += LANES) {
-            const vector x = *(const vector *)(dx + c);
-            store_numbers(to + c, step->threshold ? dropped(step, x, key, c) : x);
-        }
+        const uint32_t key = row_key(step, site, first + r);
+        for (int c = 0; c < C; c += LANES)
+            store_numbers(to + c, dropped(step, *(const vector *)(dx + c), key, c));
     }
 }
 
@@ -303,12 +302,12 @@ static void embed(float *x, const Job *job, int64_t first, int rows)
     for (int r = 0; r < rows; r++, x += C) {
         const number *token = job->tokens + (size_t)step->idx[first + r] * C;
         const number *position = step->positions ? step->positions + (size_t)((first + r) % step->T) * C : NULL;
-        const uint32_t key = step->threshold ? row_key(step, 0, first + r) : 0;
+        const uint32_t key = row_key(step, 0, first + r);
         for (int c = 0; c < C; c += LANES) {
             vector sum = load_numbers(token + c);
             if (position)
                 sum += load_numbers(position + c);
-            *(vector *)(x + c) = step->threshold ? dropped(step, sum, key, c) : sum;
+            *(vector *)(x + c) = dropped(step, sum, key, c);
         }
     }
     memset(x, 0, (size_t)(job->R - rows) * C * sizeof *x);
@@ -323,11 +322,9 @@ static void embed_back(float *gradient, const float *dx, const Job *job, int64_t
     for (int r = 0; r < rows; r++, dx += C) {
         float *token = gradient + places[TOKENS] + step->idx[first + r] * C;
         float *position = places[POSITIONS] < 0 ? NULL : gradient + places[POSITIONS] + (first + r) % step->T * C;
-        const uint32_t key = step->threshold ? row_key(step, 0, first + r) : 0;
+        const uint32_t key = row_key(step, 0, first + r);
         for (int c = 0; c < C; c += LANES) {
-            vector x = *(const vector *)(dx + c);
-            if (step->threshold)
-                x = dropped(step, x, key, c);
+            const vector x = dropped(step, *(const vector *)(dx + c), key, c);
             *(vector *)(token + c) += x;
             if (position)
                 *(vector *)(position + c) += x;
@@ -393,11 +390,13 @@ static double read_out(const Memory *w, const Job *job, const number *from, int6
     return loss;
 }
 
-/* The gradient of a linear layer's matrix and bias from those of its output, d (R, N), and its input, x (R, K). */
+/* The gradient of a linear layer's matrix and bias from those of its output, d (R, N), and its input, x (R, K). They are at
+ * place[0] and place[1] of `gradient`; the latter is -1 where there is none. N is padded in d. */
 static void linear_gradient(const Memory *w, const Job *job, float *gradient, const int64_t *place, const number *d, int N,
                             const number *x, int K, int overwrite)
 {
-    pack_rows(w->left, d, N, job->R, N, place[1] < 0 ? NULL : gradient + place[1]);
+    const int width = padded(N, PANEL);
+    pack_rows(w->left, d, width, job->R, width, place[1] < 0 ? NULL : gradient + place[1]);
     pack_rows(w->right, x, K, job->R, K, NULL);
     matrix_gradient(gradient + place[0], N, K, w->left, w->right, job->R, overwrite);
 }
@@ -423,7 +422,7 @@ static void forward_block(const Job *job, const Memory *w, int first, int count)
         const Saved *s = &w->saved[l];
         const Weights *m = &job->weights[l];
         normalise(s->norm_1, s->stats_1, s->x, m->vector[NORM_1], m->vector[NORM_1_BIAS], R, C);
-        product(s->norm_1, R, C, m->matrix[QKV][FORWARD], 3 * C, finish_biased,
+        product(s->norm_1, R, C, m->matrix[QKV][FORWARD], 3 * C, finish_numbers,
                 &(Finish){ .to = s->qkv, .bias = m->vector[QKV_BIAS], .width = 3 * C });
         const Attention a = attention_of(step, count, s, w);
         for (int item = 0; item < count * step->h; item++)
@@ -453,9 +452,7 @@ static double backward_block(const Job *job, const Memory *w, float *gradient, i
     const Saved *end = &w->saved[L];
     const double loss = read_out(w, job, end->norm_1, begin, rows);
 
-    pack_rows(w->left, w->dlogits, width, R, width, NULL);
-    pack_rows(w->right, end->norm_1, C, R, C, NULL);
-    matrix_gradient(gradient + last[TOKENS], step->V, C, w->left, w->right, R, 0);
+    linear_gradient(w, job, gradient, (int64_t[]){ last[TOKENS], -1 }, w->dlogits, step->V, end->norm_1, C, 0);
     product(w->dlogits, R, width, top->matrix[TOKENS][BACKWARD], C, finish_floats, &(Finish){ .stream = w->d, .width = C });
     normalise_back(w->dx, 0, gradient, last + NORM, w->d, end->x, end->stats_1, top->vector[NORM], R, C);
     for (int l = L - 1; l >= 0; l--) {
@@ -485,89 +482,72 @@ static double backward_block(const Job *job, const Memory *w, float *gradient, i
     return loss;
 }
 
-/* The memory of a thread; its size in *size. With memory NULL, only the size. `saved` (layers + 1) is the caller's. Without a
- * backward pass, two are enough: a layer writes the `x` of the next one. */
-static Memory thread_memory(const Job *job, char *memory, Saved *saved, size_t *size)
+/* The memory of a thread. With memory NULL, only the size matters. Without a backward pass, that of two layers is enough: a
+ * layer writes the `x` of the next one. */
+static Memory thread_memory(const Job *job, char *memory)
 {
     const Step *step = job->step;
     const size_t R = job->R, C = step->C, width = padded(step->V, PANEL), wide = width > 4 * C ? width : 4 * C;
-    const size_t row = C * R, f = sizeof(float), n = sizeof(number);
-    Memory w = { .saved = saved };
-    size_t at = 0;
+    const size_t row = C * R, f = sizeof(float), n = sizeof(number), backward = step->logits ? 0 : n;
+    Memory w = { .size = 0 };
+    size_t *at = &w.size;
+    w.saved = take(memory, at, (step->layers + 1) * sizeof *w.saved);
     for (int l = 0; l <= step->layers; l++) {
-        if (step->logits && l >= 2) {
-            if (saved)
-                saved[l] = saved[l - 2];
-            continue;
-        }
-        Saved s = { .x = take(memory, &at, f * row), .stats_1 = take(memory, &at, 2 * f * R) };
-        s.norm_1 = take(memory, &at, n * row);
-        if (l < step->layers || step->logits) {
-            s.middle = take(memory, &at, f * row);
-            s.stats_2 = take(memory, &at, 2 * f * R);
-            s.qkv = take(memory, &at, 3 * n * row);
-            s.y = take(memory, &at, n * row);
-            s.norm_2 = take(memory, &at, n * row);
-            s.active = take(memory, &at, 4 * n * row);
-            s.slope = step->logits ? NULL : take(memory, &at, 4 * n * row);
-            s.log2_sum = take(memory, &at, f * R * step->h);
-        }
-        if (saved)
-            saved[l] = s;
+        Saved s = { 0 };
+        if (l < 2 || !step->logits) {
+            s.x = take(memory, at, f * row);
+            s.stats_1 = take(memory, at, 2 * f * R);
+            s.norm_1 = take(memory, at, n * row);
+            s.middle = take(memory, at, f * row);
+            s.stats_2 = take(memory, at, 2 * f * R);
+            s.qkv = take(memory, at, 3 * n * row);
+            s.y = take(memory, at, n * row);
+            s.norm_2 = take(memory, at, n * row);
+            s.active = take(memory, at, 4 * n * row);
+            s.slope = step->logits ? NULL : take(memory, at, 4 * n * row);
+            s.log2_sum = take(memory, at, f * R * step->h);
+        } else if (memory)
+            s = w.saved[l - 2];
+        if (memory)
+            w.saved[l] = s;
     }
     const Attention a = attention_of(step, job->sequences, &(Saved){ 0 }, &w);
-    w.logits = take(memory, &at, f * TILE * width);
-    w.attention = take(memory, &at, attention_scratch_size(&a));
-    if (!step->logits) {
-        w.dx = take(memory, &at, f * row);
-        w.d = take(memory, &at, f * row);
-        w.narrow = take(memory, &at, n * row);
-        w.dy = take(memory, &at, n * row);
-        w.dqkv = take(memory, &at, 3 * n * row);
-        w.wide = take(memory, &at, 4 * n * row);
-        w.dlogits = take(memory, &at, n * R * width);
-        w.left = take(memory, &at, n * R * wide);
-        w.right = take(memory, &at, n * R * 4 * C);
-    }
-    *size = at;
+    w.logits = take(memory, at, f * TILE * width);
+    w.attention = take(memory, at, attention_scratch_size(&a));
+    w.dx = take(memory, at, f * row);
+    w.d = take(memory, at, f * row);
+    w.narrow = take(memory, at, backward * row);
+    w.dy = take(memory, at, backward * row);
+    w.dqkv = take(memory, at, backward * 3 * row);
+    w.wide = take(memory, at, backward * 4 * row);
+    w.dlogits = take(memory, at, backward * R * width);
+    w.left = take(memory, at, backward * R * wide);
+    w.right = take(memory, at, backward * R * 4 * C);
     return w;
 }
 
-/* A matrix of the weights (N, K), packed for the forward pass and, if there is one, for the backward pass. */
-static void pack_matrix(word *const to[2], const Step *step, const number *from, int N, int K)
-{
-    pack_transpose(to[FORWARD], from, N, K);
-    if (!step->logits)
-        pack_rows(to[BACKWARD], from, K, N, K, NULL);
-}
-
-/* A vector of the weights, (size); zeros for one that the model does not have. */
-static void pack_vector(float *to, const Step *step, int64_t place, int size)
-{
-    for (int c = 0; c < size; c += LANES)
-        *(vector *)(to + c) = place < 0 ? (vector){ 0 } : load_numbers(step->weights + place + c);
-}
-
-/* Packs the weights of layer `item`, or those of the model for the last item. */
-static void pack_item(const void *data, int item, int thread)
+/* Packs the weights of a layer, or those of the model for the last item. */
+static void pack_item(const void *data, int layer, int thread)
 {
     const Job *job = data;
     const Step *step = job->step;
-    const int C = step->C, width = padded(step->V, PANEL);
-    const int64_t *place = step->places + item * OF_LAYER;
-    Weights *to = &job->weights[item];
-    (void)thread;
-    for (int kind = 0; kind < OF_LAYER && item < step->layers; kind++)
-        if (SIZES[kind].columns)
-            pack_matrix(to->matrix[kind], step, step->weights + place[kind], SIZES[kind].rows * C, SIZES[kind].columns * C);
-        else
-            pack_vector(to->vector[kind], step, place[kind], SIZES[kind].rows * C);
-    if (item == step->layers) {
-        memcpy(job->tokens, step->weights + place[TOKENS], sizeof(number) * step->V * C);
-        memset(job->tokens + (size_t)step->V * C, 0, sizeof(number) * (width - step->V) * C);
-        pack_matrix(to->matrix[TOKENS], step, job->tokens, width, C);
-        for (int kind = NORM; kind <= NORM_BIAS; kind++)
-            pack_vector(to->vector[kind], step, place[kind], C);
+    const int64_t *place = step->places + layer * OF_LAYER;
+    const Weights *to = &job->weights[layer];
+    if (layer == step->layers) {
+        const size_t used = (size_t)step->V * step->C, all = padded(step->V, PANEL) * step->C;
+        memcpy(job->tokens, step->weights + place[TOKENS], used * sizeof(number));
+        memset(job->tokens + used, 0, (all - used) * sizeof(number));
+    }
+    for (int kind = 0; kind < OF_LAYER; kind++) {
+        const Size size = size_of(step, layer, kind);
+        if (size.columns) {
+            const number *from = layer == step->layers ? job->tokens : step->weights + place[kind];
+            pack_transpose(to->matrix[kind][FORWARD], from, size.rows, size.columns);
+            if (!step->logits)
+                pack_rows(to->matrix[kind][BACKWARD], from, size.columns, size.rows, size.columns, NULL);
+        }
+        for (int c = 0; c < size.rows && !size.columns; c += LANES)
+            *(vector *)(to->vector[kind] + c) = place[kind] < 0 ? (vector){ 0 } : load_numbers(step->weights + place[kind] + c);
     }
 }
 
@@ -587,10 +567,8 @@ static void piece_item(const void *data, int item, int thread)
     const Step *step = job->step;
     const int begin = (int64_t)step->B * item / job->pieces, end = (int64_t)step->B * (item + 1) / job->pieces;
     float *gradient = job->gradients + item * step->count;
-    Saved saved[step->layers + 1];
-    size_t size;
     const int slot = step->threads < job->pieces ? thread : item;
-    const Memory w = thread_memory(job, job->threads + slot * job->thread_size, saved, &size);
+    const Memory w = thread_memory(job, job->threads + slot * job->thread_size);
     double loss = 0;
     if (!step->logits)
         memset(gradient + step->matrices, 0, (step->count - step->matrices) * sizeof *gradient);
@@ -598,7 +576,7 @@ static void piece_item(const void *data, int item, int thread)
         const int count = first + job->sequences < end ? job->sequences : end - first;
         forward_block(job, &w, first, count);
         if (step->logits)
-            read_out(&w, job, saved[step->layers].norm_1, (int64_t)first * step->T, count * step->T);
+            read_out(&w, job, w.saved[step->layers].norm_1, (int64_t)first * step->T, count * step->T);
         else
             loss += backward_block(job, &w, gradient, first, count, first == begin);
     }
@@ -612,7 +590,6 @@ static void sum_item(const void *data, int item, int thread)
     const Job *job = data;
     const Step *step = job->step;
     const int64_t begin = (int64_t)item * SUMMED, end = begin + SUMMED < step->count ? begin + SUMMED : step->count;
-    (void)thread;
     for (int64_t i = begin; i < end; i += LANES) {
         vector sum = { 0 };
         for (int piece = 0; piece < job->pieces; piece++)
@@ -626,84 +603,62 @@ static void sum_item(const void *data, int item, int thread)
     }
 }
 
-/* Divides the scratch memory; its size in *size. With memory NULL, only the size. */
-static Job divide(const Step *step, char *memory, size_t *size)
+/* Divides the scratch memory. With memory NULL, only the size matters. */
+static Job divide(const Step *step, char *memory)
 {
-    const size_t C = step->C, width = padded(step->V, PANEL), n = sizeof(number), f = sizeof(float);
+    const size_t n = sizeof(number), f = sizeof(float);
     Job job = { .step = step, .pieces = step->logits ? 1 : pieces_of(step->B, step->T) };
     const int most = (step->B + job.pieces - 1) / job.pieces, fit = BLOCK_ROWS / step->T;
     job.sequences = fit < 1 ? 1 : fit < most ? fit : most;
     if (step->logits)
         job.pieces = (step->B + job.sequences - 1) / job.sequences;
     job.R = padded((size_t)job.sequences * step->T, TILE);
-    size_t at = 0;
-    job.weights = take(memory, &at, (step->layers + 1) * sizeof(Weights));
+    size_t *at = &job.size;
+    job.weights = take(memory, at, (step->layers + 1) * sizeof(Weights));
     for (int l = 0; l <= step->layers; l++) {
         Weights w = { 0 };
-        for (int kind = 0; kind < OF_LAYER && l < step->layers; kind++) {
-            const size_t size = SIZES[kind].rows * C;
-            for (int i = 0; i < 2 && SIZES[kind].columns; i++)
-                w.matrix[kind][i] = take(memory, &at, n * size * SIZES[kind].columns * C);
-            if (!SIZES[kind].columns)
-                w.vector[kind] = take(memory, &at, f * size);
+        for (int kind = 0; kind < OF_LAYER; kind++) {
+            const Size size = size_of(step, l, kind);
+            for (int i = 0; i < 2 && size.columns; i++)
+                w.matrix[kind][i] = take(memory, at, n * size.rows * size.columns);
+            if (!size.columns)
+                w.vector[kind] = take(memory, at, f * size.rows);
         }
-        for (int i = 0; i < 2 && l == step->layers; i++)
-            w.matrix[TOKENS][i] = take(memory, &at, n * width * C);
-        for (int kind = NORM; kind <= NORM_BIAS && l == step->layers; kind++)
-            w.vector[kind] = take(memory, &at, f * C);
         if (memory)
             job.weights[l] = w;
     }
-    job.tokens = take(memory, &at, n * width * C);
-    job.gradients = take(memory, &at, step->logits ? 0 : f * job.pieces * step->count);
-    job.losses = take(memory, &at, job.pieces * sizeof(double));
-    thread_memory(&job, NULL, NULL, &job.thread_size);
-    job.threads = take(memory, &at, (step->threads < job.pieces ? step->threads : job.pieces) * job.thread_size);
-    *size = at;
+    job.tokens = take(memory, at, n * padded(step->V, PANEL) * step->C);
+    job.gradients = take(memory, at, step->logits ? 0 : f * job.pieces * step->count);
+    job.losses = take(memory, at, job.pieces * sizeof(double));
+    job.thread_size = thread_memory(&job, NULL).size;
+    job.threads = take(memory, at, (step->threads < job.pieces ? step->threads : job.pieces) * job.thread_size);
     return job;
 }
 
 EXPORT size_t step_size(void) { return sizeof(Step); }
 
-/* Bytes of scratch memory that step_gradient or, with step->logits, step_logits needs. */
-EXPORT size_t step_scratch_size(const Step *step)
-{
-    size_t size;
-    divide(step, NULL, &size);
-    return size;
-}
+/* Bytes of scratch memory that step_run needs. */
+EXPORT size_t step_scratch_size(const Step *step) { return divide(step, NULL).size; }
 
-/* The mean loss of the targets that count, in nats for each character; its gradient times scale into step->gradient. Returns
- * -1, with the gradient as it was, if an id is not one of the vocabulary. */
-EXPORT double step_gradient(const Step *step)
+/* The logits, if step->logits is not NULL. Else the mean loss of the targets that count, in nats for each character, which it
+ * returns, and its gradient times scale. Returns -1, and writes nothing, if an id is not one of the vocabulary. */
+EXPORT double step_run(const Step *step)
 {
-    size_t size;
-    Job job = divide(step, step->scratch, &size);
+    Job job = divide(step, step->scratch);
     double loss = 0;
     for (int64_t i = 0; i < (int64_t)step->B * step->T; i++) {
-        if (step->idx[i] < 0 || step->idx[i] >= step->V || step->targets[i] >= step->V)
+        if (step->idx[i] < 0 || step->idx[i] >= step->V || (!step->logits && step->targets[i] >= step->V))
             return -1;
-        job.counted += step->targets[i] >= 0;
+        job.counted += !step->logits && step->targets[i] >= 0;
     }
     in_threads(&step->openmp, step->threads, step->layers + 1, pack_item, &job);
     in_threads(&step->openmp, step->threads, job.pieces, piece_item, &job);
+    if (step->logits)
+        return 0;
     in_threads(&step->openmp, step->threads, (step->count + SUMMED - 1) / SUMMED, sum_item, &job);
     for (int piece = 0; piece < job.pieces; piece++)
         loss += job.losses[piece];
     return loss / job.counted;
-}
-
-/* The logits (B, T, V). Returns -1, with the logits as they were, if an id is not one of the vocabulary, and 0 otherwise. */
-EXPORT int step_logits(const Step *step)
-{
-    size_t size;
-    const Job job = divide(step, step->scratch, &size);
-    for (int64_t i = 0; i < (int64_t)step->B * step->T; i++)
-        if (step->idx[i] < 0 || step->idx[i] >= step->V)
-            return -1;
-    in_threads(&step->openmp, step->threads, step->layers + 1, pack_item, &job);
-    in_threads(&step->openmp, step->threads, job.pieces, piece_item, &job);
-    return 0;
 }
 
 /* Muon's update: the orthogonal matrices nearest to others, about, as `orthogonalised` of optimizers.py computes them. */

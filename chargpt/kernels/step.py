@@ -6,7 +6,7 @@ time. What it does not support is left to torch.
 
 import ctypes
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 import torch
@@ -80,7 +80,7 @@ class StepKernel:
         self.library, self.dtype = library or load_kernel(SOURCES[dtype]), dtype
         self.build = build_of(self.library)
         step, muon = POINTER(_Step), POINTER(_Orthogonal)
-        declare(self.library, step_scratch_size=(c_size_t, step), step_gradient=(c_double, step), step_logits=(c_int, step))
+        declare(self.library, step_scratch_size=(c_size_t, step), step_run=(c_double, step))
         declare(self.library, orthogonal_scratch_size=(c_size_t, muon), step_orthogonalise=(None, muon))
 
     def orthogonalise(self, stacks: Sequence[Tensor], coefficients: Sequence[tuple[float, float, float]]) -> None:
@@ -159,8 +159,7 @@ class KernelModel:
     def logits(self, idx: Tensor) -> Tensor:
         """What the model returns for idx (B, T), int64, in evaluation mode: (B, T, V), float32."""
         logits, self._step.threshold = torch.empty(*idx.shape, self._step.V), 0
-        failed = self._call(self._library.step_logits, idx=idx, logits=logits)
-        assert not failed, "an id that is not one of the vocabulary"
+        self._run(idx=idx, logits=logits)
         return logits
 
     def add_gradient(
@@ -178,12 +177,10 @@ class KernelModel:
             raise ValueError(f"probabilities are {tuple(expected.shape)}, {expected.dtype}, for ids {tuple(idx.shape)}")
         step.threshold = int(self._model.config.dropout * 2**31)
         step.add, step.seed, step.scale = not begins, seed % 2**64, scale
-        loss = self._call(self._library.step_gradient, idx=idx, targets=targets, expected=expected)
-        assert not loss < -0.5, "an id that is not one of the vocabulary"
-        return loss
+        return self._run(idx=idx, targets=targets, expected=expected)
 
-    def _call(self, function: Callable[..., float], *, idx: Tensor, **tensors: Tensor | None) -> float:
-        """What the function returns for these tensors."""
+    def _run(self, *, idx: Tensor, **tensors: Tensor | None) -> float:
+        """What the library returns for these tensors."""
         step, (B, T) = self._step, idx.shape
         if idx.dtype != torch.int64 or not B or not 0 < T <= self._model.config.block_size:
             raise ValueError(f"ids are {tuple(idx.shape)}, {idx.dtype}")
@@ -201,4 +198,6 @@ class KernelModel:
         if len(self._scratch) < size + 64:
             self._scratch = torch.empty(size + 64, dtype=torch.uint8)
         step.scratch = -(-self._scratch.data_ptr() // 64) * 64
-        return function(byref(step))
+        found = self._library.step_run(byref(step))
+        assert not found < -0.5, "an id that is not one of the vocabulary"
+        return found

@@ -85,7 +85,7 @@ static void drive(int B, int T, int h, int C, int V, int layers, int threads, in
     step.scratch = aligned_alloc(64, size);
     for (step.add = 0; step.add < 2; step.add++) {
         memset(step.scratch, 0xff, size); /* what is read before it is written becomes NaN */
-        const float loss = step_gradient(&step);
+        const float loss = step_run(&step);
         if (!isfinite(loss) || loss < 0)
             abort();
         add_results(&loss, 1);
@@ -100,20 +100,20 @@ static void drive(int B, int T, int h, int C, int V, int layers, int threads, in
     const size_t less = step_scratch_size(&step);
     step.scratch = aligned_alloc(64, less);
     memset(step.scratch, 0xff, less);
-    if (step_logits(&step) != 0)
+    if (step_run(&step) != 0)
         abort();
     for (int i = 0; i < B * T * V; i++)
         if (!isfinite(step.logits[i]))
             abort();
     add_results(step.logits, (size_t)B * T * V);
     idx[B * T - 1] = V;
-    if (step_logits(&step) != -1)
+    if (step_run(&step) != -1)
         abort();
     free(step.logits);
     step.logits = NULL;
     free(step.scratch);
     step.scratch = aligned_alloc(64, size);
-    if (step_gradient(&step) != -1)
+    if (step_run(&step) != -1)
         abort();
     void *buffers[] = { places, weights, table, cosine, sine, idx, targets, expected, gradient, step.scratch };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
