@@ -36,7 +36,8 @@ INSTRUCTIONS: dict[str, tuple[str, ...]] = {
 }
 # The same of WebAssembly. Every browser of today has the first set; "relaxed" multiplies and adds in one instruction.
 WEB_INSTRUCTIONS: dict[str, tuple[str, ...]] = {"simd": ("simd128", "bulk_memory"), "relaxed": ("relaxed_simd",)}
-WEB_TARGET, WEB_LINK = "wasm32-wasi", ("-nostdlib", "-Wl,--no-entry", "-Wl,--export-dynamic")
+WEB_TARGET = "wasm32-wasi"
+WEB_LINK = ("-nostdlib", "-Wl,--no-entry", "-Wl,--export-dynamic", "-Wl,--export=__heap_base", "-Wl,--import-symbols")
 # On Windows, only clang: gcc does not align the vectors on its stack there (its bug 54412).
 COMPILERS = ("clang",) if os.name == "nt" else ("cc", "gcc", "clang")
 ZIGLANG = "ziglang"  # a Python package with a C compiler for every system, based on clang

@@ -3,10 +3,15 @@ A model in training, in a worker, as training/ has it. learn.c computes gradient
 with the page. T, C, V and B are those of model.py; ids are numbers below V.
 */
 let P = null;
-const LEARNER = [ // the fields of learn.c
-  "B", "T", "h", "C", "V", "layers", "count", "muon", "decayed", "threshold", "seed", "places", "weights", "gradient", "means", "squares",
-  "start", "positions", "cosine", "sine", "idx", "targets", "logits", "coefficients", "rounds", "scratch",
+const HIGH = ""; // the upper half, which is 0, of the number of 64 bits before it
+const LEARNER = [ // the fields of `Step` in step.h, and of `Learner` in learn.c after them, as numbers of 32 bits
+  "B", "T", "h", "C", "V", "layers", "threads", "add", "seed", HIGH, "threshold", "scale", "count", HIGH, "matrices", HIGH, "places", "weights",
+  "positions", "cosine", "sine", "idx", "targets", "expected", "gradient", "logits", "scratch", ...Array(5), // no OpenMP
+  "muon", "decayed", "rounds", "weights", "means", "squares", "start", "coefficients",
 ];
+const ONE = 0x3f800000; // the bits of 1 in float32
+/** What learn.c would take from a C library. It starts no threads. */
+const LIBRARY = { logf: Math.log, log2f: Math.log2, pthread_create: () => 1, pthread_join: () => 1 };
 const LAYER = ["norm_1.weight", "norm_1.bias", "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias",
   "norm_2.weight", "norm_2.bias", "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"]; // as step.h numbers them
 
@@ -98,12 +103,13 @@ class Learner {
   /** `weights` by name; `plan`: B, rate, decay, startDecay, momentum, dropout, warmup, falls (share of the run), steps, seconds, seed. */
   constructor(module, shape, weights, ids, plan) {
     const { n_layer: layers, n_head: h, n_embd: C, block_size: T, vocab_size: V } = shape, { B } = plan;
-    this.kernel = new WebAssembly.Instance(module).exports;
+    this.kernel = new WebAssembly.Instance(module, { env: LIBRARY }).exports;
     Object.assign(this, { shape, plan, step: 0, used: 0, batches: new Batches(ids, T, B, plan.seed), spans: new Map() });
     let count = 0;
     for (const [name, size] of shapesOf(shape)) this.spans.set(name, [count, count += lengthOf(size)]);
     const [tokens, afterTokens] = this.spans.get("token_embedding.weight"), table = this.spans.get("position_embedding.weight");
-    this.fields = { B, T, h, C, V, layers, count, muon: plan.optimizer === "muon" ? tokens : 0, decayed: table?.[1] ?? afterTokens };
+    this.fields = { B, T, h, C, V, layers, count, threads: 1, scale: ONE, matrices: tokens };
+    Object.assign(this.fields, { muon: plan.optimizer === "muon" ? tokens : 0, decayed: table?.[1] ?? afterTokens });
     this.allocate(weights);
     this.weights = this.view(Float32Array, this.fields.weights, count);
     for (const [name, [begin]] of this.spans) this.weights.set(weights[name], begin);
@@ -121,17 +127,21 @@ class Learner {
     names.push("token_embedding.weight", "position_embedding.weight", "norm.weight", "norm.bias");
     f.places = this.put(BigInt64Array, names.map((name) => BigInt(this.spans.get(name)?.[0] ?? -1)));
     Object.assign(f, { coefficients: this.put(Float32Array, ofMatrices.flat()), rounds: ofMatrices.length });
-    [f.idx, f.targets, f.logits] = [8 * B * T, 8 * B * T, 4 * B * T * V].map((bytes) => this.take(bytes));
+    [f.idx, f.targets, this.logits] = [8 * B * T, 8 * B * T, 4 * B * T * V].map((bytes) => this.take(bytes));
     [this.at, this.update] = [this.take(4 * LEARNER.length), this.take(72)];
     f.threshold = plan.dropout * 2 ** 31;
-    this.describe();
-    f.scratch = this.take(this.kernel.learn_scratch_size(this.at));
-    this.describe();
+    f.scratch = this.take(Math.max(...[0, this.logits].map((logits) => this.kernel.learn_scratch_size(this.describe({ logits })))));
   }
 
+  /** Where `bytes` of new memory begin. It is never given back: a new training is a new instance. */
   take(bytes) {
-    const at = this.kernel.learn_memory(bytes);
-    if (!at) throw new RangeError("this device has too little memory for it");
+    const { memory, __heap_base } = this.kernel, at = Math.ceil((this.end ?? __heap_base.value) / 64) * 64;
+    this.end = at + bytes;
+    try {
+      memory.grow(Math.max(0, Math.ceil((this.end - memory.buffer.byteLength) / 65536)));
+    } catch {
+      throw new RangeError("this device has too little memory for it");
+    }
     return at;
   }
 
@@ -145,8 +155,11 @@ class Learner {
     return at;
   }
 
-  describe() {
-    this.view(Int32Array, this.at, LEARNER.length).set(LEARNER.map((name) => this.fields[name] ?? 0));
+  /** Fill the structure of learn.c with the fields, some of which are `others` for once; returns where it is. */
+  describe(others = {}) {
+    const fields = { ...this.fields, ...others };
+    this.view(Int32Array, this.at, LEARNER.length).set(LEARNER.map((name) => fields[name] ?? 0));
+    return this.at;
   }
 
   /** Set the inputs and the targets: windows of `ids` from `starts` on; beyond the end, nothing counts. */
@@ -177,9 +190,8 @@ class Learner {
   advance() {
     const { plan, step } = this, { grad_clip, betas } = P.optim, n = step + 1, done = betas.map((beta) => 1 - beta ** n);
     this.fields.seed = plan.seed * 1000003 + step;
-    this.describe();
     this.fill(this.batches.ids, this.batches.starts(step));
-    const loss = this.kernel.learn_gradient(this.at);
+    const loss = this.kernel.step_run(this.describe());
     const update = [this.rate, grad_clip, plan.decay, plan.startDecay, ...betas, ...done, plan.momentum];
     this.view(Float64Array, this.update, update.length).set(update);
     if (!Number.isFinite(loss + this.kernel.learn_update(this.at, this.update))) throw new RangeError("the loss is not a number any more");
@@ -189,11 +201,13 @@ class Learner {
 
   /** The mean loss on `ids`. */
   evaluate(ids) {
-    const { B, T } = this.fields, windows = Math.ceil((ids.length - 1) / T);
+    const { B, T, V } = this.fields, windows = Math.ceil((ids.length - 1) / T), at = this.describe({ logits: this.logits, threshold: 0 });
     let loss = 0;
     for (let first = 0; first < windows; first += B) {
       this.fill(ids, Array.from({ length: Math.min(B, windows - first) }, (_, row) => (first + row) * T));
-      loss += this.kernel.learn_loss(this.at);
+      this.kernel.step_run(at);
+      const last = Math.min(B * T, ids.length - 1 - first * T), logits = this.view(Float32Array, this.logits, last * V);
+      for (let i = 0; i < last; i++) loss -= Math.log(prediction(logits.subarray(i * V, (i + 1) * V), ids[first * T + i + 1]).probability);
     }
     return loss / (ids.length - 1);
   }
