@@ -20,7 +20,7 @@ BLOCKS = ("p", "div")  # of these, those that end a line
 # Bytes of UTF-8 read as characters of Latin-1, or of Windows, which has others in place of 32 controls: of letters and marks
 # that are often met. Three bytes may be an end such as é and a quote, so there are several times three, or they begin with â.
 BY_WINDOWS = {character: byte for byte in range(128, 160) if (character := bytes([byte]).decode("cp1252", "ignore"))}
-_NEXT = f"[\x80-\xbf{''.join(BY_WINDOWS)}]"
+_FIRST, _NEXT = "[Â-ÅÎ-Ñ×-Ùà-ð]", f"[\x80-\xbf{''.join(BY_WINDOWS)}]"
 AS_BYTES = rf"(?:[Â-ÅÎ-Ñ×-Ù]{_NEXT}|â[\x80-\x84€‚ƒ„]{_NEXT}|(?:[à-ï]{_NEXT}{{2}}){{2,}}|ð{_NEXT}{{3}})+"
 
 
@@ -28,6 +28,7 @@ class Remainder(NamedTuple):
     """What another format leaves in a text."""
 
     name: str  # an example
+    begins: str  # how it begins, which is found faster than the pattern
     pattern: str
     meant: str  # what it stands for
     back: Callable[[str], str]  # what one stands for
@@ -35,7 +36,11 @@ class Remainder(NamedTuple):
 
     def found_in(self, text: str) -> list[re.Match[str]]:
         """Where it is in a text; nowhere if it is so rare that it may be meant."""
-        found = [*re.finditer(self.pattern, text)]
+        found, pattern = list[re.Match[str]](), re.compile(self.pattern)
+        for begins in re.finditer(self.begins, text):
+            at = begins.start()
+            if not (found and at < found[-1].end()) and (match := pattern.match(text, at)):
+                found.append(match)
         return found if found and len(found) * self.between >= max(len(text), 2 * self.between) else []
 
 
@@ -58,19 +63,24 @@ def _untagged(found: str) -> str:
 
 
 REMAINS = (
-    Remainder("Ã©", AS_BYTES, "é, in UTF-8 read as Latin-1", _put_together, math.inf),
-    Remainder(r"\n", r"(?<=[\w.,;:!?…”’»)])(?:(?:\\r)?\\n)+(?=[\w“‘«(—-])", "a line end", lambda one: "\n" * one.count(r"\n")),
-    Remainder(r"\u00e9", r"(?<!['\"\\])(?:\\u[\da-fA-F]{4})+", "é, as JSON writes it", lambda one: str(json.loads(f'"{one}"'))),
-    Remainder("&amp;", r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#[xX][\da-fA-F]{2,5});", "&, as HTML writes it", html.unescape),
-    Remainder("<br />", r"(?i)<br\s*/?>\n?", "a line end of HTML", lambda _: "\n"),
-    Remainder("<b>", TAGGED, "a tag of HTML", _untagged),
+    Remainder("Ã©", _FIRST + _NEXT, AS_BYTES, "é, in UTF-8 read as Latin-1", _put_together, math.inf),
+    Remainder(
+        r"\n", r"\\", r"(?<=[\w.,;:!?…”’»)])(?:(?:\\r)?\\n)+(?=[\w“‘«(—-])", "a line end", lambda one: "\n" * one.count(r"\n")
+    ),
+    Remainder(
+        r"\u00e9", r"\\u", r"(?<!['\"\\])(?:\\u[\da-fA-F]{4})+", "é, as JSON writes it", lambda one: str(json.loads(f'"{one}"'))
+    ),
+    Remainder("&amp;", "&", r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#[xX][\da-fA-F]{2,5});", "&, as HTML writes it", html.unescape),
+    Remainder("<br />", "<", r"(?i)<br\s*/?>\n?", "a line end of HTML", lambda _: "\n"),
+    Remainder("<b>", "<", TAGGED, "a tag of HTML", _untagged),
     Remainder(
         "=C3=A9",
+        "=",
         r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=[a-zA-Z ,'])=[C-F][\dA-F](?=[a-z\s,.;:?!])|(?<=\S)=(?:20)?\n",
         "é, as mails write it",
         _from_mail,
     ),
-    Remainder("%C3%A9", r"(?:%[C-F][\dA-F](?:%[89AB][\dA-F])+)+", "é, as links write it", unquote),
+    Remainder("%C3%A9", "%", r"(?:%[C-F][\dA-F](?:%[89AB][\dA-F])+)+", "é, as links write it", unquote),
 )
 
 

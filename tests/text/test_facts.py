@@ -68,6 +68,10 @@ def test_a_training_from_its_plan_to_its_report_measures_them_once(text, tmp_pat
     assert "n-gram model" in written_report(tmp_path / "run") and len(measured) == 1
 
 
+def test_they_are_the_same_whatever_the_vocabulary_has_beside_the_text(load, text):
+    assert load(text, val_fraction=0.1, known="\u0001@~\u4e00").facts == load(text, val_fraction=0.1).facts
+
+
 @given(st.integers(3, 200), st.integers(0, 40))
 @example(30, 1)
 def test_a_model_is_judged_by_the_validation_split_or_without_one_by_the_last_tenth(n_train, n_val):

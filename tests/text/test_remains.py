@@ -2,7 +2,9 @@
 
 import html
 import json
+import math
 import quopri
+import re
 from urllib.parse import quote
 
 import pytest
@@ -37,6 +39,28 @@ WRITTEN = {  # how another program has written a text, and which remainder it le
     "=C3=A9": (lambda text: quopri.encodestring(text.encode()).decode(), lambda text: True),
     "%C3%A9": (lambda text: quote(text, safe=" \n?,.<&:()"), lambda text: True),
 }
+PIECES = [
+    "Ã",
+    "©",
+    "â€™",
+    "à¤¹à¤¿",
+    "ð\x9f",
+    "é",
+    "\\",
+    "n",
+    "r",
+    "u00e9",
+    "#39;",
+    "amp;",
+    "<br",
+    ">",
+    "</b>",
+    "=",
+    "\n",
+    "E9",
+    "a",
+    " ",
+]
 
 
 @given(st.sampled_from([*WRITTEN]), SENTENCES)
@@ -77,3 +101,11 @@ def test_a_mail_in_latin_1_is_turned_back():
 def test_what_hides_another_one_is_turned_back_too():
     assert turned_back("the sea&lt;br&gt;the stone&amp;#39;s\n" * 3)[0] == "the sea\nthe stone's\n" * 3
     assert [one.name for one in REMAINS] == [*WRITTEN]
+
+
+@given(st.lists(st.sampled_from([*WRITTEN, *PIECES]), max_size=40).map("".join))
+def test_they_are_found_wherever_their_pattern_is(text):
+    for one in REMAINS:
+        everywhere = one._replace(between=math.inf)
+        found = [match.span() for match in re.finditer(one.pattern, text)]
+        assert [match.span() for match in everywhere.found_in(text)] == found
