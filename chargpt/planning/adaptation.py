@@ -64,12 +64,14 @@ def distance_of(source: Checkpoint, loss: float) -> float:
     return 0.0 if own_loss is None else max(0.0, loss - own_loss)
 
 
-def measure_start(source: Checkpoint, corpus: Corpus, *, ngram_loss: float, lost: bool) -> tuple[float, list[Notice]]:
+def measure_start(
+    source: Checkpoint, corpus: Corpus, *, ngram_loss: float, lost: bool, loss: float | None = None
+) -> tuple[float, list[Notice]]:
     """The distance of the text from those of the start, and what to say of it. `ngram_loss` is that of an n-gram model; `lost`
-    says whether a text that the start has read is in no cache."""
+    says whether a text that the start has read is in no cache; `loss` is that on the text, if a trial has measured it."""
     state, measured = source.state, len(corpus.evaluation_ids)
     model, vocabulary = begun(source, corpus)
-    loss = loss_on(corpus, model)
+    loss = loss_on(corpus, model) if loss is None else loss
     error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
     before = f"training begins with the model {name_of_start(source)}; so far, its loss on your text is {loss:.2f}{error}"
     said = [Notice(Kind.START, f"{before}; lower is better, and {NGRAM_MODEL} has {ngram_loss:z.2f}")]

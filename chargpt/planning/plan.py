@@ -206,20 +206,30 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
         corpus = _load_corpus(options, asked.settings.values, named.start, named.vocabulary, root=root, context=asked.context)
     if not asked.is_open or asked.settings.is_given("train.batch_size"):
         check_batch(asked.settings.values.train.batch_size, group.size)
-    notices = [*named.notices, *corpus.describe(), *check_teachers(named.teachers, corpus, context=asked.context)]
-    notices += [] if options.find_lr else examine(corpus)
+    about_teachers = check_teachers(named.teachers, corpus, context=asked.context)
     job = Job(corpus, text_of(corpus), asked.seconds, group.size, models_of(named.teachers))
     with choose_runtime(asked.settings.values, group=group).applied():  # for losses before the training, and short trials
         choice = _choose(asked, job, named.start, root=root)
         tried = _try_starts(asked, job, named, expected=choice.loss)
-    if tried is not None and tried.pays:
-        with_start = dataclasses.replace(options, start=tried.start)
-        plan = make_plan(with_start, root=root, group=group, started=started)
-        return dataclasses.replace(plan, choices=(tried.notice, *plan.choices))
-    notices += [] if tried is None else [tried.notice]
+        if tried is not None and tried.pays:
+            asked, job, named, choice = _begin(tried, asked, job, named, root=root)
     opening = _open(choice, job, named, asked, folder=folder, group=group, started=started)
-    choices = _about_choice(choice, asked, opening, named, group=group)
+    notices = [*named.notices, *job.corpus.describe(), *about_teachers, *([] if options.find_lr else examine(job.corpus))]
+    choices = [*([] if tried is None else [tried.notice]), *_about_choice(choice, asked, opening, named, group=group)]
     return dataclasses.replace(opening, notices=tuple(notices), choices=tuple(choices))
+
+
+def _begin(tried: "Verdict", asked: Asked, job: Job, named: Named, *, root: Path) -> tuple[Asked, Job, Named, Choice]:
+    """The same with the start that a trial has chosen, and the settings for it. The text, which was read for the trial, gets
+    the characters of the start."""
+    options, known = dataclasses.replace(asked.options, start=tried.trial.start), tried.start.state.tokenizer.characters or ""
+    asked = _ask(options, tried.start)
+    corpus = job.corpus.knowing(known)
+    if corpus is None:
+        corpus = _load_corpus(options, asked.settings.values, tried.start, None, root=root, context=asked.context)
+    job = dataclasses.replace(job, corpus=corpus, text=text_of(corpus))
+    choice = _choose(asked, job, tried.start, root=root, measured=tried.trial.before)
+    return asked, job, named._replace(start=tried.start), choice
 
 
 def _open(
@@ -324,8 +334,9 @@ def _earlier(state: SavedState, *, root: Path) -> list[EncodedText]:
     return earlier_texts([state.fingerprint, *before], state.config.data, root=root)
 
 
-def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path) -> Choice:
-    """The settings for this text and this much time, and what to say of them. A run finds its text from any folder then.
+def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, measured: float | None = None) -> Choice:
+    """The settings for this text and this much time, and what to say of them. A run finds its text from any folder then. The
+    loss of the start on the text may be `measured` already.
 
     One of three: gentle ones from the weights of a `start`; those with the lowest expected loss of all models that the
     machine can train in the time; or, if the user has decided everything else, only the regularization.
@@ -339,7 +350,7 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path) -> 
 
         has_read = asked.options.init_from is not None and start.state.fingerprint != NO_TEXT
         lost = has_read and not settings.values.data.val_text and not _earlier(start.state, root=root)
-        distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss, lost=lost)
+        distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss, lost=lost, loss=measured)
         choice = Choice(adapt(settings, job, distance=distance, minutes=minutes, epochs=epochs), notices)
     elif asked.is_open:
         choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)

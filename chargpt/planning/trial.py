@@ -7,8 +7,10 @@ docs/lab/trial.md has the runs to which the constants were fitted, and those on 
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from chargpt.config import Config, RuntimeConfig
@@ -59,7 +61,8 @@ class Trial(NamedTuple):
 class Verdict(NamedTuple):
     """Whether to begin with the best start, and what to say of it."""
 
-    start: str
+    start: Checkpoint
+    trial: Trial
     pays: bool
     notice: Notice
 
@@ -70,8 +73,9 @@ def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected:
     `settings` are those of the run before anything is chosen.
     """
     enough, losses = expected - MARGIN if job.seconds >= LONG_ENOUGH else math.inf, dict[Trial, float]()
-    for trial in trials_of(job.corpus, settings.values.runtime, enough=enough):
-        start = load_start(trial.start)
+    load = functools.cache(load_start)
+    for trial in trials_of(job.corpus, settings.values.runtime, load, enough=enough):
+        start = load(trial.start)
         begins = settings.choose(trial.start, model=shape_of(start.state.config.model))
         adapted = adapt(begins, job, distance=distance_of(start, trial.before), minutes=minutes)
         losses[trial] = expected_loss(trial, job.text, adapted.values)
@@ -83,7 +87,7 @@ def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected:
     what = f"and {nothing}; to begin with nothing" if pays else f"not clearly below the {nothing}; to begin with it"
     other = Option("start", NO_START if pays else best.start)
     said = Message(f"{about} is expected with the model {best.start}, {what}, add ", other)
-    return Verdict(best.start, pays, Notice(Kind.START, said, "line" if pays else "detail"))
+    return Verdict(load(best.start), best, pays, Notice(Kind.START, said, "line" if pays else "detail"))
 
 
 def expected_loss(trial: Trial, text: Text, config: Config) -> float:
@@ -100,8 +104,9 @@ def expected_loss(trial: Trial, text: Text, config: Config) -> float:
     return min(trial.after, max(law.FLOOR * ngram, learned))
 
 
-def trials_of(corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> list[Trial]:
+def trials_of(corpus: Corpus, runtime: RuntimeConfig, load: Callable[[str], Checkpoint], *, enough: float) -> list[Trial]:
     """The trials of the starts that are best for a text, from the cache or made now; none if no start knows its characters.
+    `load` gives a start.
 
     If the best one has a loss below `enough` before any training, it alone is named, and not trained.
     """
@@ -114,7 +119,7 @@ def trials_of(corpus: Corpus, runtime: RuntimeConfig, *, enough: float) -> list[
             trials = [Trial(*fields) for fields in found["trials"]]
             if found["of"] == of and all(trial.seen or trial.before < enough for trial in trials):
                 return trials
-    known = {name: start for name in names if _knows(start := load_start(name), corpus)}
+    known = {name: start for name in names if _knows(start := load(name), corpus)}
     glanced = sorted(known, key=lambda name: loss_on(corpus, begun(known[name], corpus)[0], characters=GLANCED))
     trials = []
     for name in glanced[:TRIED]:

@@ -38,6 +38,7 @@ from chargpt.screen import log
 from chargpt.text.item_stream import ItemCounts, ItemMarks
 from chargpt.text.tokenizer import Tokenizer
 
+COPIED = 2**22  # ids of an entry that are written anew at a time
 CHECKED = 2**26  # ids at the beginning and at the end of a split that are compared with the vocabulary: tens of milliseconds
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 
@@ -79,6 +80,12 @@ class EncodedText:
 def hash_of(*parts: Any) -> str:
     """The SHA-256 of values that JSON can represent, in hexadecimal."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def fingerprint_of(read: Sequence[Any], tokenizer: Tokenizer) -> str:
+    """The fingerprint of a text; `read` are the hash of its documents and its split."""
+    digest, split = read
+    return hash_of(digest, tokenizer.to_json(), split)
 
 
 @functools.cache
@@ -126,6 +133,25 @@ class Cache:
                 items=meta.get("items") and ItemCounts(**meta["items"]),
                 folder=folder,
             )
+        return None
+
+    def knowing(self, characters: str, text: EncodedText) -> EncodedText | None:
+        """The entry of the same text with these characters in its vocabulary too, from that of `text`. None if it has to be
+        read again: its vocabulary folds characters, an older program has encoded it, or the cache cannot be used."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), self.locked():
+            meta, tokenizer = (
+                json.loads((self.folder / text.fingerprint / "entry.json").read_text()),
+                text.tokenizer.knowing(characters),
+            )
+            fingerprint = fingerprint_of(meta["read"], tokenizer)
+            if found := self.open(fingerprint):
+                return found
+            ids = tokenizer.ids_of(text.tokenizer.characters or "").astype(tokenizer.dtype)
+            counts = np.bincount(ids, text.counts, minlength=tokenizer.vocab_size)
+            with self.publishing(fingerprint, counts=counts, meta=meta | {"tokenizer": tokenizer.to_json()}) as files:
+                for file, split in zip(files, (text.train, text.val)):
+                    file.writelines(ids[split[start : start + COPIED]].data for start in range(0, len(split), COPIED))
+            return self.open(fingerprint)
         return None
 
     @contextlib.contextmanager

@@ -15,8 +15,8 @@ from chargpt.config import DataConfig
 from chargpt.errors import Message, NotWritten, Option, TextTooShort, UserError, Words, join, what_to_do
 from chargpt.formatting import one_line, plural, shown
 from chargpt.notices import Kind, Notice
-from chargpt.text.cache import Cache, EncodedText, hash_of, hash_of_code
-from chargpt.text.facts import TextFacts, facts_of
+from chargpt.text.cache import Cache, EncodedText, fingerprint_of, hash_of, hash_of_code
+from chargpt.text.facts import TextFacts, facts_of, keep_facts
 from chargpt.text.formats import read_head, structure_of, warnings_about
 from chargpt.text.growth import Growth
 from chargpt.text.ids import Split, TextCounts, count_characters, write_ids
@@ -48,6 +48,14 @@ class Corpus(EncodedText):
     def facts(self) -> TextFacts:
         """What was measured of the text, now or by an earlier program."""
         return facts_of(self)
+
+    def knowing(self, characters: str) -> "Corpus | None":
+        """The same text with these characters in its vocabulary too; None if it has to be read again for that."""
+        encoded = self.folder and Cache(self.folder.parent).knowing(characters, self)
+        if not encoded:
+            return None
+        keep_facts(self, encoded)
+        return dataclasses.replace(self, **vars(encoded))
 
     @property
     def has_grown(self) -> bool:
@@ -238,7 +246,7 @@ class _Reading:
             if tokenizer.folded_in(found.marks):
                 what = "the character that ends items or labels is not in the vocabulary of the other run; leave out "
                 raise UserError(f"{self.sources.label}: {what}", Option("init_from"), " or ", Option("vocab_from"))
-            fingerprint = hash_of(found.digest, tokenizer.to_json(), dataclasses.asdict(found.split))
+            fingerprint = fingerprint_of(found.read, tokenizer)
             return self.cache.open(fingerprint) or self._write(fingerprint, found, tokenizer, progress), found.notes
 
     def _count(self, progress: tqdm) -> TextCounts:
@@ -266,6 +274,7 @@ class _Reading:
         """The second pass."""
         counts = _counts_of_ids(found.counts, tokenizer, self.sources.label)
         meta: dict[str, Any] = {"tokenizer": tokenizer.to_json(), "distinct": int(np.count_nonzero(found.counts))}
+        meta["read"] = found.read
         meta["items"] = found.items and dataclasses.asdict(found.items)
         reader = TextReader(self.sources, found.config, progress=progress)
         with self.cache.publishing(fingerprint, counts=counts, meta=meta) as files:

@@ -104,6 +104,13 @@ def facts_of(corpus: EncodedText) -> TextFacts:
     return facts
 
 
+def keep_facts(corpus: EncodedText, other: EncodedText) -> None:
+    """Keep the facts about a text for the same one with more characters in its vocabulary. Never raises."""
+    if corpus.folder is not None and other.folder is not None:
+        with contextlib.suppress(OSError):
+            publish_file(other.folder / FACTS, (corpus.folder / FACTS).read_bytes())
+
+
 def measure(corpus: EncodedText) -> TextFacts:
     """The facts about a text, whatever its vocabulary has beside the characters of the text. This takes up to half a second."""
     train, val = sample(corpus.train, TRAIN_SAMPLE), sample(corpus.val, VAL_SAMPLE)

@@ -4,9 +4,9 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -59,6 +59,11 @@ class TextCounts:
     pieces: list[tuple[int, str]] | None = None
     items: ItemCounts | None = None
     marks: str = ""
+
+    @property
+    def read(self) -> tuple[str, dict[str, Any]]:
+        """What a fingerprint depends on, beside the vocabulary: the documents and the split."""
+        return self.digest, asdict(self.split)
 
 
 def count_characters(reader: TextReader) -> TextCounts:

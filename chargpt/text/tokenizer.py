@@ -72,6 +72,12 @@ class Tokenizer:
         kept = np.union1d(always, more)
         return cls("".join(map(chr, kept)), folded=not np.isin(seen, kept).all(), normalizer=normalizer)
 
+    def knowing(self, characters: str) -> "Tokenizer":
+        """The vocabulary with these characters too. Raises ValueError for bytes, and if some would no longer be folded."""
+        if self.characters is None or self.folded:
+            raise ValueError("the text has to be read again")
+        return replace(self, characters="".join(sorted({*self.characters, *characters})))
+
     def table(self) -> np.ndarray:
         """Code point -> id, int32; the last entry is for all code points beyond. -1 means unknown."""
         assert self.characters is not None, "bytes are their own ids"

@@ -15,8 +15,9 @@ from chargpt.planning.plan import Opening, make_plan
 from chargpt.planning.trial import LONG_ENOUGH, TRIED, Trial, expected_loss, trials_of, try_starts
 from chargpt.project import project_root
 from chargpt.runs.stage import Start
-from chargpt.runs.starts import start_names
+from chargpt.runs.starts import load_start, start_names
 from chargpt.settings import Settings, apply
+from chargpt.text import corpus as corpus_module
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.training.trainer import Trainer
 
@@ -51,6 +52,16 @@ def test_a_text_that_a_start_knows_begins_with_it_and_the_trial_is_made_once(tmp
     assert again.config == plan.config and said(again) == said(plan)
 
 
+def test_the_text_is_read_once_also_if_a_start_is_chosen(tmp_path, monkeypatch):
+    read, count = list[object](), corpus_module.count_characters
+    monkeypatch.setattr(corpus_module, "count_characters", lambda reader: read.append(reader) or count(reader))
+    content = PROSE.read_text(encoding="utf-8")[:20_000]
+    chosen = planned(tmp_path, content, "--minutes", "1")
+    assert chosen.state.stage.start and len(read) == 1
+    asked = planned(tmp_path, content, "--minutes", "1", "--start", "english")
+    assert asked.state.fingerprint == chosen.state.fingerprint and asked.corpus.facts == chosen.corpus.facts
+
+
 def test_losses_before_a_training_are_computed_by_the_threads_that_are_asked_for(tmp_path, monkeypatch):
     used, measure = set[int](), trial.loss_on
 
@@ -70,7 +81,7 @@ def test_the_lower_loss_wins_and_the_other_way_can_be_chosen(expected, tmp_path)
     tried = try_starts(Settings(ONE_THREAD), Job(corpus, text_of(corpus), 60.0), minutes=1, expected=expected)
     assert tried is not None and tried.pays == (expected > 1)
     other = str(tried.notice.text).split("--start ")[1]
-    assert other == ("none" if tried.pays else tried.start) and f"{expected:.2f} from nothing" in str(tried.notice.text)
+    assert other == ("none" if tried.pays else tried.trial.start) and f"{expected:.2f} from nothing" in str(tried.notice.text)
     assert tried.notice.level == ("line" if tried.pays else "detail")
 
 
@@ -115,17 +126,17 @@ def test_a_start_that_is_good_enough_is_not_trained(tmp_path, monkeypatch):
     """What was measured without a training does for no harder question; what was measured with one does for all."""
     corpus, runtime = corpus_of(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000]), ONE_THREAD.runtime
     monkeypatch.setattr(trial, "STEPS", 1)
-    (one,) = trials_of(corpus, runtime, enough=9.0)
-    assert one.seen == 0 and one.after == one.before and [one] == trials_of(corpus, runtime, enough=8.0)
-    tried = trials_of(corpus, runtime, enough=0.5)
+    (one,) = trials_of(corpus, runtime, load_start, enough=9.0)
+    assert one.seen == 0 and one.after == one.before and [one] == trials_of(corpus, runtime, load_start, enough=8.0)
+    tried = trials_of(corpus, runtime, load_start, enough=0.5)
     assert [tried[0].start, tried[0].before] == [one.start, one.before] and all(two.seen > 0 for two in tried)
     assert len(tried) == TRIED
     monkeypatch.setattr(trial, "load_start", None)
-    assert trials_of(corpus, runtime, enough=0.1) == tried == trials_of(corpus, runtime, enough=9.0)
+    assert trials_of(corpus, runtime, load_start, enough=0.1) == tried == trials_of(corpus, runtime, load_start, enough=9.0)
     (corpus.folder / trial.TRIALS).write_text("[1]")
     monkeypatch.undo()
     monkeypatch.setattr(trial, "start_names", lambda: [])
-    assert trials_of(corpus, runtime, enough=9.0) == []
+    assert trials_of(corpus, runtime, load_start, enough=9.0) == []
 
 
 @pytest.mark.parametrize("before", [1.0, 2.0, 4.0])

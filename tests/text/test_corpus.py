@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -191,3 +192,23 @@ def test_a_folder_of_many_files_is_split_by_whole_files_and_other_texts_at_their
     for number in range(6):
         (tmp_path / f"{number:02}.txt").unlink()
     assert is_at_the_end(tmp_path), "few files"
+
+
+@hypothesis_settings(max_examples=10)
+@given(st.text("abc\r\n\u00e9\u4e00", min_size=40), st.text("axyz\u00e8\u4e8c"), st.sampled_from(["position", "blocks"]))
+def test_a_vocabulary_grows_as_if_the_text_had_been_read_again(load, tmp_path, text, known, split):
+    path = write(tmp_path / "a.txt", text)
+    corpus = load(path, split=split)
+    grown = corpus.knowing(known)
+    assert grown.facts == corpus.facts
+    (again := tmp_path / "again").mkdir(exist_ok=True)
+    read = load(path, split=split, known=known, cache=str(again))
+    for name in ("fingerprint", "tokenizer", "distinct", "name", "texts", "notes", "facts"):
+        assert getattr(grown, name) == getattr(read, name), name
+    for name in ("train", "val", "counts"):
+        assert getattr(grown, name).tobytes() == getattr(read, name).tobytes(), name
+
+
+@pytest.mark.parametrize("change", [{"vocabulary": "bytes"}, {"max_vocab": 2}])
+def test_a_text_of_bytes_or_with_folded_characters_is_to_be_read_again(load, tmp_path, change):
+    assert load(write(tmp_path / "a.txt", "abcd" * 20), **change).knowing("xyz") is None
