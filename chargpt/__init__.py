@@ -21,19 +21,7 @@
 TYPE_CHECKING = False  # as in typing, whose import takes time in which `python -m chargpt` cannot handle a signal yet
 if TYPE_CHECKING:
     from chargpt.commands.report import report
-    from chargpt.errors import (
-        Damaged,
-        Failed,
-        NoMemory,
-        NoSpace,
-        NoSuchRun,
-        NotFinite,
-        NotWritten,
-        RunExists,
-        Stopped,
-        TextTooShort,
-        UnknownCharacters,
-    )
+    from chargpt.errors import *  # noqa: F403
     from chargpt.notices import TrainingProgress
     from chargpt.runs.listing import RunState, runs
     from chargpt.sampling.loaded_model import LoadedModel, load
@@ -55,30 +43,9 @@ PLACES = {  # of what is no kind of error
     "start": "chargpt.session.from_python",
     "train": "chargpt.session.from_python",
 }
-__all__ = [
-    "Damaged",
-    "Failed",
-    "Item",
-    "LoadedModel",
-    "NoMemory",
-    "NoSpace",
-    "NoSuchRun",
-    "NotFinite",
-    "NotWritten",
-    "RunExists",
-    "RunState",
-    "Stopped",
-    "TextTooShort",
-    "Training",
-    "TrainingProgress",
-    "UnknownCharacters",
-    "__version__",
-    "load",
-    "report",
-    "runs",
-    "start",
-    "train",
-]
+__all__ = ["Item", "LoadedModel", "RunState", "Training", "TrainingProgress", "load", "report", "runs", "start", "train"]
+__all__ += ["Damaged", "Failed", "NoMemory", "NoSpace", "NoSuchRun", "NotFinite", "NotWritten", "RunExists", "Stopped"]  # noqa: F405
+__all__ += ["TextTooShort", "UnknownCharacters", "__version__"]  # noqa: F405
 
 
 def __getattr__(name: str) -> object:

@@ -11,7 +11,6 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
     launch.command()
 
 import sys
-import time
 
 from chargpt.commands.verbs import ALIASES, DESTRUCTIVE, VERBS
 from chargpt.errors import UserError, nearest
@@ -49,11 +48,6 @@ def main(argv: list[str] | None = None) -> int:
         offered = [verb for verb in VERBS if verb not in DESTRUCTIVE]
         what_to_do = f"did you mean {ALIASES[argv[0]]}?" if argv[0] in ALIASES else nearest(argv[0], offered)
         raise UserError(f"{argv[0]}: no such command; {what_to_do}")
-    meanwhile, started = None, time.perf_counter()
-    if argv[0] == "train":  # it imports torch, which takes seconds: a mistake is reported before
-        from chargpt.planning.ahead import check_command_line
-
-        meanwhile = check_command_line(argv[1:])
-    module = import_program(VERBS[argv[0]][0], meanwhile=meanwhile)
+    module = import_program(VERBS[argv[0]][0])
     with best_effort_messages():  # the output is what counts
-        return module.main(argv[1:]) if meanwhile is None else module.main(argv[1:], started=started)
+        return module.main(argv[1:])

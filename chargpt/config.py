@@ -66,10 +66,8 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Section):
-    """The shape of a GPT. Raises ValueError, beginning with the field's name, for a shape that cannot be built.
-
-    These are the fields of `GPTConfig` in model.py, which imports torch and checks nothing; `gpt_config` makes one of them.
-    """
+    """The shape of a GPT. Its fields are those of `GPTConfig` in model.py, which imports torch and checks nothing; `gpt_config`
+    makes one of them."""
 
     n_layer: Size = 4  # number of blocks
     n_head: Size = 4  # attention heads in each block; n_embd is a multiple of it
@@ -266,11 +264,8 @@ class RuntimeConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings of a run, in sections.
-
-    A run that was saved before a setting existed is resumed with the setting's default. If that changes what such a run
-    computes, the checkpoint format grows: docs/design.md, How to add, A setting.
-    """
+    """All settings of a run, in sections. A run saved before a setting existed is resumed with its default; if that changes
+    what such a run computes, the checkpoint format grows: docs/design.md, How to add, A setting."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)

@@ -24,10 +24,8 @@ DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfl
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes CUDA or else the CPU, and tries a GPU before it takes it: see `why_not_cuda`. Metal has to be asked for.
-
-    Raises UserError for a device that this machine lacks, or that cannot compute, and for no device.
-    """
+    """The device of this name; `auto` is CUDA, unless it fails a trial (`why_not_cuda`), or else the CPU. Raises UserError for
+    a device that this machine lacks, or that cannot compute, and for no device."""
     if not isinstance(name, str) or not DEVICES.fullmatch(name):
         raise UserError(Given("device", name), "use auto, cpu, cuda, cuda:N or mps")
     if name == "auto":
@@ -80,10 +78,8 @@ def why_not_cudnn(index: int) -> str:
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """The dtype that `runtime.precision` means on `device`: one of DTYPES, or with `auto` what is fast there.
-
-    A GPU without bfloat16 multiplies in float16, then with a scaled loss. All others that are not known are slow with both.
-    """
+    """The dtype that `runtime.precision` means on `device`: one of DTYPES, or with `auto` what is fast there. A GPU without
+    bfloat16 multiplies in float16, with a scaled loss; all others that are not known are slow with both."""
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":
@@ -118,11 +114,8 @@ def memory_free(device: torch.device) -> int | None:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch computes with one thread inside.
-
-    Copies of weights are fast enough with one. Several wait for one another: for milliseconds on an idle machine, for tenths
-    of a second beside other programs.
-    """
+    """Torch computes with one thread inside, which is enough for copies of weights. Several wait for one another: for
+    milliseconds on an idle machine, for tenths of a second beside other programs."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

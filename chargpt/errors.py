@@ -12,10 +12,10 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from chargpt.project import PACKAGE, shell_word
 from chargpt.project import command as called
@@ -79,10 +79,8 @@ def flag(name: str, *, dash: str = "--") -> str:
 
 @dataclass(frozen=True)
 class Option(Piece):
-    """An option, or a setting if `name` is a section.key; without a value, its name alone.
-
-    `--minutes 10` and `train.max_steps=500` are `minutes=10` and `settings={'train.max_steps': 500}` in Python.
-    """
+    """An option, or a setting if `name` is a section.key: `--minutes 10` and `train.max_steps=500`, or in Python `minutes=10`
+    and `settings={'train.max_steps': 500}`. Without a value, its name alone."""
 
     name: str
     value: str | os.PathLike[str] | float | bool | Sequence[float] | None = None
@@ -98,11 +96,8 @@ class Given(Piece):
 
 
 class Command(Piece):
-    """A command that the user may give: `python train.py poems.txt --minutes 10`, or `chargpt.train('poems.txt', minutes=10)`.
-
-    Without a verb, it is the arguments alone: `--resume --run poems`, or `resume=True, run='poems'`. The words of `sample` are
-    the name of a run.
-    """
+    """A command that the user may give: `python train.py poems.txt --minutes 10`, or `chargpt.train('poems.txt', minutes=10)`;
+    without a verb, its arguments alone. The words of `sample` are the name of a run."""
 
     def __init__(self, verb: Literal["train", "sample", ""], *words: str | Option) -> None:
         self.verb, self.words = verb, words
@@ -114,16 +109,13 @@ def resuming(run: str | os.PathLike[str], *more: Option, verb: Literal["train", 
 
 
 class Message(Piece):
-    """A text of several pieces. Of an error, it keeps the message alone: a traceback would keep files open."""
+    """A text of several pieces, none of them a Message. Of an error, it keeps no more: a traceback keeps files open."""
 
     def __init__(self, *pieces: Words) -> None:
-        self.pieces = [piece.message if isinstance(piece, Problem) else piece for piece in pieces]
-
-    def respelled(self, names: Mapping[str, str]) -> Message:
-        """The same with other names of options."""
-        pieces = [one.respelled(names) if isinstance(one, Message) else one for one in self.pieces]
-        same = [replace(one, name=names.get(one.name, one.name)) if isinstance(one, Option) else one for one in pieces]
-        return Message(*same)
+        self.pieces: list[str | Option | Given | Command] = []
+        for piece in pieces:
+            piece = piece.message if isinstance(piece, Problem) else piece
+            self.pieces += piece.pieces if isinstance(piece, Message) else [piece]
 
 
 def join(separator: str, words: Iterable[Words]) -> Message:
@@ -141,7 +133,10 @@ class Problem(Exception):
 
     def respell(self, names: Mapping[str, str]) -> None:
         """Name options of these names by others."""
-        self.message = self.message.respelled(names)
+        same = (
+            replace(one, name=names.get(one.name, one.name)) if isinstance(one, Option) else one for one in self.message.pieces
+        )
+        self.message = Message(*same)
         self.args = (str(self.message),)
 
 
@@ -202,51 +197,24 @@ class Stopped(Failed):
     """A training was stopped before it had anything to save."""
 
 
-# What the library raises, by name. A training tells it to the process that started it.
-KINDS: dict[str, type[Problem]] = {
-    kind.__name__: kind
-    for kind in (UserError, NoSuchRun, RunExists, UnknownCharacters, TextTooShort, Damaged)
-    + (Failed, NotWritten, NoSpace, NoMemory, NotFinite, Stopped)
-}
-
-
 def kind_of(problem: Problem) -> str:
-    """The name of the kind of a problem in KINDS."""
-    return next(kind.__name__ for kind in type(problem).__mro__ if kind.__name__ in KINDS)
+    """The name of the kind of a problem in this module: a training tells it to the process that started it."""
+    return next(kind.__name__ for kind in type(problem).__mro__ if kind.__module__ == __name__)
 
 
 Words = str | Option | Given | Command | Message | Problem
 
 
-class Spelling:
-    """How one kind of user writes what messages are made of. The two below are the only places that know."""
-
-    def __call__(self, words: Words) -> str:
-        """`words`, as this user writes them."""
-        if isinstance(words, Option):
-            return self.option(words)
-        if isinstance(words, Given):
-            return self.given(words)
-        if isinstance(words, Command):
-            return self.command(words)
-        pieces = words.message.pieces if isinstance(words, Problem) else words.pieces if isinstance(words, Message) else None
-        return str(words) if pieces is None else "".join(map(self, pieces))
-
-    def option(self, option: Option) -> str:
-        raise NotImplementedError
-
-    def given(self, given: Given) -> str:
-        raise NotImplementedError
-
-    def command(self, command: Command) -> str:
-        raise NotImplementedError
-
-
-class Shell(Spelling):
-    """The command line, or another place where options begin with `dash`."""
+class Shell:
+    """How messages are spelled on the command line, or where else options begin with `dash`. Only this and Python know."""
 
     def __init__(self, dash: str = "--") -> None:
         self._dash = dash
+
+    def __call__(self, words: Words) -> str:
+        """`words`, as this user writes them."""
+        spell: dict[type, Callable[[Any], str]] = {Option: self.option, Given: self.given, Command: self.command}
+        return "".join(spell.get(type(piece), str)(piece) for piece in Message(words).pieces)
 
     def option(self, option: Option) -> str:
         """`--minutes 10`, or `train.max_steps=500`."""
@@ -269,7 +237,7 @@ class Shell(Spelling):
         return " ".join([*[called(command.verb)] * bool(command.verb), *words])
 
 
-class Python(Spelling):
+class Python(Shell):
     """The library: arguments of its functions, and calls."""
 
     def option(self, option: Option) -> str:

@@ -42,10 +42,11 @@ def portable(name: str) -> str:
 
 @contextmanager
 def publishing(target: Path) -> Iterator[Path]:
-    """A path to write to, a file or a folder, that becomes `target` when the block ends without an error.
+    """A path to write to, a file or a folder, that becomes `target` when the block ends without an error. The block syncs what
+    it writes.
 
-    The block syncs what it writes. An existing file is replaced, and a link is replaced rather than followed; an existing
-    folder is an error. Raises OSError, with the name `target`; the unfinished file is removed.
+    An existing file or link is replaced; an existing folder is an error. Raises OSError, with the name `target`; the unfinished
+    file is removed.
     """
     path = aside(target)
     try:
@@ -154,10 +155,8 @@ def discard(path: Path) -> None:
 
 
 def remove_left_behind(folder: Path, targets: re.Pattern) -> None:
-    """Remove the unfinished files in `folder` that dead processes left, where the target's name matches `targets`.
-
-    The caller holds the folder's lock.
-    """
+    """Remove the unfinished files in `folder` that dead processes left, where the target's name matches `targets`. The caller
+    holds the folder's lock."""
     for name in os.listdir(folder):
         match = ASIDE_NAME.fullmatch(name)
         if match and targets.fullmatch(match["target"]) and not _is_another_process(int(match["pid"])):
@@ -194,10 +193,8 @@ def is_locked(folder: Path) -> bool:
 
 
 class FolderLock:
-    """Keeps other processes from locking a folder until it is released, is deleted, or the process ends.
-
-    Without `wait`, raises BlockingIOError while another process holds the lock. Raises OSError if its file cannot be made.
-    """
+    """Keeps other processes from locking a folder until it is released or deleted, or the process ends. Without `wait`, raises
+    BlockingIOError while another process holds it. Raises OSError if its file cannot be made."""
 
     def __init__(self, folder: Path, *, wait: bool) -> None:
         import filelock  # reading a run needs no lock

@@ -12,11 +12,8 @@ MAX_LISTED = 40  # characters that a message lists
 
 
 def escape_controls(text: str) -> str:
-    """`text` with control characters shown as escapes such as \\x1b; tab and newline stay.
-
-    Call it for everything from a text, a model or a checkpoint that is printed to a terminal on several lines (samples, text
-    reports); use `one_line` for messages.
-    """
+    """`text` with control characters shown as escapes such as \\x1b; tab and newline stay. For everything from a text, a model
+    or a checkpoint that is printed on several lines; for messages, there is `one_line`."""
     return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

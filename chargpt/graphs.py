@@ -20,8 +20,8 @@ WARM_UP = 2
 class Graphs:
     """The graphs of one training. On any device but a CUDA GPU, functions are called as they are.
 
-    A function has no arguments and no results: it reads and writes tensors that stay where they are, and it decides nothing
-    by their numbers. All graphs of an object share the memory of their other tensors.
+    A function has no arguments and no results: it reads and writes tensors that stay where they are, and decides nothing by
+    their numbers. All graphs of an object share the memory of their other tensors.
     """
 
     def __init__(self, device: torch.device) -> None:

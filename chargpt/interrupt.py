@@ -22,10 +22,8 @@ SAVING = "\nsaving this step, then stopping\nCtrl-C again stops without saving\n
 
 
 class Interrupt:
-    """While active, remembers the first signal and prints `notice` for it.
-
-    `came_here` is about this process alone. What several processes do together depends on `agreed`, which is the same in all.
-    """
+    """While active, remembers the first signal and prints `notice` for it. `came_here` is about this process alone. What
+    several processes do together depends on `agreed`, which is the same in all."""
 
     def __init__(self, notice: str = SAVING) -> None:
         self.signal: int | None = None
@@ -38,10 +36,8 @@ class Interrupt:
 
     @property
     def agreed(self) -> bool:
-        """Whether the processes that train together have agreed to stop; for one process, whether a signal came.
-
-        In several processes, only `Group.read` changes it; each step, each evaluation and each save calls that.
-        """
+        """Whether the processes that train together, or this one alone, are to stop after a signal. In several, only
+        `Group.read` changes it: in each step, each evaluation and each save."""
         return self.exit_code != 0
 
     @property
@@ -66,10 +62,8 @@ class Interrupt:
 
 @contextlib.contextmanager
 def ending_at_once(undo: Callable[[], None] = lambda: None, *, notice: str = "stopped\n") -> Iterator[None]:
-    """While active, a signal prints `notice` and ends the program at once: while there is nothing to save or to finish.
-
-    `undo` is called first. It removes what the block has begun, at any moment, and may be called again within itself.
-    """
+    """While active, a signal prints `notice` and ends the program at once: there is nothing to save or to finish. Before,
+    `undo` removes what the block has begun, at any moment; it may be called again within itself."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _write_error(notice)

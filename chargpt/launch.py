@@ -22,9 +22,8 @@ RUNNING = "/proc/loadavg"  # on Linux
 def launch(program: str, *, options: str | None = None, trains: bool = False, arguments: Sequence[object] = ()) -> None:
     """Import the module `program`, run its `main(*arguments)` and end the process with its exit code.
 
-    If the module `options` is given, its `check_command_line()` is called first, so that a mistake is reported at once. What
-    that returns is called while the program is imported, and `main` is told when all that began, as `started`. The memory of a
-    program that `trains` is managed for that.
+    Of the module `options`, `check_command_line()` is called first, so that a mistake is reported at once. What that returns is
+    called while the program is imported, and `main` is told when all began, as `started`. One that `trains` keeps its memory.
     """
     started = time.perf_counter()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
@@ -46,7 +45,7 @@ def launch(program: str, *, options: str | None = None, trains: bool = False, ar
 
 
 def import_program(name: str, *, meanwhile: Callable[[], None] | None = None) -> ModuleType:
-    """The module of this name, which takes a second to import, with torch; meanwhile, this is done in a thread."""
+    """The module of this name, which takes a second to import, with torch; `meanwhile` is done in a thread."""
     gc.disable()  # imports leave no garbage, and looking for some takes a tenth of their time
     thread = threading.Thread(target=meanwhile, daemon=True)
     thread.start()
@@ -58,16 +57,16 @@ def import_program(name: str, *, meanwhile: Callable[[], None] | None = None) ->
 
 
 def command() -> None:
-    """`chargpt VERB ...` of an installed package, and `python -m chargpt VERB ...`."""
-    launch("chargpt.__main__", trains=sys.argv[1:2] == ["train"])
+    """`chargpt VERB ...` of an installed package, and `python -m chargpt VERB ...`. A training begins as by train.py."""
+    if sys.argv[1:2] == ["train"]:
+        del sys.argv[1]
+        launch("chargpt.commands.train", options="chargpt.planning.ahead", trains=True)
+    launch("chargpt.__main__")
 
 
 def let_threads_sleep() -> None:
-    """Let threads that wait for others in a step sleep soon; sooner if other programs use half of the processors now, or more.
-
-    On a busy machine, a thread that spins takes the processor from the thread that it waits for. Call it before torch is
-    imported.
-    """
+    """Let threads that wait for others in a step sleep soon; sooner if other programs use half of the processors now, or more:
+    a thread that spins takes the processor from the one that it waits for. Call it before torch is imported."""
     try:
         with open(RUNNING) as file:
             others = int(file.read().split()[3].partition("/")[0]) - 1
@@ -79,13 +78,10 @@ def let_threads_sleep() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Make the C library keep freed memory for the next step, which needs the same amount.
+    """Make glibc keep freed memory for the next step, which needs the same amount. It holds for the rest of the process.
 
-    By default glibc returns large blocks to the system, and each step waits for thousands of new pages: a tenth of its time
-    at ten million parameters. With another C library, nothing happens.
-
-    It holds for the rest of the process. So only a program that trains calls it, and no function of the library:
-    `chargpt.train` trains in a process of its own.
+    By default it returns large blocks to the system, and each step waits for thousands of new pages: a tenth of its time at ten
+    million parameters.
     """
     import ctypes  # not for every program
     import platform

@@ -16,10 +16,12 @@ from numbers import Real
 from typing import Any, NamedTuple, TypedDict, get_type_hints
 
 from chargpt.errors import Given, Option, UserError, flag, join
-from chargpt.typed_numbers import NUMBER, WHOLE_NUMBER
 
 SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
 PathLike = str | os.PathLike[str]
+# Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
+WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
+NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Values(NamedTuple):

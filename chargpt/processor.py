@@ -1,5 +1,6 @@
 """What is known of this machine without torch: whether torch may find a GPU, and how many threads it would use."""
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -28,15 +29,10 @@ def may_have_gpu() -> bool:
         is_for_gpus = re.search(r"^(cuda|hip)\b[^=]*= *['\"]", version.read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
         return True
-    return bool(is_for_gpus) and (AMD.exists() or any(map(_can_be_loaded, DRIVERS)))
-
-
-def _can_be_loaded(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
+    for driver in DRIVERS if is_for_gpus else ():
+        with contextlib.suppress(OSError):
+            return bool(ctypes.CDLL(driver))
+    return bool(is_for_gpus) and AMD.exists()
 
 
 def core_count() -> int:
@@ -73,11 +69,9 @@ def processor_name() -> str:
 
 
 class _Fork:
-    """What a fork does to the threads of OpenMP, in which torch and C code compute. The child has none of them.
-
-    gcc's OpenMP does not notice and would wait for them for ever, so they end before, and the next operation that needs some
-    starts them again. LLVM's notices, and forgets how many there shall be.
-    """
+    """What a fork does to the threads of OpenMP, in which torch and C code compute. The child has none of them: gcc's OpenMP
+    would wait for them for ever, so they end before, and the next operation starts them again. LLVM's forgets how many there
+    shall be."""
 
     _threads = 0
 

@@ -6,17 +6,18 @@ Every user error is one line, `error: where: what; what to do`, with exit code 2
 import contextlib
 import errno
 import io
+import json
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from chargpt.errors import FULL, Failed, NoMemory, NoSpace, NotWritten, Option, Problem, what_to_do
-from chargpt.formatting import shown
+from chargpt.formatting import escape_controls, shown
 from chargpt.project import is_checkout
 from chargpt.screen import screen
 
@@ -43,17 +44,12 @@ def run_program(main: Callable[[], int]) -> int:
             raise
         with contextlib.suppress(OSError):
             screen().error(problem)
-    _drop_unwritable()
-    return code
-
-
-def _drop_unwritable() -> None:
-    """Send what a standard stream cannot write to the null device: the interpreter's last flush would change the exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:
+        except OSError:  # into the null device: the interpreter's last flush would change the exit code
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
 
 
 def problem_of(error: BaseException) -> Problem | None:
@@ -107,8 +103,8 @@ def _missing_package(module: str) -> Problem | None:
 def _make_streams_safe() -> None:
     """Let a program read and print any character in any locale, and run without standard streams.
 
-    A closed one becomes the null device, and keeps its number, also in child processes. Otherwise messages would go into the
-    next file that is opened. Without newline="\\n", Windows would write each newline as two characters, also into a file.
+    A closed one becomes the null device, also in child processes: messages would go into the next file that is opened. Without
+    newline="\\n", Windows would write each newline as two characters, also into a file.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -122,14 +118,18 @@ def _make_streams_safe() -> None:
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
-class BestEffortStream:
-    """A text stream that drops what cannot be written, because the reader has gone or the disk is full."""
+class Stream:
+    """A text stream that writes into another one in its own way."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class BestEffortStream(Stream):
+    """Drops what cannot be written, because the reader has gone or the disk is full."""
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError):
@@ -151,3 +151,31 @@ def best_effort_output() -> Any:
 def best_effort_messages() -> AbstractContextManager[object]:
     """Within this block, a standard error that cannot be written never ends the program; its standard output still can."""
     return contextlib.redirect_stderr(BestEffortStream(sys.stderr))
+
+
+def write_json(value: object, file: TextIO) -> None:
+    """Write `value` as a line of JSON. Where a terminal would obey a character of it, all beyond ASCII are escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    file.write((json.dumps(value) if file.isatty() and escape_controls(text) != text else text) + "\n")
+    file.flush()
+
+
+class JsonArray(Stream):
+    """Makes one array of its lines, of which each is a JSON value."""
+
+    mark = "["
+
+    def write(self, line: str) -> int:
+        self._stream.write(self.mark + line)
+        self.mark = ","
+        return len(line)
+
+
+@contextlib.contextmanager
+def json_array(*, is_asked: bool) -> Iterator[None]:
+    """Within this block, the JSON lines of standard output are one array if that `is_asked` for."""
+    array = JsonArray(sys.stdout)
+    with contextlib.redirect_stdout(cast(TextIO, array)) if is_asked else contextlib.nullcontext():
+        yield
+    if is_asked:
+        sys.stdout.write("[]\n" if array.mark == "[" else "]\n")

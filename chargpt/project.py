@@ -6,20 +6,19 @@ import shlex
 import sys
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[1]  # the folder of the package chargpt
+PACKAGE = Path(__file__).resolve().parent
+SOURCE = PACKAGE.parent  # in a checkout, its top
 CACHES = {"win32": ["AppData", "Local"], "darwin": ["Library", "Caches"]}  # in the home folder
 CACHE_VARIABLE = {"win32": "LOCALAPPDATA", "darwin": "HOME"}.get(sys.platform, "XDG_CACHE_HOME")  # that moves them
 NO_START = "none"  # in place of the name of a start, for a training: initial weights
 HOME = "CHARGPT_HOME"  # names the folder of everything that the program writes
 SET_HOME = f"set {HOME} to a folder that can be written"
 PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\+=@-]+")
-PACKAGE = Path(__file__).resolve().parent
-PYPROJECT = PACKAGE.parent / "pyproject.toml"  # in a checkout
 # The log of a run, what it is doing, and the page about it, in its folder.
 METRICS, STATUS, REPORT = "metrics.jsonl", "status.json", "report.html"
 # The folder of a checkpoint in that of a run: its step, and which time that was saved; and the file by which a run is known.
 STEP_NAME, STATE = re.compile(r"step-([0-9]{8,15})(?:\.([0-9]{1,9}))?"), "state.json"
-PRESETS = PACKAGE / "configs"  # in an installed package; the wheel has a copy of configs/ there
+PRESETS = PACKAGE / "configs"  # in an installed package: the wheel has a copy of configs/ there
 
 
 def is_checkout() -> bool:
@@ -29,19 +28,17 @@ def is_checkout() -> bool:
 
 def version() -> str:
     """The version of this checkout, or of the installed package. pyproject.toml is the one place that has it."""
-    if PYPROJECT.with_name("train.py").is_file():  # otherwise it is another project's
-        import tomllib
+    import importlib.metadata  # only here, since it takes time
+    import tomllib
 
-        return tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["version"]
-    import importlib.metadata
-
+    if (top := model_file().parent) != PACKAGE:
+        return tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     return importlib.metadata.version("chargpt")
 
 
 def model_file() -> Path:
     """model.py: at the top of a checkout; in an installed package, chargpt/model.py."""
-    in_checkout = PYPROJECT.with_name("model.py")
-    return in_checkout if PYPROJECT.with_name("train.py").is_file() else PACKAGE / "model.py"
+    return (PACKAGE.parent if (PACKAGE.parent / "train.py").is_file() else PACKAGE) / "model.py"
 
 
 def project_root() -> Path:
@@ -65,10 +62,8 @@ def presets_folder() -> Path:
 
 
 def command(verb: str) -> str:
-    """How a person calls a verb here: `python train.py` or `python -m chargpt runs` in a checkout, otherwise `chargpt VERB`.
-
-    In another folder than that of the checkout, the programs are called by their paths.
-    """
+    """How a person calls a verb here: `python train.py` or `python -m chargpt runs` in a checkout, by their paths from another
+    folder; otherwise `chargpt VERB`."""
     if not is_checkout():
         return f"chargpt {verb}"
     is_program, here = verb in ("train", "sample"), Path("chargpt")
@@ -88,10 +83,8 @@ def shell_word(text: str) -> str:
 
 
 def user_cache_folder() -> Path:
-    """Where programs of this user keep what they can make again: in that of CHARGPT_HOME, or by the rules of the system.
-
-    Raises RuntimeError, with what to do, for a user without a home folder, such as one that a container has no entry for.
-    """
+    """Where programs of this user keep what they can make again: in that of CHARGPT_HOME, or by the rules of the system. Raises
+    RuntimeError for a user without a home folder, such as one that a container has no entry for."""
     if home := named_home():
         return home / "cache"
     named = "" if sys.platform == "darwin" else os.environ.get(CACHE_VARIABLE, "")

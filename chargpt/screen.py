@@ -1,21 +1,23 @@
 """How a program tells its user: notices, messages and a progress bar, on a terminal or to the process that started it."""
 
+import math
 import os
 import sys
 import textwrap
+import time
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO
 
 from chargpt.errors import IN_SHELL, Message, Problem, Words
-from chargpt.formatting import one_line
+from chargpt.formatting import clock, one_line
 from chargpt.notices import Kind, TrainingProgress
-from chargpt.progress_lines import ProgressLines, beside_bar
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"  # of a terminal
 LABEL = 12  # width of the first column of a notice
 BAR = "{percentage:3.0f}%|{bar}| {remaining} left{postfix}"  # in tqdm's terms
 MIN_WIDTH = 30  # of a terminal in which lines are wrapped
+PLAIN_SECONDS = 10.0  # between two lines on a training, if the second one has only a training loss
 
 
 def terminal_width(stream: TextIO) -> int:
@@ -27,10 +29,8 @@ def terminal_width(stream: TextIO) -> int:
 
 
 def wrapped(line: str, stream: TextIO | None = None) -> str:
-    """`line`, broken between words to the width of the terminal if `stream` (default: standard output) is one.
-
-    The lines that follow are indented to the second column of a notice.
-    """
+    """`line`, broken between words to the width of the terminal, if `stream` (default: standard output) is one. The lines that
+    follow are indented to the second column of a notice."""
     width = terminal_width(sys.stdout if stream is None else stream)
     if width < MIN_WIDTH:
         return line
@@ -50,6 +50,31 @@ def notice_line(kind: Kind, text: str) -> str:
 def in_columns(name: str, text: str) -> str:
     """A name of at most 11 characters, and a text on a single line."""
     return f"{name:<{LABEL}}{one_line(text)}"
+
+
+class ProgressLines:
+    """Which lines are due while a training goes on: evaluations, and without a bar now and then the training loss."""
+
+    def __init__(self) -> None:
+        self._when = time.perf_counter()  # of the last line
+        self._told: tuple[int | None, float | None] = (None, None)  # which evaluation and training loss it had
+
+    def due(self, now: TrainingProgress, *, has_bar: bool) -> str:
+        """The line that is due; empty if none is. A training loss is in one line alone."""
+        seconds, is_new = time.perf_counter(), now.train_loss not in (None, self._told[1])
+        is_evaluated = now.evaluated not in (None, self._told[0])
+        is_late = seconds - self._when >= PLAIN_SECONDS and now.step < now.of  # at the end comes an evaluation
+        if not is_evaluated and (has_bar or not is_new or not is_late):
+            return ""
+        words = [f"train loss {now.train_loss:.3f}"] if is_new else []
+        if is_evaluated and now.val_loss is not None:
+            words.append(f"val loss {now.val_loss:.3f} ({now.val_loss / math.log(2):.3f} bits/char)")
+        if now.chars_per_second is not None:
+            words.append(f"{now.chars_per_second:,.0f} chars/s")
+        if now.seconds_left is not None:
+            words.append(f"{clock(now.seconds_left)} left")
+        self._when, self._told = seconds, (now.evaluated, now.train_loss)
+        return ", ".join([*[now.model] * bool(now.model), f"step {now.step:,}/{now.of:,}: "]) + ", ".join(words)
 
 
 class Screen:
@@ -103,11 +128,10 @@ class Screen:
         if now.sample != self._sample:
             self._sample = now.sample
             self.sample(now.sample, label="" if line else f"{now.step}")
-        if self.bar_width:
-            self._draw(now)
-
-    def _draw(self, now: TrainingProgress) -> None:
-        beside = beside_bar(now)
+        if not self.bar_width:
+            return
+        losses = [f"{name} {loss:.3f}" for name, loss in (("train", now.train_loss), ("val", now.val_loss)) if loss is not None]
+        beside = ", ".join([*[now.model] * bool(now.model), *losses])
         if self._bar is None:
             form = {"dynamic_ncols": True, "mininterval": 0.5, "bar_format": BAR, "postfix": beside}
             self._bar = self.new_bar(initial=now.step, total=now.of, **form)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from chargpt.config import Config, Section
 from chargpt.errors import Message, Option, UserError, Words, nearest, short
-from chargpt.typed_numbers import NUMBER, WHOLE_NUMBER
+from chargpt.option_table import NUMBER, WHOLE_NUMBER
 
 COMMAND_LINE = Option("settings")  # where a setting was given, in errors
 Tree = dict[str, dict[str, object]]  # {section: {key: value}}
@@ -36,10 +36,7 @@ def apply(config: Config, tree: Mapping[str, Any], *, where: Words) -> Config:
 
 
 def typed_values(tree: Mapping[str, Any], *, where: Words) -> Tree:
-    """The settings of `tree`, each as the type of its key. Raises UserError.
-
-    What also depends on other settings is left to `apply`.
-    """
+    """The settings of `tree`, each as the type of its key; what also depends on others is left to `apply`. Raises UserError."""
     try:
         return {section: _typed(section, values) for section, values in tree.items()}
     except UserError as error:
@@ -179,10 +176,8 @@ SWITCHES = dict.fromkeys(("true", "yes", "on"), "on") | dict.fromkeys(("false", 
 
 
 def _coerce(value: Any, hint: Any) -> Any:
-    """`value` as the type `hint`: it has that type already, or it is text as a person types it. A bool is no number.
-
-    Raises ValueError, which says what is allowed.
-    """
+    """`value` as the type `hint`: it has that already, or it is text as a person types it. A bool is no number. Raises
+    ValueError, which says what is allowed."""
     is_text = isinstance(value, str)
     if typing.get_origin(hint) is Annotated:
         found, allowed = _coerce(value, hint.__origin__), hint.__metadata__[0]

@@ -171,7 +171,7 @@ def test_the_environment_is_read_only_where_it_is_listed(path):
 
 @for_each(OURS)
 def test_importing_does_nothing(path):
-    allowed = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+    allowed = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AugAssign, ast.AnnAssign)
     for node in parsed(path).body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         guard = isinstance(node, ast.If) and ("__main__" in ast.unparse(node.test) or "TYPE_CHECKING" in ast.unparse(node.test))

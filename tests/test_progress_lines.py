@@ -31,7 +31,7 @@ def test_the_time_is_written_as_a_clock_shows_it(seconds, text):
 
 
 def test_the_last_step_is_one_line_although_its_training_loss_is_logged_before(capsys, monkeypatch):
-    monkeypatch.setattr("chargpt.progress_lines.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("chargpt.screen.PLAIN_SECONDS", 0.0)
     screen = Screen()
     screen.progress(TrainingProgress(step=90, of=100, train_loss=1.5))
     screen.progress(TrainingProgress(step=100, of=100, train_loss=1.4))

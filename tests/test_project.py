@@ -37,7 +37,7 @@ def test_a_checkout_has_its_own_runs_and_presets_and_an_installed_package_the_fo
 def test_the_version_has_one_place(tmp_path, monkeypatch):
     in_pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert version() == in_pyproject and "__version__" in dir(chargpt)
-    monkeypatch.setattr(project, "PYPROJECT", tmp_path / "absent")
+    monkeypatch.setattr(project, "PACKAGE", tmp_path / "absent")
     monkeypatch.setattr(importlib.metadata, "version", {"chargpt": "7.8.9"}.__getitem__)
     assert version() == chargpt.__version__ == "7.8.9"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import TextTooShort, UserError
 from chargpt.formatting import columns, distinct, one_line, plural, shown
-from chargpt.json_output import json_array, write_json
 from chargpt.parser import Parser
 from chargpt.processor import may_have_gpu
+from chargpt.program import json_array, write_json
 from chargpt.project import command, project_root
 from chargpt.screen import log
 
@@ -75,10 +75,8 @@ def page_file(name: str) -> Path:
 
 
 def load_run(name: str, *, device: str, is_start: bool = False) -> "LoadedModel":
-    """The model of the run, or of the start, `name`. Its warnings, and a line that describes it, go to standard error.
-
-    Torch computes with it, on the device that the line names. Raises UserError.
-    """
+    """The model of the run, or of the start, `name`, computed by torch on the device that a line on standard error names, with
+    warnings. Raises UserError."""
     from chargpt.sampling.loaded_model import load_model
 
     if device == "auto" and may_have_gpu():
@@ -94,10 +92,8 @@ def load_run(name: str, *, device: str, is_start: bool = False) -> "LoadedModel"
 
 
 def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: "Tree") -> "list[Item]":
-    """The items in `texts`, read as those of the run but for `settings`; without any, the validation items of the run.
-
-    A text without fields has an item in each line. Items have no label where the text has none. Raises UserError.
-    """
+    """The items in `texts`, read as those of the run but for `settings` (without fields, one in each line, without labels);
+    without any, the validation items of the run. Raises UserError."""
     from chargpt.text.item_stream import items_in
 
     if not loaded.config.data.items:

@@ -41,10 +41,8 @@ def runs_and_texts(run: str, words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def compare(options: Namespace, lines_in: "Callable[[Sequence[str], LoadedModel], list[tuple[str, list[Line]]]]") -> None:
-    """Print the bits of each line under each run, or their means, and the differences to the first one. Raises UserError.
-
-    `lines_in` gives the lines of texts under a model, each text with its label.
-    """
+    """Print the bits of each line under each run, or their means, and the differences to the first one. `lines_in` gives the
+    lines of texts under a model, each text with its label. Raises UserError."""
     columns: dict[str, Lines] = {}
     fingerprints = set()
     for name, texts in options.runs.items():

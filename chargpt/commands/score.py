@@ -264,11 +264,8 @@ def reading_of(loaded: "LoadedModel", settings: Tree) -> "DataConfig":
 
 
 def read_texts(names: Sequence[str], loaded: "LoadedModel", settings: Tree) -> list[tuple[str, str]]:
-    """The texts that `names` mean, as TEXT of train.py, read with `settings` and normalised, each with its label.
-
-    Without a name, it is the run's validation split. In a vocabulary of bytes, those that are not UTF-8 are surrogates. Raises
-    UserError, also if that validation split is in no cache, and for a setting that does nothing.
-    """
+    """The texts that `names` mean, as TEXT of train.py, or the run's validation split, read with `settings` and normalised,
+    each with its label. In a vocabulary of bytes, those that are not UTF-8 are surrogates. Raises UserError."""
     from chargpt.analysis.scored_text import text_of
     from chargpt.text.corpus import check_effect
     from chargpt.text.source import Sources

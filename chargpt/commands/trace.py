@@ -98,11 +98,8 @@ def texts_of(options: Namespace, loaded: "LoadedModel", corpus: "Corpus") -> tup
 
 
 def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str], *, most: int) -> dict[str, Any] | None:
-    """What `texts` have copied from the training text of the run with whose weights this one began, as JSON types.
-
-    None if it began with none, or, with a line that says so, if that run is not beside this one or its text is not in the
-    cache. The texts of the starts that come with the program never are.
-    """
+    """What `texts` have copied from the training text of the run with whose weights this one began, as JSON types. None if it
+    began with none, or, with a line that says so, if that run or its text is gone."""
     from chargpt.analysis.copies import measure_copies
     from chargpt.runs.checkpoint import run_of
     from chargpt.runs.load import find_checkpoint

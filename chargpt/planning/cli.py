@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 from chargpt.config import DataConfig
 from chargpt.errors import Given, Option, Problem, UserError, resuming, short
 from chargpt.option_table import (
+    NUMBER,
     SMALLEST,
     SWITCH,
     TEXT,
@@ -36,7 +37,6 @@ from chargpt.option_table import (
 from chargpt.parser import Parser
 from chargpt.project import NO_START, command, project_root
 from chargpt.settings import COMMAND_LINE, SECTIONS, Settings, Tree, elsewhere, typed_values
-from chargpt.typed_numbers import NUMBER
 
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z0-9_]+")
 SHORTEST_CONTEXT = 16  # characters of the context that is chosen, at least
@@ -95,10 +95,8 @@ once, on_disk = partial(keyword, "", None, add={"action": Once}), partial(option
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """What the user asked for. Raises UserError for a value that an option does not take.
-
-    The options of the section "run" are about a run on disk: `python -m chargpt text` has all but these.
-    """
+    """What the user asked for; all but the options of the section "run", which are about a run on disk, are those of `python -m
+    chargpt text`. Raises UserError for a value that an option does not take."""
 
     texts: Sequence[str] = ()
     settings: Tree = field(default_factory=dict)  # typed; what depends on several of them is not checked yet
@@ -186,6 +184,11 @@ class TrainOptions:
         section, dot, key = name.partition(".")
         return key in self.settings.get(section, {}) if dot else bool(getattr(self, name))
 
+    def given_among(self, keys: Iterable[str]) -> Tree:
+        """Those of the settings that are among these section.key."""
+        given = [key.split(".") for key in keys if self.gives(key)]
+        return {section: {key: self.settings[section][key] for at, key in given if at == section} for section, _ in given}
+
 
 if TYPE_CHECKING:
     from chargpt.arguments import TrainKeywords
@@ -229,7 +232,7 @@ def _given_in(argv: Sequence[str] | None) -> dict[str, Any]:
 
 
 def parse_sweep(argv: Sequence[str] | TrainOptions | None) -> list[TrainOptions]:
-    """The options of each run that `argv` asks for. Of settings with several values, such as train.seed=1,2,3, each choice is a
+    """The options of each run that `argv` asks for: each choice of settings with several values, such as train.seed=1,2,3, is a
     run, named by what differs, which the same command continues. Raises UserError."""
     if isinstance(argv, TrainOptions):
         return [argv]
@@ -274,8 +277,7 @@ def _choices(word: str) -> list[str]:
 
 
 def parse_text_options(argv: Sequence[str]) -> tuple[TrainOptions, Path | None]:
-    """The options of `python -m chargpt text`: those of train.py that are not about a run on disk, and where to write the
-    clean text. Raises UserError."""
+    """The options of `python -m chargpt text`, and where to write the clean text. Raises UserError."""
     parser = _parser("text", "Describe a text, and what to expect of a model trained on it.", "")
     clean = "only write the text into a new file, without page breaks, words divided by a line end, and ligatures"
     parser.add_argument("--clean", type=Path, metavar="OUT", help=clean)

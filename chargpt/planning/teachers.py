@@ -28,10 +28,8 @@ def models_of(teachers: Sequence[Checkpoint]) -> list[GPT]:
 
 
 def teachers_of_stage(run: Path, stage: Stage, *, digest_of_all: object = None) -> list[GPT]:
-    """The teachers of a model of the run in the folder `run`. Raises UserError.
-
-    `digest_of_all` is what its saved environment has for "teachers", None for a model without any.
-    """
+    """The teachers of a model of the run in the folder `run`. `digest_of_all` is what its saved environment has for "teachers",
+    None for a model without any. Raises UserError."""
     copies = sorted(run.glob("teacher-[1-9]*"), key=lambda path: (len(path.name), path.name))
     if not copies and stage.is_last and stage.number > 1:
         return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage.number)])
@@ -59,10 +57,8 @@ def check_teachers(teachers: Sequence[Checkpoint], corpus: Corpus, *, context: i
 
 
 def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
-    """Copy the weights of `teachers` into the folder of a new run, as teacher-1 and so on: their runs may change or vanish.
-
-    Copies that a crash has left are replaced. Raises UserError.
-    """
+    """Copy the weights of `teachers` into the folder of a new run, as teacher-1 and so on, in place of copies that a crash has
+    left: their runs may change or vanish. Raises UserError."""
     for left in run.glob("teacher-[1-9]*"):
         try:
             load(left, training=False)

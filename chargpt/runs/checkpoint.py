@@ -18,7 +18,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -91,17 +91,21 @@ def _as_tensors(arrays: Mapping[str, np.ndarray]) -> "dict[str, Tensor]":
 def publish(
     run: Path, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]", state: SavedState, name: str = ""
 ) -> Path:
-    """Write a checkpoint of `run` and return its folder, which appears complete or not at all. All tensors are float32.
+    """Write a checkpoint of `run`, with finite float32 tensors, and return its folder, which appears complete or not at all.
 
-    `name` is that of the folder; empty: a new one for this step. Existing checkpoints are not touched. Raises CheckpointError
-    if the disk is full, read-only or gone. Whoever has the tensors has found that they are finite.
+    `name` is that of the folder; empty: a new one for this step. Existing checkpoints stay. Raises NotWritten if the disk is
+    full, read-only or gone.
     """
     path = run / (name or _free_name(run, state.progress.step))
-    with _publishing(path) as folder:
-        os.mkdir(folder)
-        files = {file: _write_tensors(folder / file, found) for file, found in ((WEIGHTS, weights), (TRAINING, training))}
-        write_synced(folder / STATE, seal(state, files, path / STATE))
-        sync_folder(folder)
+    try:
+        with publishing(path) as folder:
+            os.mkdir(folder)
+            files = {file: _write_tensors(folder / file, found) for file, found in ((WEIGHTS, weights), (TRAINING, training))}
+            write_synced(folder / STATE, seal(state, files, path / STATE))
+            sync_folder(folder)
+    except OSError as error:
+        others = ", but earlier checkpoints are unchanged" * has_steps(run)
+        raise NotWritten.of(error, f"{shown(path)}: not saved ({error.strerror}){others}; {what_to_do(error)}") from error
     return path
 
 
@@ -111,10 +115,8 @@ def stage_folder(run: Path, stage: int) -> Path:
 
 
 def newest_stage(run: Path, *, learned: bool = False) -> int:
-    """The newest model of `run` that has a checkpoint; if it is to have `learned`, one after step 0. 1 if there is none.
-
-    Raises CheckpointError if a folder cannot be listed.
-    """
+    """The newest model of `run` that has a checkpoint, or if it is to have `learned`, one after step 0; 1 if there is none.
+    Raises CheckpointError if a folder cannot be listed."""
     for stage in range(MAX_TEACHERS + 1, 1, -1):
         folder = stage_folder(run, stage)
         if folder.is_dir() and any(_order(path)[0] or not learned for path in steps(folder)):
@@ -133,11 +135,8 @@ def run_of_stage(folder: Path) -> Path:
 
 
 def prune(path: Path, keep: int, *, best_step: int | None) -> list[str]:
-    """Remove older checkpoints of the run once `path` is published. The newest `keep` up to `path` and the best one stay.
-
-    Checkpoints after `path` (damaged ones that were skipped on resuming) are neither counted nor removed. Never raises;
-    returns a line for each problem.
-    """
+    """Once `path` is published, remove older checkpoints of the run: the newest `keep` up to `path` and the best one stay, and
+    damaged ones after it. Never raises; returns a line for each problem."""
     assert keep >= 1
     try:
         older, best_one = _until(path)[:-1], _best_path(path, best_step)
@@ -147,10 +146,8 @@ def prune(path: Path, keep: int, *, best_step: int | None) -> list[str]:
 
 
 def keep_best_weights(folder: Path) -> list[str]:
-    """Of a model whose training has ended, keep the best checkpoint, without its optimizer's state. Never raises.
-
-    Returns a line for each problem.
-    """
+    """Of a model whose training has ended, keep the best checkpoint, without its optimizer's state. Never raises; returns a
+    line for each problem."""
     try:
         if len(found := steps(folder)) == 1 and not (found[0] / TRAINING).exists():
             return []
@@ -201,8 +198,8 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
 def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
     """What `read` makes of the newest checkpoint of `run` for which it raises nothing, and a line for each newer one.
 
-    Another process may write the run and remove old checkpoints meanwhile: then the new ones are read. Raises CheckpointError
-    when there is none, and UnreadableError for one that is whole.
+    If another process removes old checkpoints meanwhile, the new ones are read. Raises CheckpointError when there is none, and
+    UnreadableError for one that is whole.
     """
     tried, reasons = set[Path](), list[str]()
     while untried := [path for path in steps(run) if path not in tried]:
@@ -224,10 +221,8 @@ def _reason(error: Exception) -> str:
 
 
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
-    """The best checkpoint by `checkpoint.best`, weights only: the one that the newest state names, or else the newest one.
-
-    The lines say why another one is used. Raises CheckpointError when there is none, and UnreadableError for one that is whole.
-    """
+    """The best checkpoint by `checkpoint.best`, weights only, or else the newest one, with lines that say why. Raises
+    CheckpointError when there is none, and UnreadableError for one that is whole."""
     instead: list[str] = []
 
     def read(path: Path) -> Checkpoint:
@@ -294,26 +289,12 @@ def _free_name(run: Path, step: int) -> str:
     return f"step-{step:08d}" + (f".{max(attempts) + 1}" if max(attempts) else "")
 
 
-@contextmanager
-def _publishing(target: Path) -> Iterator[Path]:
-    """`files.publishing`, with an error that says what to do."""
-    try:
-        with publishing(target) as path:
-            yield path
-    except OSError as error:
-        others = ", but earlier checkpoints are unchanged" * has_steps(target.parent)
-        raise NotWritten.of(error, f"{shown(target)}: not saved ({error.strerror}){others}; {what_to_do(error)}") from error
-
-
 def file_pieces(tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
     """A safetensors file of float32 tensors: the length of a JSON header as 8 bytes, the header, each tensor; little-endian.
-
-    The writer of the library makes two copies of all tensors before it writes the first byte.
-    """
+    (The writer of the library makes two copies of all tensors first.)"""
     import torch
 
-    described: dict[str, Any] = {"__metadata__": dict(metadata)}
-    end = 0
+    described, end = dict[str, Any]({"__metadata__": dict(metadata)}), 0
     for name in sorted(tensors):
         assert tensors[name].dtype == torch.float32, name
         start, end = end, end + tensors[name].nbytes
@@ -327,25 +308,21 @@ def file_pieces(tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) ->
 
 def _write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> dict[str, Any]:
     """Write a safetensors file, with one tensor at a time in memory besides those given. Returns its fingerprint."""
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
 
     def pieces() -> Iterator[bytes | memoryview]:
-        nonlocal size
         for piece in file_pieces(tensors, {"format": "pt"}):
             digest.update(piece)
-            size += len(piece)
             yield piece
 
     write_pieces_synced(path, pieces())
-    return {"bytes": size, "sha256": digest.hexdigest()}
+    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
 
 
 def load(path: Path, *, training: bool = True) -> Checkpoint:
-    """Read the checkpoint in the folder `path`; without `training`, only its weights and state.
-
-    Weights in float16, as a start has them, become float32. Raises CheckpointError unless the checksums are right, the state is
-    valid, the weights fit it, and all numbers are finite.
-    """
+    """The checkpoint in the folder `path`; without `training`, only its weights and state. Float16, as a start has it, becomes
+    float32. Raises CheckpointError unless the checksums are right, the state is valid, the weights fit it, and all numbers are
+    finite."""
     state, files = unseal(path / STATE)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:

@@ -16,9 +16,7 @@ OTHERS = ("runtime.", "checkpoint.", "data.cache", "data.val_text", "train.log_"
 
 def group_of(state: SavedState) -> str:
     """The same for runs that differ by their seed alone: on one text, from one start, with one shape and equal given settings.
-
-    What the program has chosen may differ with the speed of the machine, and is not compared.
-    """
+    What the program chose may differ with the speed of the machine, and is not compared."""
     settings = flat(state.settings.values)
     compared = {key: value for key, value in settings.items() if key.startswith("model.") or state.settings.is_given(key)}
     compared = {key: value for key, value in compared.items() if not key.startswith(("train.seed", *OTHERS))}

@@ -3,7 +3,6 @@
 Only the small files of a run are read, none of its weights. A run that another process writes meanwhile is listed as it is.
 """
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,24 +20,21 @@ from chargpt.runs.checkpoint import newest_of, newest_stage, numbers_in, read_st
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.groups import group_of
 from chargpt.runs.load import expand_patterns, find_run, run_folders
-from chargpt.runs.status import Status, read_status
+from chargpt.runs.metrics import Status, read_status
 from chargpt.standard import model_source
 
 LOST = "its process has ended without a word: it was killed, or its machine has stopped"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunState:
-    """A run as `chargpt.runs` gives it, and `python -m chargpt runs --json` as an object. Times are as in ISO 8601."""
+class RunState(Status):
+    """A run as `chargpt.runs` gives it, and `python -m chargpt runs --json` as an object. Times are as in ISO 8601.
+
+    Its state may also be new (without a checkpoint) or damaged (it cannot be read). The reason is told of these, too.
+    """
 
     run: str  # its name
     path: str
-    state: str  # training, stopped, failed, finished; new: without a checkpoint; damaged: it cannot be read
-    reason: str = ""  # why it is so, of one that has failed, is damaged, or was killed
-    step: int = 0
-    steps: int = 0  # that are planned
-    model: str = ""  # which of several; empty for the only one
-    seconds_left: float | None = None  # of one that is trained now
     loss: float | None = None  # of the best checkpoint, nats per character
     text: list[str] = field(default_factory=list)
     fingerprint: str = ""
@@ -68,7 +64,7 @@ class RunState:
         told = read_status(folder)
         state, reason = _state_of(folder, saved, told)
         if told is not None and told.state == state:
-            return cls(**about, **dataclasses.asdict(told))
+            return cls(**about, **vars(told))
         about |= {"step": saved.progress.step, "steps": saved.stage.length.steps, "model": saved.stage.name}
         return cls(**about, state=state, reason=reason)
 
@@ -77,16 +73,15 @@ def _state_of(folder: Path, saved: SavedState, told: Status | None) -> tuple[str
     """What a run does that has `saved` this and has `told` that of itself, and why."""
     if is_locked(folder):
         return "training", ""
-    if (saved.is_finished and saved.stage.is_last) or (told is not None and told.state == "finished"):
+    if saved.is_finished and saved.stage.is_last:
         return "finished", ""
-    if told is None or told.state == "stopped":
-        return "stopped", ""
-    return ("failed", told.reason) if told.state == "failed" else ("stopped", LOST)
+    if told is None or told.state != "training":
+        return ("stopped", "") if told is None else (told.state, told.reason)
+    return "stopped", LOST
 
 
 def run_states(names: Sequence[str], checkpoints: Path) -> list[RunState]:
-    """The runs of these names, paths and patterns, or all in `checkpoints`, the one with the newest checkpoint first, and last
-    those that cannot be read. Raises NoSuchRun."""
+    """The runs of these names, paths and patterns, or all in `checkpoints`, the newest checkpoint first. Raises NoSuchRun."""
     names = expand_patterns(names, checkpoints)
     folders = [find_run(name, checkpoints) for name in names] if names else run_folders(checkpoints)
     found = sorted(map(RunState.of, folders), key=lambda run: run.run)
@@ -94,10 +89,8 @@ def run_states(names: Sequence[str], checkpoints: Path) -> list[RunState]:
 
 
 def runs(*names: PathLike) -> list[RunState]:
-    """The state of the runs of these names, paths and patterns such as "poems*"; without any, of all in the folder checkpoints.
-
-    The one with the newest checkpoint is the first. Raises NoSuchRun, a ValueError.
-    """
+    """The state of the runs of these names, paths and patterns such as "poems*"; without any, of all in the folder checkpoints;
+    the newest checkpoint first. Raises NoSuchRun, a ValueError."""
     with python_errors():
         return run_states([os.fspath(name) for name in names], project_root() / "checkpoints")
 

@@ -39,10 +39,8 @@ def check_length(name: str) -> None:
 
 
 def find_run(name: str | None, checkpoints: Path) -> Path:
-    """The folder of the run `name`: one in `checkpoints`, its path, or a path into it. None: that with the newest checkpoint.
-
-    Raises UserError when there is no such run.
-    """
+    """The folder of the run `name`: one in `checkpoints`, its path, or a path into it; None is that with the newest checkpoint.
+    Raises UserError when there is none."""
     if name is None:
         runs = [(steps(stage_folder(run, newest_stage(run)))[-1].stat().st_mtime, run) for run in _runs(checkpoints)]
         if not runs:
@@ -107,10 +105,8 @@ def run_folders(checkpoints: Path) -> list[Path]:
 
 
 def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
-    """`names`, with the runs that match in place of each pattern such as `poems*`. Each name is there once.
-
-    A pattern without a slash matches names in `checkpoints`, another one paths. Raises UserError for one that matches nothing.
-    """
+    """`names`, each once, with the runs that match in place of a pattern such as `poems*`: one without a slash matches names in
+    `checkpoints`, another one paths. Raises UserError for one that matches nothing."""
     expanded: dict[str, None] = {}
     for name in names:
         if not glob.has_magic(name) or (checkpoints / name).is_dir():  # a name may hold brackets
@@ -134,11 +130,11 @@ def _is_run(folder: Path) -> bool:
 
 
 def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = None) -> tuple[Checkpoint, list[Words]]:
-    """The weights that `name` means, one checkpoint, a kept file or the best of a run (see `find_run`), and warnings.
+    """The weights that `name` means, one checkpoint, a kept file or the best of a run (see `find_run`), and warnings; or those
+    of `start`, the name of a model that comes with the program.
 
-    `start` is the name of a start that comes with the program, in place of a run. Of several models in a run, it is the newest
-    one that has taken a step. A run that was stopped before its first evaluation after step 0 gives its newest checkpoint: the
-    best one, that of step 0, has learned nothing from the text. Raises UserError when there is none that can be used.
+    Of several models in a run, it is the newest one that has taken a step. A run that was stopped before its first evaluation
+    after step 0 gives its newest checkpoint: the best one has learned nothing. Raises UserError when none can be used.
     """
     if start is not None:
         return load_start(start), []

@@ -96,11 +96,11 @@ def _problems(config: ModelConfig, vocab_size: int) -> Iterator[str]:
 
 @torch.no_grad()
 def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
-    """Copy the weights of `source` into `model`. A new character begins with the embedding of its nearest known one.
+    """Copy the weights of `source` into `model`; returns a line that says how. A new character begins with the embedding of its
+    nearest known one, or else of the folded character, or with the mean of all.
 
-    Where no known character is near, it begins with that of the folded character, or with the mean of all. Returns a line that
-    says what was done. Raises UserError if the two models differ in shape, if one reads bytes and the other characters, or if
-    another vocabulary needs weights that no row of the old ones gives.
+    Raises UserError for a model of another shape, for bytes in place of characters or the reverse, and if another vocabulary
+    needs weights that no row of the old ones gives.
     """
     _check_form(source, model, tokenizer)
     before = source.state.tokenizer

@@ -31,21 +31,13 @@ class Progress:
     skipped: list[int] = field(default_factory=list)  # steps whose loss was not finite; each one caused a rollback
 
     def record_evaluation(
-        self,
-        loss: float | None,
-        *,
-        temperature: float = 1.0,
-        sample: str = "",
-        is_falling: bool = True,
-        tolerance: float = 0.0,
+        self, loss: float | None, *, temperature: float = 1.0, sample: str = "", is_falling: bool = True, tolerance: float = 0.0
     ) -> None:
         """The validation loss of the current step is `loss`, with logits divided by `temperature`, and the model has written
-        `sample`, empty for none.
+        `sample`.
 
-        Without a validation split, the loss is None, and the newest step is the best one.
-
-        `is_falling` if the learning rate has begun to fall. This step is the best one if its loss is lower than that of the
-        best one before, or less than `tolerance` nats above the lowest one.
+        It is the best step if its loss is lower than the best one before, or less than `tolerance` nats above the lowest one;
+        if the loss is None, without a validation split, the newest is. `is_falling` if the learning rate has begun to fall.
         """
         self.evaluated, self.val_loss, self.temperature = self.step, loss, temperature
         lowest, best = (math.inf if value is None else value for value in (self.lowest_loss, self.best_loss))
@@ -60,9 +52,7 @@ class Progress:
 
     def is_finished(self, length: Length, *, patience: int) -> bool:
         """Whether a run has taken all its steps, or `patience` evaluations in a row, if it is not 0, did not improve the loss.
-
-        At the peak of the rate, no evaluation counts: the falling rate lowers the loss, even if it rose before.
-        """
+        At the peak of the rate, none counts: the falling rate lowers the loss, even if it rose before."""
         return self.step >= length.steps or 0 < patience <= self.without_gain
 
     @property

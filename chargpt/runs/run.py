@@ -61,9 +61,7 @@ class Run:
 
     def __init__(self, folder: Path, *, replaces: Path | None = None) -> None:
         """With its first evaluation after step 0, it takes the place of the run that it `replaces`, which is locked until then.
-
-        Raises UserError while another process trains one of them.
-        """
+        Raises UserError while another process trains one of them."""
         self._replaced = None if replaces is None else (replaces, lock_run(replaces))
         created = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,10 +99,8 @@ class Run:
         remove_left_behind(self.place, OWN)
 
     def save(self, state: SavedState, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]") -> list[str]:
-        """Publish a checkpoint, remove old ones. Returns a line for each problem with the rest.
-
-        Raises NotWritten when nothing could be saved; the newest and the best checkpoint are then unchanged.
-        """
+        """Publish a checkpoint, remove old ones. Returns a line for each problem with the rest. Raises NotWritten when nothing
+        could be saved; the newest and the best checkpoint are then unchanged."""
         problems: list[str] = []
         path = self._publish(problems, weights=weights, training=training, state=state)
         self.checkpoint, self._best_step = path, state.progress.best_step
@@ -121,10 +117,10 @@ class Run:
         return self.folder if self._replaced is None else self._replaced[0]
 
     def take_place(self) -> list[str]:
-        """Give the run the name of the one that it replaces, if there is one, and delete that.
+        """Give the run the name of the one that it replaces, if there is one, and delete that. Returns a line for a problem.
 
-        `save` calls it with the first evaluation after step 0; on Windows, it is called at the end. Of two renames, the second
-        one needs the first: a kill between them leaves both runs whole, and `settle` goes on. Returns a line for a problem.
+        Of two renames, the second one needs the first: a kill between them leaves both runs whole, and `settle` goes on. `save`
+        calls it with the first evaluation after step 0; on Windows, it is called at the end.
         """
         if self._replaced is None:
             return []
@@ -178,10 +174,8 @@ class Run:
         return checkpoint, skipped
 
     def write_config(self, config: Config, stage: Stage) -> str | None:
-        """Write the settings for people to read; a resumed run reads those of its checkpoint. Returns a line for a problem.
-
-        Those of the first model are the run's: with them, and with what the run began with, another run makes the same models.
-        """
+        """Write the settings of the first model, with which another run, from the same beginning, makes the same models; a
+        resumed run reads those of its checkpoint. Returns a line for a problem."""
         if self.stage > 1:
             return None
         from chargpt.yaml_settings import to_yaml
@@ -228,11 +222,8 @@ def lock_run(folder: Path) -> FolderLock:
 
 
 def folder_of(name: str, checkpoints: Path) -> Path:
-    """Where a run of that name is: a name with a slash (on Windows also a backslash) is a path, any other name is a folder in
-    `checkpoints`.
-
-    Raises UserError for an invalid name.
-    """
+    """Where a run of that name is: a name with a slash (on Windows also a backslash) is a path, any other one a folder in
+    `checkpoints`. Raises UserError for an invalid name."""
     path = Path(name)
     has_space = name != name.strip() or path.name != path.name.strip()
     is_odd = name.startswith("-") or has_space or path.name in ("", "..") or not name.isprintable()
@@ -243,10 +234,8 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 
 
 def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -> Path:
-    """The folder for a new run of that name. With `overwrite`, it may hold a run that nobody trains; False offers that.
-
-    Raises UserError if it holds a run otherwise, or anything else, or if a run that was to replace it has learned something.
-    """
+    """The folder for a new run of that name. With `overwrite`, it may hold a run that nobody trains; False offers that. Raises
+    UserError for anything else in it, and if a run that was to replace it has learned something."""
     folder = folder_of(name, checkpoints)
     settle(folder)
     if overwrite and has_steps(folder):
@@ -260,10 +249,8 @@ def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -
 
 
 def new_run(folder: Path, checkpoints: Path, *, overwrite: bool = False) -> Run:
-    """A new run in the folder of `new_folder`, or one that begins beside it and replaces the run there. Raises UserError.
-
-    An earlier run that began there and was never evaluated after step 0 is deleted: it has learned nothing.
-    """
+    """A new run in the folder of `new_folder`, or one that begins beside it and replaces the run there. An earlier one that
+    began there and has learned nothing is deleted. Raises UserError."""
     replaces = folder if overwrite and has_steps(folder) else None
     place = folder if replaces is None else beginning_of(folder)
     if replaces is not None and _learned_nothing(place):
@@ -301,10 +288,8 @@ def settle(folder: Path) -> None:
 
 
 def set_aside(folder: Path, lock: FolderLock, *, target: Path) -> Path:
-    """Rename the folder of a run, of which this is the `lock`, to a hidden name of `target`, under which it is deleted.
-
-    The target is the run itself, or the one that replaces it: so `settle` tells the two apart. Raises OSError.
-    """
+    """Rename the folder of a run, of which this is the `lock`, to a hidden name of `target`, under which it is deleted: of the
+    run itself, or of the one that replaces it, by which `settle` tells the two apart. Raises OSError."""
     if WINDOWS:  # which renames no folder with open files
         lock.release()
     remove_left_behind(target.absolute().parent, re.compile(re.escape(target.name)))  # of a kill while one was deleted
@@ -325,10 +310,8 @@ def is_left_behind(folder: Path) -> bool:
 
 
 def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ()) -> Path:
-    """`folder`, in which a new run may be made. Raises UserError if it already holds a run or anything else.
-
-    `otherwise` is what else a person may do about a run.
-    """
+    """`folder`, in which a new run may be made. Raises UserError if it already holds a run or anything else; `otherwise` is
+    what else a person may do about a run."""
     taken = {name.casefold(): name for name in _names_beside(folder)}
     name, base, what = taken.get(folder.name.casefold(), folder.name), folder.name.removesuffix(".new"), list[Words]()
     free = next(f"{base}-{number}" for number in itertools.count(2) if f"{base}-{number}".casefold() not in taken)
@@ -337,18 +320,14 @@ def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ())
     elif os.path.lexists(folder) and not folder.is_dir():
         what = ["this is a file; "]
     elif has_steps(folder):
-        what = [
-            "a run of this name exists; continue it with ",
-            resuming(typed_name(folder, checkpoints), verb="train"),
-            ", or ",
-        ]
+        again = resuming(typed_name(folder, checkpoints), verb="train")
+        what = ["a run of this name exists; continue it with ", again, ", or "]
     elif folder.is_dir() and any(folder.iterdir()) and not is_left_behind(folder):
         what = ["this folder exists and holds no checkpoint; "]
     if what:
         what += ["choose another ", Option("run", "NAME"), f", such as {typed_name(folder.with_name(free), checkpoints)}"]
-        if has_steps(folder):
-            raise RunExists(f"{shown(folder)}: ", *what, *otherwise)
-        raise UserError(f"{shown(folder)}: ", *what)
+        kind, more = (RunExists, otherwise) if has_steps(folder) else (UserError, ())
+        raise kind(f"{shown(folder)}: ", *what, *more)
     return folder
 
 

@@ -41,15 +41,16 @@ class Due:
     @property
     def save(self) -> bool:
         """Whether to save now. Ask after the evaluation that is due at this step."""
-        progress, step, saved, config = self.progress, self.progress.step, self.saved, self.config
-        decided, before = (config, self.stage), None if saved is None else (saved.config, saved.stage)
-        if saved is not None and (saved.progress, before) == (progress, decided):
-            return False
+        progress, step, config, is_changed = self.progress, self.progress.step, self.config, False
+        if (saved := self.saved) is not None:
+            is_decided_anew = (saved.config, saved.stage) != (config, self.stage)
+            if saved.progress == progress and not is_decided_anew:
+                return False
+            is_changed = is_decided_anew or saved.progress.step == step  # of that step, an evaluation has changed
         return (
-            progress.best_step == step  # the evaluation of this step is the best one so far
-            or (saved is not None and saved.progress.step == step)  # since then, a setting or an evaluation has changed
+            is_changed
+            or progress.best_step == step  # the evaluation of this step is the best one so far
             or (progress.evaluated == step and self.stage.length.interval < config.train.eval_interval)  # fitted to the time
-            or (saved is not None and before != decided)
             or step % config.checkpoint.interval == 0
             or self.is_finished
             or self.is_stopping

@@ -55,8 +55,8 @@ def train(
     """Train as `start` does, with the same arguments, wait for the end, and return the run as `load` does: its best checkpoint.
 
     An interrupt (Ctrl-C, or the stop button of a notebook) saves the run, ends the training and returns what was saved; a
-    second one raises KeyboardInterrupt at once. Raises ValueError for a mistake in the arguments, and RuntimeError for
-    what no other arguments mend, such as a full disk.
+    second one raises KeyboardInterrupt at once. Raises ValueError for a mistake in the arguments, and RuntimeError for what no
+    other arguments mend, such as a full disk.
     """
     training = _begin(options_for(text, settings, **options), show)
     try:

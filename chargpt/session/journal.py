@@ -17,10 +17,9 @@ import numpy as np
 from chargpt.errors import Words
 from chargpt.formatting import shown
 from chargpt.notices import Kind, Notice, TrainingProgress
-from chargpt.runs.metrics import EVENT, MetricsFile
+from chargpt.runs.metrics import EVENT, MetricsFile, Status
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
-from chargpt.runs.status import Status
 from chargpt.screen import notice, notice_line, screen
 from chargpt.settings import Settings
 
@@ -68,8 +67,7 @@ class Journal:
     ) -> Iterator[None]:
         """Record a model of `run` in this block, from `progress` of so many `steps` on; its `name` is shown before them.
 
-        If it is not new, everything up to there is recorded already. What comes after, from before a crash, is dropped, since
-        it is recorded again. Without a run, in a process that is not the first one, nothing is shown.
+        What a crash has left of later steps is dropped. Without a run, in a process that is not the first, nothing is shown.
         """
         if run is None:
             yield
@@ -78,7 +76,7 @@ class Journal:
         last = self._first_step + (-1 if is_new else progress.step)
         with self._until_a_failure():
             self._files.append(MetricsFile(run.folder, stage=run.stage, step=last))
-            self._open_events = functools.partial(_event_file, run, settings, purge_step=last + 1, is_new=is_new)
+            self._open_events = functools.partial(_event_file, run, settings if is_new else None, purge_step=last + 1)
         self._begun, self._written = (progress.step, time.perf_counter()), -math.inf
         self._tell(TrainingProgress(step=progress.step, of=steps, model=name))
         try:
@@ -105,10 +103,12 @@ class Journal:
             self._write_status(state, reason)
 
     def _write_status(self, state: str, reason: str = "") -> None:
-        if self._told is not None and self._run is not None:
-            now, self._written = self._told, time.perf_counter()
-            place: dict[str, Any] = {"step": now.step, "steps": now.of, "model": now.model, "seconds_left": now.seconds_left}
-            Status(state=state, reason=reason, **place).write(self._run.folder)
+        assert self._told is not None and self._run is not None
+        now, self._written = self._told, time.perf_counter()
+        left = now.seconds_left
+        Status(state=state, reason=reason, step=now.step, steps=now.of, model=now.model, seconds_left=left).write(
+            self._run.folder
+        )
 
     def _tell(self, now: TrainingProgress) -> None:
         (first, began), self._told_at = self._begun, time.perf_counter()
@@ -155,10 +155,7 @@ class Journal:
         self._files, self._open_events = [], None
 
 
-def _event_file(run: Run, settings: Settings, *, purge_step: int, is_new: bool) -> "EventFile":
+def _event_file(run: Run, settings: Settings | None, *, purge_step: int) -> "EventFile":
     from chargpt.session.tensorboard import EventFile
 
-    events = EventFile(run.place, purge_step=purge_step)
-    if is_new:
-        events.describe(settings)
-    return events
+    return EventFile(run.place, purge_step=purge_step, of_new=settings)

@@ -16,12 +16,13 @@ CODE = "import sys; sys.path.insert(0, sys.argv[2]); from {} import run; run(*sy
 
 def start(module: str, *arguments: str, stderr: int, python: str | None = None) -> "subprocess.Popen[str]":
     """Call `run(*arguments)` of a module in a new process of `python`, with pipes to it and from it. Raises OSError."""
-    group: dict[str, Any] = {"process_group": 0}
+    form: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr, "encoding": "utf-8"}
     if sys.platform == "win32":
-        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+        form["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
+    else:
+        form["process_group"] = 0
     words = [python or sys.executable or "", "-c", CODE.format(module), module, str(PACKAGE.parent), *arguments]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr}
-    return subprocess.Popen(words, encoding="utf-8", errors="replace", **pipes, **group)
+    return subprocess.Popen(words, errors="replace", **form)
 
 
 def interpreter() -> str:

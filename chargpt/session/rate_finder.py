@@ -30,10 +30,8 @@ STOPPING = "\nstopping\nCtrl-C again stops at once\n"
 
 
 def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
-    """Make the sweep. TensorBoard gets the losses of each rate, in the folder NAME-find-lr beside the run NAME.
-
-    `root` is the folder of the project. Returns the exit code. Raises UserError.
-    """
+    """Make the sweep; TensorBoard gets the losses of each rate, in the folder NAME-find-lr beside the run NAME. `root` is the
+    folder of the project. Returns the exit code. Raises UserError."""
     plan = make_plan(options, root=root)
     for kind, text, _ in plan.notices:
         notice(kind, text)
@@ -67,11 +65,8 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
 
 
 def try_rates(plan: Opening, *, steps: int, interrupt: Interrupt) -> Iterator[tuple[float, float, list[float]]]:
-    """Yield each rate, the loss it leads to, and those of its steps, until a rate is clearly too high or a signal comes.
-
-    The loss is the mean of the last steps, infinite for a training that diverges, which has fewer steps. The model of the plan
-    is not changed.
-    """
+    """Yield each rate, its loss and those of its steps, until a rate is clearly too high or a signal comes. The loss is the
+    mean of the last steps, infinite for a training that diverges. The model of the plan stays as it is."""
     best, corpus, (optim, train) = math.inf, plan.corpus, (plan.config.optim, plan.config.train)
     warmup, decay = min(optim.warmup_steps, steps // 10), optim.start_decay * train.max_steps / steps
     for rate in (MIN_RATE * FACTOR**i for i in range(MAX_RATES)):

@@ -22,10 +22,10 @@ from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, what_changed
 from chargpt.runs.listing import RunState
 from chargpt.runs.load import find_run, without_cache
 from chargpt.runs.models import loss_of, restore_model
-from chargpt.runs.run import Run, folder_of
+from chargpt.runs.run import Run, folder_of, typed_name
 from chargpt.runs.stage import Length, Stage
 from chargpt.screen import notice, screen
-from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, apply, difference
+from chargpt.settings import COMMAND_LINE, Settings, Source, apply, difference
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
 from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
 from chargpt.text.tokenizer import UnknownCharacters
@@ -33,7 +33,7 @@ from chargpt.training.group import Group, check_batch
 from chargpt.training.runtime import choose_runtime
 
 # Where a resumed run reads and writes its text; the text itself stays.
-PLACES = ("cache", "val_text")  # of section data
+PLACES = ("data.cache", "data.val_text")
 ONCE = "it cannot be read again"  # why standard input and pipes are not read
 # A resumed run may not change these: they decide the model, or which text a step reads.
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "optim.name")
@@ -42,10 +42,8 @@ SWITCHES = ("optim.start_decay", "optim.average_fraction")
 
 
 def open_saved(options: TrainOptions, *, root: Path, group: Group, started: float | None = None) -> Opening:
-    """The run that `options` continue, from its newest valid checkpoint, with the settings that they change. UserError.
-
-    Its time goes on from when the process `started`, as in `make_plan`.
-    """
+    """The run that `options` continue, from its newest valid checkpoint, with the settings that they change. Its time goes on
+    from when the process `started`, as in `make_plan`. Raises UserError."""
     if group.restarted_after_save:
         options = options_of_restart(options, root=root)
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
@@ -107,11 +105,12 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
 def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> tuple[Corpus, list[Notice]]:
     """The text of a run that is resumed, and a warning if it has changed since. Raises UserError.
 
-    If it has changed or is gone, the run goes on with the encoded copy in the cache. A text that the user gives is read in
-    place of the one that the run recorded, which may have moved. A cache that the user gives is read and written.
+    A text or a cache that the user gives is read in place of that of the run, which may have moved. Of a text that has changed
+    or is gone, the encoded copy in the cache is read.
     """
-    state, (run, anew) = checkpoint.state, _name_and_successor(checkpoint, root)
-    data = apply(without_cache(state.config), _places(options), where=COMMAND_LINE).data
+    state, run = checkpoint.state, typed_name(run_of(checkpoint.path), root / "checkpoints")
+    anew = Command("train", "TEXT", Option("init_from", run), Option("run", "NAME"))
+    data = apply(without_cache(state.config), options.given_among(PLACES), where=COMMAND_LINE).data
     if state.fingerprint == NO_TEXT:
         raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
     texts = list(options.texts or state.texts)
@@ -136,13 +135,6 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
     raise UserError(f"{what}; put it back, or give its new place: ", again, "; to train on another text: ", anew)
 
 
-def _name_and_successor(checkpoint: Checkpoint, root: Path) -> tuple[str, Command]:
-    """The name of a run, and the command of a new run that begins with its weights."""
-    folder = run_of(checkpoint.path)
-    run = folder.name if folder.parent == root / "checkpoints" else shown(folder)
-    return run, Command("train", "TEXT", Option("init_from", run), Option("run", "NAME"))
-
-
 def _read_again(
     state: SavedState, texts: list[str], data: DataConfig, *, root: Path, is_given: bool
 ) -> tuple[Corpus | None, str]:
@@ -164,7 +156,7 @@ def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Setting
     """The run's settings and stage with what the user changes. Raises UserError for a change that makes it another run."""
     saved, stage, notices = checkpoint.state.as_trained, checkpoint.state.stage, list[Notice]()
     settings = checkpoint.state.settings.give(options.settings, source=Source.USER, where=COMMAND_LINE)
-    if _places(options)["data"]:
+    if any(map(options.gives, PLACES)):
         data = absolute_paths(settings.values.data)
         settings = dataclasses.replace(settings, values=dataclasses.replace(settings.values, data=data))
     for change in difference(saved, settings.values):
@@ -206,7 +198,7 @@ def _changed(settings: Settings, stage: Stage, options: TrainOptions, *, step: i
 
 def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
     """The options that continue, after a save, what `options` began. The checkpoint holds settings and what is left of time."""
-    settings = _places(options)
+    settings = options.given_among(PLACES)
     if options.resume:
         return dataclasses.replace(options, minutes=None, epochs=None, settings=settings)
     folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
@@ -214,20 +206,15 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
 
 
 def continued(options: TrainOptions, *, root: Path) -> TrainOptions | None:
-    """What a command that may be repeated means now: if its run has begun, the options that continue it, with the settings that
-    were not given to it before; others begin it. None if it is finished, and only what writes is left. Raises UserError."""
+    """What a command that may be repeated means now: the options that continue its run, with the settings that are new, or
+    those that begin it. None if it is finished, and only what writes is left. Raises UserError."""
     restart = options_of_restart(options, root=root)
-    if not options.continue_ or not has_steps(Path(restart.run or "")):
+    if not has_steps(folder := Path(restart.run or "")):
         return options
-    before = newest_of(Path(restart.run or ""), read_state)[0].config
+    before = newest_of(folder, read_state)[0].config
     wished = apply(before, options.settings, where=COMMAND_LINE)
-    wished = dataclasses.replace(wished, data=absolute_paths(wished.data))
-    changed = {change.key for change in difference(before, wished)}
-    typed = {
-        section: {key: value for key, value in values.items() if f"{section}.{key}" in changed}
-        for section, values in options.settings.items()
-    }
-    folder = Path(restart.run or "")
+    changes = difference(before, dataclasses.replace(wished, data=absolute_paths(wished.data)))
+    typed = options.given_among(change.key for change in changes)
     if not any(typed.values()) and not any(folder.rglob(TRAINING)) and RunState.of(folder).state == "finished":
         screen().saved(folder)
         notice(Kind.DONE, "this run is finished, and only what writes is left of it")
@@ -235,8 +222,3 @@ def continued(options: TrainOptions, *, root: Path) -> TrainOptions | None:
     # One that is gone is known by its place; the run has a copy.
     texts = [text if text == "-" or can_be_read_again(text) else str(Path(text).resolve()) for text in options.texts]
     return dataclasses.replace(restart, settings=typed, texts=texts)
-
-
-def _places(options: TrainOptions) -> Tree:
-    """Those of the settings that say where a text is read and written."""
-    return {"data": {key: value for key, value in options.settings.get("data", {}).items() if key in PLACES}}

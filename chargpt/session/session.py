@@ -60,10 +60,8 @@ class Session:
     def __init__(
         self, opening: Opening | None, options: TrainOptions, *, root: Path, group: Group, before: "Session | None" = None
     ) -> None:
-        """The session of a new model or of one that continues; in a process that is not the first one, without `opening`.
-
-        `before` is that of the model before it. Raises UserError, and SystemExit if the first process trains nothing.
-        """
+        """The session of a new model or of one that continues, after that of the model `before`; without `opening` in a process
+        that is not the first. Raises UserError, and SystemExit if the first process trains nothing."""
         shared: Decision | int = group.share(opening.decision if opening is not None else 0)
         if isinstance(shared, int):
             raise SystemExit(shared)
@@ -169,10 +167,8 @@ class Session:
         journal.add(self.budget.slower())
 
     def due(self, interrupt: Interrupt) -> Due:
-        """What is due now. All processes know of the same signal: they agree on it in each step and each evaluation.
-
-        A signal makes saving due. It cancels nothing: an evaluation that is due ends at once, and is discarded.
-        """
+        """What is due now, for the same signal in all processes. That makes saving due, and cancels nothing: an evaluation that
+        is due ends at once, and is discarded."""
         return Due(self.trainer.progress, self.trainer.config, self.stage, saved=self.saved, is_stopping=interrupt.agreed)
 
     @property
@@ -205,10 +201,8 @@ class Session:
             self.measure_speed(interrupt)
 
     def evaluate(self, interrupt: Interrupt) -> None:
-        """Compute the validation loss, write a sample, and record both. A signal meanwhile discards both. Raises NotFinite.
-
-        If patience ends the run with this loss, the weights become their mean, and the loss and the sample are those of it.
-        """
+        """Compute the validation loss, write a sample, and record both, those of the mean of the weights if patience ends the
+        run now. A signal meanwhile discards them. Raises NotFinite."""
         trainer, before = self.trainer, self.trainer.progress.copy()
         found = self._measure(interrupt)
         if found is None:
@@ -243,10 +237,9 @@ class Session:
     def _metrics(self, loss: float | None, *, temperature: float, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).
 
-        Those on what is known and on what is new are of a text that has grown. `novelty/longest_copy` is the length of the
-        longest passage of the sample that occurs in the training text; absent without a sample or an index. `val/bits_per_item`
-        is the mean over the items that the loss is of; absent if it is of a part of one. `attention` shows all heads at the
-        start of the validation split, if the settings ask for it.
+        `val/bits_per_item` is the mean over the items that the loss is of; absent if it is of a part of one.
+        `novelty/longest_copy` is the length of the longest passage of the sample that the training text has; absent without a
+        sample or an index.
         """
         corpus, train, values = self.corpus, self.trainer.config.train, dict[str, float | str | np.ndarray]()
         if loss is not None:
@@ -319,9 +312,7 @@ class Session:
 
     def measure_speed(self, interrupt: Interrupt) -> None:
         """Measure the speed, and say how long the run takes. With a time limit, first fit its length to that, and save it.
-
-        Raises NotFinite, UserError.
-        """
+        Raises NotFinite, UserError."""
         trainer, budget, journal = self.trainer, self.budget, self.journal
         step, config = trainer.progress.step, trainer.config
         budget.measure()

@@ -54,7 +54,6 @@ def decide(training: float, validation: float, planned: Models) -> tuple[Models,
 
 def describe_stage(stage: Stage, seed: int) -> list[Notice]:
     """Which model of a run begins or continues, with its seed, and from which it learns; nothing for the only one."""
-    what = f"{stage.name}, with seed {seed}"
-    learns = ", learns from the text and from the predictions of each before it"
-    what += learns if stage.is_last else "; the last model will learn from the predictions of this one"
-    return [Notice(Kind.STAGE, what)] * stage.is_one_of_several
+    follows = "; the last model will learn from the predictions of this one"
+    learns = ", learns from the text and from the predictions of each before it" if stage.is_last else follows
+    return [Notice(Kind.STAGE, f"{stage.name}, with seed {seed}{learns}")] * stage.is_one_of_several

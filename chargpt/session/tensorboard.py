@@ -32,23 +32,22 @@ COMPARED = ("model.n_embd", "model.n_layer", "optim.learning_rate")
 class EventFile:
     """A new TensorBoard event file in `folder`, in which TensorBoard ignores the entries of older ones from `purge_step` on.
 
-    It is written without a thread: tensorboard's own one prints a traceback on a full disk. The methods raise OSError.
+    That `of_new` models has CHARTS and what runs are compared by. It is written without a thread: that of tensorboard prints a
+    traceback on a full disk. The methods raise OSError.
     """
 
-    def __init__(self, folder: Path, *, purge_step: int) -> None:
+    def __init__(self, folder: Path, *, purge_step: int, of_new: Settings | None = None) -> None:
         # TensorBoard reads a folder's files in the order of their names.
         name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
         self.file = open(folder / name, "xb")
         self._records = RecordWriter(self.file)
         self._write(Event(file_version="brain.Event:2"))
         self._write(Event(step=purge_step, session_log=SessionLog(status=SessionLog.START)))
-
-    def describe(self, settings: Settings) -> None:
-        """Add the charts above, and the settings by which TensorBoard compares runs: once for a model."""
-        charts = {"training": {title: ["Multiline", names] for title, names in CHARTS.items()}}
-        self.add(0, summary.custom_scalars(charts))
-        # Without a list of settings for all runs, TensorBoard makes one itself, where those that differ come first.
-        self.add(0, summary.hparams(compared_settings(settings), {})[1])
+        if of_new is not None:
+            charts = {"training": {title: ["Multiline", names] for title, names in CHARTS.items()}}
+            self.add(0, summary.custom_scalars(charts))
+            # Without a list of settings for all runs, TensorBoard makes one itself, where those that differ come first.
+            self.add(0, summary.hparams(compared_settings(of_new), {})[1])
 
     def log(self, step: int, values: Mapping[str, float | str | np.ndarray]) -> None:
         """Add numbers, texts and pictures (height, width, 3) of bytes."""

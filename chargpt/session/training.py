@@ -15,7 +15,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chargpt.errors import KINDS, Failed, Problem, Stopped, UserError, Words
+from chargpt import errors
+from chargpt.errors import Failed, Problem, Stopped, UserError, Words
 from chargpt.formatting import one_line, shown
 from chargpt.notices import Kind, TrainingProgress
 from chargpt.sampling.loaded_model import LoadedModel, load
@@ -126,7 +127,7 @@ class Heard:
         elif what == "saved":
             self.run = Path(*given)
         elif what == "error":
-            self.problem = KINDS[given[0]](given[1])
+            self.problem = getattr(errors, given[0])(given[1])
         else:
             self._show(what, *[Kind[given[0]], given[1]] if what == "notice" else given)
 

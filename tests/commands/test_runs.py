@@ -15,9 +15,9 @@ from chargpt.files import LOCK_NAME, is_locked
 from chargpt.project import STATUS
 from chargpt.runs.listing import RunState
 from chargpt.runs.load import expand_patterns
+from chargpt.runs.metrics import read_status
 from chargpt.runs.progress import Progress
 from chargpt.runs.run import lock_run
-from chargpt.runs.status import read_status
 
 
 @pytest.fixture

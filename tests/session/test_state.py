@@ -7,7 +7,7 @@ from session_helpers import stopped_after
 import chargpt
 import train
 from chargpt.errors import NoSpace
-from chargpt.runs import status
+from chargpt.runs import metrics
 from chargpt.runs.listing import LOST
 from chargpt.runs.run import Run
 from chargpt.session import journal
@@ -42,7 +42,7 @@ def test_the_end_and_a_stop_are_said_and_a_run_that_goes_on_keeps_what_was(train
 
 def test_a_killed_run_is_no_longer_in_training(trained, tmp_path):
     trained("run", stop=7)
-    status.Status(state="training", step=9, steps=12).write(tmp_path / "run")  # as the last one that lived
+    metrics.Status(state="training", step=9, steps=12).write(tmp_path / "run")  # as the last one that lived
     (state,) = chargpt.runs(tmp_path / "run")
     assert (state.state, state.reason, state.step) == ("stopped", LOST, 7)
 
