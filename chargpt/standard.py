@@ -118,14 +118,10 @@ def _source_now() -> str:
         if file.is_file():
             found.append(file.read_bytes().replace(b"\r\n", b"\n"))
             names = {name.decode() for line in IMPORT.findall(found[-1]) for name in re.findall(rb"\w+", line)}
-            beside = [path for name in sorted(names) for path in _modules(file.with_name(name))]
+            places = [file.with_name(name) for name in sorted(names)]  # of a module or a package
+            beside = [path for place in places for path in (place.with_suffix(".py"), *sorted(place.rglob("*.py")))]
             files += [path for path in dict.fromkeys(beside) if path not in files]
     return hashlib.sha256(b"\0".join(found)).hexdigest()
 
 
 _source_in_use = functools.cache(_source_now)
-
-
-def _modules(path: Path) -> list[Path]:
-    """The files of a module or a package of this path without its suffix."""
-    return [path.with_suffix(".py"), *sorted(path.rglob("*.py"))]

@@ -22,7 +22,8 @@ def main(argv: Sequence[str]) -> int:
     text = "none; it was imported without one" if last.fingerprint == NO_TEXT else f"SHA-256 {last.fingerprint}"
     names = one_line(", ".join(last.text_names))
     print(f"text      {names}, {text} (of its documents, vocabulary and split)")
-    print(f"version   chargpt {version()} reads it; model.py {last.model_source[:12]}; {one_line(_machine(last))}")
+    machine = one_line(", ".join(f"{name} {value}" for name, value in last.environment.items() if name != "teachers"))
+    print(f"version   chargpt {version()} reads it; model.py {last.model_source[:12]}; {machine}")
     for number, state in enumerate(models, 1):
         steps = f"{state.progress.step:,} of {plural(state.stage.length.steps, 'step')}"
         print(f"model {number}   {steps}, {state.parameters:,} parameters, seed {state.config.train.seed}")
@@ -48,10 +49,5 @@ def missing(models: Sequence[SavedState]) -> list[str]:
         "it learned from teachers that were given to it": last.environment.get("teachers") and last.stage.number == 1,
         "its text: it was imported without one": last.fingerprint == NO_TEXT,
     }
-    return [what for what, is_so in found.items() if is_so] or [
-        "nothing: on the same machine, this gives the same run to the bit"
-    ]
-
-
-def _machine(state: SavedState) -> str:
-    return ", ".join(f"{name} {value}" for name, value in state.environment.items() if name != "teachers")
+    nothing = "nothing: on the same machine, this gives the same run to the bit"
+    return [what for what, is_so in found.items() if is_so] or [nothing]

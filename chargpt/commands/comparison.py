@@ -50,9 +50,8 @@ def compare(options: Namespace, lines_in: "Callable[[Sequence[str], LoadedModel]
         fingerprints.add(loaded.fingerprint)
         columns[name] = [(label, line) for label, lines in lines_in(texts, loaded) for line in lines]
     if len(fingerprints) > 1 and not any(options.runs.values()):
-        raise UserError(
-            f"{' '.join(columns)}: trained on different texts, so they have no validation split in common; add a TEXT"
-        )
+        what = "trained on different texts, so they have no validation split in common; add a TEXT"
+        raise UserError(f"{' '.join(columns)}: {what}")
     first, *others = columns
     for name in others:
         if len(columns[name]) != len(columns[first]):
@@ -92,13 +91,8 @@ def _against(first: Sequence[float], name: str, bits: Sequence[float]) -> dict[s
 def print_tsv(columns: dict[str, Lines]) -> None:
     """A table with tabs: each line with its bits under each run, and the differences to the first one."""
     first, *others = columns
-    names = [
-        "text",
-        "line",
-        *(f"bits {one_line(name)}" for name in columns),
-        *(f"difference {one_line(name)}" for name in others),
-    ]
-    print(*names, "content", sep="\t")
+    names = [*(f"bits {one_line(name)}" for name in columns), *(f"difference {one_line(name)}" for name in others)]
+    print("text", "line", *names, "content", sep="\t")
     for row in zip(*columns.values()):
         (text, line), totals = row[0], [one.total for _, one in row]
         differences = [f"{total - totals[0]:.4f}" for total in totals[1:]]

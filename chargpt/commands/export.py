@@ -66,9 +66,8 @@ def _options(argv: Sequence[str]) -> Namespace:
     if options.blank:
         options.run, options.destination = None, options.run
     elif options.run is None:
-        raise UserError(
-            "RUN: missing; name a run or a start, or give ", Option("blank"), " for a page that has learned nothing"
-        )
+        what = "RUN: missing; name a run or a start, or give "
+        raise UserError(what, Option("blank"), " for a page that has learned nothing")
     return options
 
 

@@ -28,9 +28,8 @@ def main(argv: Sequence[str]) -> int:
     options = _options(argv)
     folders = _chosen(options.runs, project_root() / "checkpoints", older_than=options.older_than)
     locks = [lock_run(folder) for folder in folders]
-    caches = [
-        path for path in (project_root() / "data" / "cache", user_cache_folder() / "chargpt") if path.is_dir()
-    ] * options.cache
+    caches = [project_root() / "data" / "cache", user_cache_folder() / "chargpt"] if options.cache else []
+    caches = [path for path in caches if path.is_dir()]
     runs = plural(len(folders), "run")
     runs = f"all but the best weights of {runs}" if options.keep_best else f"{runs} with all checkpoints"
     what = [runs] * bool(folders) + [shown(path) for path in caches]
@@ -69,9 +68,9 @@ def _options(argv: Sequence[str]) -> Namespace:
 def _chosen(names: Sequence[str], checkpoints: Path, *, older_than: float | None) -> list[Path]:
     """The folders of these runs, or of all, whose newest checkpoint is older than so many seconds. Raises UserError."""
     if older_than is not None and not names:
-        folders = [folder for folder in run_folders(checkpoints) if has_steps(folder)]
-    else:
-        folders = [run_to_remove(name, checkpoints) for name in expand_patterns(names, checkpoints)]
+        every = [folder for folder in run_folders(checkpoints) if has_steps(folder) and not folder.is_symlink()]
+        names = [folder.name for folder in every if _is_older(folder, older_than)]
+    folders = [run_to_remove(name, checkpoints) for name in expand_patterns(names, checkpoints)]
     return [folder for folder in dict.fromkeys(folders) if _is_older(folder, older_than)]
 
 

@@ -43,8 +43,8 @@ def main(argv: Sequence[str]) -> int:
     default = f"(default: {ONE}, and for several runs {SEVERAL})"
     parser.add_argument("--out", type=page_file, metavar="FILE", help=f"the page {default}")
     options = parser.parse_intermixed_args(argv)
-    content = _page(options.runs, device=options.device)
-    write_page(options.out or _default_page(options.runs), content)
+    path, content = _page(options.runs, options.out, device=options.device)
+    write_page(path, content)
     log(f"{len(content.encode()) / 1e6:.2f} MB")
     return 0
 
@@ -56,21 +56,17 @@ def report(*runs: PathLike, out: PathLike | None = None, device: str = "auto") -
     from chargpt.pages.page import publish_page
     from chargpt.session.training import Logged
 
-    names = [os.fspath(run) for run in runs]
-    path, before = Path(out) if out is not None else _default_page(names), SCREEN.set(Logged())
+    before = SCREEN.set(Logged())
     try:
-        publish_page(path, _page(names, device=device))
+        path, content = _page([os.fspath(run) for run in runs], out, device=device)
+        publish_page(path, content)
     finally:
         SCREEN.reset(before)
     return path
 
 
-def _default_page(names: Sequence[str]) -> Path:
-    return Path(ONE if len(expand_patterns(names, project_root() / "checkpoints")) == 1 else SEVERAL)
-
-
-def _page(names: Sequence[str], *, device: str) -> str:
-    """The page on the runs of these names and patterns. Raises UserError."""
+def _page(names: Sequence[str], out: PathLike | None, *, device: str) -> tuple[Path, str]:
+    """Where the page on the runs of these names and patterns is to be, and the page. Raises UserError."""
     from chargpt.analysis.measured_run import compared
     from chargpt.pages.report_page import report_page, same_text
 
@@ -80,7 +76,7 @@ def _page(names: Sequence[str], *, device: str) -> str:
     runs = compared([_report_of(name, device=device) for name in expanded])
     if not same_text(runs) and runs[0].shared_loss is None:
         log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")
-    return report_page(runs)
+    return Path(out or (ONE if len(expanded) == 1 else SEVERAL)), report_page(runs)
 
 
 def _report_of(name: str, *, device: str) -> "tuple[RunFacts, LoadedModel | None, Corpus | None]":

@@ -59,9 +59,8 @@ def table(runs: "Sequence[RunState]") -> list[str]:
         text = text if len(text) <= WIDEST_TEXT else f"{text[: WIDEST_TEXT - 1]}…"
         size = "?" if run.parameters is None else f"{run.parameters:,}"
         loss = "" if run.loss is None else f"{run.loss:.4f}{star}"
-        rows.append(
-            [run.run, text, size, loss, run.saved[:16].replace("T", " "), f"{run.bytes / 1e6:,.0f} MB", ", ".join(_far(run))]
-        )
+        saved, on_disk = run.saved[:16].replace("T", " "), f"{run.bytes / 1e6:,.0f} MB"
+        rows.append([run.run, text, size, loss, saved, on_disk, ", ".join(_far(run))])
     note = "newest first; loss: validation loss of the best checkpoint, nats per character; *: the lowest of its text and split"
     unknown = [run.reason for run in runs if not run.saved]
     return [*aligned(rows, right=("parameters", "loss", "size")), note, *_by_seed(known), *unknown] if known else unknown

@@ -43,6 +43,8 @@ JSON_LIMIT = 8 << 20  # bytes; every character of Unicode fits as a vocabulary. 
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder; larger whole numbers are not read
 LARGEST = 1e45  # the same of other numbers: a sum of many losses, which training computes in float32
+# Neither a link to /dev/zero nor a pipe without a writer may block a reader. Windows has neither flag.
+WITHOUT_WAITING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 # What a value of these types may be, beside its type.
 BOUNDS: dict[type, Callable[[Any], bool]] = {
     int: lambda number: 0 <= number < MAX_STEPS,
@@ -249,7 +251,7 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes, read once: what is checked is what is used. Raises CheckpointError,
     and UnreadableError if this user may not read it."""
     try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | WITHOUT_WAITING)) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise DamagedError(f"{shown(path)}: damaged, it is no file")
@@ -265,11 +267,6 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
 
 def _first_line(body: bytes) -> bytes:
     return f'{{"sha256": "{hashlib.sha256(body).hexdigest()}",\n'.encode()
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Neither a link to /dev/zero nor a pipe without a writer may block the reader. Windows has neither flag."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
 
 def _finite(literal: str) -> float:

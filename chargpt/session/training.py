@@ -223,25 +223,19 @@ class Training:
         return self
 
     def __next__(self) -> TrainingProgress:
-        if (now := self._next()) is None:
-            raise StopIteration
-        return now
-
-    def _next(self) -> TrainingProgress | None:
-        """The next record; None after the last one. Raises what has ended the training, unless it was finished or stopped."""
-        heard = self._heard
-        heard.wait(lambda heard: heard.waiting)
+        """The next record. Raises what has ended the training, unless it was finished or stopped."""
+        self._heard.wait(lambda heard: heard.waiting)
         with contextlib.suppress(IndexError):
-            return heard.waiting.popleft()
+            return self._heard.waiting.popleft()
         with contextlib.suppress(Stopped):
-            heard.outcome()
-        return None
+            self._heard.outcome()
+        raise StopIteration
 
     def __aiter__(self) -> "Training":
         return self
 
     async def __anext__(self) -> TrainingProgress:
-        if (now := await self._in_thread(self._next)) is None:
+        if (now := await self._in_thread(lambda: next(self, None))) is None:
             raise StopAsyncIteration
         return now
 

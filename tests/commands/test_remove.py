@@ -47,6 +47,10 @@ def test_what_is_old_and_what_is_made_again_is_removed(root, capsys):
     (root / "data" / "cache").mkdir(parents=True)
     (root / "user" / "chargpt").mkdir(parents=True)
     assert remove.main(["new", "--older-than", "7d", "--yes"]) == 0 and len(chargpt.runs(root / "checkpoints" / "*")) == 2
+    (other := root / "checkpoints" / "old" / "thesis.tex").write_text("mine")
+    with pytest.raises(UserError, match="thesis.tex in this folder is not of the run"):
+        remove.main(["--older-than", "7d", "--yes"])
+    other.unlink()
     assert remove.main(["--older-than", "7d", "--yes"]) == 0 and os.listdir(root / "checkpoints") == ["new"]
     assert remove.main(["--cache", "--yes"]) == 0 and os.listdir(root / "checkpoints") == ["new"]
     assert not (root / "data" / "cache").exists() and os.listdir(root / "user") == []
