@@ -5,7 +5,6 @@ import functools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -150,7 +149,7 @@ def _differences_in_training(gpt: "GPT", own: Callable[[], Tensor], other: Calla
     """How far two losses and their gradients are from each other."""
     results = []
     for loss_of in (own, other):
-        with _numbered_dropout():
+        with _NumberedDropout():
             loss = loss_of()
         gradient = torch.autograd.grad(loss, [*gpt.parameters()], allow_unused=True, materialize_grads=True)
         results.append([loss.detach(), *gradient])
@@ -192,24 +191,21 @@ def _random_ids(shape: ModelConfig, *, texts: int, most: int = PLACES[-1]) -> tu
     return idx[:, :-1], idx[:, 1:]
 
 
-def _numbered_dropout() -> AbstractContextManager[object]:
+class _NumberedDropout(TorchFunctionMode):
     """In this block, each call of dropout drops what follows from its number: the same in two models that call it alike."""
 
-    class Numbered(TorchFunctionMode):
-        calls = 0
+    calls = 0
 
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            given = dict(zip(("input", "p", "training"), args)) | (kwargs or {})
-            if func is not torch.nn.functional.dropout:
-                return func(*args, **(kwargs or {}))
-            x, p = given["input"], given.get("p", 0.5)
-            if not (p and given.get("training", True)):
-                return x
-            self.calls += 1
-            kept = torch.rand(x.shape, generator=torch.Generator().manual_seed(self.calls), device="cpu") >= p
-            return x * kept / (1 - p)
-
-    return Numbered()
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = dict(zip(("input", "p", "training"), args)) | (kwargs or {})
+        if func is not torch.nn.functional.dropout:
+            return func(*args, **(kwargs or {}))
+        x, p = given["input"], given.get("p", 0.5)
+        if not (p and given.get("training", True)):
+            return x
+        self.calls += 1
+        kept = torch.rand(x.shape, generator=torch.Generator().manual_seed(self.calls), device="cpu") >= p
+        return x * kept / (1 - p)
 
 
 def _distance(found: Tensor, right: Tensor) -> float:

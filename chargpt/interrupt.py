@@ -2,9 +2,6 @@
 
 The first signal asks the program to stop cleanly; a second one ends it at once. A KeyboardInterrupt raised by a handler can
 be lost, because Python ignores exceptions in destructors and callbacks. So the handler sets a flag.
-
-What a training does about it is elsewhere: train.py ends the loop, session/due.py saves, session/result.py tells the user, and
-in training/parallel.py several processes agree to stop. sample.py and sampling/interactive.py end a text.
 """
 
 import contextlib

@@ -1,9 +1,7 @@
 """A table of options: a frozen record, whose fields are options of a program, with what each takes and what it is for.
 
-The parser, its --help, the check of each value, what excludes what, the keywords of the library with their types, and the
-reference pages are made from it: a new option is one entry. Type checkers and editors see the keywords in `arguments.pyi`,
-which tests/reference_pages.py writes. Importing this imports neither torch nor numpy: --help and a mistyped option are answered
-at once.
+All about an option is made from its entry: the parser, --help, the checks, the keywords of the library, which editors see in
+`arguments.pyi`, and the reference pages. Importing this imports neither torch nor numpy: --help is answered at once.
 """
 
 import argparse

@@ -1,7 +1,4 @@
-"""A program from its first line to its exit code: standard streams, errors, and what is told of them.
-
-Every user error is one line, `error: where: what; what to do`, with exit code 2 and no traceback.
-"""
+"""A program from its first line to its exit code: standard streams, errors, and what is told of them."""
 
 import contextlib
 import errno

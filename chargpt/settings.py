@@ -1,8 +1,4 @@
-"""Settings as they are given: read strictly, with who set each value. Importing this imports no torch.
-
-Precedence: the defaults of config.py < a YAML file < the command line. Every mistake is a
-UserError in one line that names the key, the value given and what is allowed.
-"""
+"""Settings as they are given: read strictly, with who set each value. Importing this imports no torch."""
 
 import dataclasses
 import math
@@ -126,11 +122,10 @@ class Settings:
         """The same for any setting that begins with one of `prefixes`."""
         return any(key.startswith(prefixes) and self.is_given(key) for key in self.sources)
 
-    def give(self, tree: Mapping[str, object], *, source: Source, where: Words) -> "Settings":
+    def give(self, tree: Mapping[str, Mapping[str, object]], *, source: Source, where: Words) -> "Settings":
         """With the settings of `tree`, {section: {key: value}}, which `source` sets. A UserError begins with `where`."""
-        typed = typed_values(tree, where=where)
-        sources = {**self.sources, **dict.fromkeys(names_in(typed), source)}
-        return Settings(apply(self.values, typed, where=where), sources, self.reasons)
+        values = apply(self.values, tree, where=where)
+        return Settings(values, {**self.sources, **dict.fromkeys(names_in(tree), source)}, self.reasons)
 
     def choose(self, reason: str, **sections: Mapping[str, object]) -> "Settings":
         """With these values, {key: value} for a section, but for what is given. Raises UserError for what does not fit that."""

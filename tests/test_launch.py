@@ -28,6 +28,7 @@ def run(words: list[str], folder: Path, *, first: str = NO_TORCH) -> subprocess.
     "program, module",
     [
         (["train.py"], "torch"),
+        (["-m", "chargpt", "train"], "torch"),
         (["sample.py", "nobody"], "chargpt.sampling.loaded_model"),
         (["-m", "chargpt", "score", "nobody"], "torch"),
     ],

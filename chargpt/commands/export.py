@@ -1,7 +1,4 @@
-"""`python -m chargpt export RUN --to TARGET [OUT]`: a run, or a start, in the format of another program.
-
-This module finds the run; `chargpt/exchange/export.py` writes it.
-"""
+"""`python -m chargpt export RUN --to TARGET [OUT]`: a run, or a start, in the format of another program."""
 
 from argparse import Namespace
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""`python -m chargpt import DIR [TEXT ...] --run NAME`: a model of another program becomes a run.
-
-Without TEXT the run can be sampled from, scored with, and started from (`train.py --init-from`). With the text that it is to
-be trained on, it can be resumed as well.
-"""
+"""`python -m chargpt import DIR [TEXT ...] --run NAME`: a model of another program becomes a run."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""`python -m chargpt score`: how well a model predicts a text, in total, by line and by character.
-
-The texts are read and normalised as the training text of the run was.
-"""
+"""`python -m chargpt score`: how well a model predicts a text, in total, by line and by character."""
 
 import dataclasses
 import math

@@ -1,7 +1,4 @@
-"""The table of the options of train.py, and its command line: texts, options and settings. See `option_table.py`.
-
-Nothing here imports torch, so that --help and a mistyped option are answered at once.
-"""
+"""The table of the options of train.py, and its command line: texts, options and settings. See `option_table.py`."""
 
 import argparse
 import contextlib
