@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from chargpt.notices import TrainingProgress
     from chargpt.runs.listing import RunState, runs
     from chargpt.sampling.loaded_model import LoadedModel, load
-    from chargpt.session.from_python import start, train
-    from chargpt.session.training import Training
+    from chargpt.session.training import Training, start, train
     from chargpt.text.item_stream import Item
 
     __version__: str
@@ -40,8 +39,8 @@ PLACES = {  # of what is no kind of error
     "load": "chargpt.sampling.loaded_model",
     "report": "chargpt.commands.report",
     "runs": "chargpt.runs.listing",
-    "start": "chargpt.session.from_python",
-    "train": "chargpt.session.from_python",
+    "start": "chargpt.session.training",
+    "train": "chargpt.session.training",
 }
 __all__ = ["Item", "LoadedModel", "RunState", "Training", "TrainingProgress", "load", "report", "runs", "start", "train"]
 __all__ += ["Damaged", "Failed", "NoMemory", "NoSpace", "NoSuchRun", "NotFinite", "NotWritten", "RunExists", "Stopped"]  # noqa: F405

@@ -5,21 +5,23 @@ All about an option is made from its entry: the parser, --help, the checks, the 
 """
 
 import argparse
+import functools
+import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import InitVar, field
 from numbers import Real
-from typing import Any, NamedTuple, TypedDict, get_type_hints
+from typing import Any, NamedTuple, TypedDict, TypeVar, get_type_hints
 
-from chargpt.errors import Given, Option, UserError, flag, join
+from chargpt.aliases import ALIASES
+from chargpt.errors import Given, Message, Option, UserError, flag, join, nearest, python_errors
+from chargpt.settings import KEYS, NUMBER, WHOLE_NUMBER
 
 SMALLEST, LARGEST = 5e-324, sys.float_info.max  # of the numbers above 0
+F = TypeVar("F", bound=Callable[..., Any])
 PathLike = str | os.PathLike[str]
-# Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
-WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
-NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Values(NamedTuple):
@@ -158,3 +160,37 @@ def keywords(name: str, table: Any, make: Any = TypedDict) -> Any:
     record = make(name, {key: entry.values.takes or hints[key] for key, entry in taken.items()}, total=False)
     record.defaults = {key: entry.default for key, entry in taken.items()}
     return record
+
+
+def named(function: F) -> F:
+    """`function`, which takes only the keywords that it names: a wrong one is a TypeError that names the right one, and a
+    UserError speaks of arguments. In place of **options, which are an Unpack of `keywords`, a notebook shows the options."""
+    signature, kind = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
+    shown = [each for each in signature.parameters.values() if each.name != "options"]
+    if len(shown) < len(signature.parameters):
+        (record,) = signature.parameters["options"].annotation.__args__
+        hints = get_type_hints(record)
+        shown += [inspect.Parameter(name, kind, default=record.defaults[name], annotation=hints[name]) for name in hints]
+    known = [each.name for each in shown if each.name != "self"]
+
+    @functools.wraps(function)
+    def call(*given: Any, **keywords: Any) -> Any:
+        for name in keywords:
+            if name not in known:
+                what = f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                raise TypeError(f"{what}; {right_name(name, known)}")
+        with python_errors():
+            return function(*given, **keywords)
+
+    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
+
+
+def right_name(name: str, arguments: Collection[str]) -> str:
+    """What to write in place of the argument `name`, which a function with these `arguments` does not have."""
+    ours, places = ALIASES.get(name, name), {argument: argument for argument in arguments}
+    if "settings" in arguments:
+        places = {key.rpartition(".")[2]: f"settings={{{key!r}: ...}}" for key in reversed(KEYS)} | places
+    ours = ours.pieces[0] if isinstance(ours, Message) else ours
+    word = (ours.name if isinstance(ours, Option) else str(ours)).rpartition(".")[2]
+    return nearest(word, places, otherwise=f"use {', '.join(arguments)}", cutoff=0.7)

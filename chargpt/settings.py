@@ -11,8 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from chargpt.config import Config, Section
 from chargpt.errors import Message, Option, UserError, Words, nearest, short
-from chargpt.option_table import NUMBER, WHOLE_NUMBER
 
+# Numbers as a person may type them, on the command line and in YAML: in decimal, 1_000 for 1000, no leading zeros.
+WHOLE_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
+NUMBER = re.compile(rf"({WHOLE_NUMBER.pattern}(\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+)?")
 COMMAND_LINE = Option("settings")  # where a setting was given, in errors
 Tree = dict[str, dict[str, object]]  # {section: {key: value}}
 

@@ -17,8 +17,7 @@ from chargpt.planning.cli import settings_in
 from chargpt.runs.checkpoint import publish
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.metrics import EVENT
-from chargpt.runs.progress import Progress
-from chargpt.runs.stage import Length, Models, Stage
+from chargpt.runs.stage import Length, Models, Progress, Stage
 from chargpt.sampling.c_texts import CTexts
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.writer import NewIds, Texts, Writer

@@ -11,8 +11,7 @@ from chargpt.formatting import shown
 from chargpt.notices import Kind
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import has_steps
-from chargpt.runs.load import places_of
-from chargpt.runs.starts import start_names
+from chargpt.runs.load import places_of, start_names
 from chargpt.screen import notice
 
 if TYPE_CHECKING:  # --help is answered before torch is imported

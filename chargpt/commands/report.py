@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from chargpt.commands.common import load_run, page_file, verb_parser, write_page
 from chargpt.errors import Problem, UserError
 from chargpt.formatting import shown
-from chargpt.keywords import named
-from chargpt.option_table import PathLike
+from chargpt.option_table import PathLike, named
 from chargpt.project import project_root
 from chargpt.runs.load import expand_patterns
 from chargpt.screen import SCREEN, log

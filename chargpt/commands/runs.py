@@ -68,7 +68,7 @@ def table(runs: "Sequence[RunState]") -> list[str]:
 
 def _by_seed(runs: "Sequence[RunState]") -> list[str]:
     """A line for the runs of each group that differ by their seed alone."""
-    from chargpt.runs.groups import grouped, spread
+    from chargpt.runs.listing import grouped, spread
 
     groups = grouped((run.group, run.seed, run) for run in runs if run.loss is not None)
     several = [sorted(group, key=lambda run: run.run) for group in groups if len(group) > 1]

@@ -17,7 +17,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="a start, to print its texts, their terms and how it was made")
     options = parser.parse_args(list(argv))
-    from chargpt.runs.starts import read_card, start_names
+    from chargpt.runs.load import read_card, start_names
 
     if options.name is None:
         rows = [["start", "language", "parameters", "characters read", "loss", "texts"]]

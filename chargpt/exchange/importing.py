@@ -24,9 +24,8 @@ from chargpt.runs.checkpoint import check_tensors
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
 from chargpt.runs.model_shape import check_size
 from chargpt.runs.models import loss_of
-from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, new_folder, new_run
-from chargpt.runs.stage import Length, Stage
+from chargpt.runs.stage import Length, Progress, Stage
 from chargpt.screen import notice
 from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, apply, names_in
 from chargpt.standard import is_standard

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from chargpt.exchange.export import ExportOptions
 from chargpt.files import write_synced
 from chargpt.formatting import escape_controls, one_line
-from chargpt.runs.starts import read_card, start_names
+from chargpt.runs.load import read_card, start_names
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.item_stream import end_in, item_prompt
 

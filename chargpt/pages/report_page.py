@@ -20,7 +20,7 @@ from chargpt.analysis.run_facts import RunFacts
 from chargpt.formatting import clock, up_to_a_word
 from chargpt.pages.charts import COLOURS, Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, render, source, stretches
-from chargpt.runs.groups import group_of, grouped, spread
+from chargpt.runs.listing import grouped, spread
 from chargpt.screen import label_of
 from chargpt.settings import KEYS, Source, to_dict
 
@@ -61,7 +61,7 @@ def report_page(runs: Sequence[RunFacts], *, refresh: int = 0) -> str:
     if len(set(names)) < len(names):  # runs of one name in several folders
         runs = [dataclasses.replace(run, name=f"{run.name} ({i})") for i, run in enumerate(runs, start=1)]
     runs = sorted(runs, key=lambda run: math.inf if run.val_loss is None else run.val_loss)
-    groups = grouped((group_of(run.state), run.state.config.train.seed, run) for run in runs)
+    groups = grouped((run.state.group, run.state.config.train.seed, run) for run in runs)
     colours = {id(run): i % COLOURS for i, group in enumerate(groups) for run in group}
     title = "Training report" if len(runs) > 1 else f"Training report: {runs[0].name}"
     most = MAP_BYTES // len(runs)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 from chargpt.config import DataConfig
 from chargpt.errors import Given, Option, Problem, UserError, resuming, short
 from chargpt.option_table import (
-    NUMBER,
     SMALLEST,
     SWITCH,
     TEXT,
@@ -33,7 +32,7 @@ from chargpt.option_table import (
 )
 from chargpt.parser import Parser
 from chargpt.project import NO_START, command, project_root
-from chargpt.settings import COMMAND_LINE, SECTIONS, Settings, Tree, elsewhere, typed_values
+from chargpt.settings import COMMAND_LINE, NUMBER, SECTIONS, Settings, Tree, elsewhere, typed_values
 
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[a-z0-9_]+")
 SHORTEST_CONTEXT = 16  # characters of the context that is chosen, at least

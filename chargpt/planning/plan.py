@@ -41,9 +41,8 @@ from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, what_changed
 from chargpt.runs.model_shape import check_size, parameter_count
 from chargpt.runs.models import check_model, loss_of, name_of_start, restore_model, start_from
-from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, folder_of, new_folder
-from chargpt.runs.stage import Length, Models, Stage, Start
+from chargpt.runs.stage import Length, Models, Progress, Stage, Start
 from chargpt.screen import notice_line, wrapped
 from chargpt.settings import Settings, Source, difference, flat
 from chargpt.text.cache import EncodedText

@@ -26,7 +26,7 @@ from chargpt.project import NO_START
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import read_bounded
-from chargpt.runs.starts import CARD, STARTS, load_start, start_names
+from chargpt.runs.load import CARD, STARTS, load_start, start_names
 from chargpt.settings import COMMAND_LINE, Settings, apply
 from chargpt.standard import is_standard
 from chargpt.text.corpus import Corpus

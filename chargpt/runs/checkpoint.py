@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # reading a checkpoint needs no torch
     from torch import Tensor
 
 WEIGHTS, TRAINING = "model.safetensors", "training.safetensors"
-KEPT = ".safetensors"  # how the name of a model in one file ends: see kept.py
+KEPT = ".safetensors"  # how the name of a model in one file ends: see load_kept
 STAGE = re.compile(r"stage-([2-9]|10)")
 TRAINING_LIMIT = 8  # times the size of the weights; AdamW's two moments take 2, and the weights of the beginning 1
 

@@ -27,9 +27,8 @@ from chargpt.config import Config
 from chargpt.errors import Damaged, UserError
 from chargpt.formatting import shown
 from chargpt.runs.model_shape import check_size, parameter_count, weight_shapes
-from chargpt.runs.progress import MAX_SAMPLE, Progress
-from chargpt.runs.stage import Stage, as_trained
-from chargpt.settings import KEYS, Settings, Source, apply
+from chargpt.runs.stage import MAX_SAMPLE, Progress, Stage, as_trained
+from chargpt.settings import KEYS, Settings, Source, apply, flat
 from chargpt.standard import UNCHANGED, is_outdated, model_source
 from chargpt.text.growth import Growth
 from chargpt.text.tokenizer import Tokenizer
@@ -51,6 +50,8 @@ BOUNDS: dict[type, Callable[[Any], bool]] = {
     float: lambda number: 0 <= number <= LARGEST,
     str: lambda text: len(text) <= MAX_SAMPLE,
 }
+# Settings that say nothing of what is learned: the machine, where something is, how often is logged, measured and saved.
+OTHERS = ("runtime.", "checkpoint.", "data.cache", "data.val_text", "train.log_", "train.eval_", "train.sample_length")
 SETTINGS = {"config": "values", "sources": "sources", "reasons": "reasons"}  # entries of a state, and fields of its `settings`
 
 
@@ -105,6 +106,16 @@ class SavedState:
         state: SavedState = _read(cls, found | {"settings": settings}, "state")
         check_size(state.config.model, state.tokenizer.vocab_size)
         return state
+
+    @property
+    def group(self) -> str:
+        """The same for runs that differ by their seed alone: on one text, from one start, of one shape, with equal given
+        settings. What the program chose may differ with the speed of the machine."""
+        settings = flat(self.config)
+        compared = {key: value for key, value in settings.items() if key.startswith("model.") or self.settings.is_given(key)}
+        compared = {key: value for key, value in compared.items() if not key.startswith(("train.seed", *OTHERS))}
+        known = [self.fingerprint, str(self.stage.start or ""), self.stage.models.count, compared]
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def text_names(self) -> list[str]:

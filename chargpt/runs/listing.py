@@ -4,12 +4,13 @@ Only the small files of a run are read, none of its weights. A run that another 
 """
 
 import os
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from chargpt.errors import UserError, python_errors
 from chargpt.files import is_locked
@@ -18,11 +19,11 @@ from chargpt.option_table import PathLike
 from chargpt.project import METRICS, STATE, STATUS, project_root
 from chargpt.runs.checkpoint import newest_of, newest_stage, numbers_in, read_state, stage_folder, steps
 from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.groups import group_of
 from chargpt.runs.load import expand_patterns, find_run, run_folders
 from chargpt.runs.metrics import Status, read_status
 from chargpt.standard import model_source
 
+T = TypeVar("T")
 LOST = "its process has ended without a word: it was killed, or its machine has stopped"
 
 
@@ -59,7 +60,7 @@ class RunState(Status):
             return cls(**about, state="damaged", reason=one_line(error))
         recorded = [path.stat().st_mtime for path in files if path.name in (METRICS, STATUS) and path.exists()]
         about |= {"saved": _time(when), "recorded": _time(max(recorded, default=when)), "parameters": size}
-        about |= {"text": saved.text_names, "fingerprint": saved.fingerprint, "group": group_of(saved)}
+        about |= {"text": saved.text_names, "fingerprint": saved.fingerprint, "group": saved.group}
         about |= {"loss": saved.progress.best_loss, "seed": saved.config.train.seed}
         told = read_status(folder)
         state, reason = _state_of(folder, saved, told)
@@ -93,6 +94,23 @@ def runs(*names: PathLike) -> list[RunState]:
     the newest checkpoint first. Raises NoSuchRun, a ValueError."""
     with python_errors():
         return run_states([os.fspath(name) for name in names], project_root() / "checkpoints")
+
+
+def grouped(runs: Iterable[tuple[str, int | None, T]]) -> list[list[T]]:
+    """Runs with their groups and seeds, as lists of those that differ by their seed alone, in the order of the first ones."""
+    groups: dict[str, dict[int | None, list[T]]] = {}
+    for group, seed, run in runs:
+        groups.setdefault(group, {}).setdefault(seed, []).append(run)
+    found = []
+    for by_seed in groups.values():
+        alike = [run for same in by_seed.values() for run in same]
+        found += [alike] if len(alike) == len(by_seed) else [[run] for run in alike]  # runs of one seed are copies, or repeated
+    return found
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean of several values and their standard deviation."""
+    return f"{statistics.fmean(values):.4f} ± {statistics.stdev(values):.4f}"
 
 
 def _time(seconds: float) -> str:

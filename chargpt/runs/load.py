@@ -1,33 +1,58 @@
-"""Which run is meant, and which of its checkpoints."""
+"""Which run is meant, and which of its checkpoints; a start, which comes with the program; a model that is kept in one file.
+
+chargpt/starts/english/        a checkpoint without an optimizer's state (checkpoint.py), whose weights are float16
+chargpt/starts/english/card.json       language, texts and their terms, loss, recipe; docs/starts.md says how it is made
+"""
 
 import dataclasses
 import glob
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
 
 from chargpt.canonical import path_on_disk, stored_as
 from chargpt.config import Config
-from chargpt.errors import Command, Message, NoSuchRun, Option, UserError, Words, nearest, resuming
+from chargpt.errors import Command, Given, Message, NoSuchRun, Option, UserError, Words, closest, nearest, resuming
 from chargpt.formatting import shown
-from chargpt.project import STEP_NAME, command
+from chargpt.project import NO_START, STEP_NAME, command
 from chargpt.runs.checkpoint import (
     KEPT,
     Checkpoint,
     best,
+    check_tensors,
     has_steps,
     load,
     newest,
     newest_stage,
+    read_state,
     run_of_stage,
     stage_folder,
     steps,
 )
-from chargpt.runs.checkpoint_schema import CheckpointError
-from chargpt.runs.kept import load_kept
+from chargpt.runs.checkpoint_schema import (
+    JSON_LIMIT,
+    NO_TEXT,
+    CheckpointError,
+    DamagedError,
+    SavedState,
+    UnreadableError,
+    read_bounded,
+)
+from chargpt.runs.model_shape import MAX_NUMBERS, check_size
 from chargpt.runs.run import settle
-from chargpt.runs.starts import load_start, start_names
+from chargpt.runs.stage import Length, Progress, Stage
+from chargpt.settings import Settings, apply
+from chargpt.standard import UNCHANGED
+from chargpt.text.tokenizer import Tokenizer
 
+STARTS, CARD = Path(__file__).resolve().parents[1] / "starts", "card.json"
 MAX_LISTED = 10  # checkpoints that an error message names
 MAX_RUNS = 5
 
@@ -169,3 +194,96 @@ def _best_learned(place: Path) -> tuple[Checkpoint, list[Words]]:
 def without_cache(config: Config) -> Config:
     """`config` with the default cache for encoded texts: a run from elsewhere must not choose where this machine writes."""
     return dataclasses.replace(config, data=dataclasses.replace(config.data, cache=""))
+
+
+def load_kept(path: Path) -> Checkpoint:
+    """A model in one file, checked, that a page has kept or `export --to safetensors` has written. Raises UserError.
+
+    Its header has the shape of the model, its vocabulary, and what is known of its training. Anybody may have written it.
+    """
+    data = read_bounded(path, limit=4 * MAX_NUMBERS + JSON_LIMIT)
+    try:
+        size = int.from_bytes(data[:8], "little")
+        if size > JSON_LIMIT:
+            raise ValueError(f"its header has {size:,} bytes")
+        found = json.loads(data[8 : 8 + size])["__metadata__"]
+        shape, vocabulary, known = (json.loads(found.get(name, "{}")) for name in ("model", "vocabulary", "state"))
+        tokenizer, config = Tokenizer.from_json(vocabulary), apply(Config(), {"model": shape}, where="model")
+        check_size(config.model, tokenizer.vocab_size)
+        config = apply(config, {"data": vars(tokenizer.settings(config.data))}, where="vocabulary")
+        loss = None if known.get("val_loss") is None else float(known["val_loss"])
+        progress = Progress(step=int(known.get("step", 0)))
+        if loss is not None:
+            progress.record_evaluation(loss)
+        state = SavedState(
+            settings=Settings(config),
+            tokenizer=tokenizer,
+            texts=[],
+            fingerprint=NO_TEXT,
+            progress=progress,
+            environment={},
+            stage=Stage(length=Length.of(config)),
+            model_source=UNCHANGED,  # a page computes what this one does
+        )
+        if SavedState.from_json(json.loads(json.dumps(state.to_json(), allow_nan=False))) != state:
+            raise ValueError("its state is none that a run has")
+        weights = safetensors.numpy.load(data)
+    except Exception as error:  # any kind of invalid data is reported in the same way
+        raise DamagedError(f"{shown(path)}: not a model that a page or this program has kept ({str(error):.200})") from error
+    check_tensors(weights, state.weight_shapes(), where=shown(path))
+    for name, numbers in weights.items():
+        if not np.isfinite(numbers).all():
+            raise DamagedError(f"{shown(path)}: damaged, {name:.80} has numbers that are infinite or undefined")
+    return Checkpoint(path, weights, {}, state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartCard:
+    """What is known of a start."""
+
+    name: str
+    language: str
+    loss: float  # on a held-out part of its texts, nats per character
+    rounding: float  # how much of it is due to the rounding of the weights to float16
+    read: int  # characters that it has read
+    texts: list[dict[str, Any]]  # name, characters and terms of each
+    licence: str
+    recipe: list[str]  # the commands that made it
+    state: SavedState
+
+
+def start_names() -> list[str]:
+    """The names of the starts that come with the program."""
+    return sorted(path.parent.name for path in STARTS.glob(f"*/{CARD}"))
+
+
+def read_card(name: str) -> StartCard:
+    """The card of the start `name`. Raises UserError if there is no such start, or if its card cannot be read."""
+    with _whole(name) as folder:
+        found = json.loads(read_bounded(folder / CARD, limit=JSON_LIMIT))
+        return StartCard(name=name, state=read_state(folder), **found)
+
+
+def load_start(name: str) -> Checkpoint:
+    """The weights of the start `name`, in float32, and its state. Raises UserError."""
+    with _whole(name) as folder:
+        return load(folder, training=False)
+
+
+@contextmanager
+def _whole(name: str) -> Iterator[Path]:
+    """The folder of the start `name`, in a block that reads it. Raises UserError if there is none, or if it is damaged."""
+    if name not in (names := start_names()):
+        meant = closest(name, [*names, NO_START]) or ", ".join([*names, NO_START])
+        meant = meant.replace(NO_START, f"{NO_START} (to train without one)")
+        what = f"no model of that name comes with the program; use {meant}, or a run of yours: "
+        what = what if names else "this copy of the program comes without models; use a run of yours: "
+        run = Message(Command("train", "TEXT", Option("init_from", "RUN")), " or ", Command("sample", "RUN"))
+        raise UserError(Given("start", name, ", but "), what, run, " (to give a prompt, use ", Option("prompt", name), ")")
+    try:
+        yield STARTS / name
+    except UnreadableError:
+        raise
+    except (ValueError, TypeError) as error:
+        where = getattr(error, "reason", f"{shown(STARTS / name / CARD)}: not the card of a start")
+        raise CheckpointError(f"{where}; it is a file of the program: install the program again") from error

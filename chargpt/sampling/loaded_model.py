@@ -22,8 +22,7 @@ from chargpt.canonical import stored_as
 from chargpt.config import Config
 from chargpt.errors import Given, Option, TextTooShort, UserError, Words, nearest, resuming, warn
 from chargpt.formatting import one_line
-from chargpt.keywords import named
-from chargpt.option_table import PathLike, check, whole
+from chargpt.option_table import PathLike, check, named, whole
 from chargpt.processor import may_have_gpu, prepare_forks
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of

@@ -4,9 +4,11 @@ from dataclasses import KW_ONLY, dataclass
 
 from chargpt.config import Config
 from chargpt.runs.checkpoint_schema import SavedState
-from chargpt.runs.progress import Progress
-from chargpt.runs.stage import Stage
-from chargpt.session.stages import decision_step
+from chargpt.runs.stage import Length, Progress, Stage
+from chargpt.training.learning_rate import decay_start
+
+# The decision on further models comes after this share of the steps before the decay, and after this share of the run.
+BEFORE_DECAY, EARLIEST = 0.9, 0.2
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,8 @@ class Due:
         """Whether to write a sample now, before the evaluations that write one: after steps 1, 2, 5, 10, 20, 50 and so on."""
         is_early = not self.progress.evaluated and str(self.progress.step).rstrip("0") in ("1", "2", "5")
         return is_early and self.config.train.sample_length > 0 and not self.evaluate
+
+
+def decision_step(config: Config, length: Length) -> float:
+    """The step at which to decide: the model has learned much, and the rate has not begun to fall."""
+    return max(BEFORE_DECAY * decay_start(config.optim, length), EARLIEST * length.steps, length.warmup)

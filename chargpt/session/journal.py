@@ -18,8 +18,8 @@ from chargpt.errors import Words
 from chargpt.formatting import shown
 from chargpt.notices import Kind, Notice, TrainingProgress
 from chargpt.runs.metrics import EVENT, MetricsFile, Status
-from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
+from chargpt.runs.stage import Progress
 from chargpt.screen import notice, notice_line, screen
 from chargpt.settings import Settings
 

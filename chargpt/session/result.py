@@ -10,9 +10,8 @@ from chargpt.planning.budget import longest_run
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.metrics import KNOWN, NEW, read_metrics
-from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
-from chargpt.runs.stage import Start
+from chargpt.runs.stage import Progress, Start
 from chargpt.screen import notice, screen
 from chargpt.session.session import Session, bits_per_item
 from chargpt.text.corpus import Corpus

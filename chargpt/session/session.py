@@ -32,8 +32,7 @@ from chargpt.screen import screen
 from chargpt.session.due import Due
 from chargpt.session.follower import Follower
 from chargpt.session.journal import Journal
-from chargpt.session.opening import join_opening, make_trainer, open_next_stage, trainer_state
-from chargpt.session.stages import decide, describe_stage, measure
+from chargpt.session.opening import decide, describe_stage, join_opening, make_trainer, measure, open_next_stage, trainer_state
 from chargpt.text.corpus import Corpus
 from chargpt.text.suffix_array import longest_copy
 from chargpt.training.evaluation import evaluate, validation_split
@@ -252,7 +251,7 @@ class Session:
         if (longest := longest_copy(corpus, sample)) is not None:
             values["novelty/longest_copy"] = float(longest)
         if train.log_attention:
-            from chargpt.session.attention_picture import draw_attention
+            from chargpt.session.tensorboard import draw_attention
 
             with contextlib.suppress(UserError):  # a changed model.py may give none
                 values["attention"] = draw_attention(self.trainer.weights.working, corpus.evaluation_ids)

@@ -22,8 +22,7 @@ from chargpt.graphs import Graphs
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
-from chargpt.runs.progress import Progress
-from chargpt.runs.stage import Length
+from chargpt.runs.stage import Length, Progress
 from chargpt.standard import is_standard
 from chargpt.training.batches import Batches, on_device
 from chargpt.training.group import FLAGS, Group

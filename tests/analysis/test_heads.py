@@ -16,7 +16,7 @@ from chargpt.analysis.heads import (
     open_brackets,
     pattern_masks,
 )
-from chargpt.session.attention_picture import COLOUR, GAP, WIDTH, attention_picture
+from chargpt.session.tensorboard import COLOUR, GAP, WIDTH, attention_picture
 
 NO_TEXT = {"characters": "", "weights": torch.zeros(2, 2, 0, 0)}
 TEXT = 'He said "ab (cd) ab"\nan\'t [ab]\n'

@@ -44,7 +44,7 @@ def make_runs(folder: Path) -> int:
     from chargpt.model import GPT, GPTConfig
     from chargpt.runs.checkpoint import publish
     from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
-    from chargpt.runs.progress import Progress
+    from chargpt.runs.stage import Progress
     from chargpt.settings import Settings
     from chargpt.standard import model_source
     from chargpt.text.tokenizer import Tokenizer

@@ -186,9 +186,8 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
 
     from chargpt.config import DataConfig
     from chargpt.runs.checkpoint import WEIGHTS
-    from chargpt.runs.load import find_checkpoint
+    from chargpt.runs.load import CARD, STARTS, find_checkpoint
     from chargpt.runs.models import loss_of, restore_model
-    from chargpt.runs.starts import CARD, STARTS
     from chargpt.settings import Settings
     from chargpt.standard import model_source
     from chargpt.text.corpus import load_corpus
@@ -243,8 +242,8 @@ def renew() -> None:
     """Write the states of all starts in the format of now, as the model.py of now computes them. The weights stay."""
     sys.path.insert(0, str(ROOT))
     from chargpt.runs.checkpoint_schema import FORMAT
+    from chargpt.runs.load import STARTS, load_start, start_names
     from chargpt.runs.models import loss_of, restore_model
-    from chargpt.runs.starts import STARTS, load_start, start_names
     from chargpt.standard import model_source
 
     for name in start_names():

@@ -21,7 +21,7 @@ from chargpt.config import Config  # noqa: E402
 from chargpt.planning import law, trial  # noqa: E402
 from chargpt.planning.adaptation import EPOCHS, STEP_CHARACTERS, STEPS, adapt, begun, distance_of  # noqa: E402
 from chargpt.planning.chosen_for_time import Job, in_blocks, multiple, text_of  # noqa: E402
-from chargpt.runs.starts import load_start  # noqa: E402
+from chargpt.runs.load import load_start  # noqa: E402
 from chargpt.settings import Settings, Source  # noqa: E402
 from chargpt.text.corpus import load_corpus  # noqa: E402
 from chargpt.training.evaluation import evaluate, validation_split  # noqa: E402

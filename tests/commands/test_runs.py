@@ -16,8 +16,8 @@ from chargpt.project import STATUS
 from chargpt.runs.listing import RunState
 from chargpt.runs.load import expand_patterns
 from chargpt.runs.metrics import read_status
-from chargpt.runs.progress import Progress
 from chargpt.runs.run import lock_run
+from chargpt.runs.stage import Progress
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from chargpt.pages.report_page import (
     tiles,
 )
 from chargpt.runs.metrics import MetricsLog
-from chargpt.runs.progress import Progress
-from chargpt.runs.stage import Length, Stage, Start
+from chargpt.runs.stage import Length, Progress, Stage, Start
 from chargpt.settings import Settings, Source
 
 

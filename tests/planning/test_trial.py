@@ -14,8 +14,8 @@ from chargpt.planning.law import Text
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.planning.trial import LONG_ENOUGH, TRIED, Trial, expected_loss, trials_of, try_starts
 from chargpt.project import project_root
+from chargpt.runs.load import load_start, start_names
 from chargpt.runs.stage import Start
-from chargpt.runs.starts import load_start, start_names
 from chargpt.settings import Settings, apply
 from chargpt.text import corpus as corpus_module
 from chargpt.text.corpus import Corpus, load_corpus

@@ -23,8 +23,7 @@ from chargpt.runs.checkpoint_schema import (
     seal,
     unseal,
 )
-from chargpt.runs.progress import Progress
-from chargpt.runs.stage import Length, Models, Stage, Start
+from chargpt.runs.stage import Length, Models, Progress, Stage, Start
 from chargpt.settings import KEYS
 
 

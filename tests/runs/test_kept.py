@@ -10,7 +10,7 @@ from exchange_helpers import VOCABULARIES, publish_model
 from chargpt.errors import UserError
 from chargpt.exchange import tensor_file
 from chargpt.exchange.export import ExportOptions
-from chargpt.runs.kept import load_kept
+from chargpt.runs.load import load_kept
 from chargpt.sampling.loaded_model import load_model
 
 

@@ -13,7 +13,7 @@ from chargpt.errors import UserError
 from chargpt.project import shell_word
 from chargpt.runs.checkpoint import publish
 from chargpt.runs.load import find_checkpoint, find_run
-from chargpt.runs.progress import Progress
+from chargpt.runs.stage import Progress
 
 
 @pytest.fixture(scope="module")

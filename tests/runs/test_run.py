@@ -10,9 +10,8 @@ from helpers import SHAPE, publish_run, random_weights, saved_state
 from chargpt.config import CheckpointConfig, Config, TrainConfig
 from chargpt.errors import NoSpace, NotWritten, UserError
 from chargpt.runs.checkpoint import best, newest, steps
-from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run, folder_of, new_folder
-from chargpt.runs.stage import Length, Stage
+from chargpt.runs.stage import Length, Progress, Stage
 from chargpt.settings import apply
 from chargpt.yaml_settings import read_yaml
 

@@ -17,9 +17,8 @@ from chargpt.errors import UserError
 from chargpt.planning.cli import parse_options
 from chargpt.runs import starts
 from chargpt.runs.checkpoint import newest
-from chargpt.runs.load import find_checkpoint
+from chargpt.runs.load import find_checkpoint, load_start, read_card, start_names
 from chargpt.runs.stage import Start
-from chargpt.runs.starts import load_start, read_card, start_names
 from chargpt.settings import apply
 from chargpt.yaml_settings import read_yaml
 

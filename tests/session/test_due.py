@@ -6,8 +6,7 @@ import pytest
 from helpers import apply_overrides, saved_state
 
 from chargpt.config import Config
-from chargpt.runs.progress import Progress
-from chargpt.runs.stage import Length, Stage
+from chargpt.runs.stage import Length, Progress, Stage
 from chargpt.session.due import Due
 from chargpt.settings import Settings
 

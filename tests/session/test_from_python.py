@@ -20,7 +20,7 @@ from chargpt.errors import IN_PYTHON, UserError
 from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import has_steps, steps
-from chargpt.session.from_python import options_for
+from chargpt.session.training import options_for
 
 LONG = "The sea is calm tonight. " * 400
 CUT = f"'{LONG[:196]}..."

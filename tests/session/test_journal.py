@@ -6,8 +6,8 @@ from session_helpers import opened
 
 import train
 from chargpt.kernels.compiler import HOW_TO_INSTALL
-from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
+from chargpt.runs.stage import Progress
 from chargpt.screen import Screen
 from chargpt.session import journal as journals
 from chargpt.session.journal import Journal

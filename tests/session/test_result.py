@@ -9,8 +9,7 @@ from session_helpers import trained
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
-from chargpt.runs.progress import Progress
-from chargpt.runs.stage import Start
+from chargpt.runs.stage import Progress, Start
 from chargpt.session.result import better_way, what_happened
 
 

@@ -29,8 +29,9 @@ from chargpt.runs.load import find_checkpoint, find_run
 from chargpt.runs.models import restore_model
 from chargpt.runs.run import Run
 from chargpt.runs.stage import Length, Models
+from chargpt.session.due import decision_step
+from chargpt.session.opening import STRETCHES, decide, measure
 from chargpt.session.session import Session
-from chargpt.session.stages import STRETCHES, decide, decision_step, measure
 from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.training.distillation import digest
 from chargpt.training.initialisation import initial_model
@@ -131,7 +132,7 @@ def leave_undecided(monkeypatch: pytest.MonkeyPatch, *, gap: float) -> None:
         return dataclasses.replace(plan, state=dataclasses.replace(plan.state, stage=stage))
 
     monkeypatch.setattr(train, "make_plan", planned)
-    monkeypatch.setattr("chargpt.session.stages.STUDENT_GAP", gap)
+    monkeypatch.setattr("chargpt.session.opening.STUDENT_GAP", gap)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from chargpt.runs.progress import Progress
 from chargpt.runs.run import Run
+from chargpt.runs.stage import Progress
 from chargpt.session.journal import Journal
 from chargpt.session.tensorboard import compared_settings
 from chargpt.settings import Settings, Source

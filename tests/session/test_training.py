@@ -42,7 +42,7 @@ def telling(monkeypatch: pytest.MonkeyPatch, run: Path) -> Callable[[str], None]
     def starts(code: str) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         words = [sys.executable, "-S", "-c", TELLING + code, str(run)]
-        monkeypatch.setattr(training, "start", lambda *_, **__: subprocess.Popen(words, encoding="utf-8", **pipes))
+        monkeypatch.setattr(python_process, "start", lambda *_, **__: subprocess.Popen(words, encoding="utf-8", **pipes))
 
     return starts
 
