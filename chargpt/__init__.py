@@ -31,16 +31,12 @@ if TYPE_CHECKING:
     __version__: str
 
 PLACES = {  # of what is no kind of error
-    "Item": "chargpt.text.item_stream",
-    "LoadedModel": "chargpt.sampling.loaded_model",
-    "Training": "chargpt.session.training",
-    "TrainingProgress": "chargpt.notices",
-    "RunState": "chargpt.runs.listing",
-    "load": "chargpt.sampling.loaded_model",
-    "report": "chargpt.commands.report",
-    "runs": "chargpt.runs.listing",
-    "start": "chargpt.session.training",
-    "train": "chargpt.session.training",
+    "chargpt.commands.report": ("report",),
+    "chargpt.notices": ("TrainingProgress",),
+    "chargpt.runs.listing": ("RunState", "runs"),
+    "chargpt.sampling.loaded_model": ("LoadedModel", "load"),
+    "chargpt.session.training": ("Training", "start", "train"),
+    "chargpt.text.item_stream": ("Item",),
 }
 __all__ = ["Item", "LoadedModel", "RunState", "Training", "TrainingProgress", "load", "report", "runs", "start", "train"]
 __all__ += ["Damaged", "Failed", "NoMemory", "NoSpace", "NoSuchRun", "NotFinite", "NotWritten", "RunExists", "Stopped"]  # noqa: F405
@@ -56,7 +52,8 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         import importlib
 
-        return getattr(importlib.import_module(PLACES.get(name, "chargpt.errors")), name)
+        place = next((module for module, names in PLACES.items() if name in names), "chargpt.errors")
+        return getattr(importlib.import_module(place), name)
     raise AttributeError(f"module 'chargpt' has no attribute {name!r}")
 
 

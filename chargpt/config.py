@@ -66,8 +66,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Section):
-    """The shape of a GPT. Its fields are those of `GPTConfig` in model.py, which imports torch and checks nothing; `gpt_config`
-    makes one of them."""
+    """The shape of a GPT. Raises ValueError for one that cannot be built, which `GPTConfig` in model.py does not check."""
 
     n_layer: Size = 4  # number of blocks
     n_head: Size = 4  # attention heads in each block; n_embd is a multiple of it
@@ -264,8 +263,7 @@ class RuntimeConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings of a run, in sections. A run saved before a setting existed is resumed with its default; if that changes
-    what such a run computes, the checkpoint format grows: docs/design.md, How to add, A setting."""
+    """All settings, in sections. What a change means for saved runs is in docs/design.md: How to add, A setting."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)

@@ -24,8 +24,7 @@ DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfl
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of this name; `auto` is CUDA, unless it fails a trial (`why_not_cuda`), or else the CPU. Raises UserError for
-    a device that this machine lacks, or that cannot compute, and for no device."""
+    """The device of this name; `auto` is CUDA if that works, or else the CPU. Raises UserError for one that cannot compute."""
     if not isinstance(name, str) or not DEVICES.fullmatch(name):
         raise UserError(Given("device", name), "use auto, cpu, cuda, cuda:N or mps")
     if name == "auto":

@@ -58,8 +58,7 @@ def closest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def nearest(word: str, known: Iterable[str] | Mapping[str, str], *, otherwise: str = "", cutoff: float = 0.6) -> str:
-    """Which of the `known` words is meant by `word`, as the values of a mapping show them; if it is like none, what to do
-    `otherwise`: to use one of them."""
+    """Which of the `known` words is meant by `word`, as a mapping shows them, or else what to do `otherwise`."""
     shown = known if isinstance(known, Mapping) else {one: one for one in known}
     close = closest(word, shown, cutoff=cutoff)
     return f"did you mean {shown[close]}?" if close else otherwise or f"use one of {', '.join(shown.values())}"

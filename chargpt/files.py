@@ -155,8 +155,7 @@ def discard(path: Path) -> None:
 
 
 def remove_left_behind(folder: Path, targets: re.Pattern) -> None:
-    """Remove the unfinished files in `folder` that dead processes left, where the target's name matches `targets`. The caller
-    holds the folder's lock."""
+    """Remove what dead processes left unfinished of these `targets` in `folder`, whose lock the caller holds."""
     for name in os.listdir(folder):
         match = ASIDE_NAME.fullmatch(name)
         if match and targets.fullmatch(match["target"]) and not _is_another_process(int(match["pid"])):

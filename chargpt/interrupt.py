@@ -19,8 +19,7 @@ SAVING = "\nsaving this step, then stopping\nCtrl-C again stops without saving\n
 
 
 class Interrupt:
-    """While active, remembers the first signal and prints `notice` for it. `came_here` is about this process alone. What
-    several processes do together depends on `agreed`, which is the same in all."""
+    """While active, remembers the first signal, of this process (`came_here`) or of all (`agreed`), and prints `notice`."""
 
     def __init__(self, notice: str = SAVING) -> None:
         self.signal: int | None = None
@@ -33,8 +32,7 @@ class Interrupt:
 
     @property
     def agreed(self) -> bool:
-        """Whether the processes that train together, or this one alone, are to stop after a signal. In several, only
-        `Group.read` changes it: in each step, each evaluation and each save."""
+        """Whether all processes are to stop. Only `Group.read` changes it: in each step, each evaluation and each save."""
         return self.exit_code != 0
 
     @property
@@ -59,8 +57,7 @@ class Interrupt:
 
 @contextlib.contextmanager
 def ending_at_once(undo: Callable[[], None] = lambda: None, *, notice: str = "stopped\n") -> Iterator[None]:
-    """While active, a signal prints `notice` and ends the program at once: there is nothing to save or to finish. Before,
-    `undo` removes what the block has begun, at any moment; it may be called again within itself."""
+    """While active, a signal prints `notice`, calls `undo` (at any moment, perhaps again within itself) and ends all."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _write_error(notice)

@@ -15,7 +15,6 @@ from dataclasses import InitVar, field
 from numbers import Real
 from typing import Any, NamedTuple, TypedDict, TypeVar, get_type_hints
 
-from chargpt.aliases import ALIASES
 from chargpt.errors import Given, Message, Option, UserError, flag, join, nearest, python_errors
 from chargpt.settings import KEYS, NUMBER, WHOLE_NUMBER
 
@@ -163,8 +162,8 @@ def keywords(name: str, table: Any, make: Any = TypedDict) -> Any:
 
 
 def named(function: F) -> F:
-    """`function`, which takes only the keywords that it names: a wrong one is a TypeError that names the right one, and a
-    UserError speaks of arguments. In place of **options, which are an Unpack of `keywords`, a notebook shows the options."""
+    """`function` with the keywords that it names, as a notebook shows them; for a wrong one, a TypeError names the right
+    one."""
     signature, kind = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
     shown = [each for each in signature.parameters.values() if each.name != "options"]
     if len(shown) < len(signature.parameters):
@@ -188,6 +187,8 @@ def named(function: F) -> F:
 
 def right_name(name: str, arguments: Collection[str]) -> str:
     """What to write in place of the argument `name`, which a function with these `arguments` does not have."""
+    from chargpt.aliases import ALIASES  # only a mistake needs the names of others
+
     ours, places = ALIASES.get(name, name), {argument: argument for argument in arguments}
     if "settings" in arguments:
         places = {key.rpartition(".")[2]: f"settings={{{key!r}: ...}}" for key in reversed(KEYS)} | places

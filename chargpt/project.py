@@ -62,8 +62,7 @@ def presets_folder() -> Path:
 
 
 def command(verb: str) -> str:
-    """How a person calls a verb here: `python train.py` or `python -m chargpt runs` in a checkout, by their paths from another
-    folder; otherwise `chargpt VERB`."""
+    """How a person calls a verb here: `python train.py`, or from another folder its path, or `chargpt VERB`."""
     if not is_checkout():
         return f"chargpt {verb}"
     is_program, here = verb in ("train", "sample"), Path("chargpt")
@@ -83,8 +82,7 @@ def shell_word(text: str) -> str:
 
 
 def user_cache_folder() -> Path:
-    """Where programs of this user keep what they can make again: in that of CHARGPT_HOME, or by the rules of the system. Raises
-    RuntimeError for a user without a home folder, such as one that a container has no entry for."""
+    """Where this user keeps what can be made again, by CHARGPT_HOME or the system. Raises RuntimeError without a home."""
     if home := named_home():
         return home / "cache"
     named = "" if sys.platform == "darwin" else os.environ.get(CACHE_VARIABLE, "")

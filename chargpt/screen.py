@@ -29,8 +29,7 @@ def terminal_width(stream: TextIO) -> int:
 
 
 def wrapped(line: str, stream: TextIO | None = None) -> str:
-    """`line`, broken between words to the width of the terminal, if `stream` (default: standard output) is one. The lines that
-    follow are indented to the second column of a notice."""
+    """`line`, broken to the width of the terminal if `stream` (default: standard output) is one, below the second column."""
     width = terminal_width(sys.stdout if stream is None else stream)
     if width < MIN_WIDTH:
         return line

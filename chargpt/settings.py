@@ -173,8 +173,7 @@ SWITCHES = dict.fromkeys(("true", "yes", "on"), "on") | dict.fromkeys(("false", 
 
 
 def _coerce(value: Any, hint: Any) -> Any:
-    """`value` as the type `hint`: it has that already, or it is text as a person types it. A bool is no number. Raises
-    ValueError, which says what is allowed."""
+    """`value`, perhaps as a person types it, as the type `hint`. A bool is no number. Raises ValueError."""
     is_text = isinstance(value, str)
     if typing.get_origin(hint) is Annotated:
         found, allowed = _coerce(value, hint.__origin__), hint.__metadata__[0]

@@ -75,8 +75,7 @@ def page_file(name: str) -> Path:
 
 
 def load_run(name: str, *, device: str, is_start: bool = False) -> "LoadedModel":
-    """The model of the run, or of the start, `name`, computed by torch on the device that a line on standard error names, with
-    warnings. Raises UserError."""
+    """The model of a run or a start, for torch. Its warnings and a line about it go to standard error. Raises UserError."""
     from chargpt.sampling.loaded_model import load_model
 
     if device == "auto" and may_have_gpu():
@@ -92,8 +91,7 @@ def load_run(name: str, *, device: str, is_start: bool = False) -> "LoadedModel"
 
 
 def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: "Tree") -> "list[Item]":
-    """The items in `texts`, read as those of the run but for `settings` (without fields, one in each line, without labels);
-    without any, the validation items of the run. Raises UserError."""
+    """The items in `texts`, read as those of the run but for `settings`, or its validation items. Raises UserError."""
     from chargpt.text.item_stream import items_in
 
     if not loaded.config.data.items:

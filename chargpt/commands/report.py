@@ -79,8 +79,7 @@ def _page(names: Sequence[str], out: PathLike | None, *, device: str) -> tuple[P
 
 
 def _report_of(name: str, *, device: str) -> "tuple[RunFacts, LoadedModel | None, Corpus | None]":
-    """What the page shows of the run `name`, with its model and its text: of one of another model.py, what is logged, since its
-    model cannot be measured."""
+    """What is shown of the run `name`, its model and its text; of one of another model.py, only what is logged."""
     from chargpt.analysis.measured_run import WHOLE, measure_run
     from chargpt.analysis.run_facts import logged_facts
     from chargpt.runs.checkpoint_schema import OtherModelError

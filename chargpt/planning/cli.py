@@ -91,8 +91,7 @@ once, on_disk = partial(keyword, "", None, add={"action": Once}), partial(option
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """What the user asked for; all but the options of the section "run", which are about a run on disk, are those of `python -m
-    chargpt text`. Raises UserError for a value that an option does not take."""
+    """What the user asked for. Those of the section "run" are about a run on disk. Raises UserError for a wrong value."""
 
     texts: Sequence[str] = ()
     settings: Tree = field(default_factory=dict)  # typed; what depends on several of them is not checked yet
@@ -228,8 +227,7 @@ def _given_in(argv: Sequence[str] | None) -> dict[str, Any]:
 
 
 def parse_sweep(argv: Sequence[str] | TrainOptions | None) -> list[TrainOptions]:
-    """The options of each run that `argv` asks for: each choice of settings with several values, such as train.seed=1,2,3, is a
-    run, named by what differs, which the same command continues. Raises UserError."""
+    """The options of each run that `argv` asks for: one for each choice of train.seed=1,2,3 and the like. Raises UserError."""
     if isinstance(argv, TrainOptions):
         return [argv]
     given = _given_in(argv)

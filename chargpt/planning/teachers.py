@@ -28,8 +28,7 @@ def models_of(teachers: Sequence[Checkpoint]) -> list[GPT]:
 
 
 def teachers_of_stage(run: Path, stage: Stage, *, digest_of_all: object = None) -> list[GPT]:
-    """The teachers of a model of the run in the folder `run`. `digest_of_all` is what its saved environment has for "teachers",
-    None for a model without any. Raises UserError."""
+    """The teachers of a model of `run`, with the digest that its environment has for "teachers". Raises UserError."""
     copies = sorted(run.glob("teacher-[1-9]*"), key=lambda path: (len(path.name), path.name))
     if not copies and stage.is_last and stage.number > 1:
         return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage.number)])
@@ -57,8 +56,7 @@ def check_teachers(teachers: Sequence[Checkpoint], corpus: Corpus, *, context: i
 
 
 def keep_teachers(teachers: Sequence[Checkpoint], run: Path) -> None:
-    """Copy the weights of `teachers` into the folder of a new run, as teacher-1 and so on, in place of copies that a crash has
-    left: their runs may change or vanish. Raises UserError."""
+    """Copy the weights of `teachers` into a new run, as teacher-1 and so on: their runs may change. Raises UserError."""
     for left in run.glob("teacher-[1-9]*"):
         try:
             load(left, training=False)
@@ -76,8 +74,7 @@ def for_student(settings: Settings) -> Settings:
 
 
 def for_last_model(settings: Settings) -> Settings:
-    """Those of the last model of a run, of which the others have `settings`; also of what is given. Its loss is lowest at its
-    end."""
+    """The same for the last model of a run, in place of what is given. Its loss is lowest at its end."""
     return settings.decide(LEARNS, **_of_student(settings), train={"patience": 0})
 
 

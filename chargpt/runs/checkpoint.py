@@ -115,8 +115,7 @@ def stage_folder(run: Path, stage: int) -> Path:
 
 
 def newest_stage(run: Path, *, learned: bool = False) -> int:
-    """The newest model of `run` that has a checkpoint, or if it is to have `learned`, one after step 0; 1 if there is none.
-    Raises CheckpointError if a folder cannot be listed."""
+    """The newest model of `run` that has a checkpoint, or one after step 0 (`learned`); else 1. Raises CheckpointError."""
     for stage in range(MAX_TEACHERS + 1, 1, -1):
         folder = stage_folder(run, stage)
         if folder.is_dir() and any(_order(path)[0] or not learned for path in steps(folder)):
@@ -135,8 +134,7 @@ def run_of_stage(folder: Path) -> Path:
 
 
 def prune(path: Path, keep: int, *, best_step: int | None) -> list[str]:
-    """Once `path` is published, remove older checkpoints of the run: the newest `keep` up to `path` and the best one stay, and
-    damaged ones after it. Never raises; returns a line for each problem."""
+    """Remove checkpoints before `path`, but for the newest `keep` with it and the best one. Returns a line for each problem."""
     assert keep >= 1
     try:
         older, best_one = _until(path)[:-1], _best_path(path, best_step)
@@ -146,8 +144,7 @@ def prune(path: Path, keep: int, *, best_step: int | None) -> list[str]:
 
 
 def keep_best_weights(folder: Path) -> list[str]:
-    """Of a model whose training has ended, keep the best checkpoint, without its optimizer's state. Never raises; returns a
-    line for each problem."""
+    """Keep only the best checkpoint of a model, without its optimizer's state. Returns a line for each problem."""
     try:
         if len(found := steps(folder)) == 1 and not (found[0] / TRAINING).exists():
             return []
@@ -221,8 +218,7 @@ def _reason(error: Exception) -> str:
 
 
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
-    """The best checkpoint by `checkpoint.best`, weights only, or else the newest one, with lines that say why. Raises
-    CheckpointError when there is none, and UnreadableError for one that is whole."""
+    """The best checkpoint, weights only, or else the newest one, and why. Raises CheckpointError, as `newest_of` does."""
     instead: list[str] = []
 
     def read(path: Path) -> Checkpoint:
@@ -290,8 +286,7 @@ def _free_name(run: Path, step: int) -> str:
 
 
 def file_pieces(tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """A safetensors file of float32 tensors: the length of a JSON header as 8 bytes, the header, each tensor; little-endian.
-    (The writer of the library makes two copies of all tensors first.)"""
+    """A safetensors file of float32 tensors. (The writer of the library makes two copies of all tensors first.)"""
     import torch
 
     described, end = dict[str, Any]({"__metadata__": dict(metadata)}), 0
@@ -320,9 +315,7 @@ def _write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> dict[str, Any
 
 
 def load(path: Path, *, training: bool = True) -> Checkpoint:
-    """The checkpoint in the folder `path`; without `training`, only its weights and state. Float16, as a start has it, becomes
-    float32. Raises CheckpointError unless the checksums are right, the state is valid, the weights fit it, and all numbers are
-    finite."""
+    """The checkpoint in `path`, all of it checked; without `training`, only weights and state. Raises CheckpointError."""
     state, files = unseal(path / STATE)
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:

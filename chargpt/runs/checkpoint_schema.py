@@ -170,8 +170,7 @@ SAME_LOSS = 1e-4  # nats; devices and threads differ by some 1e-6
 
 
 def what_changed(state: SavedState, loss: Callable[[], float | None]) -> str:
-    """A warning if model.py computes other numbers than when it has trained the model with this state; else empty. `loss` gives
-    the `model_loss` of its weights now."""
+    """A warning if these weights have another `model_loss` now (`loss`) than when model.py trained them; else empty."""
     before = state.model_loss
     if before is None or state.model_source == model_source() == UNCHANGED:
         return ""
@@ -221,8 +220,7 @@ def check_format(written_as: object, path: Path) -> None:
 
 
 def seal(state: SavedState, files: Mapping[str, Any], path: Path) -> bytes:
-    """The content of a state.json: the state, and the fingerprints of the tensor files beside it. Raises CheckpointError,
-    naming `path`, when it is too large to be read again."""
+    """The content of a state.json: the state, and sums of the files beside it. Raises CheckpointError if it is too large."""
     document = {"format": FORMAT, "files": files, "state": state.to_json()}
     body = json.dumps(document, indent=1, allow_nan=False).encode()[2:] + b"\n"  # the first line holds the opening brace
     if len(body) > JSON_LIMIT:
@@ -259,8 +257,7 @@ def _with(found: Any, added: Any) -> Any:
 
 
 def read_bounded(path: Path, *, limit: int) -> bytes:
-    """The bytes of a regular file of at most `limit` bytes, read once: what is checked is what is used. Raises CheckpointError,
-    and UnreadableError if this user may not read it."""
+    """The bytes of a regular file of at most `limit` bytes. Raises CheckpointError, UnreadableError without permission."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | WITHOUT_WAITING)) as file:
             status = os.fstat(file.fileno())

@@ -64,8 +64,7 @@ def check_length(name: str) -> None:
 
 
 def find_run(name: str | None, checkpoints: Path) -> Path:
-    """The folder of the run `name`: one in `checkpoints`, its path, or a path into it; None is that with the newest checkpoint.
-    Raises UserError when there is none."""
+    """The folder of the run of this name or path, or of a path into it; None: the newest one. Raises UserError."""
     if name is None:
         runs = [(steps(stage_folder(run, newest_stage(run)))[-1].stat().st_mtime, run) for run in _runs(checkpoints)]
         if not runs:
@@ -197,10 +196,7 @@ def without_cache(config: Config) -> Config:
 
 
 def load_kept(path: Path) -> Checkpoint:
-    """A model in one file, checked, that a page has kept or `export --to safetensors` has written. Raises UserError.
-
-    Its header has the shape of the model, its vocabulary, and what is known of its training. Anybody may have written it.
-    """
+    """A model in one file, checked, that a page has kept or `export --to safetensors` has written. Raises UserError."""
     data = read_bounded(path, limit=4 * MAX_NUMBERS + JSON_LIMIT)
     try:
         size = int.from_bytes(data[:8], "little")

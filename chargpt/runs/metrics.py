@@ -68,8 +68,7 @@ def _is_own_file(path: Path) -> bool:
 
 
 def _entries(path: Path) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-    """The lines of a file that may be a stranger's, with the stage, the step and the values of each. Reads MAX_READ characters;
-    what is damaged, or longer than MAX_LINE, is skipped."""
+    """The lines of a file that may be a stranger's, with stage, step and values; without what is damaged or too much."""
     left = MAX_READ
     with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
         while left > 0 and (line := file.readline(MAX_LINE)):
@@ -97,8 +96,7 @@ class MetricsLog:
 
 
 def read_metrics(folder: Path) -> list[MetricsLog]:
-    """The logs of the models of the run in `folder`, the newest last; an empty one without a file. Lines that are damaged or go
-    back in time are skipped, and numbers that no chart can show."""
+    """The logs of the models of a run, the newest last; without what is damaged, goes back in time or fits no chart."""
     logs, path, last = [MetricsLog()], folder / METRICS, (0, -1)
     for _, stage, step, values in _entries(path) if _is_own_file(path) else ():
         if (stage, step) < last or EVENT in values:

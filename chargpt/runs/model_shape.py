@@ -28,8 +28,7 @@ def check_size(shape: ModelConfig, vocab_size: int) -> None:
 
 
 def weight_shapes(shape: ModelConfig, vocab_size: int) -> dict[str, tuple[int, ...]]:
-    """The names and shapes of the weights, all float32, that a checkpoint of a model holds: those of model.py, which makes one
-    without initialisation unless it is known to be the standard one."""
+    """The names and shapes of the weights, all float32, of model.py, which is not asked if it is the standard one."""
     return standard_shapes(shape, vocab_size) if is_standard(shape) else _shapes_of_module(shape, vocab_size)[0]
 
 

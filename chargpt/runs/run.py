@@ -60,8 +60,7 @@ class Run:
     """A run on disk that this process alone may write, for as long as the object lives."""
 
     def __init__(self, folder: Path, *, replaces: Path | None = None) -> None:
-        """With its first evaluation after step 0, it takes the place of the run that it `replaces`, which is locked until then.
-        Raises UserError while another process trains one of them."""
+        """It takes the place of a run that it `replaces`, which is locked. Raises UserError if another process trains one."""
         self._replaced = None if replaces is None else (replaces, lock_run(replaces))
         created = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -222,8 +221,7 @@ def lock_run(folder: Path) -> FolderLock:
 
 
 def folder_of(name: str, checkpoints: Path) -> Path:
-    """Where a run of that name is: a name with a slash (on Windows also a backslash) is a path, any other one a folder in
-    `checkpoints`. Raises UserError for an invalid name."""
+    """Where a run of that name is: a name with a slash is a path, another one in `checkpoints`. Raises UserError."""
     path = Path(name)
     has_space = name != name.strip() or path.name != path.name.strip()
     is_odd = name.startswith("-") or has_space or path.name in ("", "..") or not name.isprintable()
@@ -310,8 +308,7 @@ def is_left_behind(folder: Path) -> bool:
 
 
 def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ()) -> Path:
-    """`folder`, in which a new run may be made. Raises UserError if it already holds a run or anything else; `otherwise` is
-    what else a person may do about a run."""
+    """`folder`, if a new run may be made there; else raises UserError, with what to do `otherwise` about a run."""
     taken = {name.casefold(): name for name in _names_beside(folder)}
     name, base, what = taken.get(folder.name.casefold(), folder.name), folder.name.removesuffix(".new"), list[Words]()
     free = next(f"{base}-{number}" for number in itertools.count(2) if f"{base}-{number}".casefold() not in taken)

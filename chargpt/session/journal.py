@@ -65,10 +65,7 @@ class Journal:
     def recording(
         self, run: Run | None, settings: Settings, *, progress: Progress, steps: int, is_new: bool, name: str = ""
     ) -> Iterator[None]:
-        """Record a model of `run` in this block, from `progress` of so many `steps` on; its `name` is shown before them.
-
-        What a crash has left of later steps is dropped. Without a run, in a process that is not the first, nothing is shown.
-        """
+        """Record a model of `run`, of this `name`, from `progress` of so many `steps` on; without a run, show nothing."""
         if run is None:
             yield
             return

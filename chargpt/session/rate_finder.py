@@ -30,8 +30,7 @@ STOPPING = "\nstopping\nCtrl-C again stops at once\n"
 
 
 def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
-    """Make the sweep; TensorBoard gets the losses of each rate, in the folder NAME-find-lr beside the run NAME. `root` is the
-    folder of the project. Returns the exit code. Raises UserError."""
+    """Make the sweep, with its losses in the folder NAME-find-lr for TensorBoard. Returns the exit code. Raises UserError."""
     plan = make_plan(options, root=root)
     for kind, text, _ in plan.notices:
         notice(kind, text)

@@ -26,8 +26,7 @@ MINUTES = 10  # minutes that are named for a better model
 
 
 def conclude(session: Session, interrupt: Interrupt) -> int:
-    """Tell how the training of a model ended; of the last one, write the report, and say what to type next. Returns the exit
-    code: that of a signal, unless it comes only now, or 0."""
+    """Tell how a model ended, and of the last one what to type next. Returns the exit code: that of a signal before, or 0."""
     trainer, run = session.trainer, session.run
     if run is None:
         return interrupt.exit_code
@@ -134,8 +133,7 @@ def what_happened(progress: Progress, *, start: Start | None, ngram_loss: float)
 
 
 def better_way(options: TrainOptions, state: SavedState, corpus: Corpus) -> Message | None:
-    """What gives a better model of this text than that of a run in this `state`, if the user has left the model and its
-    training to the program; else None."""
+    """What gives a better model of this text than this `state`, if the program has decided on the training; else None."""
     decides = options.settings.keys() & {"model", "optim", "train"} or options.config is not None
     has_nothing = max(corpus.facts.ngram_loss, state.progress.best_loss or 0.0) < NOTHING
     steps, longest = state.stage.length.steps, longest_run(state.config, characters=len(corpus.train))

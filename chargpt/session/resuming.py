@@ -42,8 +42,7 @@ SWITCHES = ("optim.start_decay", "optim.average_fraction")
 
 
 def open_saved(options: TrainOptions, *, root: Path, group: Group, started: float | None = None) -> Opening:
-    """The run that `options` continue, from its newest valid checkpoint, with the settings that they change. Its time goes on
-    from when the process `started`, as in `make_plan`. Raises UserError."""
+    """The run that `options` continue and change, whose time goes on from when the process `started`. Raises UserError."""
     if group.restarted_after_save:
         options = options_of_restart(options, root=root)
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))

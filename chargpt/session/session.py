@@ -166,8 +166,7 @@ class Session:
         journal.add(self.budget.slower())
 
     def due(self, interrupt: Interrupt) -> Due:
-        """What is due now, for the same signal in all processes. That makes saving due, and cancels nothing: an evaluation that
-        is due ends at once, and is discarded."""
+        """What is due now. A signal makes saving due; an evaluation that is due then ends at once, and is discarded."""
         return Due(self.trainer.progress, self.trainer.config, self.stage, saved=self.saved, is_stopping=interrupt.agreed)
 
     @property
@@ -310,8 +309,8 @@ class Session:
         self.saved = state
 
     def measure_speed(self, interrupt: Interrupt) -> None:
-        """Measure the speed, and say how long the run takes. With a time limit, first fit its length to that, and save it.
-        Raises NotFinite, UserError."""
+        """Tell how long the run takes; with a time limit, first fit its length to that, and save. Raises NotFinite,
+        UserError."""
         trainer, budget, journal = self.trainer, self.budget, self.journal
         step, config = trainer.progress.step, trainer.config
         budget.measure()

@@ -8,7 +8,7 @@ import pytest
 from helpers import TOKENIZER, publish_run
 
 from chargpt.__main__ import main
-from chargpt.commands.comparison import runs_and_texts
+from chargpt.commands.score import runs_and_texts
 from chargpt.errors import UserError
 
 LINES = ["".join(random.Random(i).choices("abcdefgh ", k=4 + i % 7)) for i in range(40)]

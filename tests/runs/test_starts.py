@@ -15,14 +15,14 @@ from chargpt.__main__ import main
 from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.planning.cli import parse_options
-from chargpt.runs import starts
+from chargpt.runs import load as loading
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import find_checkpoint, load_start, read_card, start_names
 from chargpt.runs.stage import Start
 from chargpt.settings import apply
 from chargpt.yaml_settings import read_yaml
 
-SHIPPED = starts.STARTS  # before a test replaces it
+SHIPPED = loading.STARTS  # before a test replaces it
 TINY = ["--config", "tiny", "train.sample_length=20", "runtime.threads=1"]
 
 
@@ -40,7 +40,7 @@ def start(run, tmp_path, monkeypatch) -> str:
     """The name of a start that the program of tests/benchmarks/ has packed, the only one."""
     from benchmarks.starts import pack
 
-    monkeypatch.setattr(starts, "STARTS", tmp_path / "starts")
+    monkeypatch.setattr(loading, "STARTS", tmp_path / "starts")
     pack(str(run), "sea", language="English", texts=["Sea: 12,000: public domain"], licence="MIT", recipe=["train.py sea.txt"])
     return "sea"
 
@@ -52,7 +52,7 @@ def test_a_start_is_the_run_that_it_was_packed_from_but_for_rounding(start, run)
         assert tensor.dtype == torch.float32 and torch.allclose(tensor, original.weights[name], rtol=1e-3, atol=1e-6)
     card = read_card(start)
     assert card.loss == pytest.approx(original.state.progress.best_loss, abs=0.01) and abs(card.rounding) < 0.01
-    assert packed.state.texts == ["Sea"] and str(run.parent) not in (starts.STARTS / start / "state.json").read_text()
+    assert packed.state.texts == ["Sea"] and str(run.parent) not in (loading.STARTS / start / "state.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_start_is_the_run_that_it_was_packed_from_but_for_rounding(start, run)
     [("model.safetensors", load_start), ("state.json", load_start), ("state.json", read_card), ("card.json", read_card)],
 )
 def test_a_damaged_start_is_an_error(start, file, read):
-    path = starts.STARTS / start / file
+    path = loading.STARTS / start / file
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(UserError, match=f"{file}: .*install the program again"):
         read(start)
@@ -116,13 +116,13 @@ def test_a_start_is_given_once_by_its_name_and_for_a_new_run(start):
 
 
 def test_every_start_that_comes_with_the_program_is_whole_and_small(monkeypatch):
-    monkeypatch.setattr(starts, "STARTS", SHIPPED)
+    monkeypatch.setattr(loading, "STARTS", SHIPPED)
     assert "english" in start_names()
     for name in start_names():
         card, weights = read_card(name), load_start(name)
         assert weights.state.config.model.positions == "rotary" and abs(card.rounding) < 0.005
-        assert json.loads((starts.STARTS / name / "card.json").read_text(encoding="utf-8"))["texts"]
-        assert (starts.STARTS / name / "model.safetensors").stat().st_size <= 5_000_000
+        assert json.loads((loading.STARTS / name / "card.json").read_text(encoding="utf-8"))["texts"]
+        assert (loading.STARTS / name / "model.safetensors").stat().st_size <= 5_000_000
 
 
 def test_the_name_of_a_start_in_place_of_a_run_is_answered_with_the_option(start, tmp_path):
