@@ -77,8 +77,7 @@ def why_not_cudnn(index: int) -> str:
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """The dtype that `runtime.precision` means on `device`: one of DTYPES, or with `auto` what is fast there. A GPU without
-    bfloat16 multiplies in float16, with a scaled loss; all others that are not known are slow with both."""
+    """The dtype that `runtime.precision` means on `device`: with `auto` what is known to be fast there, or else float32."""
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":
@@ -113,8 +112,8 @@ def memory_free(device: torch.device) -> int | None:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch computes with one thread inside, which is enough for copies of weights. Several wait for one another: for
-    milliseconds on an idle machine, for tenths of a second beside other programs."""
+    """Torch computes with one thread inside. For copies of weights, several wait for one another, on a busy machine for tenths
+    of a second."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -78,8 +78,7 @@ def flag(name: str, *, dash: str = "--") -> str:
 
 @dataclass(frozen=True)
 class Option(Piece):
-    """An option, or a setting if `name` is a section.key: `--minutes 10` and `train.max_steps=500`, or in Python `minutes=10`
-    and `settings={'train.max_steps': 500}`. Without a value, its name alone."""
+    """An option, or a setting if `name` is a section.key, with its value: `--minutes 10`, or `minutes=10` in Python."""
 
     name: str
     value: str | os.PathLike[str] | float | bool | Sequence[float] | None = None
@@ -95,8 +94,7 @@ class Given(Piece):
 
 
 class Command(Piece):
-    """A command that the user may give: `python train.py poems.txt --minutes 10`, or `chargpt.train('poems.txt', minutes=10)`;
-    without a verb, its arguments alone. The words of `sample` are the name of a run."""
+    """A command of the user: `python train.py poems.txt`, or `chargpt.train('poems.txt')`; without a verb, its arguments."""
 
     def __init__(self, verb: Literal["train", "sample", ""], *words: str | Option) -> None:
         self.verb, self.words = verb, words

@@ -42,12 +42,8 @@ def portable(name: str) -> str:
 
 @contextmanager
 def publishing(target: Path) -> Iterator[Path]:
-    """A path to write to, a file or a folder, that becomes `target` when the block ends without an error. The block syncs what
-    it writes.
-
-    An existing file or link is replaced; an existing folder is an error. Raises OSError, with the name `target`; the unfinished
-    file is removed.
-    """
+    """A path to write to, a file or a folder, that becomes `target` when the block, which syncs it, ends without an error. An
+    existing file or link is replaced. Raises OSError, with the name `target`; the unfinished file is removed."""
     path = aside(target)
     try:
         discard(path)

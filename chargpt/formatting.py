@@ -12,8 +12,7 @@ MAX_LISTED = 40  # characters that a message lists
 
 
 def escape_controls(text: str) -> str:
-    """`text` with control characters shown as escapes such as \\x1b; tab and newline stay. For everything from a text, a model
-    or a checkpoint that is printed on several lines; for messages, there is `one_line`."""
+    """`text` with control characters as escapes such as \\x1b; tab and newline stay: for what is printed on several lines."""
     return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

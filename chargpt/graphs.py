@@ -18,11 +18,9 @@ WARM_UP = 2
 
 
 class Graphs:
-    """The graphs of one training. On any device but a CUDA GPU, functions are called as they are.
-
-    A function has no arguments and no results: it reads and writes tensors that stay where they are, and decides nothing by
-    their numbers. All graphs of an object share the memory of their other tensors.
-    """
+    """The graphs of one training, which share their memory. On any device but a CUDA GPU, functions are called as they are.
+    They have no arguments and no results, read and write tensors that stay where they are, and decide nothing by their
+    numbers."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.trouble = device, ""

@@ -20,11 +20,9 @@ RUNNING = "/proc/loadavg"  # on Linux
 
 
 def launch(program: str, *, options: str | None = None, trains: bool = False, arguments: Sequence[object] = ()) -> None:
-    """Import the module `program`, run its `main(*arguments)` and end the process with its exit code.
-
-    Of the module `options`, `check_command_line()` is called first, so that a mistake is reported at once. What that returns is
-    called while the program is imported, and `main` is told when all began, as `started`. One that `trains` keeps its memory.
-    """
+    """Import the module `program`, run its `main(*arguments)` and end the process with its exit code. First, the module
+    `options` checks the command line, and what it returns is done meanwhile; then `main` is told when all `started`. One that
+    `trains` keeps its memory."""
     started = time.perf_counter()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
     from chargpt.interrupt import ending_at_once
@@ -65,8 +63,8 @@ def command() -> None:
 
 
 def let_threads_sleep() -> None:
-    """Let threads that wait for others in a step sleep soon; sooner if other programs use half of the processors now, or more:
-    a thread that spins takes the processor from the one that it waits for. Call it before torch is imported."""
+    """Let threads that wait for others sleep soon, sooner on a busy machine, where they take processors from those. Before
+    torch."""
     try:
         with open(RUNNING) as file:
             others = int(file.read().split()[3].partition("/")[0]) - 1
@@ -78,11 +76,8 @@ def let_threads_sleep() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Make glibc keep freed memory for the next step, which needs the same amount. It holds for the rest of the process.
-
-    By default it returns large blocks to the system, and each step waits for thousands of new pages: a tenth of its time at ten
-    million parameters.
-    """
+    """Make glibc keep freed memory for the next step, for the rest of the process: otherwise each step waits for thousands of
+    new pages, a tenth of its time at ten million parameters."""
     import ctypes  # not for every program
     import platform
 

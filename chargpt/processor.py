@@ -68,28 +68,26 @@ def processor_name() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-class _Fork:
-    """What a fork does to the threads of OpenMP, in which torch and C code compute. The child has none of them: gcc's OpenMP
-    would wait for them for ever, so they end before, and the next operation starts them again. LLVM's forgets how many there
-    shall be."""
+@functools.cache
+def prepare_forks() -> None:
+    """From now on, a child that is forked while this process computes nothing computes as this process does.
 
-    _threads = 0
+    It has none of the threads of OpenMP, in which torch and C code compute: gcc's would wait for them for ever, so they
+    end before; LLVM's forgets how many there shall be.
+    """
+    threads = 0
 
-    def before(self) -> None:
+    def before() -> None:
+        nonlocal threads
         if torch := sys.modules.get("torch"):
-            self._threads = torch.get_num_threads()
+            threads = torch.get_num_threads()
         pause = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)  # none where no OpenMP is loaded
         if pause is not None:
             pause(OMP_PAUSE_SOFT)
 
-    def in_child(self) -> None:
+    def in_child() -> None:
         if torch := sys.modules.get("torch"):
-            torch.set_num_threads(self._threads)
+            torch.set_num_threads(threads)
 
-
-@functools.cache
-def prepare_forks() -> None:
-    """From now on, a child that is forked while this process computes nothing computes as this process does."""
     if hasattr(os, "register_at_fork"):
-        fork = _Fork()
-        os.register_at_fork(before=fork.before, after_in_child=fork.in_child)
+        os.register_at_fork(before=before, after_in_child=in_child)

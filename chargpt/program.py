@@ -98,11 +98,8 @@ def _missing_package(module: str) -> Problem | None:
 
 
 def _make_streams_safe() -> None:
-    """Let a program read and print any character in any locale, and run without standard streams.
-
-    A closed one becomes the null device, also in child processes: messages would go into the next file that is opened. Without
-    newline="\\n", Windows would write each newline as two characters, also into a file.
-    """
+    """Let a program read and print any character in any locale, and run without standard streams: a closed one becomes the null
+    device, or messages would go into the next file. Without newline="\\n", Windows would write two characters for one."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:

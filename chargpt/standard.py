@@ -32,11 +32,9 @@ CHANGED = "model.py computes something else than the C code"
 
 
 def is_standard(config: "ModelConfig | GPTConfig", *, dropout: float = 0.0) -> bool:
-    """Whether model.py, as it is now, computes the standard model in shapes like this one: weights, logits, loss, gradient.
-
-    The gradient is that of a training with so much `dropout`. Of the model.py that comes along it is known without torch; for
-    another one, the comparison takes about 0.1 s for each kind of shape.
-    """
+    """Whether model.py, as it is now, computes the standard model in shapes like this one: weights, logits, loss, and gradient
+    with so much `dropout`. Of the model.py that comes along it is known without torch; of another one, a comparison takes 0.1
+    s."""
     return has_positions(config) and _holds("differences_of_model", config, dropout=dropout)
 
 
@@ -91,8 +89,7 @@ def _plain(part: Any) -> object:
 def model_loss(
     logits_of: Callable[[list[int]], np.ndarray], config: "ModelConfig | GPTConfig", vocab_size: int
 ) -> float | None:
-    """The mean loss on ids that stand for nothing, in nats, by which it is told whether another model.py computes the same;
-    None if it is not finite. `logits_of` gives the logits (T, V) of T ids."""
+    """The mean loss in nats on ids that stand for nothing, by `logits_of` T ids, (T, V); None if it is not finite."""
     size = min(config.block_size, PROBED)
     ids = [(7919 * i * i + 104729 * i) % vocab_size for i in range(size + 1)]
     logits = logits_of(ids[:-1]).astype(np.float64)

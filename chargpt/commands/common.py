@@ -109,11 +109,8 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: "Tree") -> 
 def part_of_text(
     text: str | None, loaded: "LoadedModel", *, start: int, length: int, words: str | None = None
 ) -> "tuple[np.ndarray, str]":
-    """At most `length` ids (T,) of a text from `start` on, two at least, and a line that says which. Raises UserError.
-
-    `text` is a file, or - for standard input; None is the validation split of the run's text. `words` are a text themselves.
-    Characters that the model does not know are left out; the line has them.
-    """
+    """At most `length` ids (T,) from `start` on, two at least, of a file, of `words` or by default of the validation split, and
+    a line that says which, and which characters are left out. Raises UserError."""
     import numpy as np
 
     from chargpt.sampling.prompt import read_prompt

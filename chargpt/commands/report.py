@@ -50,8 +50,8 @@ def main(argv: Sequence[str]) -> int:
 
 @named
 def report(*runs: PathLike, out: PathLike | None = None, device: str = "auto") -> Path:
-    """Write the page of `python -m chargpt report` on these runs, and return its path, `out` or that of the command. What it
-    warns of goes to `logging.getLogger("chargpt")`. Raises NoSuchRun, a ValueError."""
+    """Write the page of `python -m chargpt report` on these runs to `out`, and return its path. Warnings go to the logger
+    "chargpt". Raises NoSuchRun, a ValueError."""
     from chargpt.pages.page import publish_page
     from chargpt.session.training import Logged
 

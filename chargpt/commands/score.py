@@ -265,8 +265,7 @@ def reading_of(loaded: "LoadedModel", settings: Tree) -> "DataConfig":
 
 
 def read_texts(names: Sequence[str], loaded: "LoadedModel", settings: Tree) -> list[tuple[str, str]]:
-    """The texts that `names` mean, as TEXT of train.py, or the run's validation split, read with `settings` and normalised,
-    each with its label. In a vocabulary of bytes, those that are not UTF-8 are surrogates. Raises UserError."""
+    """The texts that `names` mean, or the validation split of the run, normalised, each with its label. Raises UserError."""
     from chargpt.analysis.scored_text import text_of
     from chargpt.text.corpus import check_effect
     from chargpt.text.source import Sources

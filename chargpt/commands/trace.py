@@ -98,8 +98,7 @@ def texts_of(options: Namespace, loaded: "LoadedModel", corpus: "Corpus") -> tup
 
 
 def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str], *, most: int) -> dict[str, Any] | None:
-    """What `texts` have copied from the training text of the run with whose weights this one began, as JSON types. None if it
-    began with none, or, with a line that says so, if that run or its text is gone."""
+    """What `texts` have copied from the text of the run with which this one began; None if there is none, or it is gone."""
     from chargpt.analysis.copies import measure_copies
     from chargpt.runs.checkpoint import run_of
     from chargpt.runs.load import find_checkpoint

@@ -21,8 +21,7 @@ from chargpt.formatting import shown
 from chargpt.model import GPT, GPTConfig
 from chargpt.project import shell_word
 from chargpt.runs.checkpoint import file_pieces
-from chargpt.runs.checkpoint_schema import JSON_LIMIT, read_bounded
-from chargpt.runs.model_shape import MAX_NUMBERS
+from chargpt.runs.checkpoint_schema import JSON_LIMIT, MAX_NUMBERS, read_bounded
 from chargpt.sampling.loaded_model import LoadedModel
 
 USAGE = """```python

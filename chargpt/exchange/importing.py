@@ -21,8 +21,7 @@ from chargpt.planning.initial_settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE, blank_model, gpt_config
 from chargpt.runs.checkpoint import check_tensors
-from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
-from chargpt.runs.model_shape import check_size
+from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, check_size
 from chargpt.runs.models import loss_of
 from chargpt.runs.run import Run, new_folder, new_run
 from chargpt.runs.stage import Length, Progress, Stage

@@ -25,8 +25,7 @@ from chargpt.exchange.tensor_file import OUTPUT, TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
 from chargpt.formatting import one_line, shown
 from chargpt.project import shell_word
-from chargpt.runs.checkpoint_schema import MAX_STEPS, read_bounded
-from chargpt.runs.model_shape import MAX_NUMBERS
+from chargpt.runs.checkpoint_schema import MAX_NUMBERS, MAX_STEPS, read_bounded
 from chargpt.text.formats import CHECKPOINT
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer
 

@@ -12,7 +12,7 @@ from chargpt.planning.budget import EVALUATION_SHARE
 from chargpt.planning.chosen_for_time import Job, chooses, multiple
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.checkpoint_schema import parameter_count
 from chargpt.runs.models import name_of_start, start_from
 from chargpt.settings import Settings, Source
 from chargpt.text.corpus import Corpus

@@ -26,7 +26,7 @@ from chargpt.planning.cli import SHORTEST_CONTEXT
 from chargpt.planning.law import Text
 from chargpt.planning.memory import check_memory, has_memory
 from chargpt.planning.speeds import Speeds
-from chargpt.runs.model_shape import check_size, parameter_count
+from chargpt.runs.checkpoint_schema import check_size, parameter_count
 from chargpt.runs.stage import Models
 from chargpt.settings import Settings, difference
 from chargpt.text.corpus import Corpus

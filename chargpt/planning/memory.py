@@ -9,7 +9,7 @@ import torch
 from chargpt.config import Config
 from chargpt.device import choose_device, choose_precision, memory_free
 from chargpt.errors import NoMemory, Option
-from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.checkpoint_schema import parameter_count
 from chargpt.training.runtime import may_be_in_c
 
 # Numbers that a step keeps for each layer and channel of a character: on a CPU measured, 22 to 27 with attention in C, else 25

@@ -38,8 +38,7 @@ from chargpt.planning.teachers import check_teachers, for_last_model, for_studen
 from chargpt.project import NO_START, presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, what_changed
-from chargpt.runs.model_shape import check_size, parameter_count
+from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, check_size, parameter_count, what_changed
 from chargpt.runs.models import check_model, loss_of, name_of_start, restore_model, start_from
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Models, Progress, Stage, Start

@@ -25,8 +25,7 @@ from chargpt.planning.budget import TimeModel
 from chargpt.processor import processor_name
 from chargpt.project import user_cache_folder
 from chargpt.runs.blank_model import gpt_config
-from chargpt.runs.checkpoint_schema import read_bounded
-from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.checkpoint_schema import parameter_count, read_bounded
 from chargpt.settings import COMMAND_LINE, apply
 from chargpt.text.corpus import Corpus
 from chargpt.training.evaluation import validation_split

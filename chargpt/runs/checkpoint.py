@@ -34,6 +34,7 @@ from chargpt.formatting import shown
 from chargpt.project import STATE, STEP_NAME
 from chargpt.runs.checkpoint_schema import (
     JSON_LIMIT,
+    MAX_NUMBERS,
     CheckpointError,
     DamagedError,
     OtherModelError,
@@ -44,7 +45,6 @@ from chargpt.runs.checkpoint_schema import (
     seal,
     unseal,
 )
-from chargpt.runs.model_shape import MAX_NUMBERS
 from chargpt.standard import model_source
 
 if TYPE_CHECKING:  # reading a checkpoint needs no torch
@@ -91,11 +91,8 @@ def _as_tensors(arrays: Mapping[str, np.ndarray]) -> "dict[str, Tensor]":
 def publish(
     run: Path, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]", state: SavedState, name: str = ""
 ) -> Path:
-    """Write a checkpoint of `run`, with finite float32 tensors, and return its folder, which appears complete or not at all.
-
-    `name` is that of the folder; empty: a new one for this step. Existing checkpoints stay. Raises NotWritten if the disk is
-    full, read-only or gone.
-    """
+    """Write a checkpoint of `run`, finite float32 tensors and `state`, into a new folder, of this `name` or that of the step,
+    which appears complete or not at all. Raises NotWritten if the disk is full, read-only or gone."""
     path = run / (name or _free_name(run, state.progress.step))
     try:
         with publishing(path) as folder:
@@ -193,11 +190,8 @@ def newest(run: Path, *, training: bool = True) -> tuple[Checkpoint, list[str]]:
 
 
 def newest_of(run: Path, read: Callable[[Path], T]) -> tuple[T, list[str]]:
-    """What `read` makes of the newest checkpoint of `run` for which it raises nothing, and a line for each newer one.
-
-    If another process removes old checkpoints meanwhile, the new ones are read. Raises CheckpointError when there is none, and
-    UnreadableError for one that is whole.
-    """
+    """What `read` makes of the newest checkpoint of `run` for which it raises nothing, and a line for each newer one, though
+    others may be removed meanwhile. Raises CheckpointError for none, and UnreadableError for one that is whole."""
     tried, reasons = set[Path](), list[str]()
     while untried := [path for path in steps(run) if path not in tried]:
         tried.add(path := untried[-1])

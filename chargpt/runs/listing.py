@@ -29,10 +29,8 @@ LOST = "its process has ended without a word: it was killed, or its machine has 
 
 @dataclass(frozen=True, kw_only=True)
 class RunState(Status):
-    """A run as `chargpt.runs` gives it, and `python -m chargpt runs --json` as an object. Times are as in ISO 8601.
-
-    Its state may also be new (without a checkpoint) or damaged (it cannot be read). The reason is told of these, too.
-    """
+    """A run, for `chargpt.runs` and `runs --json`; its state may also be new (without a checkpoint) or damaged. Times are as in
+    ISO 8601."""
 
     run: str  # its name
     path: str
@@ -90,8 +88,7 @@ def run_states(names: Sequence[str], checkpoints: Path) -> list[RunState]:
 
 
 def runs(*names: PathLike) -> list[RunState]:
-    """The state of the runs of these names, paths and patterns such as "poems*"; without any, of all in the folder checkpoints;
-    the newest checkpoint first. Raises NoSuchRun, a ValueError."""
+    """The state of the runs of these names, paths and patterns, or of all, the newest first. Raises NoSuchRun, a ValueError."""
     with python_errors():
         return run_states([os.fspath(name) for name in names], project_root() / "checkpoints")
 

@@ -38,14 +38,15 @@ from chargpt.runs.checkpoint import (
 )
 from chargpt.runs.checkpoint_schema import (
     JSON_LIMIT,
+    MAX_NUMBERS,
     NO_TEXT,
     CheckpointError,
     DamagedError,
     SavedState,
     UnreadableError,
+    check_size,
     read_bounded,
 )
-from chargpt.runs.model_shape import MAX_NUMBERS, check_size
 from chargpt.runs.run import settle
 from chargpt.runs.stage import Length, Progress, Stage
 from chargpt.settings import Settings, apply
@@ -129,8 +130,8 @@ def run_folders(checkpoints: Path) -> list[Path]:
 
 
 def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
-    """`names`, each once, with the runs that match in place of a pattern such as `poems*`: one without a slash matches names in
-    `checkpoints`, another one paths. Raises UserError for one that matches nothing."""
+    """`names`, each once, with the runs, or paths if it has a slash, in place of a pattern such as `poems*`. Raises
+    UserError."""
     expanded: dict[str, None] = {}
     for name in names:
         if not glob.has_magic(name) or (checkpoints / name).is_dir():  # a name may hold brackets
@@ -154,11 +155,11 @@ def _is_run(folder: Path) -> bool:
 
 
 def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = None) -> tuple[Checkpoint, list[Words]]:
-    """The weights that `name` means, one checkpoint, a kept file or the best of a run (see `find_run`), and warnings; or those
-    of `start`, the name of a model that comes with the program.
+    """The weights that `name` means, one checkpoint, a kept file or the best of a run (see `find_run`), or a `start`; and
+    warnings.
 
-    Of several models in a run, it is the newest one that has taken a step. A run that was stopped before its first evaluation
-    after step 0 gives its newest checkpoint: the best one has learned nothing. Raises UserError when none can be used.
+    Of several models in a run, it is the newest that has taken a step. Of a run that was not evaluated after step 0, it is the
+    newest checkpoint: the best one has learned nothing. Raises UserError.
     """
     if start is not None:
         return load_start(start), []

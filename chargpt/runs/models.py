@@ -11,7 +11,7 @@ from chargpt.formatting import shown
 from chargpt.model import GPT
 from chargpt.runs.blank_model import blank_model, gpt_config
 from chargpt.runs.checkpoint import Checkpoint, run_of
-from chargpt.runs.model_shape import weight_shapes
+from chargpt.runs.checkpoint_schema import weight_shapes
 from chargpt.standard import is_standard, model_loss
 from chargpt.text.tokenizer import Tokenizer
 
@@ -97,11 +97,8 @@ def _problems(config: ModelConfig, vocab_size: int) -> Iterator[str]:
 @torch.no_grad()
 def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
     """Copy the weights of `source` into `model`; returns a line that says how. A new character begins with the embedding of its
-    nearest known one, or else of the folded character, or with the mean of all.
-
-    Raises UserError for a model of another shape, for bytes in place of characters or the reverse, and if another vocabulary
-    needs weights that no row of the old ones gives.
-    """
+    nearest known one, or else of the folded character, or with the mean of all. Raises UserError for a model of another shape,
+    or whose vocabulary does not fit."""
     _check_form(source, model, tokenizer)
     before = source.state.tokenizer
     known = {character: i for i, character in enumerate(before.characters or "")}  # none where ids are bytes

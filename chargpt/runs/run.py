@@ -98,8 +98,7 @@ class Run:
         remove_left_behind(self.place, OWN)
 
     def save(self, state: SavedState, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]") -> list[str]:
-        """Publish a checkpoint, remove old ones. Returns a line for each problem with the rest. Raises NotWritten when nothing
-        could be saved; the newest and the best checkpoint are then unchanged."""
+        """Publish a checkpoint, remove old ones. Returns a line for each problem with the rest. Raises NotWritten."""
         problems: list[str] = []
         path = self._publish(problems, weights=weights, training=training, state=state)
         self.checkpoint, self._best_step = path, state.progress.best_step
@@ -116,11 +115,8 @@ class Run:
         return self.folder if self._replaced is None else self._replaced[0]
 
     def take_place(self) -> list[str]:
-        """Give the run the name of the one that it replaces, if there is one, and delete that. Returns a line for a problem.
-
-        Of two renames, the second one needs the first: a kill between them leaves both runs whole, and `settle` goes on. `save`
-        calls it with the first evaluation after step 0; on Windows, it is called at the end.
-        """
+        """Give the run the name of the one that it replaces, if there is one, and delete that. Returns a line for a problem. Of
+        two renames, the second one needs the first: a kill between them leaves both runs whole, and `settle` goes on."""
         if self._replaced is None:
             return []
         (home, lock), self._replaced = self._replaced, None
@@ -173,8 +169,7 @@ class Run:
         return checkpoint, skipped
 
     def write_config(self, config: Config, stage: Stage) -> str | None:
-        """Write the settings of the first model, with which another run, from the same beginning, makes the same models; a
-        resumed run reads those of its checkpoint. Returns a line for a problem."""
+        """Write the settings of the first model, for people and for a run like this one. Returns a line for a problem."""
         if self.stage > 1:
             return None
         from chargpt.yaml_settings import to_yaml
@@ -232,8 +227,7 @@ def folder_of(name: str, checkpoints: Path) -> Path:
 
 
 def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -> Path:
-    """The folder for a new run of that name. With `overwrite`, it may hold a run that nobody trains; False offers that. Raises
-    UserError for anything else in it, and if a run that was to replace it has learned something."""
+    """The folder for a new run of that name; with `overwrite`, it may hold a run, and False offers that. Raises UserError."""
     folder = folder_of(name, checkpoints)
     settle(folder)
     if overwrite and has_steps(folder):
@@ -247,8 +241,7 @@ def new_folder(name: str, checkpoints: Path, *, overwrite: bool | None = None) -
 
 
 def new_run(folder: Path, checkpoints: Path, *, overwrite: bool = False) -> Run:
-    """A new run in the folder of `new_folder`, or one that begins beside it and replaces the run there. An earlier one that
-    began there and has learned nothing is deleted. Raises UserError."""
+    """A new run in the folder of `new_folder`, or one that begins beside it and replaces the run there. Raises UserError."""
     replaces = folder if overwrite and has_steps(folder) else None
     place = folder if replaces is None else beginning_of(folder)
     if replaces is not None and _learned_nothing(place):
@@ -286,8 +279,7 @@ def settle(folder: Path) -> None:
 
 
 def set_aside(folder: Path, lock: FolderLock, *, target: Path) -> Path:
-    """Rename the folder of a run, of which this is the `lock`, to a hidden name of `target`, under which it is deleted: of the
-    run itself, or of the one that replaces it, by which `settle` tells the two apart. Raises OSError."""
+    """Rename the folder of a run, with its `lock`, to a hidden name of `target`, itself or what replaces it. Raises OSError."""
     if WINDOWS:  # which renames no folder with open files
         lock.release()
     remove_left_behind(target.absolute().parent, re.compile(re.escape(target.name)))  # of a kill while one was deleted

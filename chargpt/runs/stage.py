@@ -130,12 +130,9 @@ class Progress:
     def record_evaluation(
         self, loss: float | None, *, temperature: float = 1.0, sample: str = "", is_falling: bool = True, tolerance: float = 0.0
     ) -> None:
-        """The validation loss of the current step is `loss`, with logits divided by `temperature`, and the model has written
-        `sample`.
-
-        It is the best step if its loss is lower than the best one before, or less than `tolerance` nats above the lowest one;
-        if the loss is None, without a validation split, the newest is. `is_falling` if the learning rate has begun to fall.
-        """
+        """The loss of the current step, with logits divided by `temperature`, and what the model has written, as the rate
+        `is_falling`. The step is the best one if its loss is lower than the best one before, or less than `tolerance` nats
+        above the lowest; without a loss, always."""
         self.evaluated, self.val_loss, self.temperature = self.step, loss, temperature
         lowest, best = (math.inf if value is None else value for value in (self.lowest_loss, self.best_loss))
         if loss is None or loss < max(best, lowest + tolerance):
@@ -148,8 +145,7 @@ class Progress:
             self.lowest_loss = min(lowest, loss)
 
     def is_finished(self, length: Length, *, patience: int) -> bool:
-        """Whether a run has taken all its steps, or `patience` evaluations in a row, if it is not 0, did not improve the loss.
-        At the peak of the rate, none counts: the falling rate lowers the loss, even if it rose before."""
+        """Whether it has taken all steps, or `patience` evaluations in a row, if not 0, were no better as the rate fell."""
         return self.step >= length.steps or 0 < patience <= self.without_gain
 
     @property

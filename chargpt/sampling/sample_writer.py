@@ -10,7 +10,7 @@ import torch
 from chargpt.config import ModelConfig
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
-from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.checkpoint_schema import parameter_count
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, c_engine, c_writer
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.writer import Writer

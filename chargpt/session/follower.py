@@ -32,8 +32,8 @@ class Follower:
             self._problem = error.strerror or str(error)
 
     def finish(self, *, left: float) -> Notice:
-        """The run is complete, and so many seconds of its time are `left`: have its page written. Waits until it is there, a
-        signal comes or the time is over; it is there a little later then. Returns what to tell."""
+        """The run is complete: wait for its page, at most as long as is `left` (seconds) or until a signal. Returns a
+        notice."""
         deadline = time.monotonic() + left + LATE
         path, process = self._run.folder / REPORT, self._process
         if process is not None:

@@ -64,8 +64,7 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
 
 
 def try_rates(plan: Opening, *, steps: int, interrupt: Interrupt) -> Iterator[tuple[float, float, list[float]]]:
-    """Yield each rate, its loss and those of its steps, until a rate is clearly too high or a signal comes. The loss is the
-    mean of the last steps, infinite for a training that diverges. The model of the plan stays as it is."""
+    """Yield each rate, its loss (infinite if it diverges) and those of its steps, until one is too high or a signal comes."""
     best, corpus, (optim, train) = math.inf, plan.corpus, (plan.config.optim, plan.config.train)
     warmup, decay = min(optim.warmup_steps, steps // 10), optim.start_decay * train.max_steps / steps
     for rate in (MIN_RATE * FACTOR**i for i in range(MAX_RATES)):

@@ -102,11 +102,8 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
 
 
 def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> tuple[Corpus, list[Notice]]:
-    """The text of a run that is resumed, and a warning if it has changed since. Raises UserError.
-
-    A text or a cache that the user gives is read in place of that of the run, which may have moved. Of a text that has changed
-    or is gone, the encoded copy in the cache is read.
-    """
+    """The text of a run that is resumed, where the user or the run says it is, or the copy in the cache, and a warning of that.
+    Raises UserError."""
     state, run = checkpoint.state, typed_name(run_of(checkpoint.path), root / "checkpoints")
     anew = Command("train", "TEXT", Option("init_from", run), Option("run", "NAME"))
     data = apply(without_cache(state.config), options.given_among(PLACES), where=COMMAND_LINE).data
@@ -205,8 +202,7 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
 
 
 def continued(options: TrainOptions, *, root: Path) -> TrainOptions | None:
-    """What a command that may be repeated means now: the options that continue its run, with the settings that are new, or
-    those that begin it. None if it is finished, and only what writes is left. Raises UserError."""
+    """What a command that may be repeated means now: options that begin or continue a run; None if it needs no step."""
     restart = options_of_restart(options, root=root)
     if not has_steps(folder := Path(restart.run or "")):
         return options

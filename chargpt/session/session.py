@@ -59,8 +59,7 @@ class Session:
     def __init__(
         self, opening: Opening | None, options: TrainOptions, *, root: Path, group: Group, before: "Session | None" = None
     ) -> None:
-        """The session of a new model or of one that continues, after that of the model `before`; without `opening` in a process
-        that is not the first. Raises UserError, and SystemExit if the first process trains nothing."""
+        """A new model, or one that continues or follows `before`. Only the first process has an `opening`. Raises UserError."""
         shared: Decision | int = group.share(opening.decision if opening is not None else 0)
         if isinstance(shared, int):
             raise SystemExit(shared)
@@ -199,17 +198,14 @@ class Session:
             self.measure_speed(interrupt)
 
     def evaluate(self, interrupt: Interrupt) -> None:
-        """Compute the validation loss, write a sample, and record both, those of the mean of the weights if patience ends the
-        run now. A signal meanwhile discards them. Raises NotFinite."""
+        """Compute the loss, write a sample, record both, unless a signal comes; of the mean if patience ends the run."""
         trainer, before = self.trainer, self.trainer.progress.copy()
-        found = self._measure(interrupt)
-        if found is None:
+        if (found := self._measure(interrupt)) is None:
             return
         trainer.record_evaluation(**found._asdict())
         if trainer.ends_early_with_mean:
             last = trainer.take_mean()
-            found = self._measure(interrupt)
-            if found is None:
+            if (found := self._measure(interrupt)) is None:
                 trainer.restore(last, before)
                 return
             trainer.record_evaluation(**found._asdict())
@@ -235,9 +231,8 @@ class Session:
     def _metrics(self, loss: float | None, *, temperature: float, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).
 
-        `val/bits_per_item` is the mean over the items that the loss is of; absent if it is of a part of one.
-        `novelty/longest_copy` is the length of the longest passage of the sample that the training text has; absent without a
-        sample or an index.
+        `val/bits_per_item` is absent if the loss is of a part of an item, and `novelty/longest_copy` (characters of the sample
+        that the training text has) without a sample or an index.
         """
         corpus, train, values = self.corpus, self.trainer.config.train, dict[str, float | str | np.ndarray]()
         if loss is not None:

@@ -38,11 +38,8 @@ WIDTH, GAP = 128, 4  # pixels that a head takes at most, and between two heads
 
 
 class EventFile:
-    """A new TensorBoard event file in `folder`, in which TensorBoard ignores the entries of older ones from `purge_step` on.
-
-    That `of_new` models has CHARTS and what runs are compared by. It is written without a thread: that of tensorboard prints a
-    traceback on a full disk. The methods raise OSError.
-    """
+    """A new TensorBoard event file in `folder`, which hides older entries from `purge_step` on; that `of_new` models has CHARTS
+    too. It has no thread, since that of tensorboard prints a traceback on a full disk. The methods raise OSError."""
 
     def __init__(self, folder: Path, *, purge_step: int, of_new: Settings | None = None) -> None:
         # TensorBoard reads a folder's files in the order of their names.
@@ -105,11 +102,8 @@ def draw_attention(model: GPT, ids: np.ndarray) -> np.ndarray:
 
 
 def attention_picture(weights: Tensor) -> np.ndarray:
-    """All heads of weights (n_layer, n_head, T, T) as one picture (height, width, 3), uint8: a row for each layer.
-
-    A row of a head is a character, and a column is what it attends to. The shade is the square root of the weight; of weights
-    that share a pixel, the largest.
-    """
+    """All heads of weights (n_layer, n_head, T, T) as one picture (height, width, 3), uint8, a row for each layer; of a head, a
+    row is a character. The shade is the square root of a weight; of those that share a pixel, the largest."""
     n_layer, n_head, T, _ = weights.shape
     width = min(T, WIDTH)
     levels = F.adaptive_max_pool2d(weights.sqrt().float().cpu(), width).numpy()

@@ -178,18 +178,18 @@ class Heard:
 
 
 class Training:
-    """A training that goes on in another process. It is made by `chargpt.start`, and may be used by several threads.
+    """A training that goes on in another process, made by `chargpt.start`. Several threads may use it.
 
-    Iterating over it gives a `TrainingProgress` after each evaluation and several times a second, each once, until the training
-    ends. `async for` does the same, and `await training` is its result without blocking the event loop; a task that is
-    cancelled meanwhile stops the training. So does the end of a `with` block, of the last reference, and of Python.
+    Iterating over it gives each `TrainingProgress` once, until it ends; so does `async for`, and `await` gives its result. A
+    cancelled task stops the training, and so does the end of a `with` block, of the last reference, or of Python.
     """
 
-    def __init__(self, *arguments: str, screen: Screen, device: str) -> None:
+    def __init__(self, options: TrainOptions, show: str) -> None:
+        screen, asked = SCREENS[check("show", show, one_of(*SCREENS))](), json.dumps(dataclasses.asdict(options))
+        self._device = str(options.settings.get("runtime", {}).get("device", "auto"))
         python = python_process.interpreter()
-        child = python_process.start("chargpt.session.child", *arguments, stderr=subprocess.STDOUT, python=python)
-        self._heard = Heard(child, screen)
-        self._device, self._pid = device, os.getpid()
+        child = python_process.start("chargpt.session.child", asked, stderr=subprocess.STDOUT, python=python)
+        self._heard, self._pid = Heard(child, screen), os.getpid()
         weakref.finalize(self, self._heard.abandon, self._pid)
         threading.Thread(target=self._heard.listen, daemon=True, name="chargpt.Training").start()
 
@@ -209,11 +209,8 @@ class Training:
         return self._heard.run
 
     def result(self) -> LoadedModel:
-        """Wait until the training ends, and return the run as `load` does: its best checkpoint.
-
-        Of a training that was stopped, it is what was saved. Raises ValueError for a mistake in the arguments, and for what no
-        other arguments mend, such as a full disk, a RuntimeError.
-        """
+        """Wait until the training ends, and return its best checkpoint, as `load` does; of one that was stopped, what was
+        saved. Raises ValueError for a mistake in the arguments, and for what no other arguments mend a RuntimeError."""
         self._heard.wait(lambda heard: False)
         return load(self._heard.outcome(), device=self._device)
 
@@ -287,7 +284,7 @@ def start(
     `show` is "nothing", "log" for lines of `logging.getLogger("chargpt")`, or "bar" for what train.py prints, with a bar in a
     terminal or a notebook. Raises ValueError for a mistake in the arguments; one that is found later is raised by the training.
     """
-    return _begin(options_for(text, settings, **options), show)
+    return Training(options_for(text, settings, **options), show)
 
 
 @named
@@ -304,7 +301,7 @@ def train(
     second one raises KeyboardInterrupt at once. Raises ValueError for a mistake in the arguments, and RuntimeError for what no
     other arguments mend, such as a full disk.
     """
-    training = _begin(options_for(text, settings, **options), show)
+    training = Training(options_for(text, settings, **options), show)
     try:
         return training.result()
     except KeyboardInterrupt:
@@ -315,12 +312,6 @@ def train(
             raise
         except Stopped:
             raise KeyboardInterrupt from None
-
-
-def _begin(options: TrainOptions, show: str) -> Training:
-    screen = SCREENS[check("show", show, one_of(*SCREENS))]()
-    device = str(options.settings.get("runtime", {}).get("device", "auto"))
-    return Training(json.dumps(dataclasses.asdict(options)), screen=screen, device=device)
 
 
 def options_for(

@@ -17,8 +17,8 @@ from chargpt.planning.chosen_for_time import Job
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.project import project_root
+from chargpt.runs.checkpoint_schema import parameter_count
 from chargpt.runs.load import find_checkpoint
-from chargpt.runs.model_shape import parameter_count
 from chargpt.runs.stage import Length, Start
 from chargpt.settings import Settings, Source
 from chargpt.text.corpus import Corpus

@@ -42,7 +42,7 @@ from chargpt.planning.teachers import for_student, models_of
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.checkpoint import newest
-from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.checkpoint_schema import parameter_count
 from chargpt.runs.stage import Models
 from chargpt.settings import KEYS, SECTIONS, Settings, Source, Tree, difference, flat, typed_values
 from chargpt.text.corpus import Corpus, load_corpus

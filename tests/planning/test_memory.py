@@ -10,7 +10,7 @@ from chargpt.config import Config, ModelConfig, OptimConfig, TrainConfig
 from chargpt.gpu import quicken
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.planning.memory import bytes_of_state, memory_needed
-from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.checkpoint_schema import parameter_count
 
 
 @pytest.mark.parametrize("width", [32, 1024])

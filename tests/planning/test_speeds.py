@@ -14,7 +14,7 @@ from chargpt.planning import speeds as module
 from chargpt.planning.chosen_for_time import Job, choose, in_blocks, text_of
 from chargpt.planning.law import SHAPES
 from chargpt.planning.speeds import STEP_TIME_EXPONENT, Speeds
-from chargpt.runs.model_shape import parameter_count
+from chargpt.runs.checkpoint_schema import parameter_count
 from chargpt.text.corpus import Corpus, load_corpus
 
 SHAPE = ["runtime.threads=1", "runtime.device=cpu", "model.n_head=1", "model.block_size=16"]

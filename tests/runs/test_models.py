@@ -10,7 +10,7 @@ from chargpt.errors import UserError
 from chargpt.model import GPT, POSITIONS, GPTConfig
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import load, publish
-from chargpt.runs.model_shape import check_size, parameter_count
+from chargpt.runs.checkpoint_schema import check_size, parameter_count
 from chargpt.runs.models import start_from
 from chargpt.text.tokenizer import Tokenizer
 
