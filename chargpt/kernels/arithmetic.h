@@ -1,4 +1,5 @@
-/* What the kernels of training (step.h, attention.h) and of writing (decode.c) share: vectors of float32 numbers.
+/* What the kernels of training (step.h, attention.h) and of writing (decode.c) share: vectors of float32 numbers, and how memory
+ * that Python gives is divided.
  *
  * Positions enter the arithmetic in two ways, for every kind that model.py has: a table (T, C) is added to the embeddings, or a
  * table of cosines and sines (2, T, d / 2) rotates queries and keys. standard.py says which way a kind takes.
@@ -44,6 +45,14 @@ typedef float vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t integers __attribute__((vector_size(4 * LANES)));
 
 static inline size_t padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* The next `bytes` of memory, aligned to 64; *at moves on. With memory NULL, only *at matters. */
+static inline void *take(char *memory, size_t *at, size_t bytes)
+{
+    const size_t start = *at;
+    *at += padded(bytes, 64);
+    return memory ? memory + start : NULL;
+}
 
 /* The numbers 0, 1, 2 ... */
 static inline integers counting(void)

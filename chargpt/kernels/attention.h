@@ -61,14 +61,6 @@ static size_t head_offset(const Attention *a, int item, size_t width)
     return (size_t)(item / a->h) * a->T * width + item % a->h * a->d;
 }
 
-/* The next `bytes` of memory, aligned to 64; *at moves on. With memory NULL, only *at matters. */
-static void *take(char *memory, size_t *at, size_t bytes)
-{
-    const size_t start = *at;
-    *at += padded(bytes, 64);
-    return memory ? memory + start : NULL;
-}
-
 /* Rotates the pairs (x, y) = (numbers i.., numbers d / 2 + i..) of row t by its angles: model.py's `rotate`. The inverse
  * rotation has `direction` -1. */
 static inline void rotate(vector *x, vector *y, const Attention *a, int t, int i, float direction)

@@ -33,7 +33,6 @@
 
 #ifdef __linux__
 #include <sched.h>
-#include <sys/mman.h>
 #endif
 
 #include "arithmetic.h"
@@ -56,10 +55,8 @@ enum {
     KEYS = 64,            /* keys stored side by side */
     FREE = 10,            /* characters that may repeat without a penalty, as in chargpt/sampling/rules.py */
     SUMMED = 256,         /* chances of ids summed at a time when one is drawn */
-    LINE = 16,            /* numbers in a cache line */
-    ALIGNMENT = 64,       /* bytes: a cache line, and the widest vector */
-    PAGE = 4096,          /* bytes of a page of memory */
-    LARGE = 1 << 22,      /* bytes: as much memory or more is worth large pages */
+    LINE = 16,            /* numbers in a cache line, */
+    ALIGNMENT = 64,       /* which are so many bytes, as are those of the widest vector */
     SPINS = 3000,         /* reads of a variable before a thread sleeps: about 100 microseconds, */
     EAGER_SPINS = 1000,   /* the first of them without a pause */
     TRIAL = 2,            /* steps for which one thread is tried instead of all, or all instead of one; the last is timed */
@@ -80,7 +77,10 @@ typedef struct { /* this structure, Share and Rules are also in c_texts.py */
 
 typedef struct { /* a thread's part of the model: numbers of heads and of hidden units, and the ids whose logits it computes */
     int heads, hidden, first_id, ids;
+    int capacity;         /* positions that the cache has memory for, a multiple of KEYS; it may grow between two runs */
     const char *weights;
+    float *keys, *values; /* the cache, see `cache_offset`; zeros where nothing was stored */
+    char *scratch;        /* decoder_scratch_size bytes of zeros, aligned */
 } Share;
 
 typedef struct { /* rows are `stride` numbers apart */
@@ -122,19 +122,16 @@ typedef struct { /* how long steps take with all threads [0] and with the caller
 } Pace;
 
 typedef struct { /* a share of the model, and the thread that computes it */
-    Share share;
+    const Share *share;
     int rows;                       /* number of rows in x, */
     int text[ROWS], position[ROWS]; /* and the text and the position of each */
     Matrix x, normal;               /* the residual stream, and the norm's output, (ROWS, C) each */
     Matrix qkv, mixed, hidden;      /* q k v, attention's output, and the MLP's hidden units */
     Matrix partial[2];              /* what its heads, and its hidden units, add to x, (ROWS, C) each */
     const char *next_weights;       /* in the order of use */
-    float *keys, *values;           /* the cache, see `cache_offset` */
-    float *scores;                  /* (capacity) */
-    size_t capacity;                /* positions that the cache has memory for, a multiple of KEYS */
+    float *scores;                  /* (block_size padded to KEYS) */
     Candidate *candidates;          /* (V,), for choosing an id */
     float *chances, *adjusted;      /* (V,) each, the same */
-    void *memory, *cache;           /* the allocations of the matrices; of keys, values and scores */
     Thread thread;
     struct Decoder *decoder;
 } Rank;
@@ -155,7 +152,7 @@ typedef struct Decoder {
     Rank rank[];
 } Decoder;
 
-EXPORT const int decoder_panel = PANEL, decoder_lanes = LANES, decoder_step = STEP;
+EXPORT const int decoder_panel = PANEL, decoder_lanes = LANES, decoder_step = STEP, decoder_keys = KEYS, decoder_line = LINE;
 
 EXPORT size_t decoder_shape_size(void) { return sizeof(Shape); }
 EXPORT size_t decoder_share_size(void) { return sizeof(Share); }
@@ -366,29 +363,24 @@ static void add_partials(Decoder *decoder, Rank *my, int which)
     }
 }
 
-/* Rotates a pair of numbers of a query or key, i and d / 2 + i, by the angle of its position: model.py's `rotate`. */
-static ALWAYS_INLINE void rotate(float *first, float *second, float cosine, float sine)
-{
-    const float x = *first, y = *second;
-    *first = x * cosine - y * sine;
-    *second = y * cosine + x * sine;
-}
-
-/* Rotates a query or key, (d), by its position's angles. */
+/* Rotates the pairs i and d / 2 + i of a query or key, (d), by the angles of its position: model.py's `rotate`. */
 static void rotate_head(float *x, int position, const Shape *shape)
 {
     const int half = shape->n_embd / shape->n_head / 2;
     const float *cosine = shape->rotary + (size_t)position * half, *sine = cosine + (size_t)shape->block_size * half;
-    for (int i = 0; i < half; i++)
-        rotate(&x[i], &x[i + half], cosine[i], sine[i]);
+    for (int i = 0; i < half; i++) {
+        const float first = x[i], second = x[i + half];
+        x[i] = first * cosine[i] - second * sine[i];
+        x[i + half] = second * cosine[i] + first * sine[i];
+    }
 }
 
-/* Where the keys and the values of a head begin in a cache for `capacity` positions. Keys are (capacity / KEYS, d, KEYS), that
- * is, KEYS of them side by side; values are (capacity, d). d is padded to LINE. */
-static size_t cache_offset(const Shape *shape, const Rank *my, size_t capacity, int layer, int text, int head)
+/* Where the keys and the values of a head begin in the cache. Keys are (capacity / KEYS, d, KEYS), that is, KEYS of them side by
+ * side; values are (capacity, d). d is padded to LINE. */
+static size_t cache_offset(const Shape *shape, const Rank *my, int layer, int text, int head)
 {
     const size_t d = padded(shape->n_embd / shape->n_head, LINE);
-    return (((size_t)layer * shape->texts + text) * my->share.heads + head) * capacity * d;
+    return (((size_t)layer * shape->texts + text) * my->share->heads + head) * my->share->capacity * d;
 }
 
 /* Stores one position's key k (d) and value v (d) in one head's part of the cache. */
@@ -500,16 +492,16 @@ static void embed(const Shape *shape, Rank *my, const int64_t *ids, int start, i
 /* Rotates the queries and keys of all rows where positions are rotary, and stores keys and values in the cache. */
 static void cache_store_rows(const Shape *shape, Rank *my, int layer)
 {
-    const int d = shape->n_embd / shape->n_head, own = my->share.heads * d;
+    const int d = shape->n_embd / shape->n_head, own = my->share->heads * d;
     for (int row = 0; row < my->rows; row++)
-        for (int head = 0; head < my->share.heads; head++) {
-            const size_t at = cache_offset(shape, my, my->capacity, layer, my->text[row], head);
+        for (int head = 0; head < my->share->heads; head++) {
+            const size_t at = cache_offset(shape, my, layer, my->text[row], head);
             float *q = my->qkv.data + row * my->qkv.stride + head * d, *k = q + own, *v = k + own;
             if (shape->rotary) {
                 rotate_head(q, my->position[row], shape);
                 rotate_head(k, my->position[row], shape);
             }
-            cache_store(my->keys + at, my->values + at, k, v, my->position[row], d);
+            cache_store(my->share->keys + at, my->share->values + at, k, v, my->position[row], d);
         }
 }
 
@@ -518,14 +510,14 @@ static void attend_rows(const Shape *shape, Rank *my, int layer)
 {
     const int d = shape->n_embd / shape->n_head;
     for (int row = 0; row < my->rows; row++)
-        for (int head = 0; head < my->share.heads; head++) {
-            const size_t at = cache_offset(shape, my, my->capacity, layer, my->text[row], head);
-            const int other = head + 1 < my->share.heads ? row : (row + 1) % my->rows; /* the row of the next head */
-            const size_t next = cache_offset(shape, my, my->capacity, layer, my->text[other], (head + 1) % my->share.heads);
+        for (int head = 0; head < my->share->heads; head++) {
+            const size_t at = cache_offset(shape, my, layer, my->text[row], head);
+            const int other = head + 1 < my->share->heads ? row : (row + 1) % my->rows; /* the row of the next head */
+            const size_t next = cache_offset(shape, my, layer, my->text[other], (head + 1) % my->share->heads);
             const float *q = my->qkv.data + row * my->qkv.stride + head * d;
             float *out = my->mixed.data + row * my->mixed.stride + head * d;
-            attend(out, q, my->keys + at, my->values + at, my->position[row] + 1, d, my->scores,
-                   my->rows > 1 ? my->keys + next : NULL);
+            attend(out, q, my->share->keys + at, my->share->values + at, my->position[row] + 1, d, my->scores,
+                   my->rows > 1 ? my->share->keys + next : NULL);
         }
 }
 
@@ -546,7 +538,7 @@ static void keep_only(Rank *my, int last)
 /* partial[0] = attention(norm(x)) W_proj^T of a rank's heads. After the last layer only the rows at position `last` matter. */
 static void attention_part(const Shape *shape, Rank *my, int layer, int last)
 {
-    const int C = shape->n_embd, own = my->share.heads * (C / shape->n_head);
+    const int C = shape->n_embd, own = my->share->heads * (C / shape->n_head);
     const char *w = norm(my->normal, my->x, my->rows, C, my->next_weights);
     w = linear(shape, my->qkv, my->normal, my->rows, C, 3 * own, w);
     cache_store_rows(shape, my, layer);
@@ -559,7 +551,7 @@ static void attention_part(const Shape *shape, Rank *my, int layer, int last)
 /* partial[1] = gelu(norm(x) W_up^T) W_down^T of a rank's hidden units. */
 static void mlp_part(const Shape *shape, Rank *my)
 {
-    const int C = shape->n_embd, hidden = my->share.hidden;
+    const int C = shape->n_embd, hidden = my->share->hidden;
     const char *w = norm(my->normal, my->x, my->rows, C, my->next_weights);
     w = linear(shape, my->hidden, my->normal, my->rows, C, hidden, w);
     for (size_t i = 0; i < my->rows * my->hidden.stride; i++)
@@ -572,7 +564,7 @@ static void logits_part(const Shape *shape, Rank *my)
 {
     const Matrix logits = { shape->logits, padded(shape->vocab_size, PANEL) };
     const char *w = norm(my->normal, my->x, my->rows, shape->n_embd, my->next_weights);
-    linear(shape, part_of(logits, my->text[0], my->share.first_id), my->normal, my->rows, shape->n_embd, my->share.ids, w);
+    linear(shape, part_of(logits, my->text[0], my->share->first_id), my->normal, my->rows, shape->n_embd, my->share->ids, w);
 }
 
 /* All layers for ids [first, first + rows) of the job, and the logits of those at the job's last position. A thread computes
@@ -585,7 +577,7 @@ static void forward(Decoder *decoder, int thread, int64_t first, int rows)
     Rank *begin = &decoder->rank[thread], *end = job->active == 1 ? &decoder->rank[decoder->ranks] : begin + 1;
     for (Rank *my = begin; my < end; my++) {
         embed(shape, my, job->ids, job->start, job->count, first, rows);
-        my->next_weights = my->share.weights;
+        my->next_weights = my->share->weights;
     }
     for (int layer = 0; layer < shape->n_layer; layer++) {
         for (Rank *my = begin; my < end; my++)
@@ -780,58 +772,6 @@ static THREAD_FUNCTION worker(void *argument)
     }
 }
 
-/* n floats, all zeros, aligned; `allocation` is for free(). NULL if there is not enough memory. Pages of a large block take
- * memory only when they are written. */
-static float *zeros(size_t n, void **allocation)
-{
-    char *start = *allocation = calloc(n * sizeof(float) + ALIGNMENT, 1);
-#ifdef __linux__
-    if (start && n * sizeof(float) >= LARGE) /* in large pages, as the weights */
-        madvise(start + padded((uintptr_t)start, PAGE) - (uintptr_t)start, n * sizeof(float) - PAGE, MADV_HUGEPAGE);
-#endif
-    return start ? (float *)(start + padded((uintptr_t)start, ALIGNMENT) - (uintptr_t)start) : NULL;
-}
-
-/* Moves a thread's cache to memory for `capacity` positions. False, and no change, if there is not enough. */
-static bool move_cache(Rank *my, const Shape *shape, size_t capacity)
-{
-    const size_t size = cache_offset(shape, my, capacity, shape->n_layer, 0, 0);
-    const size_t head_size = my->capacity * padded(shape->n_embd / shape->n_head, LINE) * sizeof(float);
-    void *allocation;
-    float *keys = zeros(2 * size + capacity, &allocation), *values = keys + size;
-    if (!keys)
-        return false;
-    for (int layer = 0; layer < shape->n_layer && my->capacity; layer++)
-        for (int text = 0; text < shape->texts; text++)
-            for (int head = 0; head < my->share.heads; head++) {
-                const size_t from = cache_offset(shape, my, my->capacity, layer, text, head);
-                const size_t to = cache_offset(shape, my, capacity, layer, text, head);
-                memcpy(keys + to, my->keys + from, head_size);
-                memcpy(values + to, my->values + from, head_size);
-            }
-    free(my->cache);
-    my->cache = allocation;
-    my->keys = keys;
-    my->values = values;
-    my->scores = values + size;
-    my->capacity = capacity;
-    return true;
-}
-
-/* Makes room for `positions` positions, at most block_size, in the cache. It at least doubles, so that copying takes
- * little of the time. False if there is not enough memory. */
-static bool reserve(Decoder *decoder, size_t positions)
-{
-    const size_t all = padded(decoder->shape.block_size, KEYS), needed = padded(positions, KEYS);
-    for (int r = 0; r < decoder->ranks; r++) {
-        Rank *rank = &decoder->rank[r];
-        const size_t capacity = needed > 2 * rank->capacity ? needed : 2 * rank->capacity;
-        if (needed > rank->capacity && !move_cache(rank, &decoder->shape, capacity < all ? capacity : all))
-            return false;
-    }
-    return true;
-}
-
 /* Whether the caller's thread computes the next step alone. Where other programs use the cores, all threads wait for one that
  * has none: on two cores with ten busy programs, this choice wrote 1.2 to 1.9 times as much as always all threads did. The mean
  * time of a step decides, and the other way is tried now and then. The results are the same, as the sums are the same. */
@@ -887,16 +827,14 @@ static void run_step(Decoder *decoder)
 }
 
 /* Reads `count` ids of each text, (texts, count), the first at position `start`, then chooses `steps` more for each. At most
- * block_size positions are read. `uniform` is (steps, texts), numbers in [0, 1), or NULL at temperature 0. Results are
- * `chosen` and `log_probabilities`, (steps, texts) each; the last chosen ids are not read. With steps = 0, the result is
- * shape.logits. Returns 0, or -1 and changes nothing if there is not enough memory for the cache. */
-EXPORT int decoder_run(Decoder *decoder, const Rules *rules, int start, int count, const int64_t *ids, int steps,
+ * block_size positions are read, which have room in the cache. `uniform` is (steps, texts), numbers in [0, 1), or NULL at
+ * temperature 0. Results are `chosen` and `log_probabilities`, (steps, texts) each; the last chosen ids are not read. With
+ * steps = 0, the result is shape.logits. */
+EXPORT void decoder_run(Decoder *decoder, const Rules *rules, int start, int count, const int64_t *ids, int steps,
                        const double *uniform, int64_t *chosen, float *log_probabilities)
 {
     const size_t texts = decoder->shape.texts;
     Job *job = &decoder->job;
-    if (!reserve(decoder, (size_t)start + count + (steps > 1 ? steps - 1 : 0)))
-        return -1;
     *job = (Job){ .rules = rules, .ids = ids, .start = start, .count = count, .steps = steps };
     for (int step = 0; step == 0 || step < steps; step++) {
         job->step = step;
@@ -908,58 +846,47 @@ EXPORT int decoder_run(Decoder *decoder, const Rules *rules, int start, int coun
         job->start += job->count;
         job->count = 1;
     }
-    return 0;
 }
 
-/* Allocates a thread's matrices. False if there is not enough memory. */
-static bool allocate(Rank *my, const Shape *shape)
+/* Divides a thread's scratch memory and returns its size. With memory NULL, only the size matters. */
+static size_t divide(Rank *my, const Shape *shape, char *memory)
 {
-    const size_t own = my->share.heads * (shape->n_embd / shape->n_head);
-    my->x.stride = my->normal.stride = my->partial[0].stride = my->partial[1].stride = padded(shape->n_embd, PANEL);
-    my->qkv.stride = padded(3 * own, PANEL);
-    my->mixed.stride = padded(own, PANEL);
-    my->hidden.stride = padded(my->share.hidden, PANEL);
-    Matrix *matrices[] = { &my->x, &my->normal, &my->partial[0], &my->partial[1], &my->qkv, &my->mixed, &my->hidden };
-    const int n = sizeof matrices / sizeof *matrices;
-    size_t total = 0;
-    for (int i = 0; i < n; i++)
-        total += ROWS * matrices[i]->stride;
-    float *at = zeros(total, &my->memory);
-    my->candidates = calloc(shape->vocab_size, sizeof *my->candidates);
-    my->chances = calloc(2 * shape->vocab_size, sizeof *my->chances);
-    my->adjusted = my->chances + shape->vocab_size;
-    if (!at || !my->candidates || !my->chances)
-        return false;
-    for (int i = 0; i < n; at += ROWS * matrices[i++]->stride)
-        matrices[i]->data = at;
-    return true;
+    const size_t C = shape->n_embd, own = my->share->heads * (C / shape->n_head), V = shape->vocab_size;
+    const struct { Matrix *matrix; size_t columns; } parts[] = {
+        { &my->x, C }, { &my->normal, C }, { &my->partial[0], C }, { &my->partial[1], C },
+        { &my->qkv, 3 * own }, { &my->mixed, own }, { &my->hidden, my->share->hidden },
+    };
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const size_t stride = padded(parts[i].columns, PANEL);
+        *parts[i].matrix = (Matrix){ take(memory, &at, ROWS * stride * sizeof(float)), stride };
+    }
+    my->scores = take(memory, &at, padded(shape->block_size, KEYS) * sizeof *my->scores);
+    my->candidates = take(memory, &at, V * sizeof *my->candidates);
+    my->chances = take(memory, &at, V * sizeof *my->chances);
+    my->adjusted = take(memory, &at, V * sizeof *my->adjusted);
+    return at;
 }
 
-static void release(Rank *my)
+EXPORT size_t decoder_scratch_size(const Shape *shape, const Share *share)
 {
-    free(my->memory);
-    free(my->cache);
-    free(my->candidates);
-    free(my->chances);
+    return divide(&(Rank){ .share = share }, shape, NULL);
 }
 
-/* Ends the threads and frees the memory. */
+/* Ends the threads and frees the decoder. */
 EXPORT void decoder_free(Decoder *decoder)
 {
     const bool several = has_threads(decoder);
     decoder->stop = true;
     if (several)
         count_up(decoder, &decoder->jobs);
-    for (int r = 0; r < decoder->ranks; r++) {
-        if (r > 0 && several)
-            thread_join(decoder->rank[r].thread);
-        release(&decoder->rank[r]);
-    }
+    for (int r = 1; r < decoder->ranks && several; r++)
+        thread_join(decoder->rank[r].thread);
     free(decoder);
 }
 
-/* A new decoder; shares (ranks). The memory that shape and shares point to must live as long as the decoder. NULL if there is
- * not enough memory or a thread cannot be started. */
+/* A new decoder; shares (ranks), which must live as long as the decoder, as what they and shape point to. NULL if there is not
+ * enough memory or a thread cannot be started. */
 EXPORT Decoder *decoder_new(const Shape *shape, const Share *shares)
 {
     Decoder *decoder = calloc(1, sizeof *decoder + shape->ranks * sizeof *decoder->rank);
@@ -972,10 +899,10 @@ EXPORT Decoder *decoder_new(const Shape *shape, const Share *shares)
     condition_new(&decoder->counted);
     for (int r = 0; r < shape->ranks; r++, decoder->ranks++) {
         Rank *rank = &decoder->rank[r];
-        rank->share = shares[r];
+        rank->share = &shares[r];
         rank->decoder = decoder;
-        if (!allocate(rank, shape) || (r > 0 && thread_start(&rank->thread, worker, rank))) {
-            release(rank);
+        divide(rank, shape, shares[r].scratch);
+        if (r > 0 && thread_start(&rank->thread, worker, rank)) {
             decoder_free(decoder);
             return NULL;
         }

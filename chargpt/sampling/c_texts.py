@@ -7,11 +7,12 @@ rounded one, which every engine computes with.
 
 import ctypes
 import functools
+import math
 import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_void_p
+from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, get_args
 
@@ -54,9 +55,12 @@ class Shape(Structure):
 
 
 class Share(Structure):
-    """A thread's part of the model. See `Share` in decode.c."""
+    """A thread's part of the model, and its memory. See `Share` in decode.c."""
 
-    _fields_ = [*((name, c_int) for name in ("heads", "hidden", "first_id", "ids")), ("weights", c_void_p)]
+    _fields_ = [
+        *((name, c_int) for name in ("heads", "hidden", "first_id", "ids", "capacity")),
+        *((name, c_void_p) for name in ("weights", "keys", "values", "scratch")),
+    ]
 
 
 class Rules(Structure):
@@ -80,8 +84,9 @@ def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
     """decode.c, as `load` of compiler.py finds it. Raises Unavailable."""
     kernel = load(DECODE, cache=cache)
     given = (c_void_p, POINTER(Rules), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p)
-    new = (c_void_p, POINTER(Shape), POINTER(Share))
-    declare(kernel, decoder_new=new, decoder_free=(None, c_void_p), decoder_run=(c_int, *given))
+    model = (POINTER(Shape), POINTER(Share))
+    declare(kernel, decoder_new=(c_void_p, *model), decoder_free=(None, c_void_p), decoder_run=(None, *given))
+    declare(kernel, decoder_scratch_size=(c_size_t, *model))
     return kernel
 
 
@@ -115,10 +120,14 @@ class CTexts(Texts):
         self._kernel, self._vocab_size, self._texts = kernel, len(tokens), texts
         self._logits = _aligned(np.zeros((texts, _padded(len(tokens), layout.panel)), np.float32))
         self._steps = 4  # ids in the next piece
-        self._used_by_kernel = (layout, tokens, table)
         sizes = (config.n_layer, config.n_head, config.n_embd, config.block_size, len(tokens), texts, ranks)
         shape = Shape(*sizes, PRECISIONS.index(precision), tokens=tokens.ctypes.data, logits=self._logits.ctypes.data)
         setattr(shape, "rotary" if kind.rotates else "positions", table.ctypes.data)
+        scratch = [_aligned(np.zeros(kernel.decoder_scratch_size(shape, share), np.uint8)) for share in layout.shares]
+        for share, memory in zip(layout.shares, scratch):
+            share.scratch = memory.ctypes.data
+        self._cache = _Cache(layout.shares, config, texts, kernel=kernel)
+        self._used_by_kernel = (layout, tokens, table, scratch)
         self._decoder = kernel.decoder_new(byref(shape), layout.shares)
         if not self._decoder:
             raise MemoryError(f"{texts} texts at once: no memory, or no more threads allowed; ask for fewer")
@@ -152,12 +161,12 @@ class CTexts(Texts):
     def _run(
         self, rules: Rules, start: int, ids: np.ndarray, uniform: np.ndarray | None = None, new: NewIds | None = None
     ) -> None:
-        ids = np.ascontiguousarray(ids)
+        ids, steps = np.ascontiguousarray(ids), len(new.ids) if new else 0
+        self._cache.reserve(start + ids.shape[1] + max(0, steps - 1))
         chosen, log_probabilities = (array.ctypes.data for array in new) if new else (None, None)
         numbers = None if uniform is None else uniform.ctypes.data
-        read = (start, ids.shape[1], ids.ctypes.data, len(new.ids) if new else 0)
-        if self._kernel.decoder_run(self._decoder, byref(rules), *read, numbers, chosen, log_probabilities):
-            raise MemoryError(f"{len(ids)} texts at once: not enough memory for their keys and values; ask for fewer")
+        read = (start, ids.shape[1], ids.ctypes.data, steps)
+        self._kernel.decoder_run(self._decoder, byref(rules), *read, numbers, chosen, log_probabilities)
 
 
 def pack(matrix: np.ndarray, precision: str) -> tuple[np.ndarray, np.ndarray | None]:
@@ -218,7 +227,7 @@ class _Layout:
             read += [self._norm("norm"), matrix("token_embedding", outputs=ids)]
             self._vectors.append(np.concatenate(read, out=in_large_pages(sum(map(len, read)))))
             lengths = (heads.stop - heads.start, hidden.stop - hidden.start, ids.start, ids.stop - ids.start)
-            shares.append(Share(*lengths, self._vectors[-1].ctypes.data))
+            shares.append(Share(*lengths, weights=self._vectors[-1].ctypes.data))
         self.shares = (Share * ranks)(*shares)
 
     def _norm(self, name: str) -> np.ndarray:
@@ -251,6 +260,41 @@ class _Layout:
         rows = _rows(panels * self.panel, *behind).reshape(len(behind), panels, self.panel)
         columns = [by_input.reshape(panels, width * self.panel), *rows]
         return np.concatenate([one.view(np.uint8) for one in columns], axis=1).ravel()
+
+
+class _Cache:
+    """The keys and values of B texts, for each share: (2, n_layer, B, heads, positions, d), with d padded.
+
+    The numbers of a head lie side by side in the order of the positions, for keys in blocks of them, so that more can follow.
+    """
+
+    def __init__(self, shares: "ctypes.Array[Share]", config: ModelConfig, texts: int, *, kernel: ctypes.CDLL) -> None:
+        self._block, line = (c_int.in_dll(kernel, name).value for name in ("decoder_keys", "decoder_line"))
+        self._shares, self._block_size, self._texts = shares, config.block_size, texts
+        width = _padded(config.n_embd // config.n_head, line)
+        self._parts = [np.zeros((2, config.n_layer, texts, share.heads, 0, width), np.float32) for share in shares]
+
+    def reserve(self, positions: int) -> None:
+        """Make room for so many. It at least doubles, so that copying takes little of the time. Raises MemoryError."""
+        had, needed = self._shares[0].capacity, _padded(positions, self._block)
+        if needed <= had:
+            return
+        capacity = min(max(needed, 2 * had), _padded(self._block_size, self._block))
+        try:
+            self._parts = [self._grown(part, capacity) for part in self._parts]
+        except MemoryError:
+            message = f"{self._texts} texts at once: not enough memory for their keys and values; ask for fewer"
+            raise MemoryError(message) from None
+        for share, (keys, values) in zip(self._shares, self._parts):
+            share.capacity, share.keys, share.values = capacity, keys.ctypes.data, values.ctypes.data
+
+    def _grown(self, part: np.ndarray, capacity: int) -> np.ndarray:
+        """A copy with zeros for further positions."""
+        *shape, had, width = part.shape
+        size = 4 * math.prod(shape) * capacity * width
+        grown = _aligned_bytes(size).view(np.float32).reshape(*shape, capacity, width)
+        grown[..., :had, :], grown[..., had:, :] = part, 0
+        return grown
 
 
 def _rows(width: int, *vectors: np.ndarray | None) -> np.ndarray:

@@ -13,6 +13,12 @@ static float *numbers(size_t n)
     return x;
 }
 
+static void *zeros(size_t bytes)
+{
+    void *memory = aligned_alloc(ALIGNMENT, padded(bytes, ALIGNMENT));
+    return memset(memory, 0, bytes);
+}
+
 /* In bytes, like all sizes of weights. */
 static size_t linear_size(int precision, size_t K, size_t N)
 {
@@ -64,9 +70,8 @@ static void generate(Decoder *decoder, const Rules *given)
         Rules with_history = *given, *rules = &with_history;
         if (rules->repetition_penalty > 1)
             rules->history = calloc(texts * (rules->known + chosen_steps), sizeof *rules->history);
-        if (decoder_run(decoder, rules, position, reads, ids, chosen_steps, rules->temperature > 0 ? drawn : NULL, chosen,
-                        log_probabilities))
-            abort();
+        decoder_run(decoder, rules, position, reads, ids, chosen_steps, rules->temperature > 0 ? drawn : NULL, chosen,
+                    log_probabilities);
         for (int i = 0; i < texts * chosen_steps; i++)
             if (chosen[i] < 0 || chosen[i] >= V || !(log_probabilities[i] <= 1e-4f))
                 abort();
@@ -88,6 +93,7 @@ static void drive(
     const int C = n_head * d;
     float *tokens = numbers(V * C), *positions = numbers(2 * block_size * C), *logits = numbers(texts * padded(V, PANEL));
     Shape shape = { 2, n_head, C, block_size, V, texts, ranks, precision, .tokens = tokens, .logits = logits };
+    const size_t cached = 2 * texts * padded(block_size, KEYS) * padded(d, LINE); /* of a head: 2 layers */
     *(rotary ? &shape.rotary : &shape.positions) = positions;
     Share *shares = calloc(ranks, sizeof *shares);
     char **weights = calloc(ranks, sizeof *weights);
@@ -97,6 +103,10 @@ static void drive(
         shares[r].first_id = end(V, r, ranks, PANEL);
         shares[r].ids = end(V, r + 1, ranks, PANEL) - shares[r].first_id;
         shares[r].weights = weights[r] = new_weights(&shape, &shares[r]);
+        shares[r].capacity = padded(block_size, KEYS);
+        shares[r].keys = zeros(shares[r].heads * cached * sizeof(float));
+        shares[r].values = zeros(shares[r].heads * cached * sizeof(float));
+        shares[r].scratch = zeros(decoder_scratch_size(&shape, &shares[r]));
     }
     Decoder *decoder = decoder_new(&shape, shares);
     if (!decoder)
@@ -104,8 +114,11 @@ static void drive(
     generate(decoder, rules);
     generate(decoder, rules); /* again, from position 0 */
     decoder_free(decoder);
-    for (int r = 0; r < ranks; r++)
-        free(weights[r]);
+    for (int r = 0; r < ranks; r++) {
+        void *buffers[] = { weights[r], shares[r].keys, shares[r].values, shares[r].scratch };
+        for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+            free(buffers[i]);
+    }
     void *buffers[] = { tokens, positions, logits, shares, weights };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         free(buffers[i]);
