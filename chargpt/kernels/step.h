@@ -678,9 +678,9 @@ typedef struct { /* step.py has the same structure */
 
 EXPORT size_t orthogonal_size(void) { return sizeof(Orthogonal); }
 
-/* x = X / (1.02 |X|), then for each (a, b, c) of the rounds: G = x x^T, x = a x + (b G + c G^2) x; of a matrix with more rows than
- * columns, G = x^T x, x = a x + x (b G + c G^2). */
-static void orthogonalise(const Orthogonal *o, float *matrix, int rows, int columns, char *memory)
+/* Of a matrix X: x = X / (1.02 |X|), then for each (a, b, c) of the rounds: G = x x^T, x = a x + (b G + c G^2) x; with more rows
+ * than columns, G = x^T x, x = a x + x (b G + c G^2). Returns the bytes of memory that it needs; with memory NULL, only that. */
+static size_t orthogonalise(const Orthogonal *o, float *matrix, int rows, int columns, char *memory)
 {
     const int is_tall = rows > columns, r = is_tall ? columns : rows;
     const size_t size = (size_t)rows * columns, square = (size_t)r * r;
@@ -689,6 +689,8 @@ static void orthogonalise(const Orthogonal *o, float *matrix, int rows, int colu
     number *gram = take(memory, &at, square * sizeof *x), *factor = take(memory, &at, square * sizeof *x);
     word *packed = take(memory, &at, size * sizeof *x), *packed_square = take(memory, &at, square * sizeof *x);
     float *sums = take(memory, &at, square * sizeof *sums);
+    if (!memory)
+        return at;
     vector squares = { 0 };
     for (size_t i = 0; i < size; i += LANES)
         squares += *(const vector *)(matrix + i) * *(const vector *)(matrix + i);
@@ -722,18 +724,18 @@ static void orthogonalise(const Orthogonal *o, float *matrix, int rows, int colu
     }
     for (size_t i = 0; i < size; i += LANES)
         *(vector *)(matrix + i) = load_numbers(x + i);
+    return at;
 }
 
 /* Bytes that a thread needs for the largest of the matrices. */
 static size_t orthogonal_memory(const Orthogonal *o)
 {
     size_t most = 0;
-    for (int i = 0; i < o->count; i++) {
-        const size_t rows = o->stacks[i].rows, columns = o->stacks[i].columns, r = rows < columns ? rows : columns;
-        const size_t size = sizeof(number) * (3 * rows * columns + 3 * r * r) + sizeof(float) * r * r + 7 * 64;
+    for (const Stack *stack = o->stacks; stack < o->stacks + o->count; stack++) {
+        const size_t size = orthogonalise(o, NULL, stack->rows, stack->columns, NULL);
         most = size > most ? size : most;
     }
-    return padded(most, 64);
+    return most;
 }
 
 /* Bytes of scratch memory that step_orthogonalise needs. */

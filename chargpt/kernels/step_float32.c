@@ -15,11 +15,9 @@ typedef vector words;
 
 static __attribute__((noinline, cold)) vector load_some(const number *from, int n)
 {
-    number part[LANES] = { 0 };
-    vector x;
-    for (int i = 0; i < n; i++)
-        part[i] = from[i];
-    memcpy(&x, part, sizeof x);
+    vector x = { 0 };
+    if (n > 0)
+        memcpy(&x, from, n * sizeof *from);
     return x;
 }
 
