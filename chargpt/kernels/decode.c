@@ -383,15 +383,6 @@ static size_t cache_offset(const Shape *shape, const Rank *my, int layer, int te
     return (((size_t)layer * shape->texts + text) * my->share->heads + head) * my->share->capacity * d;
 }
 
-/* Stores one position's key k (d) and value v (d) in one head's part of the cache. */
-static void cache_store(float *keys, float *values, const float *k, const float *v, int position, int d)
-{
-    float *key = keys + (size_t)(position / KEYS) * KEYS * d + position % KEYS;
-    for (int i = 0; i < d; i++)
-        key[i * KEYS] = k[i];
-    memcpy(values + position * padded(d, LINE), v, d * sizeof *v);
-}
-
 /* scores (lines LINE) = q (d) keys, of one block of keys (d, KEYS). `lines` is a constant. Fetches `count` rows of KEYS numbers at
  * `next`. */
 static ALWAYS_INLINE void multiply_keys(
@@ -495,13 +486,16 @@ static void cache_store_rows(const Shape *shape, Rank *my, int layer)
     const int d = shape->n_embd / shape->n_head, own = my->share->heads * d;
     for (int row = 0; row < my->rows; row++)
         for (int head = 0; head < my->share->heads; head++) {
-            const size_t at = cache_offset(shape, my, layer, my->text[row], head);
+            const size_t at = cache_offset(shape, my, layer, my->text[row], head), position = my->position[row];
             float *q = my->qkv.data + row * my->qkv.stride + head * d, *k = q + own, *v = k + own;
             if (shape->rotary) {
-                rotate_head(q, my->position[row], shape);
-                rotate_head(k, my->position[row], shape);
+                rotate_head(q, position, shape);
+                rotate_head(k, position, shape);
             }
-            cache_store(my->share->keys + at, my->share->values + at, k, v, my->position[row], d);
+            float *key = my->share->keys + at + position / KEYS * KEYS * d + position % KEYS;
+            for (int i = 0; i < d; i++)
+                key[i * KEYS] = k[i];
+            memcpy(my->share->values + at + position * padded(d, LINE), v, d * sizeof *v);
         }
 }
 
