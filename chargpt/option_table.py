@@ -85,9 +85,8 @@ def whole(least: int, *, most: int = 10**18) -> Values:
 
 
 def one_of(*choices: str) -> Values:
-    return Values(
-        f"one of {', '.join(choices)}", lambda value: choices[choices.index(value)], metavar=f"{{{','.join(choices)}}}"
-    )
+    use, metavar = f"one of {', '.join(choices)}", f"{{{','.join(choices)}}}"
+    return Values(use, lambda value: choices[choices.index(value)], metavar=metavar)
 
 
 def text(use: str, metavar: str) -> Values:

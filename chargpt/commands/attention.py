@@ -15,23 +15,15 @@ MAX_WEIGHTS = 2**26  # on a page; more would make it slow to open
 
 def main(argv: Sequence[str]) -> int:
     """Write the page that the options in `argv` ask for. Returns the exit code. Raises UserError."""
-    parser = verb_parser(
-        "attention",
-        "RUN [TEXT] [option ...]",
-        "Write a page that shows what each head attends to: open it in a browser and point at a character. It is "
-        "one file, which works offline. It names the patterns that heads follow, such as the previous character.",
-        "run",
-        "--device",
-        "text",
-    )
-    parser.add_argument("--text", dest="words", metavar="WORDS", help="look at these words, in place of a TEXT")
-    parser.add_argument("--start", type=whole(0).read, default=0, metavar="N", help="begin after N characters (default: 0)")
-    parser.add_argument(
-        "--length", type=whole(2).read, metavar="N", help="at most N characters (default and limit: the context of the model)"
-    )
-    parser.add_argument(
-        "--out", type=page_file, default=Path("attention.html"), metavar="FILE", help="the page (default: attention.html)"
-    )
+    about = """Write a page that shows what each head attends to: open it in a browser and point at a character. It is one file,
+    which works offline. It names the patterns that heads follow, such as the previous character."""
+    parser = verb_parser("attention", "RUN [TEXT] [option ...]", about, "run", "--device", "text")
+    add, page = parser.add_argument, Path("attention.html")
+    add("--text", dest="words", metavar="WORDS", help="look at these words, in place of a TEXT")
+    add("--start", type=whole(0).read, default=0, metavar="N", help="begin after N characters (default: 0)")
+    most = "at most N characters (default and limit: the context of the model)"
+    add("--length", type=whole(2).read, metavar="N", help=most)
+    add("--out", type=page_file, default=page, metavar="FILE", help=f"the page (default: {page})")
     options = parser.parse_intermixed_args(argv)
     if options.text is not None and options.words is not None:
         raise UserError(f"--text: given with the file {shown(options.text)}; leave one of them out")

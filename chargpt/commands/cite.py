@@ -13,8 +13,9 @@ from chargpt.runs.load import find_run
 
 def main(argv: Sequence[str]) -> int:
     """Print the facts on a run, how to repeat it, and a line to cite. Returns the exit code. Raises UserError."""
-    about = "Print what a paper says of a run: the text with its hash, the version, the steps that its models took, how to "
-    parser = verb_parser("cite", "RUN", f"{about}train it again, and a line to cite.")
+    about = """Print what a paper says of a run: the text with its hash, the version, the steps that its models took, how to train
+    it again, and a line to cite."""
+    parser = verb_parser("cite", "RUN", about)
     parser.add_argument("run", metavar="RUN", help="a run in checkpoints/, or its path")
     folder = find_run(parser.parse_args(list(argv)).run, project_root() / "checkpoints")
     models = [newest_of(stage_folder(folder, stage), read_state)[0] for stage in range(1, newest_stage(folder) + 1)]

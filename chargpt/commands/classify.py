@@ -19,22 +19,13 @@ SHOWN, WIDTH = 12, 12  # labels that the table of confusions shows, the most fre
 
 def main(argv: Sequence[str]) -> int:
     """Print the most likely label of each item that `argv` names, and the table. Returns the exit code. Raises UserError."""
-    parser = verb_parser(
-        "classify",
-        "RUN [FILE ...] [section.key=value ...] [--json | --json-array]",
-        "Print the most probable label of each item, by Bayes' rule from the probabilities of the item and the frequencies of "
-        "the labels. If the items have labels, also print the accuracy and a table of confusions.",
-        "run",
-        "--device",
-    )
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="FILE",
-        help="a list of items, read as that of the run, with or without labels; a text without fields has an item in each line "
-        "(default: the validation items of the run, for which only the table is printed); and data.items=..., data.label=... "
-        "for another way of reading it",
-    )
+    about = """Print the most probable label of each item, by Bayes' rule from the probabilities of the item and the frequencies
+    of the labels. If the items have labels, also print the accuracy and a table of confusions."""
+    parser = verb_parser("classify", "RUN [FILE ...] [section.key=value ...] [--json | --json-array]", about, "run", "--device")
+    files = """a list of items, read as that of the run, with or without labels; a text without fields has an item in each line
+    (default: the validation items of the run, for which only the table is printed); and data.items=..., data.label=... for
+    another way of reading it"""
+    parser.add_argument("words", nargs="*", metavar="FILE", help=files)
     add_json_option(parser.add_argument, "a JSON object for each item, with the probability of each label")
     options = parser.parse_intermixed_args(argv)
     texts, settings = texts_and_settings(options.words)

@@ -13,12 +13,9 @@ from chargpt.text.formats import CHECKPOINT
 
 def main(argv: Sequence[str]) -> int:
     """Make a run of the model that the options in `argv` name. Returns the exit code. Raises UserError."""
-    parser = verb_parser(
-        "import",
-        "DIR [TEXT ...] --run NAME [--meta FILE] [--config FILE] [section.key=value ...]",
-        "Make a run from a folder of transformers (GPT-2 or Starcoder2 with a vocabulary of characters or bytes) "
-        "or from a checkpoint of nanoGPT (ckpt.pt and meta.pkl).",
-    )
+    about = """Make a run from a folder of transformers (GPT-2 or Starcoder2 with a vocabulary of characters or bytes) or from a
+    checkpoint of nanoGPT (ckpt.pt and meta.pkl)."""
+    parser = verb_parser("import", "DIR [TEXT ...] --run NAME [--meta FILE] [--config FILE] [section.key=value ...]", about)
     add = parser.add_argument
     add("folder", metavar="DIR", help="the folder of the model")
     add("words", nargs="*", metavar="TEXT", help="the text that a resumed run is trained on, and settings as section.key=value")

@@ -22,15 +22,9 @@ MIN_SHARE = 0.005  # of the loss: a gain that is worth a longer context
 
 def main(argv: Sequence[str]) -> int:
     """Print where the loss of a model sits. Returns the exit code. Raises UserError."""
-    parser = verb_parser(
-        "losses",
-        "RUN [TEXT] [option ...]",
-        "Show where the loss of a model sits: by class of character, by position in the context (would a longer "
-        "one help?), and which characters it takes for which others.",
-        "run",
-        "--device",
-        "text",
-    )
+    about = """Show where the loss of a model sits: by class of character, by position in the context (would a longer one
+    help?), and which characters it takes for which others."""
+    parser = verb_parser("losses", "RUN [TEXT] [option ...]", about, "run", "--device", "text")
     add = parser.add_argument
     add("--chars", type=whole(1).read, default=150_000, metavar="N", help="use the first N characters (default: 150000)")
     add("--pairs", type=whole(1).read, default=12, metavar="N", help="confused pairs to list (default: 12)")

@@ -46,11 +46,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _options(argv: Sequence[str]) -> Namespace:
     """The options in `argv`. Raises UserError if they name nothing."""
-    parser = verb_parser(
-        "remove",
-        "[RUN ...] [--older-than TIME] [--keep-best] [--cache] [--yes]",
-        "Delete runs with all their checkpoints, after a question. A run that is being trained is refused.",
-    )
+    about = """Delete runs with all their checkpoints, after a question. A run that is being trained is refused."""
+    parser = verb_parser("remove", "[RUN ...] [--older-than TIME] [--keep-best] [--cache] [--yes]", about)
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUN", help="runs in checkpoints/, their paths, or patterns such as 'poems*'")
     older = "of these runs, or of all, those whose newest checkpoint is older than this, such as 12h, 7d or 4w"

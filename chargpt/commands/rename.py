@@ -20,10 +20,9 @@ TITLE = "Training report: {}"  # of the page of a run, which is where a run hold
 
 def main(argv: Sequence[str]) -> int:
     """Rename the run that the options in `argv` name. Returns the exit code. Raises UserError."""
-    about = (
-        "Give a run another name, or move it to another folder on the same disk. A run may be renamed while it trains: it goes "
-    )
-    source, target = two_runs("rename", about + "on under the new name.", argv)
+    about = """Give a run another name, or move it to another folder on the same disk. A run may be renamed while it trains: it
+    goes on under the new name."""
+    source, target = two_runs("rename", about, argv)
     if WINDOWS:  # which renames no folder with open files
         lock_run(source).release()
     try:

@@ -23,22 +23,13 @@ ONE, SEVERAL = "report.html", "comparison.html"  # the page of one run, and of s
 
 def main(argv: Sequence[str]) -> int:
     """Write the page that the options in `argv` ask for. Returns the exit code. Raises UserError."""
-    parser = verb_parser(
-        "report",
-        "RUN [RUN ...] [option ...]",
-        "Write a page on a run: its curves, samples over time, which lines of the validation split its model "
-        "predicts best and worst, what it copies, which characters are hard to predict, what its heads attend to, settings "
-        "and machine. Several runs share the charts; those that differ by their seed alone are one curve there, their mean, "
-        "with a band of one standard deviation. It is one file, which works offline. Training writes a shorter report.html "
-        "into the run when it ends.",
-        "--device",
-    )
-    parser.add_argument(
-        "runs",
-        metavar="RUN",
-        nargs="+",
-        help="runs in checkpoints/, their paths, patterns such as 'poems*', or the paths of checkpoints",
-    )
+    about = """Write a page on a run: its curves, samples over time, which lines of the validation split its model predicts best
+    and worst, what it copies, which characters are hard to predict, what its heads attend to, settings and machine. Several
+    runs share the charts; those that differ by their seed alone are one curve there, their mean, with a band of one standard
+    deviation. It is one file, which works offline. Training writes a shorter report.html into the run when it ends."""
+    parser = verb_parser("report", "RUN [RUN ...] [option ...]", about, "--device")
+    runs = "runs in checkpoints/, their paths, patterns such as 'poems*', or the paths of checkpoints"
+    parser.add_argument("runs", metavar="RUN", nargs="+", help=runs)
     default = f"(default: {ONE}, and for several runs {SEVERAL})"
     parser.add_argument("--out", type=page_file, metavar="FILE", help=f"the page {default}")
     options = parser.parse_intermixed_args(argv)

@@ -18,16 +18,12 @@ WIDEST_TEXT, WIDEST_REASON = 32, 80  # columns for the names of the texts, and f
 
 def main(argv: Sequence[str]) -> int:
     """Print the list that the options in `argv` ask for. Returns the exit code. Raises UserError."""
-    parser = verb_parser(
-        "runs",
-        "[RUN ...] [--json]",
-        "List the runs in checkpoints/, the one with the newest checkpoint first: the text, the number of parameters, the "
-        "validation loss of the best checkpoint in nats per character, the time of the newest checkpoint, the size on disk, "
-        "and how many of the planned steps are done. A star marks the lowest loss of runs of the same text and vocabulary.",
-    )
-    parser.add_argument(
-        "runs", metavar="RUN", nargs="*", help="runs, their paths, or patterns such as 'poems*' (default: all in checkpoints/)"
-    )
+    about = """List the runs in checkpoints/, the one with the newest checkpoint first: the text, the number of parameters, the
+    validation loss of the best checkpoint in nats per character, the time of the newest checkpoint, the size on disk, and how
+    many of the planned steps are done. A star marks the lowest loss of runs of the same text and vocabulary."""
+    parser = verb_parser("runs", "[RUN ...] [--json]", about)
+    names = "runs, their paths, or patterns such as 'poems*' (default: all in checkpoints/)"
+    parser.add_argument("runs", metavar="RUN", nargs="*", help=names)
     states = "a JSON object for each run, with its state: training, stopped (also by a kill), failed, finished, new, damaged"
     parser.add_argument("--json", action="store_true", help=states)
     options, checkpoints = parser.parse_intermixed_args(argv), project_root() / "checkpoints"

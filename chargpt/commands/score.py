@@ -55,39 +55,20 @@ def main(argv: Sequence[str]) -> int:
 
 def parse_options(argv: Sequence[str]) -> Namespace:
     """The options in `argv`. Raises UserError."""
-    parser = verb_parser(
-        "score",
-        "RUN [RUN ...] [TEXT ...] [section.key=value ...] [option ...]",
-        "How well a trained model predicts a text: bits per character and per byte, beside gzip, bzip2, xz "
-        "and an n-gram model. The first character of a text is not predicted. A character that the model does not know costs "
-        "20.1 bits, a choice among all code points of Unicode, and the model does not see it. Several runs are compared line "
-        "by line: score A B TEXT, or score A TEXT_A B TEXT_B for the same lines in two spellings.",
-        "run",
-        "--device",
-    )
+    about = """How well a trained model predicts a text: bits per character and per byte, beside gzip, bzip2, xz and an n-gram
+    model. The first character of a text is not predicted. A character that the model does not know costs 20.1 bits, a choice
+    among all code points of Unicode, and the model does not see it. Several runs are compared line by line: score A B TEXT, or
+    score A TEXT_A B TEXT_B for the same lines in two spellings."""
+    parser = verb_parser("score", "RUN [RUN ...] [TEXT ...] [section.key=value ...] [option ...]", about, "run", "--device")
     add = parser.add_argument
-    add(
-        "words",
-        nargs="*",
-        default=[],
-        metavar="TEXT",
-        help="a file, a folder, - for standard input, or a named corpus, read as in training; several give a line each and a "
-        "total (default: the validation split of the run's own text); and settings of how a TEXT is read: "
-        + ", ".join(f"{key}=..." for key in READING),
-    )
-    add(
-        "--stride",
-        type=whole(1).read,
-        metavar="N",
-        help="begin a window every N characters; each character is then predicted from at least the context less N characters "
-        "(default: half of the context). If N is the whole context, the windows are those of the validation loss",
-    )
-    add(
-        "--top",
-        type=whole(1).read,
-        metavar="N",
-        help=f"with --items, how many are printed (default: {TOP}); with --lines, the N lines of most bits (default: all)",
-    )
+    texts = """a file, a folder, - for standard input, or a named corpus, read as in training; several give a line each and a
+    total (default: the validation split of the run's own text); and settings of how a TEXT is read: """
+    add("words", nargs="*", default=[], metavar="TEXT", help=texts + ", ".join(f"{key}=..." for key in READING))
+    stride = """begin a window every N characters; each character is then predicted from at least the context less N characters
+    (default: half of the context). If N is the whole context, the windows are those of the validation loss"""
+    add("--stride", type=whole(1).read, metavar="N", help=stride)
+    top = f"with --items, how many are printed (default: {TOP}); with --lines, the N lines of most bits (default: all)"
+    add("--top", type=whole(1).read, metavar="N", help=top)
     output = parser.add_argument_group("what is printed, besides the totals, which then go to standard error")
     either = output.add_mutually_exclusive_group().add_argument
     add = output.add_argument

@@ -8,13 +8,10 @@ from chargpt.formatting import one_line
 
 def main(argv: Sequence[str]) -> int:
     """Print the list, or a start in full. Returns the exit code. Raises UserError."""
-    parser = verb_parser(
-        "starts",
-        "[NAME]",
-        "List the models that come with the program and know a language: train.py TEXT --start NAME begins with one, so that a "
-        "short text is enough, and sample.py --start NAME writes with it. The loss is that of a held-out part of their texts, "
-        "in nats per character.",
-    )
+    about = """List the models that come with the program and know a language: train.py TEXT --start NAME begins with one, so
+    that a short text is enough, and sample.py --start NAME writes with it. The loss is that of a held-out part of their texts,
+    in nats per character."""
+    parser = verb_parser("starts", "[NAME]", about)
     parser.add_argument("name", nargs="?", metavar="NAME", help="a start, to print its texts, their terms and how it was made")
     options = parser.parse_args(list(argv))
     from chargpt.runs.load import read_card, start_names

@@ -27,15 +27,10 @@ PLACE = 28  # columns
 
 def main(argv: Sequence[str]) -> int:
     """Print what texts or samples have copied from the training text. Returns the exit code. Raises UserError."""
-    parser = verb_parser(
-        "trace",
-        "RUN [TEXT ...] [option ...]",
-        "Find the longest passages of a text that occur verbatim in the training split of the run's text, and count "
-        "the n-grams that are new. With no TEXT, the texts are samples that the model writes. The training text must be in the "
-        "cache. The first call makes an index of it there, which takes about a minute for 100 million characters.",
-        "run",
-        "--device",
-    )
+    about = """Find the longest passages of a text that occur verbatim in the training split of the run's text, and count the
+    n-grams that are new. With no TEXT, the texts are samples that the model writes. The training text must be in the cache. The
+    first call makes an index of it there, which takes about a minute for 100 million characters."""
+    parser = verb_parser("trace", "RUN [TEXT ...] [option ...]", about, "run", "--device")
     add = parser.add_argument
     add("texts", metavar="TEXT", nargs="*", default=[], help="files in UTF-8, or - for standard input")
     add("--samples", type=whole(1).read, default=5, metavar="N", help="samples to write if there is no TEXT (default: 5)")

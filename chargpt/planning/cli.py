@@ -193,12 +193,8 @@ else:
 
 def settings_in(words: Iterable[str]) -> Tree:
     """The settings that `section.key=value` words set, see `tree_of`. Raises UserError."""
-    pairs = []
-    for word in words:
-        key, _, value = word.partition("=")
-        is_separator = key.strip() == "data.separator"  # it may be spaces
-        pairs.append((key.strip(), value if is_separator else value.strip()))
-    return tree_of(pairs)
+    pairs = [(key.strip(), value) for key, _, value in (word.partition("=") for word in words)]
+    return tree_of((key, value if key == "data.separator" else value.strip()) for key, value in pairs)  # it may be spaces
 
 
 def tree_of(pairs: Iterable[tuple[str, object]]) -> Tree:
@@ -243,9 +239,8 @@ def parse_sweep(argv: Sequence[str] | TrainOptions | None) -> list[TrainOptions]
             what = ": settings with several values are several runs, which the same command continues; leave out "
             raise UserError(Option(name), what, Option(name))
         name = _name_of(options, [word for word, several in zip(words, choices) if len(several) > 1])
-        found.append(
-            _options({**given, "words": [*words], "run": name, "continue_": not (options.overwrite or options.dry_run)})
-        )
+        same = {"run": name, "continue_": not (options.overwrite or options.dry_run)}
+        found.append(_options({**given, "words": [*words], **same}))
     if len({options.run for options in found}) < len(found):
         raise UserError(COMMAND_LINE, ": a value is given twice; give each once")
     return found
@@ -255,10 +250,8 @@ def _name_of(options: TrainOptions, differs: Sequence[str]) -> str:
     """The name of the run of a sweep in which these settings have these values."""
     from chargpt.text.sources import run_name  # nothing else here needs numpy
 
-    values = [word.partition("=") for word in differs]
-    return "-".join(
-        [options.run or run_name(options.texts), *(f"{key.rpartition('.')[2]}-{value}" for key, _, value in values)]
-    )
+    parts = [f"{key.rpartition('.')[2]}-{value}" for key, _, value in (word.partition("=") for word in differs)]
+    return "-".join([options.run or run_name(options.texts), *parts])
 
 
 def _choices(word: str) -> list[str]:
@@ -285,8 +278,8 @@ def _parser(verb: str, description: str, *sections: str) -> Parser:
     program = command(verb)
     usage = f"{program} [TEXT ...] [--minutes M] [option ...] [section.key=value ...]"
     parser = Parser(prog=program, usage=usage, description=description)
-    texts = "a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), "
-    texts += "python-source, shakespeare; and settings as section.key=value"
+    texts = """a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), python-source,
+    shakespeare; and settings as section.key=value"""
     parser.add_argument("words", nargs="*", metavar="TEXT", help=texts)
     add_options(parser, entries(TrainOptions), sections=dict.fromkeys(sections, ""))
     return parser
