@@ -13,8 +13,8 @@ from chargpt.runs.load import find_run
 
 def main(argv: Sequence[str]) -> int:
     """Print the facts on a run, how to repeat it, and a line to cite. Returns the exit code. Raises UserError."""
-    about = """Print what a paper says of a run: the text with its hash, the version, the steps that its models took, how to train
-    it again, and a line to cite."""
+    about = """Print what a paper says of a run: the text with its hash, the version, the steps that its models took, how to
+    train it again, and a line to cite."""
     parser = verb_parser("cite", "RUN", about)
     parser.add_argument("run", metavar="RUN", help="a run in checkpoints/, or its path")
     folder = find_run(parser.parse_args(list(argv)).run, project_root() / "checkpoints")

@@ -278,8 +278,8 @@ def _parser(verb: str, description: str, *sections: str) -> Parser:
     program = command(verb)
     usage = f"{program} [TEXT ...] [--minutes M] [option ...] [section.key=value ...]"
     parser = Parser(prog=program, usage=usage, description=description)
-    texts = """a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default), python-source,
-    shakespeare; and settings as section.key=value"""
+    texts = """a file, several files, a folder, - for standard input, or a named corpus: python-docs (the default),
+    python-source, shakespeare; and settings as section.key=value"""
     parser.add_argument("words", nargs="*", metavar="TEXT", help=texts)
     add_options(parser, entries(TrainOptions), sections=dict.fromkeys(sections, ""))
     return parser
