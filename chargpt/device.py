@@ -112,8 +112,7 @@ def memory_free(device: torch.device) -> int | None:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch computes with one thread inside. For copies of weights, several wait for one another, on a busy machine for tenths
-    of a second."""
+    """Torch computes with one thread inside. Several wait for one another: on a busy machine, for tenths of a second."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -63,8 +63,8 @@ def command() -> None:
 
 
 def let_threads_sleep() -> None:
-    """Let threads that wait for others sleep soon, sooner on a busy machine, where they take processors from those. Before
-    torch."""
+    """Let threads that wait for others sleep soon, since on a busy machine they take the processors from those. Call it before
+    torch is imported."""
     try:
         with open(RUNNING) as file:
             others = int(file.read().split()[3].partition("/")[0]) - 1

@@ -161,8 +161,7 @@ def keywords(name: str, table: Any, make: Any = TypedDict) -> Any:
 
 
 def named(function: F) -> F:
-    """`function` with the keywords that it names, as a notebook shows them; for a wrong one, a TypeError names the right
-    one."""
+    """`function` with the keywords that it names, which a notebook shows; a TypeError for another one names the right one."""
     signature, kind = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
     shown = [each for each in signature.parameters.values() if each.name != "options"]
     if len(shown) < len(signature.parameters):

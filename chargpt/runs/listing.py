@@ -29,8 +29,8 @@ LOST = "its process has ended without a word: it was killed, or its machine has 
 
 @dataclass(frozen=True, kw_only=True)
 class RunState(Status):
-    """A run, for `chargpt.runs` and `runs --json`; its state may also be new (without a checkpoint) or damaged. Times are as in
-    ISO 8601."""
+    """A run, for `chargpt.runs` and `runs --json`. Times are as in ISO 8601. The state of one without a checkpoint is new, and
+    that of one that cannot be read damaged."""
 
     run: str  # its name
     path: str

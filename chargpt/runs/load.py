@@ -4,7 +4,6 @@ chargpt/starts/english/        a checkpoint without an optimizer's state (checkp
 chargpt/starts/english/card.json       language, texts and their terms, loss, recipe; docs/starts.md says how it is made
 """
 
-import dataclasses
 import glob
 import json
 import os
@@ -130,8 +129,7 @@ def run_folders(checkpoints: Path) -> list[Path]:
 
 
 def expand_patterns(names: Sequence[str], checkpoints: Path) -> list[str]:
-    """`names`, each once, with the runs, or paths if it has a slash, in place of a pattern such as `poems*`. Raises
-    UserError."""
+    """`names`, each once, with the runs or paths that match in place of patterns such as `poems*`. Raises UserError."""
     expanded: dict[str, None] = {}
     for name in names:
         if not glob.has_magic(name) or (checkpoints / name).is_dir():  # a name may hold brackets
@@ -189,11 +187,6 @@ def _best_learned(place: Path) -> tuple[Checkpoint, list[Words]]:
             note = f"{shown(later.path)}: this newest checkpoint is used, though its validation loss was not measured"
             return later, [*problems, *skipped, note]
     return checkpoint, [*problems]
-
-
-def without_cache(config: Config) -> Config:
-    """`config` with the default cache for encoded texts: a run from elsewhere must not choose where this machine writes."""
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, cache=""))
 
 
 def load_kept(path: Path) -> Checkpoint:

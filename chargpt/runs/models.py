@@ -96,9 +96,8 @@ def _problems(config: ModelConfig, vocab_size: int) -> Iterator[str]:
 
 @torch.no_grad()
 def start_from(source: Checkpoint, model: GPT, tokenizer: Tokenizer) -> str:
-    """Copy the weights of `source` into `model`; returns a line that says how. A new character begins with the embedding of its
-    nearest known one, or else of the folded character, or with the mean of all. Raises UserError for a model of another shape,
-    or whose vocabulary does not fit."""
+    """Copy the weights of `source` into `model`, and say how. A new character begins as its nearest known one, or else as the
+    folded one, or as the mean of all. Raises UserError for a model of another shape, or whose vocabulary does not fit."""
     _check_form(source, model, tokenizer)
     before = source.state.tokenizer
     known = {character: i for i, character in enumerate(before.characters or "")}  # none where ids are bytes

@@ -32,8 +32,7 @@ class Follower:
             self._problem = error.strerror or str(error)
 
     def finish(self, *, left: float) -> Notice:
-        """The run is complete: wait for its page, at most as long as is `left` (seconds) or until a signal. Returns a
-        notice."""
+        """The run is complete: wait for its page while seconds are `left` and no signal comes. Returns what to tell."""
         deadline = time.monotonic() + left + LATE
         path, process = self._run.folder / REPORT, self._process
         if process is not None:

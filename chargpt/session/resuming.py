@@ -20,7 +20,7 @@ from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, has_steps, newest_of, read_state, run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, what_changed
 from chargpt.runs.listing import RunState
-from chargpt.runs.load import find_run, without_cache
+from chargpt.runs.load import find_run
 from chargpt.runs.models import loss_of, restore_model
 from chargpt.runs.run import Run, folder_of, typed_name
 from chargpt.runs.stage import Length, Stage
@@ -102,11 +102,11 @@ def run_to_resume(name: str | None, texts: Sequence[str], checkpoints: Path) -> 
 
 
 def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> tuple[Corpus, list[Notice]]:
-    """The text of a run that is resumed, where the user or the run says it is, or the copy in the cache, and a warning of that.
-    Raises UserError."""
+    """The text of a run that is resumed, or its copy in the cache, and a warning of that. Raises UserError."""
     state, run = checkpoint.state, typed_name(run_of(checkpoint.path), root / "checkpoints")
     anew = Command("train", "TEXT", Option("init_from", run), Option("run", "NAME"))
-    data = apply(without_cache(state.config), options.given_among(PLACES), where=COMMAND_LINE).data
+    places = {"cache": "", **options.given_among(PLACES).get("data", {})}  # that of another machine may not be here
+    data = apply(state.config, {"data": places}, where=COMMAND_LINE).data
     if state.fingerprint == NO_TEXT:
         raise UserError(f"{run}: was imported without a text; start a new run from its weights with ", anew)
     texts = list(options.texts or state.texts)

@@ -304,8 +304,7 @@ class Session:
         self.saved = state
 
     def measure_speed(self, interrupt: Interrupt) -> None:
-        """Tell how long the run takes; with a time limit, first fit its length to that, and save. Raises NotFinite,
-        UserError."""
+        """Tell how long the run takes. With a time limit, first fit its length, and save. Raises NotFinite, UserError."""
         trainer, budget, journal = self.trainer, self.budget, self.journal
         step, config = trainer.progress.step, trainer.config
         budget.measure()
