@@ -68,7 +68,8 @@ def standard_logits(
 
 
 def shapes_like(config: "ModelConfig | GPTConfig", dropout: float) -> Iterator[ModelConfig]:
-    """The shapes in which a model like this one is compared: one as deep, one as wide, and one with as long a context."""
+    """The shapes in which a model like this one is compared: one as deep, one as wide, and one with as long a context. A layer
+    may differ from the one before it, a part of a head may be treated apart, and a window of attention shows behind its end."""
     layers, places = (
         next((size for size in sizes if size >= given), sizes[-1])
         for sizes, given in ((LAYERS, config.n_layer), (PLACES, config.block_size))
@@ -87,7 +88,8 @@ def shapes_like(config: "ModelConfig | GPTConfig", dropout: float) -> Iterator[M
 
 @functools.lru_cache(maxsize=256)
 def are_small(differences: Differences, shape: ModelConfig, parts: Parts) -> bool:
-    """Whether all differences are small, and a further pass would give the same. Code that raises an error is not the same."""
+    """Whether all differences are small, and a further pass would give the same: it draws no number but for dropout, and counts
+    nothing. Code that raises an error, which is told elsewhere, is not the same."""
     states, dtype = (torch.get_rng_state(), random.getstate()), torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:

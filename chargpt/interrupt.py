@@ -57,7 +57,7 @@ class Interrupt:
 
 @contextlib.contextmanager
 def ending_at_once(undo: Callable[[], None] = lambda: None, *, notice: str = "stopped\n") -> Iterator[None]:
-    """While active, a signal prints `notice`, calls `undo` (at any moment, perhaps again within itself) and ends all."""
+    """While active, a signal prints `notice`, calls `undo`, at any moment and perhaps within itself, and ends the program."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _write_error(notice)

@@ -20,9 +20,9 @@ RUNNING = "/proc/loadavg"  # on Linux
 
 
 def launch(program: str, *, options: str | None = None, trains: bool = False, arguments: Sequence[object] = ()) -> None:
-    """Import the module `program`, run its `main(*arguments)` and end the process with its exit code. First, the module
-    `options` checks the command line, and what it returns is done meanwhile; then `main` is told when all `started`. One that
-    `trains` keeps its memory."""
+    """Import the module `program`, run its `main(*arguments)` and end the process with its exit code. The module `options`
+    checks the command line first, and what that returns is done meanwhile; `main` is told when all `started`. One that `trains`
+    keeps its memory."""
     started = time.perf_counter()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the program with SIGINT ignored
     from chargpt.interrupt import ending_at_once

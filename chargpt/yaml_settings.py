@@ -46,7 +46,8 @@ def to_yaml(config: Config) -> str:
 
 
 class _StrictLoader(yaml.BaseLoader):
-    """Each value is the text that was typed, or None. Repeated keys are errors, and aliases, which can fill the memory."""
+    """Each value is the text that was typed, or None: no rule of YAML reads 010 as 8 or runs code. Repeated keys are errors,
+    and aliases, a few lines of which can fill the memory."""
 
     yaml_implicit_resolvers = dict.fromkeys(["~", "n", "N", ""], [(NULL, re.compile("(~|null|Null|NULL|)$"))])
     yaml_constructors = {NULL: lambda loader, node: None}

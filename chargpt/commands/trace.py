@@ -58,14 +58,9 @@ def main(argv: Sequence[str]) -> int:
     for row, start in zip(rows, found):
         (file, place), line = places.get(start, (None, None)), int(np.count_nonzero(corpus.train[:start] == newline)) + 1
         row |= {"file": file, "line": place, "training_line": line}
-    result = {
-        "characters": sum(map(len, texts)),
-        "longest_copy": copies.longest,
-        "passages": rows,
-        "novel": copies.novel,
-        "validation": {"longest_copy": copies.unseen_longest, "novel": copies.unseen_novel},
-        "start": copied_from_start(loaded, labels, texts, most=options.passages),
-    }
+    unseen = {"longest_copy": copies.unseen_longest, "novel": copies.unseen_novel}
+    result = {"characters": sum(map(len, texts)), "longest_copy": copies.longest, "passages": rows, "novel": copies.novel}
+    result |= {"validation": unseen, "start": copied_from_start(loaded, labels, texts, most=options.passages)}
     if options.json:
         print_json({"run": loaded.run, "step": loaded.step, **result})
     else:
@@ -120,14 +115,8 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
 def rows_of(copies: "Copies", labels: list[str]) -> list[dict[str, Any]]:
     """The passages as JSON types."""
     return [
-        {
-            "length": found.length,
-            "text": labels[found.text],
-            "at": found.start + 1,
-            "training_character": found.place + 1,
-            "copies": found.copies,
-            "passage": found.content,
-        }
+        {"length": found.length, "text": labels[found.text], "at": found.start + 1, "training_character": found.place + 1}
+        | {"copies": found.copies, "passage": found.content}
         for found in copies.passages
     ]
 

@@ -131,7 +131,8 @@ def run_of_stage(folder: Path) -> Path:
 
 
 def prune(path: Path, keep: int, *, best_step: int | None) -> list[str]:
-    """Remove checkpoints before `path`, but for the newest `keep` with it and the best one. Returns a line for each problem."""
+    """Remove checkpoints before `path`, but for the newest `keep` with it and the best one; damaged ones after it are neither
+    counted nor removed. Never raises; returns a line for each problem."""
     assert keep >= 1
     try:
         older, best_one = _until(path)[:-1], _best_path(path, best_step)
@@ -280,7 +281,8 @@ def _free_name(run: Path, step: int) -> str:
 
 
 def file_pieces(tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """A safetensors file of float32 tensors. (The writer of the library makes two copies of all tensors first.)"""
+    """A safetensors file of float32 tensors: the length of its JSON header as 8 bytes, little-endian, the header, each tensor.
+    The writer of the library makes two copies of all tensors first."""
     import torch
 
     described, end = dict[str, Any]({"__metadata__": dict(metadata)}), 0

@@ -262,7 +262,8 @@ def _with(found: Any, added: Any) -> Any:
 
 
 def read_bounded(path: Path, *, limit: int) -> bytes:
-    """The bytes of a regular file of at most `limit` bytes. Raises CheckpointError, UnreadableError without permission."""
+    """The bytes of a regular file of at most `limit` bytes, read once: what is checked is what is used. Raises CheckpointError,
+    and UnreadableError if this user may not read it."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | WITHOUT_WAITING)) as file:
             status = os.fstat(file.fileno())

@@ -98,7 +98,8 @@ class Run:
         remove_left_behind(self.place, OWN)
 
     def save(self, state: SavedState, *, weights: "Mapping[str, Tensor]", training: "Mapping[str, Tensor]") -> list[str]:
-        """Publish a checkpoint, remove old ones. Returns a line for each problem with the rest. Raises NotWritten."""
+        """Publish a checkpoint, remove old ones. Returns a line for each problem with the rest. Raises NotWritten when nothing
+        could be saved; the newest and the best checkpoint are then unchanged."""
         problems: list[str] = []
         path = self._publish(problems, weights=weights, training=training, state=state)
         self.checkpoint, self._best_step = path, state.progress.best_step
@@ -279,7 +280,8 @@ def settle(folder: Path) -> None:
 
 
 def set_aside(folder: Path, lock: FolderLock, *, target: Path) -> Path:
-    """Rename the folder of a run, with its `lock`, to a hidden name of `target`, itself or what replaces it. Raises OSError."""
+    """Rename the folder of a run, with its `lock`, to a hidden name of `target`, under which it is deleted: of itself, or of
+    the run that replaces it, by which `settle` tells the two apart. Raises OSError."""
     if WINDOWS:  # which renames no folder with open files
         lock.release()
     remove_left_behind(target.absolute().parent, re.compile(re.escape(target.name)))  # of a kill while one was deleted

@@ -130,9 +130,12 @@ class Progress:
     def record_evaluation(
         self, loss: float | None, *, temperature: float = 1.0, sample: str = "", is_falling: bool = True, tolerance: float = 0.0
     ) -> None:
-        """The loss of the current step, with logits divided by `temperature`, and what the model has written, as the rate
-        `is_falling`. The step is the best one if its loss is lower than the best one before, or less than `tolerance` nats
-        above the lowest; without a loss, always."""
+        """Record the loss of this step, None without a validation split, with logits divided by `temperature`, and the
+        `sample`.
+
+        It is the best step if its loss is lower than the best one before, or less than `tolerance` nats above the lowest one,
+        or None. Others count as without gain while the rate `is_falling`.
+        """
         self.evaluated, self.val_loss, self.temperature = self.step, loss, temperature
         lowest, best = (math.inf if value is None else value for value in (self.lowest_loss, self.best_loss))
         if loss is None or loss < max(best, lowest + tolerance):
