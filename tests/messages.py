@@ -11,6 +11,7 @@ left out.
 import argparse
 import ast
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     options = parser.parse_args()
     rows = [
-        (f"{path.relative_to(ROOT)}:{line}", kind, text.encode("unicode_escape").decode())
+        (f"{path.relative_to(ROOT)}:{line}", kind, re.sub(r"\n {4,}", " ", text).encode("unicode_escape").decode())
         for path in sorted([*(ROOT / "chargpt").rglob("*.py"), ROOT / "train.py", ROOT / "sample.py"])
         for line, kind, text in sorted(set(messages(path)))
         if len(text.split()) >= FEWEST_WORDS
