@@ -140,7 +140,12 @@ def compiled(kernel_cache: Path) -> Callable[[Callable[[Path], CDLL]], CDLL]:
 
 @pytest.fixture
 def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No library in the package, and no C compiler."""
+    """No library in the package, nor in this process, and no C compiler."""
+    from chargpt.kernels import attention
+    from chargpt.sampling import c_texts
+
+    attention.load_kernel.cache_clear()
+    c_texts.load_kernel.cache_clear()
     monkeypatch.setattr(compiler, "PACKAGED", tmp_path / "absent")
     monkeypatch.setattr(compiler, "ZIGLANG", "no_such_package")
     monkeypatch.setenv("PATH", str(tmp_path))

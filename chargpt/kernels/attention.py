@@ -5,6 +5,7 @@ after each query. Where there is no library, or for models that it does not supp
 """
 
 import ctypes
+import functools
 import hashlib
 import sys
 from ctypes import POINTER, Structure, byref, c_int, c_size_t, c_void_p
@@ -75,8 +76,9 @@ def openmp() -> _OpenMP:
     return found
 
 
+@functools.cache
 def load_kernel(source: Source, cache: Path | None = None) -> ctypes.CDLL:
-    """The library of one of SOURCES, as `load` of compiler.py finds it. Raises Unavailable."""
+    """The library of one of SOURCES, as `load` of compiler.py finds it, once in a process. Raises Unavailable."""
     kernel, attention = load(source, cache=cache), POINTER(_Attention)
     declare(kernel, attention_scratch_size=(c_size_t, attention))
     declare(kernel, attention_forward=(None, attention), attention_backward=(None, attention))

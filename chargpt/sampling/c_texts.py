@@ -80,8 +80,9 @@ def supports(config: ModelConfig) -> bool:
     return max(config.n_layer, 4 * config.n_embd, config.block_size) < 2**31 and is_standard(config)
 
 
+@functools.cache
 def load_kernel(cache: Path | None = None) -> ctypes.CDLL:
-    """decode.c, as `load` of compiler.py finds it. Raises Unavailable."""
+    """decode.c, as `load` of compiler.py finds it, once in a process. Raises Unavailable."""
     kernel = load(DECODE, cache=cache)
     given = (c_void_p, POINTER(Rules), c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p)
     model = (POINTER(Shape), POINTER(Share))
