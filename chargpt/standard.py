@@ -65,7 +65,7 @@ def _holds(comparison: str, config: "ModelConfig | GPTConfig", *, dropout: float
 
 def _parts_of(module: Mapping[str, Any]) -> Parts:
     parts = {name: value for name, value in module.items() if not name.startswith("__")}
-    for name, kind in [(name, value) for name, value in parts.items() if isinstance(value, type)]:
+    for name, kind in [(n, one) for n, one in parts.items() if isinstance(one, type) and one.__module__ == module["__name__"]]:
         parts |= {f"{name}.{key}": part for key, part in vars(kind).items() if callable(part) or not key.startswith("__")}
     return Parts({name: dict(part) if isinstance(part, dict) else part for name, part in parts.items()})  # tables may change
 
