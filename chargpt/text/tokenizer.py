@@ -65,7 +65,7 @@ class Tokenizer:
         """The vocabulary of a text. `counts` (CODE_POINTS,) holds how often each code point occurs in it. Characters that occur
         less than `min_count` times, and the rarest beyond `max_vocab` ids (0: no limit), are folded. The characters `known`,
         fewer than `max_vocab`, are in the vocabulary too, whether they occur or not."""
-        seen, always = np.flatnonzero(counts), np.unique(code_points(known))
+        seen, always = np.flatnonzero(counts > 0), np.unique(code_points(known))
         more = np.setdiff1d(seen[counts[seen] >= min_count], always)
         if max_vocab and len(always) + len(more) + (len(np.union1d(seen, always)) > len(always) + len(more)) > max_vocab:
             more = more[np.argsort(-counts[more], kind="stable")][: max(0, max_vocab - 1 - len(always))]
