@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from ctypes import CDLL
 from pathlib import Path
@@ -31,7 +32,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Only tests that ask for a GPU see one: all others, and the programs that they start, compute on the CPU everywhere."""
+    """What holds in this process and in all that it starts, of which there are hundreds.
+
+    Only tests that ask for a GPU see one: all others compute on the CPU everywhere, with one thread, since those of several
+    processes wait for each other. Python keeps what it has compiled, in folders that git ignores, whatever a variable says.
+    """
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if config.getoption("markexpr") != "gpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.pop("CHARGPT_HOME", None)
@@ -42,7 +50,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
         from hypothesis import HealthCheck, settings
 
-        examples = 200 if session.config.getoption("markexpr") == "nightly" else 40  # which differ each time
+        examples = 200 if session.config.getoption("markexpr") == "nightly" else 25  # which differ each time
         calm = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]  # fixtures that any number of examples can share
         settings.register_profile("any machine", deadline=None, max_examples=examples, suppress_health_check=calm)
         settings.load_profile("any machine")
@@ -78,7 +86,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """Tiny models are fastest so, and several test processes do not fight for the cores."""
+    """Also after a test with more of them: tiny models are fastest so, and test processes do not fight for the cores."""
     import torch
 
     torch.set_num_threads(1)

@@ -15,13 +15,15 @@ import sys
 import traceback
 from pathlib import Path
 
+import jinja2  # noqa: F401  so that a fork has everything imported
 from session import set_up
 
-import sample  # noqa: F401  so that a fork has everything imported
+import sample  # noqa: F401
 import train  # noqa: F401
 from chargpt.pages import report_page  # noqa: F401
 from chargpt.program import run_program
-from chargpt.sampling import sample_writer  # noqa: F401
+from chargpt.sampling import loaded_model, sample_writer  # noqa: F401
+from chargpt.session import tensorboard  # noqa: F401
 
 OURS = {"chargpt", "train", "sample", "model", "session", "PIL", "jinja2"}  # and the packages that the project imports late
 

@@ -19,6 +19,7 @@ from session import set_up
 
 import train
 from chargpt.program import run_program
+from chargpt.session import tensorboard  # noqa: F401  so that a fork has everything imported
 from chargpt.session.session import Session
 from chargpt.training.parallel import SAVED
 
