@@ -101,7 +101,7 @@ def results(module: ModuleType, config: ModelConfig) -> list[np.ndarray]:
     return [one.detach().numpy() for one in (*read, loss, *torch.autograd.grad(loss, [*gpt.parameters()]))]
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.nightly), 15])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.nightly), 30])
 @pytest.mark.parametrize("positions", model.POSITIONS)
 def test_no_other_model_is_taken_for_the_standard_one(positions, every):
     """Each changed model.py is another one for `is_standard`, unless it gives the same numbers as the unchanged one."""

@@ -179,7 +179,7 @@ def test_a_full_disk_of_the_first_process_is_one_line(runs):
 
 
 def test_minutes_are_those_of_the_first_process(runs):
-    words = ("--minutes", "0.05", "train.max_steps=100000", "train.eval_interval=1000", "checkpoint.interval=1000")
+    words = ("--minutes", "0.02", "train.max_steps=100000", "train.eval_interval=1000", "checkpoint.interval=1000")
     ended = runs.begin("timed", 2, *words)
     assert ended.codes == [0, 0] and "done" in ended.out[0]
     # Once its length is fixed, a run that torchrun starts again keeps it.

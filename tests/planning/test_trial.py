@@ -28,8 +28,10 @@ TEXT = Text(100_000, 3.0, 2.0, 60, 1.0)
 
 @pytest.fixture(autouse=True)
 def all_starts(monkeypatch) -> None:
-    """The starts of the program, on a machine whose speed is known."""
+    """The starts of the program, tried for one step, on a machine whose speed is known."""
     monkeypatch.setattr(trial, "start_names", start_names)
+    monkeypatch.setattr(trial, "STEPS", 1)
+    monkeypatch.setattr(trial, "WINDOWS", 1)
     monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 2e4)
 
 
@@ -125,7 +127,6 @@ def corpus_of(folder: Path, content: str) -> Corpus:
 def test_a_start_that_is_good_enough_is_not_trained(tmp_path, monkeypatch):
     """What was measured without a training does for no harder question; what was measured with one does for all."""
     corpus, runtime = corpus_of(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000]), ONE_THREAD.runtime
-    monkeypatch.setattr(trial, "STEPS", 1)
     (one,) = trials_of(corpus, runtime, load_start, enough=9.0)
     assert one.seen == 0 and one.after == one.before and [one] == trials_of(corpus, runtime, load_start, enough=8.0)
     tried = trials_of(corpus, runtime, load_start, enough=0.5)

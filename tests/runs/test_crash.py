@@ -15,7 +15,7 @@ from chargpt.runs.checkpoint import newest, steps
 from chargpt.runs.checkpoint_schema import SavedState
 
 SETTINGS = (
-    "--config tiny train.max_steps=150 train.eval_interval=50 train.log_interval=3 checkpoint.interval=5 "
+    "--config tiny train.max_steps=90 train.eval_interval=30 train.log_interval=3 checkpoint.interval=5 "
     "train.sample_length=10 model.dropout=0.1 model.positions=rotary runtime.threads=1"
 ).split()
 OPTIMIZERS = ("adamw", "muon")
@@ -74,7 +74,7 @@ def kill_runs(trainer: Trainer, *, count: int) -> int:
         optimizer, name = f"optim.name={OPTIMIZERS[-1 - number % 2]}", f"killed-{count}-{number}"
         run, whole = trainer.folder / name, trainer.folder / f"whole-{optimizer}"  # that one is never disturbed
         assert whole.exists() or trainer.run(whole.name, optimizer) == 0
-        for step in (-1, *sorted(draw.sample(range(100), 2))):
+        for step in (-1, *sorted(draw.sample(range(60), 2))):
             delay, begins = draw.uniform(0, 0.05 if step >= 0 else 0.3), []  # begins: when the step was seen
 
             def is_time(passed: float, step=step, delay=delay, begins=begins) -> bool:
@@ -86,7 +86,7 @@ def kill_runs(trainer: Trainer, *, count: int) -> int:
             assert code in (0, -signal.SIGKILL)  # 0: it was done before the signal came
             died += code != 0
         assert trainer.run(name, optimizer) == 0
-        assert step_of(run) == 150
+        assert step_of(run) == 90
         assert bits(run) == bits(whole) and reached(run) == reached(whole), f"run {number}"
         assert logged_without_speed(run) == logged_without_speed(whole), f"run {number}"
         assert [path.name for path in run.glob(".*")] == [".lock"]

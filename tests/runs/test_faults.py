@@ -1,5 +1,6 @@
 """Every system call of a save is made to fail, and every byte of a checkpoint to lie: nothing is lost, nothing believed."""
 
+import functools
 import os
 import random
 import shutil
@@ -22,6 +23,7 @@ SCENARIOS = ("first", "third", "again")
 FILES = ("model.safetensors", "training.safetensors", "state.json")
 
 
+@functools.cache
 def weights_at(step: int) -> dict[str, Tensor]:
     return {name: torch.full_like(tensor, float(step)) for name, tensor in random_weights(0).items()}
 

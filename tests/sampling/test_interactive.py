@@ -71,7 +71,7 @@ def test_a_typed_line_continues_the_text_an_empty_one_goes_on_and_new_begins_ano
 
 @pytest.mark.parametrize("more", ["", "c", " d", "\\nd"])
 def test_a_word_that_a_turn_has_begun_is_not_doubled_when_it_is_typed_again(talk, generator, more):
-    for seed in range(12):
+    for seed in range(4):
         first = "ab" + continued(generator, "ab", seed)
         word = re.search("[a-h]*$", first)[0]
         rest = more.replace("\\n", "\n")

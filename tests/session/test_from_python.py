@@ -20,12 +20,19 @@ from chargpt.errors import IN_PYTHON, UserError
 from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import has_steps, steps
+from chargpt.session import training
 from chargpt.session.training import options_for
 
 LONG = "The sea is calm tonight. " * 400
 CUT = f"'{LONG[:196]}..."
 ROOT = Path(chargpt.__file__).parents[1]
 SETTINGS = dict(setting.split("=") for setting in SHORT_RUN if "=" in setting) | {"runtime.precision": "float32"}
+
+
+@pytest.fixture
+def beside(programs, monkeypatch) -> None:
+    """What trains is a process that shares the import of torch with others."""
+    monkeypatch.setattr(training, "start", lambda *given, stderr, python: programs.beside(*given, stderr=stderr))
 
 
 def test_the_run_is_the_one_of_the_program_and_is_returned(text, tmp_path, capsys, pytestconfig):
@@ -37,13 +44,14 @@ def test_the_run_is_the_one_of_the_program_and_is_returned(text, tmp_path, capsy
     settings = [f"{key}={value}" for key, value in {**SETTINGS, **own}.items()]
     assert train.main([str(text), "--run", f"{tmp_path}/theirs", "--config", "tiny", *settings]) == 0
     assert bits(tmp_path / "ours") == bits(tmp_path / "theirs")
+    wait_for(lambda: (tmp_path / "ours" / "report.html").is_file())
     says = "a run of this name exists; continue it with chargpt.train.resume=True, run=.* such as .* overwrite=True"
     with pytest.raises(UserError) as error:
         train.main(TrainOptions(texts=[str(text)], run=str(tmp_path / "ours")))
     assert re.search(says, IN_PYTHON(error.value))
 
 
-def test_an_interrupt_saves_the_run_and_returns_it(text, tmp_path, capsys):
+def test_an_interrupt_saves_the_run_and_returns_it(text, tmp_path, capsys, beside):
     settings = {**SETTINGS, "train.max_steps": 100_000, "train.eval_interval": 100_000, "data.cache": str(tmp_path / "cache")}
 
     def interrupt() -> None:
@@ -54,7 +62,6 @@ def test_an_interrupt_saves_the_run_and_returns_it(text, tmp_path, capsys):
     model = chargpt.train(text, run=tmp_path / "run", config="tiny", settings=settings)
     assert "saved; continue with: chargpt.train(resume=True, run=" in capsys.readouterr().out
     assert model.run == "run" and steps(tmp_path / "run")[-1].name < "step-00100000"
-    wait_for(lambda: (tmp_path / "run" / "report.html").is_file())
 
 
 @pytest.mark.nightly
@@ -109,7 +116,7 @@ def test_a_parent_that_is_gone_stops_the_training_after_saving(text, tmp_path):
         (None, {"run": "aux"}, "run='aux': Windows, a shell or this program reads such a name as something else; use"),
     ],
 )
-def test_a_mistake_is_an_exception_that_speaks_of_arguments(tmp_path, monkeypatch, text, arguments, says):
+def test_a_mistake_is_an_exception_that_speaks_of_arguments(beside, tmp_path, monkeypatch, text, arguments, says):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError) as error:
         chargpt.train(text, **arguments)
@@ -139,7 +146,7 @@ def test_a_file_is_called_by_its_name_whatever_that_looks_like(tmp_path, monkeyp
     assert IN_PYTHON(error.value).startswith("--resume --run TEXT.txt: no such file or folder")
 
 
-def test_what_no_other_arguments_mend_is_no_mistake_of_the_caller(text, tmp_path):
+def test_what_no_other_arguments_mend_is_no_mistake_of_the_caller(text, tmp_path, beside):
     """Neither a cache that cannot be written, nor a loss that is not finite; the last checkpoint is named once."""
     own = {**SETTINGS, "data.cache": str(tmp_path / "cache")}
     with pytest.raises(chargpt.NotWritten, match="cache.*: .*; set data.cache .*to another folder, or "):

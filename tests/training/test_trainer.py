@@ -223,10 +223,16 @@ def test_a_skipped_step_changes_nothing_and_halves_the_rate_of_all():
     assert trainer.step().rate == learning_rate(1, CONFIG.optim, length_of(CONFIG.optim, 20)) / 2
 
 
-@pytest.mark.parametrize(("name", "precision"), [("adamw", "bfloat16"), ("muon", "float32")])
 @pytest.mark.parametrize(
-    ("fraction", "stop", "skipped", "counted"),
-    [(0.0, 20, [], 1), (0.25, 20, [], 5), (1.0, 20, [], 20), (0.01, 20, [], 1), (0.25, 16, [], 1), (0.25, 20, [19], 5)],
+    ("name", "precision", "fraction", "stop", "skipped", "counted"),
+    [
+        ("muon", "float32", 0.0, 20, [], 1),
+        ("muon", "float32", 0.25, 20, [], 5),
+        ("adamw", "bfloat16", 1.0, 20, [], 20),
+        ("adamw", "bfloat16", 0.01, 20, [], 1),
+        ("muon", "float32", 0.25, 16, [], 1),
+        ("adamw", "bfloat16", 0.25, 20, [19], 5),
+    ],
 )
 def test_a_run_ends_with_the_mean_of_its_last_weights(name, precision, fraction, stop, skipped, counted):
     """Also if it is shortened to the steps that it has taken, and if its last batch is skipped."""
