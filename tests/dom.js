@@ -6,7 +6,7 @@ const { page, script, code } = JSON.parse(require("fs").readFileSync(0, "utf8"))
 
 class Element {
   constructor(name = "div") {
-    Object.assign(this, { tagName: name, children: [], dataset: {}, style: {}, attributes: {}, listeners: {}, own: "", className: "" });
+    Object.assign(this, { tagName: name, children: [], dataset: {}, style: { setProperty() {} }, attributes: {}, listeners: {}, own: "", className: "" });
     this.classList = {
       add: (...names) => (this.className = [...new Set([...this.className.split(" ").filter(Boolean), ...names])].join(" ")),
       remove: (name) => (this.className = this.className.split(" ").filter((other) => other && other !== name).join(" ")),

@@ -228,7 +228,7 @@ function choose(index, { pin = false, say = false } = {}) {
   chosen = index;
   pinned = pin && index >= 0;
   document.body.classList.toggle("choosing", index >= 0);
-  $("looks").hidden = true;
+  lit.splice(0).forEach((span) => span.style.setProperty("--look", 0));
   $("heads").hidden = $("choose-hint").hidden = true;
   $("choices").replaceChildren();
   if (index < 0) {
@@ -256,6 +256,7 @@ function showPrediction(index, say) {
     if (say) tell(`${name}, no prediction`);
     return;
   }
+const lit = []; // spans that show how much attention they get
   const bits = -Math.log2(probability), surprise = `${percent(probability)}, ${Math.abs(bits).toFixed(1)} bits`;
   $("what").textContent = `${label ? label + ": " : ""}${surprise} of surprise`;
   const rows = top.some(([other]) => other === id) ? top : [...top, [id, probability]];
@@ -311,19 +312,6 @@ function headWeights(layer, head) {
   });
 }
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-/** The size of a canvas in CSS pixels, and its context in these units. */
-function canvasContext(canvas, width, height) {
-  const scale = Math.min(devicePixelRatio || 1, 16000 / Math.max(width, height, 1));
-  canvas.width = Math.ceil(width * scale);
-  canvas.height = Math.ceil(height * scale);
-  canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
-  context.scale(scale, scale);
-  return context;
-}
-
 function drawAttention() {
   if (!looking || looking.index !== chosen) return;
   const layer = $("layer").selectedIndex, head = $("head").selectedIndex - 1, weights = headWeights(layer, head);
@@ -337,31 +325,23 @@ function drawAttention() {
   }));
 }
 
-/** A box behind each character, as strong as the attention to it. */
+/** A ground behind each character, as strong as the attention to it. */
 function drawOverText(weights) {
-  const from = records[looking.index].from, sheet = $("sheet").getBoundingClientRect(), canvas = $("looks");
-  const boxes = [...weights].flatMap((weight, i) => (spans[from + i] ? [[weight, spans[from + i].getBoundingClientRect()]] : []));
-  canvas.hidden = boxes.length === 0;
-  if (canvas.hidden) return;
-  const top = Math.min(...boxes.map(([, box]) => box.top)), bottom = Math.max(...boxes.map(([, box]) => box.bottom));
-  canvas.style.top = `${top - sheet.top + $("sheet").scrollTop}px`;
-  canvas.style.width = `${$("sheet").clientWidth}px`;
-  const context = canvasContext(canvas, $("sheet").clientWidth, bottom - top), most = Math.max(...weights), tint = colour("--attention");
-  for (const [weight, box] of boxes) {
-    if (weight < 0.004) continue;
-    context.fillStyle = `rgb(${tint} / ${(0.06 + 0.6 * Math.sqrt(weight / most)).toFixed(3)})`;
-    context.beginPath();
-    const room = Math.min(4, box.height / 5);
-    context.rect(box.left - sheet.left, box.top - top + room / 2, Math.max(box.width, 3), box.height - room);
-    context.fill();
-  }
+  const from = records[looking.index].from, most = Math.max(...weights), looks = new Map(lit.splice(0).map((span) => [span, 0]));
+  weights.forEach((weight, i) => { // bytes of a character share a span
+    if (spans[from + i] && weight >= 0.004) looks.set(spans[from + i], Math.max(looks.get(spans[from + i]) ?? 0, weight));
+  });
+  for (const [span, weight] of looks) span.style.setProperty("--look", weight && (0.06 + 0.6 * Math.sqrt(weight / most)).toFixed(3));
+  lit.push(...looks.keys());
 }
 
 /** All heads: a row for each layer, a column for each head, and in each cell the attention from the oldest character on. */
 function drawMap(layer, head) {
-  const { n_layer, n_head } = shape, canvas = $("map"), width = $("map-frame").clientWidth, gap = 3;
-  const cell = { width: width / n_head, height: Math.max(14, Math.min(34, 220 / n_layer)) };
-  const context = canvasContext(canvas, width, cell.height * n_layer);
+  const { n_layer, n_head } = shape, canvas = $("map"), width = $("map-frame").clientWidth, gap = 3, scale = devicePixelRatio || 1;
+  const cell = { width: width / n_head, height: Math.max(14, Math.min(34, 220 / n_layer)) }, height = cell.height * n_layer;
+  const context = canvas.getContext("2d"), colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  [canvas.width, canvas.height, canvas.style.height] = [Math.ceil(width * scale), Math.ceil(height * scale), `${height}px`];
+  context.scale(scale, scale);
   for (let row = 0; row < n_layer; row++) {
     for (let column = 0; column < n_head; column++) {
       const left = column * cell.width + gap / 2, top = row * cell.height + gap / 2;

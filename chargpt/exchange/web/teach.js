@@ -90,32 +90,17 @@ const HEARD = { // messages from the worker
   },
 };
 
-/** Training loss, validation loss, and that of counts, over the time of the lesson. */
+/** Training loss, validation loss, and that of counts, over the share of the lesson that is over. Above is less: y is minus the loss. */
 function drawCurve() {
-  const seen = points.flatMap(([, ...losses]) => losses).filter((loss) => Number.isFinite(loss)), width = $("teach").clientWidth - 32, height = 150;
-  if (!seen.length || width <= 0) return;
-  const context = canvasContext($("curve"), width, height), top = Math.max(...seen, ngram || 0), low = Math.min(...seen, ngram || Infinity);
-  const room = (top - low) * 0.08 + 0.05, x = (share) => 2 + (width - 4) * Math.min(1, share);
-  const y = (loss) => 4 + (height - 8) * (top + room - loss) / (top - low + 2 * room);
-  const known = (index) => points.filter((point) => Number.isFinite(point[index] ?? NaN));
-  const line = (index, tint, dash = []) => {
-    context.strokeStyle = colour(tint);
-    context.setLineDash(dash);
-    context.beginPath();
-    known(index).forEach((point, i) => context[i ? "lineTo" : "moveTo"](x(point[0]), y(point[index])));
-    context.stroke();
-  };
-  context.lineWidth = 2;
-  line(1, "--strong-line");
-  line(2, "--accent");
-  if (Number.isFinite(ngram)) {
-    context.strokeStyle = colour("--amber");
-    context.setLineDash([5, 4]);
-    context.strokeRect(x(0), y(ngram), x(1) - x(0), 0);
-  }
-  const last = (index) => known(index).at(-1)?.[index].toFixed(2) ?? "not known yet", table = Number.isFinite(ngram) ? ngram.toFixed(2) : "?";
-  const says = `Loss, the lower the better: ${last(1)} on what it reads (grey), ${last(2)} on text that it has not read (blue), ${
-    `${table} of a table of character counts (dashed)`}`;
+  const known = (index) => points.filter((point) => Number.isFinite(point[index] ?? NaN)).map((point) => [point[0], point[index]]);
+  const lines = { read: known(1), unread: known(2), counts: Number.isFinite(ngram) ? [[0, ngram], [1, ngram]] : [] };
+  const losses = Object.values(lines).flat().map(([, loss]) => loss), top = Math.max(...losses), low = Math.min(...losses);
+  if (!losses.length) return;
+  const room = (top - low) * 0.08 + 0.05, last = ([...line]) => line.at(-1)?.[1].toFixed(2) ?? "not known yet";
+  for (const [name, line] of Object.entries(lines)) $(`loss-${name}`).setAttribute("points", line.map(([share, loss]) => [share, top - loss]).join(" "));
+  $("losses").setAttribute("viewBox", `0 ${-room} 1 ${top - low + 2 * room}`);
+  const says = `Loss, the lower the better: ${last(lines.read)} on what it reads (grey), ${last(lines.unread)} on text that it has not read (blue), ${
+    `${last(lines.counts)} of a table of character counts (dashed)`}`;
   $("curve-says").textContent = says;
   $("curve").setAttribute("aria-label", says);
 }
@@ -238,7 +223,6 @@ for (const kind of ["dragover", "dragleave", "drop"]) document.addEventListener(
   $("teach").open = true;
 });
 addEventListener("beforeunload", (event) => isLearning || !isSafe ? event.preventDefault() : null);
-addEventListener("resize", drawCurve);
 
 taught = stored && { about: stored, tensors: firstTensors };
 $("teach").hidden = false;
