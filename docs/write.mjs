@@ -23,40 +23,20 @@ export function open(page) {
 }
 
 class PageModel {
-  constructor({ Model, Window, Random, choose }, about, tensors) {
-    Object.assign(this, { about, Window, Random, choose, model: new Model(about.shape, tensors) });
-    const { characters, folded } = about.tokenizer;
-    this.characters = characters === null ? null : [...characters, ...(folded ? ["\ufffd"] : [])];
-  }
-
-  /** The ids of a text; characters that the model has never seen are left out. */
-  encode(text) {
-    const { newlines, lowercase, normalize, folded } = this.about.tokenizer;
-    if (newlines === "fold") text = text.replace(/\r\n?/g, "\n");
-    if (lowercase) text = text.toLowerCase();
-    if (normalize !== "none") text = text.normalize(normalize);
-    if (this.characters === null) return [...new TextEncoder().encode(text)];
-    const ids = new Map(this.characters.map((character, id) => [character, id]));
-    return [...text].map((character) => ids.get(character) ?? (folded ? this.about.never : -1)).filter((id) => id >= 0);
-  }
-
-  decode(ids) {
-    return this.characters === null ? new TextDecoder().decode(Uint8Array.from(ids)) : ids.map((id) => this.characters[id]).join("");
+  constructor({ Model, Writer, Tokenizer }, about, tensors) {
+    Object.assign(this, { about, Writer, model: new Model(about.shape, tensors), tokenizer: new Tokenizer(about.tokenizer) });
   }
 
   /** What continues `prompt`: `length` characters (or bytes), or fewer if the text `stop` comes before. The same seed and options
    * give the same text, though not the one that sample.py gives. Temperature 0 takes the most likely character. */
   write({ prompt = "", length = 500, temperature = 0.8, topK = 0, seed = 0, stop = null } = {}) {
-    const start = this.encode(prompt), window = new this.Window(this.model, this.model.contexts[0]), random = new this.Random(seed);
-    const ids = start.length ? [...start] : [this.about.first], from = ids.length;
-    while (ids.length < from + length) {
-      let logits;
-      for (const [, found] of window.read(ids)) logits = found;
-      ids.push(this.choose(logits, { temperature, topK }, this.about.never, random));
-      const end = stop === null ? -1 : this.decode(ids.slice(from)).indexOf(stop);
-      if (end >= 0) return this.decode(ids.slice(from)).slice(0, end);
+    const start = this.tokenizer.encode(prompt).ids, ids = [], text = start.length ? [...start] : [this.tokenizer.first];
+    for (const record of new this.Writer(this.model, this.tokenizer.never).write(text, { length, temperature, topK, seed })) {
+      if (record) ids.push(record.id); // (it yields null where it reads)
+      const end = stop === null ? -1 : this.tokenizer.decode(ids).indexOf(stop);
+      if (end >= 0) return this.tokenizer.decode(ids).slice(0, end);
     }
-    return this.decode(ids.slice(from));
+    return this.tokenizer.decode(ids);
   }
 
   /** An item of a run on items, with this label and beginning. `model.about.items.labels` are the labels. */

@@ -1,8 +1,8 @@
 """`--to html`: one HTML file that opens from a disk, offline, in any browser, writes text with the model inside, and learns.
 
-web/ has the sources: page.html, engine.js (the model, which runs in a worker) and interface.js. A page that learns has
-reading.js, law.js, learn.js and lesson.js (in another worker) and teach.js, too. This module packs the weights and assembles
-the page. What a run gives is in it as JSON or base64.
+web/ has the sources: page.html, engine.js (the model, which runs in a worker), interface.js, and tokenizer.js for both. A page
+that learns has reading.js, law.js, learn.js and lesson.js (in another worker) and teach.js, too. This module packs the weights
+and assembles the page. What a run gives is in it as JSON or base64.
 """
 
 import base64
@@ -25,14 +25,14 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.item_stream import end_in
 
 TEMPLATE = Path(__file__).with_name("web") / "page.html"
-# What the comments of the template stand for: scripts, those that only a page that learns has, the policy and the model.
+# What the comments of the template stand for: scripts, and those that only a page that learns has; the policy and the model.
 SCRIPTS = {
-    "/* the engine goes here */\n": ("engine.js", ("reading.js", "law.js", "learn.js", "lesson.js")),
-    "/* the interface goes here */\n": ("interface.js", ("teach.js",)),
+    "/* the engine goes here */\n": (("tokenizer.js", "engine.js"), ("reading.js", "law.js", "learn.js", "lesson.js")),
+    "/* the interface goes here */\n": (("tokenizer.js", "interface.js"), ("teach.js",)),
 }
 POLICY_HERE = "<!-- the content security policy goes here -->"
 MODEL_HERE = "<!-- the model goes here -->"
-MAX_NUMBERS = 2**29  # weights, keys, values and queries of a page: 2 GiB in the browser
+MAX_NUMBERS = 2**29  # weights, keys and values of a page: 2 GiB in the browser
 MAX_LABELS = 500  # in the menu of a page: the most frequent
 
 
@@ -45,7 +45,7 @@ def write(loaded: LoadedModel | None, path: Path, options: ExportOptions) -> Non
         write_pieces_synced(path, _pieces({}, None, options))
         return
     config, tensors = loaded.model.config, tensors_of(loaded.model)
-    cached = 6 * config.n_layer * config.block_size * config.n_embd  # keys, values and queries, twice
+    cached = 4 * config.n_layer * config.block_size * config.n_embd  # keys and values, twice
     needed = sum(tensor.numel() for tensor in tensors.values()) + cached
     if needed > MAX_NUMBERS:
         raise UserError(f"model: too large for a web page, with {needed:,} numbers (at most {MAX_NUMBERS:,}); use --to gguf")
@@ -100,8 +100,6 @@ def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:
         "parameters": model.parameter_count(),
         "shape": {**asdict(model.config), "vocab_size": model.vocab_size},
         "tokenizer": tokenizer.to_json(),
-        "never": tokenizer.never_sampled[0] if tokenizer.never_sampled else -1,
-        "first": tokenizer.first_id,
         "weights": options.weights,
         "items": items if loaded.config.data.items else None,
     }
@@ -110,8 +108,8 @@ def describe(loaded: LoadedModel, options: ExportOptions) -> dict[str, Any]:
 def page_source(*, learns: bool) -> str:
     """The page without a model and without a policy: the template with its scripts."""
     source = TEMPLATE.read_text(encoding="utf-8")
-    for place, (name, more) in SCRIPTS.items():
-        scripts = [TEMPLATE.with_name(one).read_text(encoding="utf-8") for one in (name, *(more if learns else ()))]
+    for place, (always, more) in SCRIPTS.items():
+        scripts = [TEMPLATE.with_name(name).read_text(encoding="utf-8") for name in (*always, *(more if learns else ()))]
         source = source.replace(place, "\n".join(scripts))
     return source
 

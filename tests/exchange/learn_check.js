@@ -1,14 +1,14 @@
 /*
-node learn_check.js ENGINE LEARN MODULE: train a model by the scripts of a page, without a browser.
+node learn_check.js SCRIPT... MODULE: train a model by the scripts of a page, without a browser.
 
 Standard input: JSON {numbers, shape, plan, ids, val, names, sizes, steps, measures}, a line, and then the weights, float32, in the order
 of `names`. Standard output: a line of JSON {losses, val, starts, seconds}, and then the weights after the last step.
 */
 "use strict";
 const fs = require("fs");
-const [engine, learn, code] = process.argv.slice(2);
+const sources = process.argv.slice(2), code = sources.pop();
 const scripts = { exports: {} };
-new Function("module", fs.readFileSync(engine, "utf8") + fs.readFileSync(learn, "utf8"))(scripts);
+new Function("module", sources.map((source) => fs.readFileSync(source, "utf8")).join("\n"))(scripts);
 const { Learner, setNumbers } = scripts.exports;
 const input = fs.readFileSync(0), line = input.indexOf(10);
 const { numbers, shape, plan, ids, val, names, sizes, steps } = JSON.parse(input.subarray(0, line).toString());

@@ -25,15 +25,11 @@ for (const [, tensor, rows, columns, format, data] of page.matchAll(
 
 const engine = { exports: {} }; // the engine is that of the page, not the source beside this file
 new Function("module", content("engine"))(engine);
-const { Model, Window, choose } = engine.exports;
-const model = new Model(about.shape, tensors, { webAssembly });
+const { Model, Writer, Tokenizer } = engine.exports;
+const model = new Model(about.shape, tensors, { webAssembly }), { never } = new Tokenizer(about.tokenizer);
 for (const ids of windows) {
-  for (const [, logits] of new Window(model, model.contexts[0]).read(ids)) process.stdout.write(Buffer.from(logits.slice().buffer));
+  for (const [, logits] of new Writer(model, never).read(ids)) process.stdout.write(Buffer.from(logits.slice().buffer));
 }
-const window = new Window(model, model.contexts[0]), text = [...prompt];
-for (let i = 0; i < length; i++) {
-  let last;
-  for (const [, logits] of window.read(text)) last = logits;
-  text.push(choose(last, { temperature: 0, topK: 0 }, about.never, null));
-}
+const text = [...prompt];
+for (const _ of new Writer(model, never).write(text, { length, seed: 0, temperature: 0, topK: 0 }));
 process.stdout.write(Buffer.from(Int32Array.from(text.slice(prompt.length)).buffer));

@@ -75,7 +75,7 @@ def learn(module: Path, config: Config, weights: dict[str, torch.Tensor], plan: 
         "steps": STEPS,
     }
     data = json.dumps(question).encode() + b"\n" + b"".join(tensor.numpy().tobytes() for tensor in weights.values())
-    scripts = [str(html.TEMPLATE.with_name(name)) for name in ("engine.js", "learn.js")]
+    scripts = [str(html.TEMPLATE.with_name(name)) for name in ("tokenizer.js", "engine.js", "learn.js")]
     command = ["node", str(HERE / "learn_check.js"), *scripts, str(module)]
     done = subprocess.run(command, input=data, capture_output=True, timeout=100)
     assert done.returncode == 0, done.stderr.decode()

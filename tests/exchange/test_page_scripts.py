@@ -18,7 +18,7 @@ ENGINE, INTERFACE = '[^>]*id="engine"', ' type="module"'
 SHOWN = """
 const texts = id => $(id).children.map(child => typeof child === "string" ? child : child.textContent);
 const given = (id, probability, top = [], from = 0) => append({ id, from, probability, top });
-const idOfCharacter = character => encode(character).ids[0];
+const idOfCharacter = character => tokenizer.encode(character).ids[0];
 """
 
 
@@ -68,19 +68,18 @@ def test_draws_have_the_probabilities_of_the_temperature_and_the_top_k(sea, temp
 
 def test_a_full_context_keeps_its_newer_half(sea):
     """Block size 6: the seventh id does not fit, and the model reads the last 3 again."""
-    code = """const context = { ids: [] };
-    const model = { shape: { block_size: 6 }, read: (c, ids) => c.ids.push(...ids), logitsOf: p => p };
-    const window = new Window(model, context), text = [0, 1, 2, 3, 4, 5], seen = [];
-    for (const [index] of window.read(text)) seen.push(index);
+    code = """const context = { ids: [] }, model = { shape: { block_size: 6 }, read: (c, id) => c.ids.push(id), contexts: [context] };
+    const writer = new Writer(model, -1), text = [0, 1, 2, 3, 4, 5], seen = [];
+    for (const [index] of writer.read(text)) seen.push(index);
     text.push(6);
-    for (const [index] of window.read(text)) seen.push(index);
-    return [seen, window.from, context.ids];"""
+    for (const [index] of writer.read(text)) seen.push(index);
+    return [seen, writer.from, context.ids];"""
     seen, start, kept = run_script(sea, code, script=ENGINE)
     assert seen == [0, 1, 2, 3, 4, 5, 4, 5, 6] and start == 4 and kept == [4, 5, 6]
 
 
 def test_a_prompt_becomes_the_ids_of_its_characters(sea, folded):
-    code = 'return encode("The~ s\\nea");'
+    code = 'const { ids, unknown } = tokenizer.encode("The~ s\\nea"); return { ids: [...ids], unknown };'
     tokenizer = VOCABULARIES["characters"]
     found = run_script(sea, code, script=INTERFACE)
     assert found == {"ids": tokenizer.encode("The s\nea").tolist(), "unknown": ["~"]}
@@ -117,7 +116,7 @@ def test_the_attention_of_a_head_and_of_the_mean_names_the_characters_it_goes_to
     """Three heads in two layers look at "sea h": weights [layer][head][S] of the last character."""
     weights = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(3)).softmax(dim=-1)
     weights[1, 2] = torch.tensor([0.1, 0.7, 0.012, 0.188])
-    code = f"""{SHOWN} encode("sea h").ids.forEach((id, i) => given(id, i ? 0.5 : NaN)); choose(4);
+    code = f"""{SHOWN} tokenizer.encode("sea h").ids.forEach((id, i) => given(id, i ? 0.5 : NaN)); choose(4);
     const questions = posted.filter(message => message.kind === "inspect");
     looked({{ index: 4, weights: Float32Array.from({weights.flatten().tolist()}) }});
     const means = Array.from(headWeights(1, -1));
@@ -141,7 +140,7 @@ def test_the_engine_gets_the_settings_of_the_form(sea):
 
 
 def test_an_alternative_replaces_the_character_and_forgets_what_follows(sea):
-    code = f"""{SHOWN} const ids = encode("sea h").ids, a = ids[2]; ready = true; $("seed").value = "1";
+    code = f"""{SHOWN} const ids = tokenizer.encode("sea h").ids, a = ids[2]; ready = true; $("seed").value = "1";
     ids.forEach((id, i) => given(id, i ? 0.5 : NaN, [[a, 0.125]])); branch(3, a);
     return [records.map(record => record.id), records.at(-1).probability, posted.at(-1)];"""
     ids, probability, message = run_script(sea, code, script=INTERFACE)

@@ -1,109 +1,84 @@
-"use strict";
 /*
-The engine: the model, and the worker that runs it. In the comments C is the model's width, d the size of a head, and S the
-number of positions that are attended to.
-
-All numbers lie in one array, `heap`, as float32. A matrix with N outputs and K inputs is stored in panels of 16 outputs,
-[N / 16][K][16], so that the kernel reads it from one end to the other. The keys and values of a head have the same form: for
-the scores, a panel holds 16 positions; for the output, 16 channels. So one kernel does all the multiplications.
+The engine: the model, and the worker that runs it. In the comments C is the model's width, d the size of a head, T the length of
+the context, and S the number of positions that are attended to. All numbers are float32, in one memory that WebAssembly reads.
 */
-const PANEL = 16; // outputs in a panel
-const GROUP = 4; // positions that are computed together while a text is read
 const TOP = 8; // alternatives that are reported for each character
 const SLICE = 30; // milliseconds of computing after which the worker reports and looks for messages
-const padded = (n) => Math.ceil(n / PANEL) * PANEL;
+const PANEL = 16; // outputs that are computed together
+
+/* ---- The product of a matrix and a vector ---- */
 
 /*
-Code in WebAssembly (SIMD) for   out[p][n] += sum over k of x[p][k] * w[k][n]   with p from 0 to positions - 1.
+A matrix with N outputs and K inputs is stored in panels of 16 outputs, [N / 16][K][16], so that it is read from one end to the other.
 
-Parameters: the addresses of out, w and x; the number of inputs and of panels; the bytes from one panel of w to the next, from
-one out[p] to the next and from one x[p] to the next. The sums of `lanes` x 4 outputs stay in registers.
+This is a WebAssembly module (SIMD) that imports a memory m.m and exports `m`: out[n] += sum over k of x[k] * w[k][n]. Its parameters
+are the addresses of out, w and x, the numbers of panels and of inputs, 1 at least, and the bytes from a panel to the next. The sums of
+a panel, `LANES` vectors of 4, stay in registers.
 */
-function kernelCode(positions, lanes) {
-  const [OUT, W, X, INPUTS, PANELS, W_STEP, OUT_STEP, X_STEP, LEFT, FROM, POINTERS] = Array(11).keys();
-  const x = (p) => POINTERS + p, out = (p) => POINTERS + positions + p; // locals that hold addresses
-  const VECTORS = POINTERS + 2 * positions, INPUT = VECTORS + lanes;
-  const weight = (i) => VECTORS + i, sum = (p, i) => INPUT + 1 + p * lanes + i; // locals that hold vectors
-  const each = (n, f) => Array.from({ length: n }, (_, i) => f(i));
-  const get = (local) => [0x20, local], set = (local) => [0x21, local], plus = 0x6a;
-  const number = (n) => [0x41, n & 0x7f | 0x80, n >> 7]; // n < 8192
-  const load = (address, offset) => [get(address), 0xfd, 0x00, 2, wholeNumber(offset)];
-  const loadFourTimes = (address) => [get(address), 0xfd, 0x09, 2, 0];
-  const store = (address, offset, vector) => [get(address), get(vector), 0xfd, 0x0b, 2, wholeNumber(offset)];
-  const multiplyAdd = (total, a, b) => [get(total), get(a), get(b), 0xfd, 0xe6, 1, 0xfd, 0xe4, 1, set(total)];
-  const increase = (local, ...amount) => [get(local), amount, plus, set(local)];
-  const repeat = (counter, body) => [0x03, 0x40, body, get(counter), number(1), 0x6b, 0x22, counter, 0x0d, 0, 0x0b];
-  const outputs = (at) => [ // the outputs that begin at byte `at` of a panel
-    get(W), number(at), plus, set(FROM), get(INPUTS), set(LEFT),
-    each(positions, (p) => [p ? [get(x(p - 1)), get(X_STEP), plus] : get(X), set(x(p))]),
-    each(positions, (p) => each(lanes, (i) => [load(out(p), at + 16 * i), set(sum(p, i))])),
+function kernelCode() {
+  const [OUT, W, X, PANELS, INPUTS, STEP, LEFT, FROM, AT, INPUT, SUM] = Array(11).keys(), LANES = PANEL / 4;
+  const number = (n) => [n & 0x7f | 0x80, n >> 7], get = (local) => [0x20, local], set = (local) => [0x21, local]; // n < 8192
+  const each = (f) => Array.from({ length: LANES }, (_, i) => f(i)), increase = (local, ...amount) => [get(local), amount, 0x6a, set(local)];
+  const repeat = (counter, body) => [0x03, 0x40, body, get(counter), 0x41, 1, 0x6b, 0x22, counter, 0x0d, 0, 0x0b];
+  const load = (address, i) => [get(address), 0xfd, 0x00, 2, 16 * i], store = (address, i) => [get(address), get(SUM + i), 0xfd, 0x0b, 2, 16 * i];
+  const body = repeat(PANELS, [
+    [[W, FROM], [X, AT], [INPUTS, LEFT]].map(([from, to]) => [get(from), set(to)]),
+    each((i) => [load(OUT, i), set(SUM + i)]),
     repeat(LEFT, [
-      each(lanes, (i) => [load(FROM, 16 * i), set(weight(i))]),
-      each(positions, (p) => [
-        loadFourTimes(x(p)), set(INPUT),
-        each(lanes, (i) => multiplyAdd(sum(p, i), INPUT, weight(i))),
-        increase(x(p), number(4)),
-      ]),
-      increase(FROM, number(4 * PANEL)),
+      get(AT), 0xfd, 0x09, 2, 0, set(INPUT), // four times the same input
+      each((i) => [get(SUM + i), get(INPUT), load(FROM, i), 0xfd, 0xe6, 1, 0xfd, 0xe4, 1, set(SUM + i)]),
+      increase(AT, 0x41, 4), increase(FROM, 0x41, number(4 * PANEL)),
     ]),
-    each(positions, (p) => each(lanes, (i) => store(out(p), at + 16 * i, sum(p, i)))),
-  ];
-  const body = [
-    each(positions, (p) => [p ? [get(out(p - 1)), get(OUT_STEP), plus] : get(OUT), set(out(p))]),
-    repeat(PANELS, [
-      each(PANEL / 4 / lanes, (part) => outputs(16 * lanes * part)),
-      each(positions, (p) => increase(out(p), number(4 * PANEL))),
-      increase(W, get(W_STEP)),
-    ]),
-  ];
-  const locals = [2, VECTORS - LEFT, 0x7f, sum(positions, 0) - VECTORS, 0x7b];
-  return [locals, body, 0x0b];
+    each((i) => store(OUT, i)),
+    increase(OUT, 0x41, number(4 * PANEL)), increase(W, get(STEP)),
+  ]);
+  const sized = (...content) => [number(content.flat(Infinity).length), content], i32 = 0x7f, v128 = 0x7b, name = [1, 109];
+  const code = sized(2, 3, i32, 1 + LANES, v128, body, 0x0b);
+  const sections = [[1, 1, 0x60, 6, Array(6).fill(i32), 0], [2, 1, name, name, 2, 0, 0], [3, 1, 0], [7, 1, name, 0, 0], [10, 1, code]];
+  return Uint8Array.from([0, 97, 115, 109, 1, 0, 0, 0, sections.map(([id, ...content]) => [id, sized(...content)])].flat(Infinity));
 }
 
-/** A whole number as WebAssembly writes it. */
-function wholeNumber(n) {
-  return n < 128 ? [n] : [n & 127 | 128, ...wholeNumber(n >> 7)];
+const padded = (n) => Math.ceil(n / PANEL) * PANEL;
+
+/** Zeros by name, in one memory, and a function that adds a product with a matrix in it to `out`; `size` numbers are from a panel to the next. */
+function arithmetic(lengths, webAssembly) {
+  const places = [];
+  let end = PANEL; // a panel may begin at the last number
+  for (const [name, n] of Object.entries(lengths)) places.push([name, 4 * (end += padded(n)) - 4 * padded(n), n]);
+  const compiled = webAssembly ? compiledProduct(end) : null, buffer = compiled?.buffer ?? new ArrayBuffer(4 * end);
+  const numbers = Object.fromEntries(places.map(([name, at, n]) => [name, new Float32Array(buffer, at, n)]));
+  return { numbers, product: compiled?.product ?? plainProduct, engine: compiled ? "WebAssembly" : "JavaScript" };
 }
 
-/** A WebAssembly module that imports a memory m.m and exports the kernels `one`, for one position, and `group`, for GROUP. */
-function moduleBytes() {
-  const list = (items) => [wholeNumber(items.length), items];
-  const sized = (content) => [wholeNumber([content].flat(Infinity).length), content];
-  const name = (text) => list([...text].map((c) => c.charCodeAt(0)));
-  const sections = [
-    [1, list([[0x60, list(Array(8).fill(0x7f)), list([])]])], // the type of both functions
-    [2, list([[name("m"), name("m"), 2, 0, 0]])],
-    [3, list([0, 0])],
-    [7, list([[name("one"), 0, 0], [name("group"), 0, 1]])],
-    [10, list([sized(kernelCode(1, 4)), sized(kernelCode(GROUP, 2))])],
-  ];
-  return Uint8Array.from([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, sections.map(([id, content]) => [id, sized(content)])].flat(Infinity));
+/** A memory of so many numbers with the compiled kernel, or null if the browser cannot have it. */
+function compiledProduct(count) {
+  try {
+    const memory = new WebAssembly.Memory({ initial: Math.ceil(count / 16384) });
+    const kernel = new WebAssembly.Instance(new WebAssembly.Module(kernelCode()), { m: { m: memory } }).exports.m;
+    const product = (out, matrix, x, inputs, size = inputs * PANEL) =>
+      kernel(out.byteOffset, matrix.byteOffset, x.byteOffset, Math.ceil(out.length / PANEL), inputs, 4 * size);
+    return { buffer: memory.buffer, product };
+  } catch {
+    return null;
+  }
 }
 
-/** The same kernel in JavaScript, for browsers without WebAssembly or its SIMD instructions: 4 outputs at a time. */
-function plainKernel(heap, positions) {
-  return (out, w, x, inputs, panels, wStep, outStep, xStep) => {
-    for (let p = 0; p < positions; p++) {
-      const first = (x + p * xStep) >>> 2, end = first + inputs; // (a quotient would be a slow index)
-      for (let n = 0; n < panels * PANEL; n += 4) {
-        const to = ((out + p * outStep) >>> 2) + n;
-        let from = ((w + (n >> 4) * wStep) >>> 2) + n % PANEL;
-        let a = heap[to], b = heap[to + 1], c = heap[to + 2], d = heap[to + 3];
-        for (let i = first; i < end; i++, from += PANEL) {
-          const input = heap[i];
-          a += input * heap[from];
-          b += input * heap[from + 1];
-          c += input * heap[from + 2];
-          d += input * heap[from + 3];
-        }
-        heap[to] = a;
-        heap[to + 1] = b;
-        heap[to + 2] = c;
-        heap[to + 3] = d;
-      }
+/** The same in JavaScript, for browsers without WebAssembly or its SIMD instructions: 4 outputs at a time. */
+function plainProduct(out, matrix, x, inputs, size = inputs * PANEL) {
+  for (let n = 0; n < out.length; n += 4) {
+    let a = 0, b = 0, c = 0, d = 0;
+    for (let k = 0, at = (n >> 4) * size + n % PANEL; k < inputs; k++, at += PANEL) {
+      const input = x[k];
+      a += input * matrix[at];
+      b += input * matrix[at + 1];
+      c += input * matrix[at + 2];
+      d += input * matrix[at + 3];
     }
-  };
+    [a, b, c, d].forEach((sum, i) => (out[n + i] += sum)); // (nothing is beyond the end)
+  }
 }
+
+/* ---- The model ---- */
 
 function bytesOf(base64) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
@@ -141,256 +116,164 @@ function erf(x) {
   return x < 0 ? tail - 1 : 1 - tail;
 }
 
-/** The text that the model has read, as ids, with the keys, values and queries of each position. */
-class Context {
-  constructor({ n_layer, n_head, n_embd, block_size }, take) {
-    const d = n_embd / n_head;
-    this.ids = [];
-    this.keySize = padded(block_size) * d; // of a head: [block_size / 16][d][16]
-    this.valueSize = padded(d) * block_size; // of a head: [d / 16][block_size][16]
-    this.keys = take(n_layer * n_head * this.keySize);
-    this.values = take(n_layer * n_head * this.valueSize);
-    this.queries = take(n_layer * block_size * n_embd); // [n_layer][block_size][C], for `attention`
-  }
+const isMatrix = (name) => /(token_embedding|qkv|proj|up|down).weight$/.test(name);
+
+/** Fill `numbers` with a tensor, a matrix in panels. */
+function fill(numbers, name, tensor, float16) {
+  const given = numbersOf(tensor, float16), { rows, columns } = tensor;
+  if (!isMatrix(name)) return numbers.set(given);
+  for (let n = 0, i = 0; n < rows; n++)
+    for (let k = 0, at = (n >> 4) * columns * PANEL + n % PANEL; k < columns; k++, at += PANEL) numbers[at] = given[i++];
 }
 
 class Model {
   /** `shape`: the fields of GPTConfig, and vocab_size. `tensors`: what `numbersOf` reads, by name. */
   constructor(shape, tensors, { webAssembly = true } = {}) {
-    const { n_layer, n_head, n_embd: C, block_size, vocab_size, bias, positions } = shape;
-    let size = 0;
-    const take = (n) => (size += padded(n)) - padded(n);
-    const loads = []; // tensors, and where they belong; a matrix in panels has a number of inputs
-    const vector = (name, n) => (loads.push({ name, at: take(n) }), loads.at(-1).at);
-    const matrix = (name, outputs, inputs) => {
-      loads.push({ name, at: take(padded(outputs) * inputs), inputs });
-      return { at: loads.at(-1).at, inputs, panels: padded(outputs) / PANEL, bias: -1 };
-    };
-    const linear = (name, outputs, inputs) =>
-      ({ ...matrix(`${name}.weight`, outputs, inputs), bias: bias ? vector(`${name}.bias`, outputs) : -1 });
-    const norm = (name) => ({ weight: vector(`${name}.weight`, C), bias: bias ? vector(`${name}.bias`, C) : -1 });
-    this.shape = shape;
-    this.d = C / n_head;
-    this.embedding = matrix("token_embedding.weight", vocab_size, C);
-    this.positions = positions === "rotary" ? -1 : vector("position_embedding.weight", block_size * C);
-    this.blocks = Array.from({ length: n_layer }, (_, i) => ({
-      norm1: norm(`blocks.${i}.norm_1`),
-      qkv: linear(`blocks.${i}.attn.qkv`, 3 * C, C),
-      proj: linear(`blocks.${i}.attn.proj`, C, C),
-      norm2: norm(`blocks.${i}.norm_2`),
-      up: linear(`blocks.${i}.mlp.up`, 4 * C, C),
-      down: linear(`blocks.${i}.mlp.down`, C, 4 * C),
-    }));
-    this.norm = norm("norm");
-    // GROUP rows each: the residual stream, its normalised copy, and what the layers make of it.
-    const rows = (n) => ({ step: padded(n), at: take(GROUP * padded(n)) });
-    [this.x, this.normed, this.qkv, this.hidden, this.logits] = [C, C, 3 * C, 4 * C, vocab_size].map(rows);
-    this.y = rows(C + PANEL); // the last head may be wider than what is left of C
-    this.scores = take(block_size);
-    this.contexts = [new Context(shape, take), new Context(shape, take)];
-    this.startKernels(size, webAssembly);
-    this.load(loads, tensors);
-    this.angles = positions === "rotary" ? this.rotaryTable() : null;
+    const { n_layer, n_head, n_embd: C, block_size: T, vocab_size } = shape, heads = n_layer * n_head, float16 = float16Values();
+    const ofHead = { keys: padded(T) * C / n_head, values: padded(C / n_head) * T }; // numbers of a head
+    const lengths = { x: C, normed: C, qkv: 3 * C, mixed: C, hidden: 4 * C, logits: vocab_size, scores: heads * padded(T),
+      keys: 2 * heads * ofHead.keys, values: 2 * heads * ofHead.values };
+    for (const [name, { rows, columns }] of Object.entries(tensors)) lengths[name] = (isMatrix(name) ? padded(rows) : rows) * columns;
+    const { numbers, product, engine } = arithmetic(lengths, webAssembly);
+    for (const [name, tensor] of Object.entries(tensors)) fill(numbers[name], name, tensor, float16);
+    Object.assign(this, numbers, { shape, product, engine, numbers });
+    Object.assign(this, { norm: this.layer("norm"), embedding: this.layer("token_embedding"), positions: this.layer("position_embedding").weight });
+    const names = ["norm_1", "attn.qkv", "attn.proj", "norm_2", "mlp.up", "mlp.down"];
+    this.blocks = Array.from({ length: n_layer }, (_, i) => Object.fromEntries(names.map((name) => [name, this.layer(`blocks.${i}.${name}`)])));
+    const part = (name, i, n) => this[name].subarray(i * n, (i + 1) * n), ofQkv = (i) => part("qkv", i, C / n_head);
+    this.heads = Array.from({ length: heads }, (_, i) => ({ query: ofQkv(i % n_head), key: ofQkv(n_head + i % n_head),
+      value: ofQkv(2 * n_head + i % n_head), scores: part("scores", i, padded(T)), mixed: part("mixed", i % n_head, C / n_head) }));
+    // What the model has read, as ids, with the keys, [T / 16][d][16], and the values, [d / 16][T][16], of each head of each layer.
+    const cache = (i) => ({ keys: part("keys", i, ofHead.keys), values: part("values", i, ofHead.values) });
+    this.contexts = [0, heads].map((first) => ({ ids: [], caches: this.heads.map((_, i) => cache(first + i)) }));
+    this.angles = shape.positions === "rotary" ? this.rotaryTable(C / n_head) : null;
   }
 
-  startKernels(size, webAssembly) {
-    const memory = webAssembly && typeof WebAssembly === "object" ? compiledMemory(size) : null;
-    this.engine = memory ? "WebAssembly" : "JavaScript";
-    this.heap = new Float32Array(memory ? memory.buffer : size);
-    this.one = memory ? memory.one : plainKernel(this.heap, 1);
-    this.group = memory ? memory.group : plainKernel(this.heap, GROUP);
+  /** The weights of a linear layer or a norm. */
+  layer(name) {
+    return { weight: this.numbers[`${name}.weight`], bias: this.numbers[`${name}.bias`] };
   }
 
-  load(loads, tensors) {
-    const float16 = float16Values();
-    for (const { name, at, inputs } of loads) {
-      const numbers = numbersOf(tensors[name], float16);
-      if (!inputs) this.heap.set(numbers, at);
-      else for (let i = 0, n = 0; i < numbers.length; n++) {
-        const row = at + (n >> 4) * inputs * PANEL + n % PANEL;
-        for (let k = 0; k < inputs; k++, i++) this.heap[row + k * PANEL] = numbers[i];
-      }
-    }
-  }
-
-  /** Cosine and sine of each pair, [block_size][d / 2][2]. */
-  rotaryTable() {
-    const { d, shape: { block_size } } = this, table = new Float32Array(block_size * d);
-    for (let at = 0; at < table.length; at++) {
+  /** Cosine and sine of each pair, [T][d / 2][2]. */
+  rotaryTable(d) {
+    return Float32Array.from({ length: this.shape.block_size * d }, (_, at) => {
       const i = at % d, angle = Math.floor(at / d) * 10000 ** (-(i - i % 2) / d);
-      table[at] = i % 2 ? Math.sin(angle) : Math.cos(angle);
-    }
-    return table;
+      return i % 2 ? Math.sin(angle) : Math.cos(angle);
+    });
   }
 
-  /** Add the product of `rows` inputs with a matrix to `out`. */
-  multiply(out, matrix, x, rows) {
-    const kernel = rows === 1 ? this.one : this.group;
-    kernel(4 * out.at, 4 * matrix.at, 4 * x.at, matrix.inputs, matrix.panels, 4 * matrix.inputs * PANEL, 4 * out.step, 4 * x.step);
+  /** Add the output of a linear layer to `out`. */
+  add(out, { weight, bias }, x) {
+    if (bias) for (let i = 0; i < out.length; i++) out[i] += bias[i];
+    this.product(out, weight, x, x.length);
   }
 
-  /** Set `out` to the bias of a matrix. */
-  fill(out, { bias, panels }, rows) {
-    for (let p = 0, at = out.at; p < rows; p++, at += out.step) {
-      if (bias < 0) this.heap.fill(0, at, at + panels * PANEL);
-      else this.heap.copyWithin(at, bias, bias + panels * PANEL);
-    }
-  }
-
-  add(to, from, n) {
-    for (let i = 0; i < n; i++) this.heap[to + i] += this.heap[from + i];
-  }
-
-  normalise(norm, rows) {
-    const { heap, shape: { n_embd: C } } = this;
-    for (let p = 0; p < rows; p++) {
-      const x = this.x.at + p * this.x.step, out = this.normed.at + p * this.normed.step;
-      let mean = 0, variance = 0;
-      for (let i = 0; i < C; i++) mean += heap[x + i];
-      mean /= C;
-      for (let i = 0; i < C; i++) variance += (heap[x + i] - mean) ** 2;
-      const scale = 1 / Math.sqrt(variance / C + 1e-5);
-      for (let i = 0; i < C; i++) heap[out + i] = (heap[x + i] - mean) * scale * heap[norm.weight + i];
-      if (norm.bias >= 0) this.add(out, norm.bias, C);
-    }
-  }
-
-  embed(id, t, p) {
-    const { heap, shape: { n_embd: C } } = this, x = this.x.at + p * this.x.step;
-    const row = this.embedding.at + (id >> 4) * C * PANEL + id % PANEL;
-    for (let i = 0; i < C; i++) heap[x + i] = heap[row + i * PANEL];
-    if (this.positions >= 0) this.add(x, this.positions + t * C, C);
+  /** Set `normed`. */
+  normalise({ weight, bias }) {
+    const { x, normed } = this, C = x.length;
+    let mean = 0, variance = 0;
+    for (let i = 0; i < C; i++) mean += x[i];
+    mean /= C;
+    for (let i = 0; i < C; i++) variance += (x[i] - mean) ** 2;
+    const scale = 1 / Math.sqrt(variance / C + 1e-5);
+    for (let i = 0; i < C; i++) normed[i] = (x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0);
   }
 
   /** Rotate the pairs (i, i + d/2) of a query or a key by the angles of position t. */
-  rotate(at, t) {
-    const { heap, d, angles } = this, half = d / 2;
-    for (let i = 0; i < half; i++) {
-      const cos = angles[t * d + 2 * i], sin = angles[t * d + 2 * i + 1], a = heap[at + i], b = heap[at + half + i];
-      heap[at + i] = a * cos - b * sin;
-      heap[at + half + i] = b * cos + a * sin;
+  rotate(vector, t) {
+    const { angles } = this, half = vector.length / 2;
+    for (let i = 0, at = 2 * t * half; i < half; i++, at += 2) {
+      const a = vector[i], b = vector[half + i];
+      vector[i] = a * angles[at] - b * angles[at + 1];
+      vector[half + i] = b * angles[at] + a * angles[at + 1];
     }
   }
 
-  /** Attention of position t, in row p of the group: stores its key, value and query, and sets row p of y. */
-  attend(context, layer, t, p) {
-    const { heap, d, shape: { n_head, n_embd: C, block_size } } = this;
-    const q = this.qkv.at + p * this.qkv.step, y = this.y.at + p * this.y.step, scale = 1 / Math.sqrt(d);
-    heap.fill(0, y, y + C + PANEL);
-    for (let head = 0; head < n_head; head++) {
-      const query = q + head * d, key = query + C, value = key + C, index = layer * n_head + head;
-      const keys = context.keys + index * context.keySize, values = context.values + index * context.valueSize;
-      if (this.angles) {
-        this.rotate(query, t);
-        this.rotate(key, t);
-      }
-      const keyTo = keys + (t >> 4) * d * PANEL + t % PANEL;
-      for (let i = 0; i < d; i++) {
-        heap[query + i] *= scale;
-        heap[keyTo + i * PANEL] = heap[key + i];
-        heap[values + ((i >> 4) * block_size + t) * PANEL + i % PANEL] = heap[value + i];
-      }
-      this.attentionWeights(keys, query, t + 1);
-      // The channels beyond d are zero, so that the next head's part of y stays as it is.
-      this.one(4 * (y + head * d), 4 * values, 4 * this.scores, t + 1, padded(d) / PANEL, 4 * block_size * PANEL, 0, 0);
+  /** Attention of a head at position t: sets its part of `mixed`, and `scores`, the weights of the t + 1 positions. */
+  attend({ query, key, value, scores, mixed }, { keys, values }, t) {
+    const d = query.length, T = this.shape.block_size, S = t + 1, scale = 1 / Math.sqrt(d);
+    if (this.angles) {
+      this.rotate(query, t);
+      this.rotate(key, t);
     }
-    heap.copyWithin(context.queries + (layer * block_size + t) * C, q, q + C);
-  }
-
-  /** Set `scores` to the softmax of the products of a query with S keys. */
-  attentionWeights(keys, query, S) {
-    const { heap, scores, d } = this, panels = padded(S) / PANEL;
-    heap.fill(0, scores, scores + panels * PANEL);
-    this.one(4 * scores, 4 * keys, 4 * query, d, panels, 4 * d * PANEL, 0, 0);
+    for (let i = 0; i < d; i++) {
+      keys[((t >> 4) * d + i) * PANEL + t % PANEL] = key[i];
+      values[((i >> 4) * T + t) * PANEL + i % PANEL] = value[i];
+      query[i] *= scale;
+    }
+    this.product(scores.fill(0).subarray(0, S), keys, query, d);
     let most = -Infinity, total = 0;
-    for (let s = scores; s < scores + S; s++) if (heap[s] > most) most = heap[s];
-    for (let s = scores; s < scores + S; s++) total += heap[s] = Math.exp(heap[s] - most);
-    for (let s = scores; s < scores + S; s++) heap[s] /= total;
+    for (let s = 0; s < S; s++) if (scores[s] > most) most = scores[s];
+    for (let s = 0; s < S; s++) total += scores[s] = Math.exp(scores[s] - most);
+    for (let s = 0; s < S; s++) scores[s] /= total;
+    this.product(mixed.fill(0), values, scores, S, T * PANEL); // (what it adds beyond d is zero)
   }
 
-  /** Read 1 or GROUP ids. With `wantsLogits`, `logitsOf` then gives the logits after each of them. */
-  read(context, ids, wantsLogits) {
-    const { heap, shape: { n_embd: C } } = this, n = ids.length, start = context.ids.length;
-    for (let p = 0; p < n; p++) this.embed(ids[p], start + p, p);
+  /** Read an id; returns the logits after it, which the next call overwrites. */
+  read({ ids, caches }, id) {
+    const { x, normed, qkv, mixed, hidden, logits, heads, shape: { n_head } } = this, t = ids.push(id) - 1;
+    for (let i = 0; i < x.length; i++) x[i] = this.embedding.weight[((id >> 4) * x.length + i) * PANEL + id % PANEL];
+    if (this.positions) for (let i = 0; i < x.length; i++) x[i] += this.positions[t * x.length + i];
     this.blocks.forEach((block, layer) => {
-      this.normalise(block.norm1, n);
-      this.fill(this.qkv, block.qkv, n);
-      this.multiply(this.qkv, block.qkv, this.normed, n);
-      for (let p = 0; p < n; p++) this.attend(context, layer, start + p, p);
-      this.addLinear(block.proj, this.y, n);
-      this.normalise(block.norm2, n);
-      this.fill(this.hidden, block.up, n);
-      this.multiply(this.hidden, block.up, this.normed, n);
-      for (let p = 0; p < n; p++) {
-        const from = this.hidden.at + p * this.hidden.step, to = from + 4 * C;
-        for (let i = from; i < to; i++) heap[i] *= 0.5 * (1 + erf(heap[i] * Math.SQRT1_2)); // GELU
-      }
-      this.addLinear(block.down, this.hidden, n);
+      this.normalise(block.norm_1);
+      this.add(qkv.fill(0), block["attn.qkv"], normed);
+      for (let i = layer * n_head; i < (layer + 1) * n_head; i++) this.attend(heads[i], caches[i], t);
+      this.add(x, block["attn.proj"], mixed);
+      this.normalise(block.norm_2);
+      this.add(hidden.fill(0), block["mlp.up"], normed);
+      for (let i = 0; i < hidden.length; i++) hidden[i] *= 0.5 * (1 + erf(hidden[i] * Math.SQRT1_2)); // GELU
+      this.add(x, block["mlp.down"], hidden);
     });
-    context.ids.push(...ids);
-    if (!wantsLogits) return;
-    this.normalise(this.norm, n);
-    this.fill(this.logits, this.embedding, n);
-    this.multiply(this.logits, this.embedding, this.normed, n);
+    this.normalise(this.norm);
+    this.add(logits.fill(0), this.embedding, normed);
+    return logits;
   }
 
-  /** Add a linear layer's output to the residual stream. */
-  addLinear(matrix, input, rows) {
-    if (matrix.bias >= 0) for (let p = 0; p < rows; p++) this.add(this.x.at + p * this.x.step, matrix.bias, this.shape.n_embd);
-    this.multiply(this.x, matrix, input, rows);
-  }
-
-  logitsOf(p) {
-    const at = this.logits.at + p * this.logits.step;
-    return this.heap.subarray(at, at + this.shape.vocab_size);
-  }
-
-  /** The attention weights of the last of S positions: [n_layer][n_head][S]. */
-  attention(context, S) {
-    const { n_layer, n_head, n_embd, block_size } = this.shape;
-    const weights = new Float32Array(n_layer * n_head * S);
-    for (let index = 0; index < n_layer * n_head; index++) {
-      const layer = Math.floor(index / n_head), head = index % n_head;
-      const query = context.queries + (layer * block_size + S - 1) * n_embd + head * this.d;
-      this.attentionWeights(context.keys + index * context.keySize, query, S);
-      weights.set(this.heap.subarray(this.scores, this.scores + S), index * S);
-    }
+  /** The attention weights of the last of S positions, which was read last: [n_layer][n_head][S]. */
+  attention(S) {
+    const weights = new Float32Array(this.heads.length * S);
+    this.heads.forEach(({ scores }, i) => weights.set(scores.subarray(0, S), i * S));
     return weights;
   }
 }
 
-/** A memory of `size` numbers with the two compiled kernels, or null if the browser cannot have it. */
-function compiledMemory(size) {
-  try {
-    const memory = new WebAssembly.Memory({ initial: Math.ceil(size / 16384) });
-    const { one, group } = new WebAssembly.Instance(new WebAssembly.Module(moduleBytes()), { m: { m: memory } }).exports;
-    return { buffer: memory.buffer, one, group };
-  } catch {
-    return null;
-  }
-}
+/* ---- Writing ---- */
 
-/** The ids of `text` in a context of block_size: the last ones. A full context drops its older half and reads the rest again. */
-class Window {
-  constructor(model, context) {
-    this.model = model;
-    this.context = context;
-    this.from = -1; // where the context begins in the text
+/** Continues a text with the ids that a model chooses, in its first context. The id `never` is not chosen. */
+class Writer {
+  constructor(model, never) {
+    Object.assign(this, { model, never, context: model.contexts[0], from: -1 }); // from: where the context begins in the text
   }
 
   /** Read `text`, which continues what was read before. Yields the index of each id that was read, and the logits after it. */
   *read(text) {
-    const { model, context } = this, { block_size } = model.shape;
-    if (this.from < 0 || text.length - this.from > block_size) {
-      const kept = this.from < 0 ? block_size : Math.max(1, block_size >> 1);
-      this.from = Math.max(0, text.length - kept);
-      context.ids.length = 0;
+    const { model, context: { ids } } = this, { block_size } = model.shape;
+    if (this.from < 0 || text.length - this.from > block_size) { // a full context drops its older half and reads the rest again
+      this.from = Math.max(0, text.length - (this.from < 0 ? block_size : Math.max(1, block_size >> 1)));
+      ids.length = 0;
     }
-    for (let i = this.from + context.ids.length; i < text.length; ) {
-      const ids = text.slice(i, i + (text.length - i < GROUP ? 1 : GROUP));
-      model.read(context, ids, true);
-      for (let p = 0; p < ids.length; p++) yield [i + p, model.logitsOf(p)];
-      i += ids.length;
+    for (let i = this.from + ids.length; i < text.length; i++) yield [i, model.read(this.context, text[i])];
+  }
+
+  /**
+   * Continue `text` by `length` ids. Yields for each from index `known` on the id, where its context began, and what the model
+   * predicted in its place; and null for one that it reads again, so that whoever listens may stop it.
+   */
+  *write(text, { length, known = text.length, seed, temperature, topK }) {
+    const given = text.length, random = new Random(seed);
+    const record = (id, predicted = { probability: NaN, top: [] }) => ({ id, from: Math.max(0, this.from), ...predicted });
+    for (; known <= Math.max(0, given - this.model.shape.block_size); known++) yield record(text[known]);
+    while (text.length < given + length) {
+      let logits;
+      for (const [index, following] of this.read(text)) {
+        const next = index + 1;
+        logits = following;
+        yield known <= next && next < given ? record(text[next], prediction(logits, text[next])) : null;
+      }
+      known = given;
+      const id = choose(logits, { temperature, topK }, this.never, random);
+      text.push(id);
+      yield record(id, prediction(logits, id));
     }
   }
 }
@@ -456,57 +339,44 @@ function prediction(logits, id) {
   return { probability: share(id), top: top.map((i) => [i, share(i)]) };
 }
 
-/** The worker: messages from the page, and what they start. */
+/* ---- The worker ---- */
+
+const channel = new MessageChannel();
+
+/** Let messages be handled. (A timer would wait 4 ms.) */
+function turn() {
+  return new Promise((resolve) => {
+    channel.port1.onmessage = resolve;
+    channel.port2.postMessage(null);
+  });
+}
+
+/** Messages from the page, and what they start. */
 class Engine {
   constructor({ shape, never, tensors, webAssembly }) {
-    this.model = new Model(shape, tensors, { webAssembly });
-    this.never = never;
-    this.job = 0;
-    this.channel = new MessageChannel();
+    Object.assign(this, { model: new Model(shape, tensors, { webAssembly }), never, job: 0 });
     postMessage({ kind: "ready", engine: this.model.engine });
   }
 
-  /** Continue `text` by `length` ids. Reports each id from index `known` on, and what the model predicted in its place. */
-  async write({ job, text, known, length, seed, temperature, topK }) {
+  /** Continue `text` as `Writer.write` does, and report each id that is new. */
+  async write({ job, text, ...settings }) {
     this.job = job;
-    const window = new Window(this.model, this.model.contexts[0]), random = new Random(seed);
     const given = text.length, started = performance.now();
     let report = [], due = started + SLICE, paused = 0;
-    const note = (id, predicted) => report.push({ id, from: Math.max(0, window.from), ...predicted });
     const tell = async () => {
       const before = performance.now();
-      postMessage({ kind: "characters", job, characters: report });
-      report = [];
-      await this.turn();
+      postMessage({ kind: "characters", job, characters: report.splice(0) });
+      await turn();
       due = performance.now() + SLICE;
       paused += performance.now() - before;
     };
-    const unpredicted = { probability: NaN, top: [] };
-    for (; known <= Math.max(0, given - this.model.shape.block_size); known++) note(text[known], unpredicted);
-    while (this.job === job && text.length < given + length) {
-      let logits;
-      for (const [index, following] of window.read(text)) {
-        logits = following;
-        if (known <= index + 1 && index + 1 < given) note(text[index + 1], prediction(logits, text[index + 1]));
-        if (performance.now() > due) await tell();
-        if (this.job !== job) break;
-      }
-      if (this.job !== job) break;
-      known = given;
-      const id = choose(logits, { temperature, topK }, this.never, random);
-      note(id, prediction(logits, id));
-      text.push(id);
+    for (const record of new Writer(this.model, this.never).write(text, settings)) {
+      if (record) report.push(record);
+      if (performance.now() > due) await tell();
+      if (this.job !== job) return;
     }
     await tell();
     postMessage({ kind: "done", job, written: text.length - given, milliseconds: performance.now() - started - paused });
-  }
-
-  /** Let messages be handled. (A timer would wait 4 ms.) */
-  turn() {
-    return new Promise((resolve) => {
-      this.channel.port1.onmessage = resolve;
-      this.channel.port2.postMessage(null);
-    });
   }
 
   stop() {
@@ -515,15 +385,12 @@ class Engine {
 
   /** The attention weights of the last of `ids`, which the model reads from position 0. */
   inspect({ index, ids }) {
-    const context = this.model.contexts[1];
+    const context = this.model.contexts[1], read = context.ids;
     let same = 0;
-    while (same < ids.length && context.ids[same] === ids[same]) same++;
-    if (same < ids.length) context.ids.length = same;
-    while (context.ids.length < ids.length) {
-      const at = context.ids.length;
-      this.model.read(context, ids.slice(at, at + (ids.length - at < GROUP ? 1 : GROUP)), false);
-    }
-    postMessage({ kind: "attention", index, weights: this.model.attention(context, ids.length) });
+    while (same < ids.length - 1 && read[same] === ids[same]) same++;
+    read.length = same;
+    for (const id of ids.slice(same)) this.model.read(context, id);
+    postMessage({ kind: "attention", index, weights: this.model.attention(ids.length) });
   }
 }
 
@@ -536,4 +403,4 @@ if (typeof WorkerGlobalScope === "function") {
   };
 }
 
-if (typeof module === "object") module.exports = { Model, Window, Random, choose, prediction }; // under Node.js
+if (typeof module === "object") module.exports = { Model, Writer, Tokenizer }; // under Node.js

@@ -1,4 +1,3 @@
-"use strict";
 /* The user interface: what is written, the chosen character with its alternatives, and the attention that led to it. */
 const $ = (id) => document.getElementById(id);
 const ASKED = 200; // characters in the list of those that the prompt leaves out
@@ -9,45 +8,16 @@ const NAMES = { " ": "space", "\n": "line break", "\t": "tab", "\ufffd": "any ot
 const SIGNS = { " ": "\u2423", "\n": "\u21b5", "\t": "\u21e5" };
 const WIDE = /[\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\u{20000}-\u{3ffff}]/u; // East Asian characters
 
-/* ---- The model and its vocabulary ---- */
+/* ---- The model ---- */
 
 let about, shape, tokenizer, items; // items: {end, labels} of a model of items; null of any other
-let usual, limits; // bits: what an id costs on average, and where a colour begins
-let isBytes, unit, characters, idOf;
-
-/** Know a model by what the page says about it. */
-function know(model) {
-  about = model;
-  ({ shape, tokenizer, items } = about);
-  usual = about.val_loss === null ? Math.log2(shape.vocab_size) / 3 : about.val_loss / Math.LN2;
-  limits = [0.5, 1.5, 3].map((times) => times * usual);
-  isBytes = tokenizer.characters === null;
-  unit = isBytes ? "bytes" : "characters";
-  characters = isBytes ? [] : [...tokenizer.characters, ...(tokenizer.folded ? ["\ufffd"] : [])];
-  idOf = new Map(characters.map((character, id) => [character, id]));
-}
-
-/** The ids of `text`, and the characters that the model does not know. */
-function encode(text) {
-  if (tokenizer.newlines === "fold") text = text.replace(/\r\n?/g, "\n");
-  if (tokenizer.lowercase) text = text.toLowerCase();
-  if (tokenizer.normalize !== "none") text = text.normalize(tokenizer.normalize);
-  if (isBytes) return { ids: [...new TextEncoder().encode(text)], unknown: [] };
-  const ids = [], unknown = new Set();
-  for (const character of text) {
-    if (idOf.has(character)) ids.push(idOf.get(character));
-    else {
-      unknown.add(character);
-      if (tokenizer.folded) ids.push(about.never);
-    }
-  }
-  return { ids, unknown: [...unknown] };
-}
+let usual, limits, unit; // bits: what an id costs on average, and where a colour begins; what ids are
 
 const escaped = (text) => text.replace(CONTROLS, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 
 /** How an id is shown by itself: a sign, and what a screen reader says. */
 function shown(id) {
+  const { isBytes, characters } = tokenizer;
   if (isBytes && id > 127) return { sign: id.toString(16).toUpperCase(), name: `byte ${id.toString(16).toUpperCase()}` };
   const character = isBytes ? String.fromCharCode(id) : characters[id];
   const sign = SIGNS[character] ?? (/\p{M}/u.test(character) ? "\u25cc" + character : escaped(character));
@@ -70,7 +40,7 @@ let decoder = null, line = null, open = null; // open: the span of a character w
 function clear() {
   records.length = spans.length = 0;
   pieces = [];
-  decoder = isBytes ? new TextDecoder("utf-8", { ignoreBOM: true }) : null;
+  decoder = tokenizer.isBytes ? new TextDecoder("utf-8", { ignoreBOM: true }) : null;
   line = open = null;
   $("text").replaceChildren();
   choose(-1);
@@ -82,7 +52,7 @@ function append(record) {
   const span = open ?? newSpan(index);
   spans.push(span);
   span.bits += Number.isNaN(record.probability) ? 0 : -Math.log2(record.probability);
-  const text = isBytes ? decoder.decode(Uint8Array.of(record.id), { stream: true }) : characters[record.id];
+  const text = decoder ? decoder.decode(Uint8Array.of(record.id), { stream: true }) : tokenizer.characters[record.id];
   open = text === "" ? span : null;
   show(span, text || "\ufffd");
   if (text.endsWith("\n")) line = null;
@@ -116,7 +86,19 @@ function truncate(n) {
 
 /* ---- Writing ---- */
 
-const worker = new Worker(URL.createObjectURL(new Blob([$("engine").textContent], { type: "text/javascript" })));
+/** A worker of the engine; `heard` has an act for each kind of its messages. */
+function startWorker(heard, failed) {
+  const started = new Worker(URL.createObjectURL(new Blob([$("engine").textContent], { type: "text/javascript" })));
+  started.onmessage = ({ data }) => heard[data.kind](data);
+  started.onerror = (event) => failed(event.message || "it allows no workers here");
+  return started;
+}
+
+const worker = startWorker({ ready: loaded, characters: arrived, done: finished, attention: looked }, (message) => {
+  ready = false;
+  setRunning(false);
+  $("status").textContent = `The model cannot run in this browser: ${message}`;
+});
 let job = 0, running = false, ready = false, seed = 0, queue = [];
 
 /** Write on from `ids`; the records of the first `known` of them are there already. */
@@ -132,10 +114,10 @@ function write(ids, known) {
 }
 
 function start() {
-  const { ids: all, unknown } = encode($("prompt").value), ids = all.slice(-MOST);
+  const { ids: all, unknown } = tokenizer.encode($("prompt").value), ids = all.slice(-MOST);
   const notes = [];
   if (unknown.length) {
-    const what = tokenizer.folded ? "Read as one unknown character" : "Left out, because the model has never seen them";
+    const what = tokenizer.never >= 0 ? "Read as one unknown character" : "Left out, because the model has never seen them";
     const more = unknown.length > ASKED ? ` and ${count(unknown.length - ASKED)} more` : "";
     notes.push(`${what}: ${escaped(unknown.slice(0, ASKED).join(" "))}${more}`);
   }
@@ -143,7 +125,7 @@ function start() {
     notes.push(`The prompt has ${count(all.length)} ${unit}; the page uses the last ${count(MOST)} of them.`);
   }
   $("notice").textContent = notes.join("\n");
-  const before = items ? encode(items.end + (items.labels.length ? `${$("label").value}\t` : "")).ids : ids.length ? [] : [about.first];
+  const before = items ? tokenizer.encode(items.end + (items.labels.length ? `${$("label").value}\t` : "")).ids : ids.length ? [] : [tokenizer.first];
   hidden = before.length;
   promptEnd = before.length + ids.length;
   clear();
@@ -181,13 +163,6 @@ function setRunning(now) {
 
 const tell = (text) => ($("said").textContent = text);
 
-worker.onerror = (event) => {
-  ready = false;
-  setRunning(false);
-  $("status").textContent = `The model cannot run in this browser: ${event.message || "it does not allow workers here"}`;
-};
-worker.onmessage = ({ data }) => ({ ready: loaded, characters: arrived, done: finished, attention: looked })[data.kind](data);
-
 function loaded({ engine }) {
   ready = true;
   about.engine = engine;
@@ -203,7 +178,7 @@ function arrived(data) {
     queue.splice(0).forEach(append);
     if (running) $("status").textContent = `${count(records.length - hidden)} characters`;
   });
-  const end = items ? data.characters.findIndex(({ id }, i) => characters[id] === items.end && records.length + queue.length + i >= promptEnd) : -1;
+  const end = items ? data.characters.findIndex(({ id }, i) => tokenizer.characters[id] === items.end && records.length + queue.length + i >= promptEnd) : -1;
   queue.push(...data.characters.slice(0, end < 0 ? undefined : end));
   if (end >= 0) stop(); // the item is complete
 }
@@ -256,7 +231,6 @@ function showPrediction(index, say) {
     if (say) tell(`${name}, no prediction`);
     return;
   }
-const lit = []; // spans that show how much attention they get
   const bits = -Math.log2(probability), surprise = `${percent(probability)}, ${Math.abs(bits).toFixed(1)} bits`;
   $("what").textContent = `${label ? label + ": " : ""}${surprise} of surprise`;
   const rows = top.some(([other]) => other === id) ? top : [...top, [id, probability]];
@@ -272,7 +246,7 @@ function choiceRow(index, id, p, number, isTaken) {
   button.append(create("b", sign.length > 2 ? "long" : "", sign), create("span", "bar"), create("span", "share", percent(p)));
   const bar = button.children[1].appendChild(create("span"));
   bar.style.width = `${100 * p}%`;
-  button.disabled = id === about.never;
+  button.disabled = id === tokenizer.never;
   button.setAttribute("aria-label", `${name}, ${percent(p)}${isTaken ? ", chosen" : ""}`);
   if (number < 9) button.setAttribute("aria-keyshortcuts", number + 1);
   button.addEventListener("click", () => branch(index, id));
@@ -282,6 +256,7 @@ function choiceRow(index, id, p, number, isTaken) {
 /* ---- Attention ---- */
 
 let asked = -1, waiting = false, looking = null; // looking: {index, weights [layer][head][S]} that is shown
+const lit = []; // spans that show how much attention they get
 
 /** Ask the worker, one question at a time; the newest one waits. */
 function askAttention(index) {
@@ -455,7 +430,7 @@ function fillDetails() {
   const rows = [
     ["Model", `${count(about.parameters)} parameters; ${shape.n_layer} layers, ${shape.n_head} heads, width ${shape.n_embd}, ${shape.positions} positions`],
     ["Run", `${about.run}, step ${count(about.step)}${about.texts.length ? `, trained on ${about.texts.join(", ")}` : ""}`],
-    ["Vocabulary", `${count(shape.vocab_size)} ${unit}${tokenizer.folded ? "; the last one stands for all rarer characters and is never written" : ""}`],
+    ["Vocabulary", `${count(shape.vocab_size)} ${unit}${tokenizer.never >= 0 ? "; the last one stands for all rarer characters and is never written" : ""}`],
     ["Context", `${count(shape.block_size)} ${unit}; when it is full, the model forgets the older half and reads the rest again`],
     ["Weights", about.weights],
     ["Probabilities", "those of the model as trained, before temperature and top-k"],
@@ -465,14 +440,19 @@ function fillDetails() {
   $("details").replaceChildren(...rows.flatMap(([term, text]) => [create("dt", "", term), create("dd", "", escaped(text))]));
 }
 
-/** Show the model that the page knows, and let the worker write with its weights. */
-function adopt(tensors) {
-  const loss = about.val_loss === null ? "" : `, validation loss ${about.val_loss.toFixed(2)} nats (${usual.toFixed(2)} bits)`;
-  const millions = about.parameters / 1e6;
+/** Show a model, of which the page knows so much, and let the worker write with its weights. */
+function adopt(known, tensors) {
+  about = known;
+  ({ shape, items } = about);
+  tokenizer = new Tokenizer(about.tokenizer);
+  const { isBytes, characters, never } = tokenizer, loss = about.val_loss, millions = about.parameters / 1e6;
+  unit = isBytes ? "bytes" : "characters";
+  usual = loss === null ? Math.log2(shape.vocab_size) / 3 : loss / Math.LN2;
+  limits = [0.5, 1.5, 3].map((times) => times * usual);
+  const size = `${millions < 0.1 ? count(about.parameters) : millions.toFixed(millions < 10 ? 1 : 0) + " million"} parameters`;
+  const reached = loss === null ? "" : `, validation loss ${loss.toFixed(2)} nats (${usual.toFixed(2)} bits)`;
   $("name").textContent = document.title = escaped(about.run);
-  $("facts").textContent = escaped(`A language model of ${isBytes ? "bytes" : "characters"} with ${
-    millions < 0.1 ? count(about.parameters) : millions.toFixed(millions < 10 ? 1 : 0) + " million"
-  } parameters${loss}. It runs in this page.`);
+  $("facts").textContent = `A language model of ${unit} with ${size}${reached}. It runs in this page.`;
   $("text").classList.toggle("wide", characters.filter((c) => WIDE.test(c)).length > characters.length / 2);
   for (const [id, n] of [["layer", shape.n_layer], ["head", shape.n_head]]) {
     $(id).replaceChildren(...Array.from({ length: n }, (_, i) => create("option", "", `${i + 1} of ${n}`)));
@@ -480,14 +460,14 @@ function adopt(tensors) {
   $("head").prepend(create("option", "", "mean of all"));
   $("head").selectedIndex = 0;
   for (const [level, times] of [[2, "1.5"], [3, "3"]]) {
-    $(`limit-${level}`).textContent = `${limits[level - 1].toFixed(1)} bits or more (${times} \u00d7 ${about.val_loss === null ? "a usual average" : "the model's average"})`;
+    $(`limit-${level}`).textContent = `${limits[level - 1].toFixed(1)} bits or more (${times} \u00d7 ${loss === null ? "a usual average" : "the model's average"})`;
   }
   if (items) $("prompt").placeholder = "How the item begins; empty: any item";
   $("label-choice").hidden = !items?.labels.length;
   $("label").replaceChildren(...(items?.labels ?? []).map((label) => Object.assign(create("option", "", escaped(label)), { value: label })));
   for (const id of ["form", "written", "aside", "more"]) $(id).hidden = false;
   ready = false;
-  worker.postMessage({ kind: "load", shape, never: about.never, tensors, webAssembly: true });
+  worker.postMessage({ kind: "load", shape, never, tensors, webAssembly: true });
 }
 
 /** The weights in the page, by name; their elements go. */
@@ -505,7 +485,4 @@ const stored = JSON.parse($("about").textContent); // null in a page that has le
 const firstTensors = storedTensors();
 $("label").addEventListener("change", () => { if (ready) { stop(); start(); } });
 showTemperature();
-if (stored) {
-  know(stored);
-  adopt(firstTensors);
-}
+if (stored) adopt(stored, firstTensors);

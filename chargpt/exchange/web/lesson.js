@@ -35,7 +35,7 @@ class Lesson {
   /** `contents`: texts, or the bytes of files; `tensors`: of the model to begin with, or null; `memory`: bytes that it may take. */
   constructor(given) {
     P = given.numbers;
-    Object.assign(this, { given, began: performance.now(), channel: new MessageChannel(), stopped: false });
+    Object.assign(this, { given, began: performance.now(), stopped: false });
     Object.assign(this, { losses: [], due: 0, worse: 0, best: null, mean: null, means: 0 }); // mean: of weights, and of how many
     this.attempt(async () => {
       this.module = await compiled(given.code);
@@ -64,14 +64,11 @@ class Lesson {
     const text = normalized(all.slice(0, LONGEST), this.before), n = text.length;
     if (n < SHORTEST) throw new Error(`the text has ${n} characters, and ${SHORTEST} are needed; give a longer one`);
     this.given.contents = null; // a long text would stay in memory
-    this.tokenizer = grown(this.before, text);
-    const { characters, folded } = this.tokenizer, V = characters === null ? 256 : [...characters].length + folded;
-    const ids = idsOf(text, this.tokenizer), border = Math.floor(ids.length * (1 - P.val_fraction));
+    this.tokenizer = new Tokenizer(grown(this.before, text));
+    const { ids } = this.tokenizer.encode(text), V = this.tokenizer.size, border = Math.floor(ids.length * (1 - P.val_fraction));
     [this.train, this.judged] = [ids.subarray(0, border), ids.subarray(border, border + P.train.eval_chars)];
     const ngram = ngramLoss(sampled(this.train, 3e5), sampled(this.judged, 1e5), V), entropy = entropyOf(this.train, V);
     this.facts = { characters: border, judged: ids.length - border, vocabulary: V, ngram, entropy };
-    this.first = characters === null ? 10 : Math.max(0, [...characters].indexOf("\n"));
-    this.never = folded ? V - 1 : -1;
   }
 
   /** A learner that changes nothing. */
@@ -86,7 +83,7 @@ class Lesson {
 
   fromModel() {
     const { about, tensors } = this.given, shape = { ...about.shape, vocab_size: this.facts.vocabulary, dropout: 0 };
-    const weights = withVocabulary(tensors, shape.n_embd, this.before, this.tokenizer);
+    const weights = withVocabulary(tensors, shape.n_embd, this.before, this.tokenizer.known);
     const trial = this.trial(shape, weights, planFromModel(this.facts, shape, 0, Infinity).B), speed = speedOf(trial);
     const distance = trial.evaluate(sampled(this.judged, P.start.MEASURED)) - (about.val_loss ?? Infinity);
     return { shape, weights, speed, plan: planFromModel(this.facts, shape, Math.max(0, distance), speed * this.left) };
@@ -132,7 +129,7 @@ class Lesson {
         told = performance.now();
         this.report();
       }
-      await Engine.prototype.turn.call(this); // messages are handled
+      await turn();
     }
     this.evaluate();
     this.give();
@@ -163,14 +160,10 @@ class Lesson {
 
   /** What the model writes now. */
   sample() {
-    const { shape, step } = this.learner, model = new Model(shape, this.tensors()), random = new Random(step + 1);
-    const window = new Window(model, model.contexts[0]), text = [this.first];
-    while (text.length <= SAMPLE) {
-      let logits;
-      for (const [, following] of window.read(text)) logits = following;
-      text.push(choose(logits, { temperature: 0.8, topK: 0 }, this.never, random));
-    }
-    return textOf(text.slice(1), this.tokenizer);
+    const { learner: { shape, step }, tokenizer: { first, never } } = this, ids = [];
+    const settings = { length: SAMPLE, seed: step + 1, temperature: 0.8, topK: 0 };
+    for (const record of new Writer(new Model(shape, this.tensors()), never).write([first], settings)) if (record) ids.push(record.id);
+    return this.tokenizer.decode(ids);
   }
 
   tensors(vector) {
@@ -190,12 +183,12 @@ class Lesson {
 
   /** Give the page what was learned: the last weights, their mean, or the best ones. */
   give() {
-    const { learner: { shape, step, weights }, given: { about, tensors, names, run }, tokenizer, first, never } = this;
+    const { learner: { shape, step, weights }, given: { about, tensors, names, run }, tokenizer: { known } } = this;
     const found = [{ val: this.last, step, weights: weights.slice() }, ...(this.best ? [this.best] : [])];
     if (this.mean) found.push({ val: this.lossOf(this.mean, this.val), step, weights: this.mean });
     const kept = found.reduce((a, b) => (b.val < a.val ? b : a)), isOver = !this.stopped;
     const val_loss = isOver ? this.lossOf(kept.weights, this.judged) : kept.val, texts = [...(tensors ? about.texts : []), ...names];
-    const model = { run, step, val_loss, texts, parameters: weights.length, shape, tokenizer, first, never, weights: "float32" };
+    const model = { run, step, val_loss, texts, parameters: weights.length, shape, tokenizer: known, weights: "float32" };
     const told = { ngram: this.facts.ngram, loss: this.loss, kept: kept.step, isOver };
     postMessage({ kind: "learned", about: { ...model, items: tensors ? about.items : null }, tensors: this.tensors(kept.weights), ...told });
   }

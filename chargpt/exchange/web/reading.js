@@ -1,4 +1,4 @@
-/* The text of a lesson: from files to ids, the vocabulary, and what text/facts.py measures. */
+/* The text of a lesson: from files to a vocabulary, and what text/facts.py measures. */
 const LONGEST = 5e7; // characters of a text that a page reads
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
@@ -13,31 +13,11 @@ function decoded(content) {
   }
 }
 
-/** The ids of `text` after its normalisation; unknown characters have the id of folded ones, or none. */
-function idsOf(text, tokenizer) {
-  if (tokenizer.characters === null) return new TextEncoder().encode(text);
-  const characters = [...tokenizer.characters], known = new Map(characters.map((c, id) => [c, id]));
-  const ids = new Uint32Array(text.length);
-  let n = 0;
-  for (const character of text) {
-    const id = known.get(character) ?? (tokenizer.folded ? characters.length : -1);
-    if (id >= 0) ids[n++] = id;
-  }
-  return ids.subarray(0, n);
-}
-
-/** `text` as a tokenizer reads it. */
-function normalized(text, { newlines, lowercase, normalize, characters }) {
-  if (newlines === "fold" || (characters !== null && !characters.includes("\r"))) text = text.replace(/\r\n?/g, "\n");
-  if (lowercase) text = text.toLowerCase();
-  return normalize === "none" ? text : text.normalize(normalize);
-}
-
-/** `tokenizer` with every character of `text` that it does not know yet. */
-function grown(tokenizer, text) {
-  if (tokenizer.characters === null) return tokenizer;
-  const all = new Set([...tokenizer.characters, ...text.replace(/\p{Surrogate}/gu, "")]);
-  return { ...tokenizer, characters: [...all].sort((a, b) => a.codePointAt(0) - b.codePointAt(0)).join("") };
+/** What is `known` of a tokenizer, with every character of `text`. */
+function grown(known, text) {
+  if (known.characters === null) return known;
+  const all = new Set([...known.characters, ...text.replace(/\p{Surrogate}/gu, "")]);
+  return { ...known, characters: [...all].sort((a, b) => a.codePointAt(0) - b.codePointAt(0)).join("") };
 }
 
 /** A known character that resembles another one, as `Tokenizer.nearest` finds it, or undefined. */
@@ -88,11 +68,4 @@ function entropyOf(ids, V) {
 function sampled(ids, size) {
   const piece = size >> 4, from = (i) => Math.floor(i * (ids.length - piece) / 15);
   return ids.length <= size ? ids : Uint32Array.from({ length: 16 * piece }, (_, i) => ids[from(Math.floor(i / piece)) + i % piece]);
-}
-
-/** The text of ids. */
-function textOf(ids, { characters }) {
-  if (characters === null) return new TextDecoder().decode(Uint8Array.from(ids));
-  const all = [...characters];
-  return ids.map((id) => all[id] ?? "\ufffd").join("");
 }

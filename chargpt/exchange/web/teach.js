@@ -18,9 +18,7 @@ async function teach() {
   const contents = [...(await Promise.all(files.map((file) => file.arrayBuffer()))), ...(pasted ? [`${pasted}\n`] : [])];
   const begins = taught && $("begins").value === "model";
   lesson?.terminate(); // with all of its memory
-  lesson = new Worker(URL.createObjectURL(new Blob([$("engine").textContent], { type: "text/javascript" })));
-  lesson.onmessage = ({ data }) => HEARD[data.kind](data);
-  lesson.onerror = (event) => HEARD.failed({ message: event.message || "this browser allows no worker here" });
+  lesson = startWorker(HEARD, (message) => HEARD.failed({ message }));
   points = [];
   ngram = NaN;
   for (const id of ["practice", "curve-says"]) $(id).replaceChildren();
@@ -79,8 +77,7 @@ const HEARD = { // messages from the worker
     const knows = model.val_loss - found.loss > learning.numbers.law.STUDENT_GAP * 10 ? " It knows a part of your text by heart." : "";
     const back = kept < model.step ? ` It was best after ${count(kept)} steps, so that is what the page has now.` : "";
     saying(`${isOver ? "Done." : "Stopped."} ${loss}${more}${knows}${back}`);
-    know(model);
-    adopt(tensors);
+    adopt(model, tensors);
     remember();
   },
   failed({ message }) {
@@ -191,8 +188,7 @@ async function recall() {
   back.type = "button";
   back.addEventListener("click", () => {
     taught = model;
-    know(model.about);
-    adopt(model.tensors);
+    adopt(model.about, model.tensors);
     setLearning(false);
     back.remove();
   });
