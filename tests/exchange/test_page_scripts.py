@@ -68,7 +68,8 @@ def test_draws_have_the_probabilities_of_the_temperature_and_the_top_k(sea, temp
 
 def test_a_full_context_keeps_its_newer_half(sea):
     """Block size 6: the seventh id does not fit, and the model reads the last 3 again."""
-    code = """const context = { ids: [] }, model = { shape: { block_size: 6 }, read: (c, id) => c.ids.push(id), contexts: [context] };
+    code = """const context = { ids: [] };
+    const model = { shape: { block_size: 6 }, read: (c, id) => c.ids.push(id), contexts: [context] };
     const writer = new Writer(model, -1), text = [0, 1, 2, 3, 4, 5], seen = [];
     for (const [index] of writer.read(text)) seen.push(index);
     text.push(6);
@@ -118,7 +119,7 @@ def test_the_attention_of_a_head_and_of_the_mean_names_the_characters_it_goes_to
     weights[1, 2] = torch.tensor([0.1, 0.7, 0.012, 0.188])
     code = f"""{SHOWN} tokenizer.encode("sea h").ids.forEach((id, i) => given(id, i ? 0.5 : NaN)); choose(4);
     const questions = posted.filter(message => message.kind === "inspect");
-    looked({{ index: 4, weights: Float32Array.from({weights.flatten().tolist()}) }});
+    looked({{ index: 4, weights: {weights.flatten(0, 1).tolist()}.map((head) => Float32Array.from(head)) }});
     const means = Array.from(headWeights(1, -1));
     $("layer").selectedIndex = 1; $("head").selectedIndex = 3; drawAttention();
     return [questions, means, texts("most").join("")];"""

@@ -126,6 +126,12 @@ function fill(numbers, name, tensor, float16) {
     for (let k = 0, at = (n >> 4) * columns * PANEL + n % PANEL; k < columns; k++, at += PANEL) numbers[at] = given[i++];
 }
 
+/** Cosines and sines of rotary positions, [T][d / 2] each. */
+function rotary(T, d) {
+  const half = d / 2, angle = (i) => Math.floor(i / half) * 10000 ** (-(i % half) / half);
+  return [Math.cos, Math.sin].map((f) => Float32Array.from({ length: T * half }, (_, i) => f(angle(i))));
+}
+
 class Model {
   /** `shape`: the fields of GPTConfig, and vocab_size. `tensors`: what `numbersOf` reads, by name. */
   constructor(shape, tensors, { webAssembly = true } = {}) {
@@ -146,20 +152,12 @@ class Model {
     // What the model has read, as ids, with the keys, [T / 16][d][16], and the values, [d / 16][T][16], of each head of each layer.
     const cache = (i) => ({ keys: part("keys", i, ofHead.keys), values: part("values", i, ofHead.values) });
     this.contexts = [0, heads].map((first) => ({ ids: [], caches: this.heads.map((_, i) => cache(first + i)) }));
-    this.angles = shape.positions === "rotary" ? this.rotaryTable(C / n_head) : null;
+    this.angles = shape.positions === "rotary" ? rotary(T, C / n_head) : null;
   }
 
   /** The weights of a linear layer or a norm. */
   layer(name) {
     return { weight: this.numbers[`${name}.weight`], bias: this.numbers[`${name}.bias`] };
-  }
-
-  /** Cosine and sine of each pair, [T][d / 2][2]. */
-  rotaryTable(d) {
-    return Float32Array.from({ length: this.shape.block_size * d }, (_, at) => {
-      const i = at % d, angle = Math.floor(at / d) * 10000 ** (-(i - i % 2) / d);
-      return i % 2 ? Math.sin(angle) : Math.cos(angle);
-    });
   }
 
   /** Add the output of a linear layer to `out`. */
@@ -181,11 +179,11 @@ class Model {
 
   /** Rotate the pairs (i, i + d/2) of a query or a key by the angles of position t. */
   rotate(vector, t) {
-    const { angles } = this, half = vector.length / 2;
-    for (let i = 0, at = 2 * t * half; i < half; i++, at += 2) {
+    const [cosines, sines] = this.angles, half = vector.length / 2;
+    for (let i = 0, at = t * half; i < half; i++, at++) {
       const a = vector[i], b = vector[half + i];
-      vector[i] = a * angles[at] - b * angles[at + 1];
-      vector[half + i] = b * angles[at] + a * angles[at + 1];
+      vector[i] = a * cosines[at] - b * sines[at];
+      vector[half + i] = b * cosines[at] + a * sines[at];
     }
   }
 
@@ -227,13 +225,6 @@ class Model {
     this.normalise(this.norm);
     this.add(logits.fill(0), this.embedding, normed);
     return logits;
-  }
-
-  /** The attention weights of the last of S positions, which was read last: [n_layer][n_head][S]. */
-  attention(S) {
-    const weights = new Float32Array(this.heads.length * S);
-    this.heads.forEach(({ scores }, i) => weights.set(scores.subarray(0, S), i * S));
-    return weights;
   }
 }
 
@@ -383,14 +374,14 @@ class Engine {
     this.job = 0;
   }
 
-  /** The attention weights of the last of `ids`, which the model reads from position 0. */
+  /** The attention weights of each head of each layer to `ids`, of the last of them; the model reads them from position 0. */
   inspect({ index, ids }) {
     const context = this.model.contexts[1], read = context.ids;
     let same = 0;
     while (same < ids.length - 1 && read[same] === ids[same]) same++;
     read.length = same;
     for (const id of ids.slice(same)) this.model.read(context, id);
-    postMessage({ kind: "attention", index, weights: this.model.attention(ids.length) });
+    postMessage({ kind: "attention", index, weights: this.model.heads.map(({ scores }) => scores.slice(0, ids.length)) });
   }
 }
 

@@ -34,12 +34,10 @@ const records = []; // of each id: {id, from: where its context began, probabili
 const spans = []; // of each id; the bytes of a character share one
 let hidden = 0; // ids at the beginning that are not shown: the newline that a text without a prompt continues
 let promptEnd = 0; // the first id that the model wrote
-let pieces = [""]; // what each span shows, exactly, for copying
 let decoder = null, line = null, open = null; // open: the span of a character whose last byte has not come
 
 function clear() {
   records.length = spans.length = 0;
-  pieces = [];
   decoder = tokenizer.isBytes ? new TextDecoder("utf-8", { ignoreBOM: true }) : null;
   line = open = null;
   $("text").replaceChildren();
@@ -67,7 +65,6 @@ function newSpan(index) {
 }
 
 function show(span, text) {
-  pieces[span.index] = text;
   const visible = escaped(text.replace("\n", ""));
   const level = Number.isNaN(records[span.index].probability) ? 1 : limits.filter((limit) => span.bits >= limit).length;
   span.textContent = visible;
@@ -255,7 +252,7 @@ function choiceRow(index, id, p, number, isTaken) {
 
 /* ---- Attention ---- */
 
-let asked = -1, waiting = false, looking = null; // looking: {index, weights [layer][head][S]} that is shown
+let asked = -1, waiting = false, looking = null; // looking: {index, weights of each head} that is shown
 const lit = []; // spans that show how much attention they get
 
 /** Ask the worker, one question at a time; the newest one waits. */
@@ -278,13 +275,8 @@ function looked(data) {
 
 /** The weights of a head on the context of the character that is looked at; head -1 is the mean of the layer's heads. */
 function headWeights(layer, head) {
-  const S = looking.index - records[looking.index].from, n = shape.n_head, at = (layer * n + head) * S;
-  if (head >= 0) return looking.weights.subarray(at, at + S);
-  return Float32Array.from({ length: S }, (_, s) => {
-    let sum = 0;
-    for (let i = 0; i < n; i++) sum += looking.weights[(layer * n + i) * S + s];
-    return sum / n;
-  });
+  const all = looking.weights.slice(layer * shape.n_head, (layer + 1) * shape.n_head);
+  return head < 0 ? all[0].map((_, s) => all.reduce((sum, weights) => sum + weights[s], 0) / all.length) : all[head];
 }
 
 function drawAttention() {
@@ -352,7 +344,7 @@ $("prompt").addEventListener("keydown", (event) => {
 });
 $("continue").addEventListener("click", () => $("form").reportValidity() && write(records.map((r) => r.id), records.length));
 $("copy").addEventListener("click", async () => {
-  await navigator.clipboard.writeText(pieces.join(""));
+  await navigator.clipboard.writeText(tokenizer.decode(records.slice(hidden).map(({ id }) => id)));
   $("status").textContent = "copied";
 });
 $("copy").hidden = !navigator.clipboard;

@@ -223,10 +223,4 @@ class Learner {
   }
 }
 
-/** Cosines and sines of rotary positions, [T][d / 2] each. */
-function rotary(T, d) {
-  const half = d / 2, angle = (i) => Math.floor(i / half) * 10000 ** (-(i % half) / half);
-  return [Math.cos, Math.sin].map((f) => Float32Array.from({ length: T * half }, (_, i) => f(angle(i))));
-}
-
 if (typeof module === "object") Object.assign(module.exports, { Learner, setNumbers: (numbers) => (P = numbers) });

@@ -182,17 +182,16 @@ async function remember() {
 }
 
 async function recall() {
-  const model = await memory("readonly", (models) => models.get(location.pathname));
+  const model = await memory("readonly", (models) => models.get(location.pathname)), back = $("back");
   if (!model || isLearning) return;
-  const back = create("button", "", `Go on with \u201c${escaped(model.about.run)}\u201d, which it learned here before`);
-  back.type = "button";
+  back.textContent = `Go on with \u201c${escaped(model.about.run)}\u201d, which it learned here before`;
+  back.hidden = false;
   back.addEventListener("click", () => {
     taught = model;
     adopt(model.about, model.tensors);
     setLearning(false);
-    back.remove();
+    back.hidden = true;
   });
-  $("lesson").before(back);
 }
 
 $("learn").addEventListener("click", () => (isLearning ? lesson.postMessage({ kind: "stop" }) : teach()));
