@@ -201,13 +201,10 @@ function choose(index, { pin = false, say = false } = {}) {
   pinned = pin && index >= 0;
   document.body.classList.toggle("choosing", index >= 0);
   lit.splice(0).forEach((span) => span.style.setProperty("--look", 0));
-  $("heads").hidden = $("choose-hint").hidden = true;
-  $("choices").replaceChildren();
-  if (index < 0) {
-    $("glyph").hidden = true;
-    $("what").textContent = "Point at a character, or focus the text and use the arrow keys.";
-    return;
-  }
+  $("heads").hidden = true;
+  $("hint").hidden = index >= 0;
+  $("prediction").hidden = index < 0;
+  if (index < 0) return;
   spans[index].classList.add("chosen");
   showPrediction(index, say);
   if (pinned && narrow.matches) {
@@ -219,7 +216,7 @@ function choose(index, { pin = false, say = false } = {}) {
 
 function showPrediction(index, say) {
   const { id, probability, top } = records[index], { sign, name, point } = shown(id);
-  $("glyph").hidden = false;
+  $("choices").replaceChildren();
   $("glyph").textContent = sign;
   $("glyph").classList.toggle("long", sign.length > 2);
   const label = [name === sign ? "" : name, point].filter(Boolean).join(" ");
@@ -232,7 +229,6 @@ function showPrediction(index, say) {
   $("what").textContent = `${label ? label + ": " : ""}${surprise} of surprise`;
   const rows = top.some(([other]) => other === id) ? top : [...top, [id, probability]];
   $("choices").replaceChildren(...rows.map(([other, p], i) => choiceRow(index, other, p, i, other === id)));
-  $("choose-hint").hidden = false;
   const others = top.filter(([other]) => other !== id).slice(0, 3).map(([other, p]) => `${shown(other).name} ${percent(p)}`);
   if (say) tell(`${name}, ${surprise}. Alternatives: ${others.join(", ")}.`);
 }
@@ -419,17 +415,15 @@ function showTemperature() {
 }
 
 function fillDetails() {
-  const rows = [
-    ["Model", `${count(about.parameters)} parameters; ${shape.n_layer} layers, ${shape.n_head} heads, width ${shape.n_embd}, ${shape.positions} positions`],
-    ["Run", `${about.run}, step ${count(about.step)}${about.texts.length ? `, trained on ${about.texts.join(", ")}` : ""}`],
-    ["Vocabulary", `${count(shape.vocab_size)} ${unit}${tokenizer.never >= 0 ? "; the last one stands for all rarer characters and is never written" : ""}`],
-    ["Context", `${count(shape.block_size)} ${unit}; when it is full, the model forgets the older half and reads the rest again`],
-    ["Weights", about.weights],
-    ["Probabilities", "those of the model as trained, before temperature and top-k"],
-    ["Draws", "xoshiro128**, seeded by splitmix32: the same seed, prompt and settings write the same text again"],
-    ["Engine", `${about.engine}, in this page; nothing is sent anywhere`],
-  ];
-  $("details").replaceChildren(...rows.flatMap(([term, text]) => [create("dt", "", term), create("dd", "", escaped(text))]));
+  const details = {
+    model: `${count(about.parameters)} parameters; ${shape.n_layer} layers, ${shape.n_head} heads, width ${shape.n_embd}, ${shape.positions} positions`,
+    run: `${about.run}, step ${count(about.step)}${about.texts.length ? `, trained on ${about.texts.join(", ")}` : ""}`,
+    vocabulary: `${count(shape.vocab_size)} ${unit}${tokenizer.never >= 0 ? "; the last one stands for all rarer characters and is never written" : ""}`,
+    context: `${count(shape.block_size)} ${unit}`,
+    weights: about.weights,
+    engine: about.engine,
+  };
+  for (const [name, text] of Object.entries(details)) $(`of-${name}`).textContent = escaped(text);
 }
 
 /** Show a model, of which the page knows so much, and let the worker write with its weights. */
