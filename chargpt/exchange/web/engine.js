@@ -40,7 +40,7 @@ function kernelCode() {
 
 const padded = (n) => Math.ceil(n / PANEL) * PANEL;
 
-/** Zeros by name, in one memory, and a function that adds a product with a matrix in it to `out`; `size` numbers are from a panel to the next. */
+/** Zeros by name, in one memory, and `product`, which adds that of a matrix and x to `out`; from a panel to the next are `size` numbers. */
 function arithmetic(lengths, webAssembly) {
   const places = [];
   let end = PANEL; // a panel may begin at the last number
@@ -136,28 +136,32 @@ class Model {
   /** `shape`: the fields of GPTConfig, and vocab_size. `tensors`: what `numbersOf` reads, by name. */
   constructor(shape, tensors, { webAssembly = true } = {}) {
     const { n_layer, n_head, n_embd: C, block_size: T, vocab_size } = shape, heads = n_layer * n_head, float16 = float16Values();
-    const ofHead = { keys: padded(T) * C / n_head, values: padded(C / n_head) * T }; // numbers of a head
     const lengths = { x: C, normed: C, qkv: 3 * C, mixed: C, hidden: 4 * C, logits: vocab_size, scores: heads * padded(T),
-      keys: 2 * heads * ofHead.keys, values: 2 * heads * ofHead.values };
+      keys: 2 * heads * padded(T) * C / n_head, values: 2 * heads * padded(C / n_head) * T };
     for (const [name, { rows, columns }] of Object.entries(tensors)) lengths[name] = (isMatrix(name) ? padded(rows) : rows) * columns;
     const { numbers, product, engine } = arithmetic(lengths, webAssembly);
     for (const [name, tensor] of Object.entries(tensors)) fill(numbers[name], name, tensor, float16);
-    Object.assign(this, numbers, { shape, product, engine, numbers });
+    Object.assign(this, numbers, { shape, product, engine, angles: shape.positions === "rotary" ? rotary(T, C / n_head) : null });
     Object.assign(this, { norm: this.layer("norm"), embedding: this.layer("token_embedding"), positions: this.layer("position_embedding").weight });
     const names = ["norm_1", "attn.qkv", "attn.proj", "norm_2", "mlp.up", "mlp.down"];
     this.blocks = Array.from({ length: n_layer }, (_, i) => Object.fromEntries(names.map((name) => [name, this.layer(`blocks.${i}.${name}`)])));
-    const part = (name, i, n) => this[name].subarray(i * n, (i + 1) * n), ofQkv = (i) => part("qkv", i, C / n_head);
-    this.heads = Array.from({ length: heads }, (_, i) => ({ query: ofQkv(i % n_head), key: ofQkv(n_head + i % n_head),
-      value: ofQkv(2 * n_head + i % n_head), scores: part("scores", i, padded(T)), mixed: part("mixed", i % n_head, C / n_head) }));
-    // What the model has read, as ids, with the keys, [T / 16][d][16], and the values, [d / 16][T][16], of each head of each layer.
-    const cache = (i) => ({ keys: part("keys", i, ofHead.keys), values: part("values", i, ofHead.values) });
-    this.contexts = [0, heads].map((first) => ({ ids: [], caches: this.heads.map((_, i) => cache(first + i)) }));
-    this.angles = shape.positions === "rotary" ? rotary(T, C / n_head) : null;
+    this.shareOut(heads, n_head);
+  }
+
+  /** Give each head of each layer its part of the numbers. */
+  shareOut(heads, n_head) {
+    const part = (all, i, parts) => all.subarray(i * all.length / parts, (i + 1) * all.length / parts);
+    const each = (f) => Array.from({ length: heads }, (_, i) => f(i)), ofQkv = (i) => part(this.qkv, i, 3 * n_head);
+    this.heads = each((i) => ({ query: ofQkv(i % n_head), key: ofQkv(n_head + i % n_head), value: ofQkv(2 * n_head + i % n_head),
+      scores: part(this.scores, i, heads), mixed: part(this.mixed, i % n_head, n_head) }));
+    // What the model has read, as ids, with the keys, [T / 16][d][16], and the values, [d / 16][T][16].
+    this.contexts = [0, heads].map((first) => ({ ids: [], caches: each((i) => (
+      { keys: part(this.keys, first + i, 2 * heads), values: part(this.values, first + i, 2 * heads) })) }));
   }
 
   /** The weights of a linear layer or a norm. */
   layer(name) {
-    return { weight: this.numbers[`${name}.weight`], bias: this.numbers[`${name}.bias`] };
+    return { weight: this[`${name}.weight`], bias: this[`${name}.bias`] };
   }
 
   /** Add the output of a linear layer to `out`. */
