@@ -17,6 +17,7 @@ from chargpt.runs.models import name_of_start, start_from
 from chargpt.settings import Settings, Source
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL
+from chargpt.text.passages import has_read
 from chargpt.training.evaluation import evaluate, validation_split
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 
@@ -77,8 +78,9 @@ def measure_start(
     said = [Notice(Kind.START, f"{before}; lower is better, and {NGRAM_MODEL} has {ngram_loss:z.2f}")]
     said += [Notice(Kind.CHARACTERS, vocabulary)] * bool(vocabulary)
     is_compared = corpus.growth is not None or state.fingerprint == corpus.fingerprint
-    if corpus.is_validated and not is_compared and (lost or {*state.texts} & {*corpus.texts}):
-        why = "no copy of all that it has read is in the cache; " * lost
+    has_read_it = has_read(source.path, corpus)
+    if corpus.is_validated and not is_compared and (lost or has_read_it or {*state.texts} & {*corpus.texts}):
+        why = "it has read passages of your text; " * has_read_it + "no copy of all that it has read is in the cache; " * lost
         what = "it may have learned from your validation text, and then the losses look too good; start from another run, "
         said.append(Notice(Kind.WARNING, f"{shown(source.path)}: {why}{what}or give another text as data.val_text=FILE"))
     return distance_of(source, loss), said

@@ -209,25 +209,25 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     with choose_runtime(asked.settings.values, group=group).applied():  # for losses before the training, and short trials
         choice = _choose(asked, job, named.start, root=root)
         tried = _try_starts(asked, job, named, expected=choice.loss)
-        if tried is not None and tried.pays:
-            asked, job, named, choice = _begin(tried, asked, job, named, root=root)
+        if tried.start is not None:
+            asked, job, named, choice = _begin(tried.start, asked, job, named, root=root, loss=tried.loss)
     opening = _open(choice, job, named, asked, folder=folder, group=group, started=started)
     notices = [*named.notices, *job.corpus.describe(), *about_teachers, *([] if options.find_lr else examine(job.corpus))]
-    choices = [*([] if tried is None else [tried.notice]), *_about_choice(choice, asked, opening, named, group=group)]
+    choices = [*tried.notices, *_about_choice(choice, asked, opening, named, group=group)]
     return dataclasses.replace(opening, notices=tuple(notices), choices=tuple(choices))
 
 
-def _begin(tried: "Verdict", asked: Asked, job: Job, named: Named, *, root: Path) -> tuple[Asked, Job, Named, Choice]:
-    """The same with the start that a trial has chosen, and the settings for it. The text, which was read for the trial, gets
-    the characters of the start."""
-    options, known = dataclasses.replace(asked.options, start=tried.trial.start), tried.start.state.tokenizer.characters or ""
-    asked = _ask(options, tried.start)
-    corpus = job.corpus.knowing(known)
+def _begin(
+    start: Checkpoint, asked: Asked, job: Job, named: Named, *, root: Path, loss: float | None
+) -> tuple[Asked, Job, Named, Choice]:
+    """The same with a start that a trial has chosen, which has this loss, and the settings for it. The text, which was read for
+    the trial, gets the characters of the start."""
+    options = dataclasses.replace(asked.options, start=name_of_start(start))
+    asked, corpus = _ask(options, start), job.corpus.knowing(start.state.tokenizer.characters or "")
     if corpus is None:
-        corpus = _load_corpus(options, asked.settings.values, tried.start, None, root=root, context=asked.context)
+        corpus = _load_corpus(options, asked.settings.values, start, None, root=root, context=asked.context)
     job = dataclasses.replace(job, corpus=corpus, text=text_of(corpus))
-    choice = _choose(asked, job, tried.start, root=root, measured=tried.trial.before)
-    return asked, job, named._replace(start=tried.start), choice
+    return asked, job, named._replace(start=start), _choose(asked, job, start, root=root, loss=loss)
 
 
 def _open(
@@ -332,9 +332,9 @@ def _earlier(state: SavedState, *, root: Path) -> list[EncodedText]:
     return earlier_texts([state.fingerprint, *before], state.config.data, root=root)
 
 
-def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, measured: float | None = None) -> Choice:
-    """The settings for this text and this much time, and what to say of them. A run finds its text from any folder then. The
-    loss of the start on the text may be `measured` already.
+def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, loss: float | None = None) -> Choice:
+    """The settings for this text and this much time, and what to say of them. A run finds its text from any folder then. A
+    trial may know the `loss` of the start on the text.
 
     One of three: gentle ones from the weights of a `start`; those with the lowest expected loss of all models that the
     machine can train in the time; or, if the user has decided everything else, only the regularization.
@@ -348,7 +348,7 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, mea
 
         has_read = asked.options.init_from is not None and start.state.fingerprint != NO_TEXT
         lost = has_read and not settings.values.data.val_text and not _earlier(start.state, root=root)
-        distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss, lost=lost, loss=measured)
+        distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss, lost=lost, loss=loss)
         choice = Choice(adapt(settings, job, distance=distance, minutes=minutes, epochs=epochs), notices)
     elif asked.is_open:
         choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)
@@ -360,11 +360,13 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, mea
     return choice._replace(settings=dataclasses.replace(settings, values=values))
 
 
-def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> "Verdict | None":
-    """What a short trial of the starts shows, if the user has left it open how the model begins; else None.
+def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> "Verdict":
+    """What a short trial of the starts shows; nothing, if the user has decided how the model begins.
 
     Without one, the law expects this loss of the run.
     """
+    from chargpt.planning.trial import Verdict, try_starts
+
     options, corpus = asked.options, job.corpus
     others = (options.start, options.init_from, options.vocab_from, options.config, options.find_lr, named.teachers)
     is_fixed = any(others) or asked.settings.is_any_given(*DECIDES_LOSS) or asked.settings.values.data.max_vocab
@@ -372,9 +374,7 @@ def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None)
     is_text = corpus.is_validated and corpus.items is None and all(map(can_be_read_again, texts))
     # Of names, a start knows those of its language alone, and of a list in an order, the law knows too little.
     if expected is None or is_fixed or not is_text or is_list_of_words(corpus.tokenizer.decode(corpus.train[:LISTED])):
-        return None
-    from chargpt.planning.trial import try_starts
-
+        return Verdict()
     return try_starts(asked.settings, job, minutes=options.minutes, expected=expected)
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from chargpt.config import Config, RuntimeConfig
@@ -30,6 +30,7 @@ from chargpt.runs.load import CARD, STARTS, load_start, start_names
 from chargpt.settings import COMMAND_LINE, Settings, apply
 from chargpt.standard import is_standard
 from chargpt.text.corpus import Corpus
+from chargpt.text.passages import has_read
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer
@@ -59,35 +60,39 @@ class Trial(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Whether to begin with the best start, and what to say of it."""
+    """What to begin with, and what to say of it."""
 
-    start: Checkpoint
-    trial: Trial
-    pays: bool
-    notice: Notice
+    notices: Sequence[Notice] = ()
+    start: Checkpoint | None = None  # None: nothing
+    loss: float | None = None  # of this start on the text
 
 
-def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected: float) -> Verdict | None:
-    """Whether the best start for a text gives a lower loss than is `expected` from nothing; None if none knows its characters.
+def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected: float) -> Verdict:
+    """Whether the best start for a text gives a lower loss than is `expected` from nothing. One that has read the text is none.
 
     `settings` are those of the run before anything is chosen.
     """
     enough, losses = expected - MARGIN if job.seconds >= LONG_ENOUGH else math.inf, dict[Trial, float]()
-    load = functools.cache(load_start)
-    for trial in trials_of(job.corpus, settings.values.runtime, load, enough=enough):
+    load, notices, names = functools.cache(load_start), list[Notice](), start_names()
+    for name in [name for name in names if has_read(STARTS / name, job.corpus)]:
+        names.remove(name)
+        what = f"{name} has read this text, so its losses would look too good, and it is not used; to use it, add "
+        notices.append(Notice(Kind.START, Message(f"the model {what}", Option("start", name))))
+    for trial in trials_of(job.corpus, settings.values.runtime, names, load, enough=enough):
         start = load(trial.start)
         begins = settings.choose(trial.start, model=shape_of(start.state.config.model))
         adapted = adapt(begins, job, distance=distance_of(start, trial.before), minutes=minutes)
         losses[trial] = expected_loss(trial, job.text, adapted.values)
     if not losses:
-        return None
+        return Verdict(notices)
     best, loss = min(losses.items(), key=lambda one: one[1])
     pays = loss < ((1 - DOUBT) * expected if best.seen else expected - MARGIN)
     about, nothing = f"a loss of about {loss:z.2f}{' or less' * (not best.seen)}", f"{expected:z.2f} from nothing"
     what = f"and {nothing}; to begin with nothing" if pays else f"not clearly below the {nothing}; to begin with it"
     other = Option("start", NO_START if pays else best.start)
     said = Message(f"{about} is expected with the model {best.start}, {what}, add ", other)
-    return Verdict(load(best.start), best, pays, Notice(Kind.START, said, "line" if pays else "detail"))
+    notices.append(Notice(Kind.START, said, "line" if pays else "detail"))
+    return Verdict(notices, load(best.start), best.before) if pays else Verdict(notices)
 
 
 def expected_loss(trial: Trial, text: Text, config: Config) -> float:
@@ -104,15 +109,25 @@ def expected_loss(trial: Trial, text: Text, config: Config) -> float:
     return min(trial.after, max(law.FLOOR * ngram, learned))
 
 
-def trials_of(corpus: Corpus, runtime: RuntimeConfig, load: Callable[[str], Checkpoint], *, enough: float) -> list[Trial]:
-    """The trials of the starts that are best for a text, from the cache or made now; none if no start knows its characters.
-    `load` gives a start.
+def trials_of(
+    corpus: Corpus, runtime: RuntimeConfig, names: Sequence[str], load: Callable[[str], Checkpoint], *, enough: float
+) -> list[Trial]:
+    """The trials of those of the starts `names` that are best for a text, from the cache or made now; none if none of them
+    knows its characters. `load` gives a start.
 
     If the best one has a loss below `enough` before any training, it alone is named, and not trained.
     """
     path = None if corpus.folder is None else corpus.folder / TRIALS
-    names = start_names()
-    of = [LOADED_SOURCE, GLANCED, MEASURED, TRIED, WINDOWS, STEPS, *((STARTS / name / CARD).stat().st_mtime for name in names)]
+    of = [
+        *names,
+        LOADED_SOURCE,
+        GLANCED,
+        MEASURED,
+        TRIED,
+        WINDOWS,
+        STEPS,
+        *((STARTS / name / CARD).stat().st_mtime for name in names),
+    ]
     if path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
             found = json.loads(read_bounded(path, limit=MOST_BYTES))

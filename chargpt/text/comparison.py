@@ -127,14 +127,20 @@ class Comparison:
 
     def _marks(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the windows of code points begin that are compared, and their hashes, both (n_windows,)."""
-        hashes, size, power = self._read_as[points].astype(np.uint64) + np.uint64(1), 1, FACTOR
-        while size < WINDOW:  # two neighbours make a window of twice the size
-            hashes = hashes[:-size] * np.uint64(power) + hashes[size:]
-            size, power = 2 * size, power * power % 2**64
-        hashes ^= hashes >> np.uint64(29)
-        hashes *= np.uint64(FACTOR)
+        hashes = window_hashes(self._read_as[points])
         places = np.flatnonzero(hashes >> np.uint64(64 - self._bits) == 0) if self._bits else np.arange(len(hashes))
         return places, hashes[places]
+
+
+def window_hashes(points: np.ndarray) -> np.ndarray:
+    """The hash of each window of WINDOW code points, uint64 (n_windows,)."""
+    hashes, size, power = points.astype(np.uint64) + np.uint64(1), 1, FACTOR
+    while size < WINDOW:  # two neighbours make a window of twice the size
+        hashes = hashes[:-size] * np.uint64(power) + hashes[size:]
+        size, power = 2 * size, power * power % 2**64
+    hashes ^= hashes >> np.uint64(29)
+    hashes *= np.uint64(FACTOR)
+    return hashes
 
 
 def _equal(sides: np.ndarray) -> Iterator[tuple[int, int]]:

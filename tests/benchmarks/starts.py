@@ -2,6 +2,7 @@
 
     python tests/benchmarks/starts.py mix OUT TEXT[=SHARE] ... [--quotes „“] [--seed N]
     python tests/benchmarks/starts.py pack RUN NAME --language LANGUAGE --text "NAME: CHARACTERS: TERMS" ... --recipe COMMAND ...
+    python tests/benchmarks/starts.py passages NAME TEXT
     python tests/benchmarks/starts.py measure START TEXT ... [SETTING ...] [--sizes 10000,30000,100000] [--seeds 1] [--ways start,chosen]
 
 `mix` writes OUT.txt and OUT-validation.txt. A TEXT has one paragraph in each line; `.xz` and `.gz` files are unpacked. SHARE is
@@ -12,7 +13,9 @@ A start shall know the text of any writer. So a text is cut into documents of so
 of several forms: long lines, wrapped lines, lines like those of verse; with plain or typographic quotes. The documents of all
 texts are then mixed. The end of each text is held out: no training text has anything of it.
 
-`pack` rounds the weights of the best checkpoint to float16, and measures the loss before and after. `measure` trains on the first
+`pack` rounds the weights of the best checkpoint to float16, and measures the loss before and after. It also writes the passages
+of what the run has read, by which a training knows that a start has read its text; `passages` writes those of TEXT, which `mix`
+has written again. `measure` trains on the first
 characters of each TEXT, with the start and without it, and prints a row for each training. Without it, the ways are `default`
 (no option) and the recipes of regret.py, whose simulated machine says how many steps fit into the time. `loss` and `start_loss`
 are those on the text that follows, which chooses nothing: of the best checkpoint, and of the start before training.
@@ -39,6 +42,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chargpt.runs.checkpoint_schema import SavedState
+    from chargpt.text.cache import EncodedText
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,6 +71,8 @@ PRINTED = {
     "start_val_loss": re.compile(r"^start .*its loss on your text is ([\d.]+)", re.MULTILINE),
     "ngram_loss": re.compile(r"^(?:start|expected) .*n-gram model .*has ([\d.]+)", re.MULTILINE),
 }
+# Characters of a text whose passages are found at a time.
+HASHED = 2**22
 # Characters that follow the text of a training, on which it is measured.
 FOLLOWING = 20_000
 # Typographic characters, and what a keyboard has for them.
@@ -225,6 +231,34 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     write_state(folder, state)
     (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{folder}: {len(data):,} bytes, loss {losses[0]:.4f}, {losses[1]:.4f} in float16")
+    write_passages(folder, corpus)
+
+
+def write_passages(folder: Path, corpus: "EncodedText") -> None:
+    """Write the passages of the training split, so that `has_read` of chargpt/text/passages.py finds them."""
+    import numpy as np
+
+    from chargpt.text.passages import PASSAGES, passages_of
+
+    parts = [corpus.train[start : start + HASHED] for start in range(0, len(corpus.train), HASHED)]
+    found = np.unique(np.concatenate([passages_of(part, corpus.tokenizer.characters or "") for part in parts]))
+    # Numbers that stand for nothing, where two are farther apart than 16 bits can say.
+    far = [np.arange(low, high, 2**16 - 1)[1:] for low, high in itertools.pairwise([0, *found.tolist()]) if high - low >= 2**16]
+    gaps = np.diff(np.union1d(found, np.concatenate([found, *far])), prepend=0)
+    gaps.astype("<u2").tofile(folder / PASSAGES)
+    print(f"{folder / PASSAGES}: {len(found):,} passages, {2 * len(gaps):,} bytes")
+
+
+def passages(name: str, text: str) -> None:
+    """`write_passages` of a start that is there already, from a text."""
+    sys.path.insert(0, str(ROOT))
+    from chargpt.config import DataConfig
+    from chargpt.runs.load import STARTS
+    from chargpt.text.corpus import load_corpus
+
+    with tempfile.TemporaryDirectory() as cache:
+        config = DataConfig(cache=cache, val_fraction=0.0)
+        write_passages(STARTS / name, load_corpus([text], config, root=ROOT, block_size=1))
 
 
 def write_state(folder: Path, state: "SavedState") -> None:
@@ -297,6 +331,9 @@ def main() -> None:
     mixing.add_argument("--quotes", default="“”", help="the typographic quotes of the language, opening and closing")
     mixing.add_argument("--seed", type=int, default=1)
     verbs.add_parser("renew", help="write the states of all starts in the format of now")
+    finding = verbs.add_parser("passages", help="write the passages of TEXT, which a start has read, beside its weights")
+    finding.add_argument("name")
+    finding.add_argument("text")
     packing = verbs.add_parser("pack", help="write the weights of a run and a card into chargpt/starts/NAME")
     packing.add_argument("run")
     packing.add_argument("name")
@@ -315,6 +352,9 @@ def main() -> None:
     verb = options.pop("verb")
     if verb == "renew":
         renew()
+        return
+    if verb == "passages":
+        passages(**options)
         return
     if verb == "pack":
         pack(options.pop("run"), options.pop("name"), **options)

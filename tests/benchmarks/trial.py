@@ -34,9 +34,8 @@ LONG = 150_000  # characters that a row must have seen to be fitted: those after
 
 def measure(name: str, seen: int, path: str) -> dict[str, object]:
     """The row of a text."""
-    trial.start_names = lambda: [name]
     corpus = load_corpus([path], Config().data, root=ROOT, block_size=8)
-    (found,), start = trial.trials_of(corpus, Config().runtime, load_start, enough=0.0), load_start(name)
+    (found,), start = trial.trials_of(corpus, Config().runtime, [name], load_start, enough=0.0), load_start(name)
     text = text_of(corpus)
     shape = dataclasses.replace(start.state.config.model, dropout=0.0)
     characters = min(STEP_CHARACTERS[1], max(STEP_CHARACTERS[0], EPOCHS * len(corpus.train) / STEPS))

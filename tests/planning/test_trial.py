@@ -81,10 +81,10 @@ def test_losses_before_a_training_are_computed_by_the_threads_that_are_asked_for
 def test_the_lower_loss_wins_and_the_other_way_can_be_chosen(expected, tmp_path):
     corpus = corpus_of(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000])
     tried = try_starts(Settings(ONE_THREAD), Job(corpus, text_of(corpus), 60.0), minutes=1, expected=expected)
-    assert tried is not None and tried.pays == (expected > 1)
-    other = str(tried.notice.text).split("--start ")[1]
-    assert other == ("none" if tried.pays else tried.trial.start) and f"{expected:.2f} from nothing" in str(tried.notice.text)
-    assert tried.notice.level == ("line" if tried.pays else "detail")
+    (notice,), pays = tried.notices, expected > 1
+    assert (tried.start is not None) == pays and f"{expected:.2f} from nothing" in str(notice.text)
+    assert str(notice.text).split("--start ")[1] == ("none" if pays else "english")
+    assert notice.level == ("line" if pays else "detail")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_in_a_short_run_no_start_is_trained(tmp_path, monkeypatch):
     for expected in (0.1, 9.0):
         job = Job(corpus, text_of(corpus), LONG_ENOUGH / 2)
         tried = try_starts(Settings(ONE_THREAD), job, minutes=0.1, expected=expected)
-        assert tried is not None and tried.pays == (expected > 1) and "or less" in str(tried.notice.text)
+        assert (tried.start is not None) == (expected > 1) and "or less" in str(tried.notices[0].text)
 
 
 def test_a_text_that_repeats_itself_can_be_tried(tmp_path):
@@ -127,17 +127,16 @@ def corpus_of(folder: Path, content: str) -> Corpus:
 def test_a_start_that_is_good_enough_is_not_trained(tmp_path, monkeypatch):
     """What was measured without a training does for no harder question; what was measured with one does for all."""
     corpus, runtime = corpus_of(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000]), ONE_THREAD.runtime
-    (one,) = trials_of(corpus, runtime, load_start, enough=9.0)
-    assert one.seen == 0 and one.after == one.before and [one] == trials_of(corpus, runtime, load_start, enough=8.0)
-    tried = trials_of(corpus, runtime, load_start, enough=0.5)
+    (one,) = trials_of(corpus, runtime, start_names(), load_start, enough=9.0)
+    again = trials_of(corpus, runtime, start_names(), load_start, enough=8.0)
+    assert one.seen == 0 and one.after == one.before and again == [one]
+    tried = trials_of(corpus, runtime, start_names(), load_start, enough=0.5)
     assert [tried[0].start, tried[0].before] == [one.start, one.before] and all(two.seen > 0 for two in tried)
     assert len(tried) == TRIED
-    monkeypatch.setattr(trial, "load_start", None)
-    assert trials_of(corpus, runtime, load_start, enough=0.1) == tried == trials_of(corpus, runtime, load_start, enough=9.0)
+    for enough in (0.1, 9.0):
+        assert trials_of(corpus, runtime, start_names(), None, enough=enough) == tried
     (corpus.folder / trial.TRIALS).write_text("[1]")
-    monkeypatch.undo()
-    monkeypatch.setattr(trial, "start_names", lambda: [])
-    assert trials_of(corpus, runtime, load_start, enough=9.0) == []
+    assert trials_of(corpus, runtime, [], load_start, enough=9.0) == []
 
 
 @pytest.mark.parametrize("before", [1.0, 2.0, 4.0])

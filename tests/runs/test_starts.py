@@ -14,7 +14,9 @@ import train
 from chargpt.__main__ import main
 from chargpt.config import Config
 from chargpt.errors import UserError
+from chargpt.planning import trial
 from chargpt.planning.cli import parse_options
+from chargpt.planning.plan import make_plan
 from chargpt.runs import load as loading
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import find_checkpoint, load_start, read_card, start_names
@@ -93,6 +95,28 @@ def test_a_training_with_a_start_names_it_and_goes_on_after_a_stop(start, text, 
         written.startswith(again)
         and apply(Config(), read_yaml(folder / "config.yaml"), where="") == newest(folder)[0].state.as_trained
     )
+
+
+def test_a_start_that_has_read_the_text_in_any_edition_is_not_chosen_and_warns_whoever_asks(start, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "STARTS", loading.STARTS)
+    monkeypatch.setattr(trial, "start_names", start_names)
+    known = text.read_text(encoding="utf-8")
+    editions = {
+        "with a title": f"The sea\n{known}",
+        "with other lines": known.upper().replace("\n", " ").replace(". ", ".\n\n\u201c"),
+        "a third": known[: len(known) // 3] + "".join(f"{n * n} is a square, {n}\n" for n in range(len(known) // 20)),
+        "another": known[::-1],
+    }
+    for name, edition in editions.items():
+        path, has_read = tmp_path / f"{name}.txt", name != "another"
+        path.write_text(edition, encoding="utf-8")
+        words = [str(path), "--minutes", "1", f"data.cache={tmp_path}/cache", "runtime.threads=1", "--run", f"{tmp_path}/run"]
+        for more in ([], ["--start", start]):
+            plan = make_plan(parse_options([*words, *more]), root=tmp_path)
+            said = "\n".join(str(notice.text) for notice in (*plan.notices, *plan.choices))
+            assert ("has read this text" in said) == (has_read and not more), (name, said)
+            assert ("has read passages of your text" in said) == (has_read and bool(more)), (name, said)
+            assert not has_read or (plan.state.stage.start is None) == (not more)
 
 
 def test_a_start_is_given_once_by_its_name_and_for_a_new_run(start):
