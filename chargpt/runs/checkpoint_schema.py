@@ -38,11 +38,11 @@ MAX_LAYERS = 1000
 MAX_POSITIONS = 1 << 27  # numbers in a table of positions
 MAX_NUMBERS = 1 << 28
 MAX_CACHED = 1 << 30  # keys and values of a full block, for one text; 4 GiB
-FORMAT = 11
+FORMAT = 12
 OLDEST = 9  # the first format that every later version reads
 LAST_READER = "44363133"  # the last commit that reads older ones
-# For each format since: what it added to a state, and what stands for it in a run of an older one.
-ADDED: dict[int, dict[str, Any]] = {10: {"growth": None}, 11: {"progress": {"temperature": 1.0}}}
+# For each format since: what it added to a state, and what stands for it in a run of an older one. 12 writes a growth in short.
+ADDED: dict[int, dict[str, Any]] = {10: {"growth": None}, 11: {"progress": {"temperature": 1.0}}, 12: {}}
 JSON_LIMIT = 8 << 20  # bytes; every character of Unicode fits as a vocabulary. Parsed JSON takes up to 25 times its size
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder; larger whole numbers are not read
@@ -99,7 +99,8 @@ class SavedState:
 
     def to_json(self) -> dict[str, Any]:
         """What json.dumps takes, in the format of now: the fields, with those of `settings` beside them."""
-        plain = dataclasses.asdict(self) | {"tokenizer": self.tokenizer.to_json()}
+        others = {"tokenizer": self.tokenizer.to_json(), "growth": self.growth and self.growth.to_json()}
+        plain = dataclasses.asdict(dataclasses.replace(self, growth=None)) | others
         settings = plain.pop("settings")
         return plain | {key: settings[name] for key, name in SETTINGS.items()}
 
@@ -146,8 +147,8 @@ def _read(hint: Any, value: Any, name: str) -> Any:
     kind, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind is Config:
         return apply(Config(), _read(dict, value, name), where=name)
-    if kind is Tokenizer:
-        return Tokenizer.from_json(value)
+    if kind in (Tokenizer, Growth) and value is not None:
+        return kind.from_json(value)
     if kind is Source:
         return Source(value)
     if dataclasses.is_dataclass(kind):

@@ -4,8 +4,12 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from chargpt.text.document import TRAIN, VAL
+
+KINDS = {"t": (TRAIN, False), "v": (VAL, False), "n": (None, False), "T": (TRAIN, True), "V": (VAL, True), "N": (None, True)}
+MOST = 10**15  # characters of a stretch
 
 
 @dataclass(frozen=True)
@@ -24,11 +28,27 @@ class Growth:
     earlier: list[str] = field(default_factory=list)  # the fingerprints of their texts, the newest first
     stretches: list[Stretch] = field(default_factory=list)  # the whole text; none if it has little of theirs
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether a text can be divided like this."""
-        ends, splits = [0, *(stretch.end for stretch in self.stretches)], {stretch.split for stretch in self.stretches}
-        return all(a < b for a, b in itertools.pairwise(ends)) and splits <= {TRAIN, VAL, None}
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types; `from_json` returns an equal growth. A stretch is a letter of KINDS and its size: t1200."""
+        letters = {kind: letter for letter, kind in KINDS.items()}
+        parts = (f"{letters[one.split, one.is_new]}{one.end - start}" for start, one in self._parts())
+        return {"earlier": self.earlier, "stretches": " ".join(parts)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Growth":
+        """The growth that `to_json` described, or an older program, with an object for each stretch. For anything else, raises
+        ValueError, KeyError, AttributeError or TypeError."""
+        earlier, found = data["earlier"], data["stretches"]
+        if not all(isinstance(one, str) for one in earlier):
+            raise ValueError("earlier: not names of texts")
+        if isinstance(found, list):
+            found = cls(stretches=[Stretch(**one) for one in found]).to_json()["stretches"]
+        sizes, stretches = [int(part[1:]) for part in found.split()], list[Stretch]()
+        if not all(0 < size < MOST for size in sizes):
+            raise ValueError("stretches: not their sizes")
+        for part, end in zip(found.split(), itertools.accumulate(sizes)):
+            stretches.append(Stretch(end, *KINDS[part[0]]))
+        return cls(earlier=earlier, stretches=stretches)
 
     def describe(self) -> str:
         """How much of a text is new, and what of it is held out."""

@@ -91,7 +91,7 @@ def test_every_format_since_the_first_promised_one_is_read(number, tmp_path):
     state, files = unseal(path)
     added = functools.reduce(operator.or_, (entries for later, entries in ADDED.items() if later > number))
     older = without(through_json(state), added)
-    assert older != through_json(state)
+    assert (older != through_json(state)) == bool(added)
     body = json.dumps({"format": number, "files": files, "state": older}, indent=1).encode()[2:]
     path.write_bytes(f'{{"sha256": "{hashlib.sha256(body).hexdigest()}",\n'.encode() + body)
     read, others = unseal(path)

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.config import DataConfig
+from chargpt.runs.checkpoint_schema import JSON_LIMIT
 from chargpt.text import comparison
 from chargpt.text.comparison import GAP, LEAST_REPEATED, NEW, Comparison, Passage, divided
 from chargpt.text.corpus import Corpus
 from chargpt.text.document import TRAIN, VAL
-from chargpt.text.growth import Growth, Stretch
+from chargpt.text.growth import KINDS, Growth, Stretch
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer, code_points
 
@@ -152,11 +153,32 @@ def test_a_growth_divides_the_text_again_without_the_texts_before(folder, load, 
     """As a resumed run reads it, whose cache is gone, through the JSON of its state."""
     old, path = load(folder(*BOOK)), folder(*BOOK, *MORE)
     new = load(path, earlier=[old])
-    assert new.growth is not None and new.growth.is_possible
-    saved = json.loads(json.dumps(dataclasses.asdict(new.growth)))
-    growth = Growth(earlier=saved["earlier"], stretches=[Stretch(**one) for one in saved["stretches"]])
+    assert new.growth is not None
+    growth = Growth.from_json(json.loads(json.dumps(new.growth.to_json())))
     again = load(path, growth=growth, cache=str(tmp_path / "another"), tokenizer=new.tokenizer)
     assert again.fingerprint == new.fingerprint
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.sampled_from([*KINDS.values()])), max_size=20))
+def test_a_state_has_a_growth_in_short_and_an_older_one_in_long(parts):
+    ends = itertools.accumulate(size for size, _ in parts)
+    growth = Growth(earlier=["0" * 64], stretches=[Stretch(end, *kind) for end, (_, kind) in zip(ends, parts)])
+    for saved in (growth.to_json(), dataclasses.asdict(growth)):
+        assert Growth.from_json(json.loads(json.dumps(saved))) == growth
+
+
+def test_a_growth_of_many_documents_fits_a_state():
+    """110,000 documents, known and new ones in turn."""
+    stretches = [Stretch(1000 * (n + 1), n % 10 == 9 and VAL or TRAIN, n % 2 == 1) for n in range(110_000)]
+    assert len(json.dumps(Growth(stretches=stretches).to_json())) < JSON_LIMIT / 8
+
+
+@pytest.mark.parametrize(
+    "said", ["t0", "t-1", "x5", "t", "t5 v", "t1.5", "5", ["t5"], [{"end": 1.5, "split": 0, "is_new": False}], 3]
+)
+def test_what_is_no_growth_is_refused(said):
+    with pytest.raises((ValueError, KeyError, AttributeError, TypeError)):
+        Growth.from_json({"earlier": [], "stretches": said})
 
 
 def test_line_ends_of_another_system_are_no_difference(folder, load, tmp_path):
