@@ -26,6 +26,7 @@ from chargpt.planning.cli import SHORTEST_CONTEXT
 from chargpt.planning.law import Text
 from chargpt.planning.memory import check_memory, has_memory
 from chargpt.planning.speeds import Speeds
+from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import check_size, parameter_count
 from chargpt.runs.stage import Models
 from chargpt.settings import Settings, difference
@@ -86,6 +87,14 @@ class Candidate(NamedTuple):
     def __str__(self) -> str:
         model = self.config.model
         return f"{self.compared:z.2f}: {self.parameters:,} parameters ({model.n_layer} layers of {model.n_embd})"
+
+
+class Verdict(NamedTuple):
+    """What to begin with, and what to say of it."""
+
+    notices: Sequence[Notice] = ()
+    start: Checkpoint | None = None  # None: nothing
+    loss: float | None = None  # of this start on the text
 
 
 @dataclasses.dataclass(frozen=True)

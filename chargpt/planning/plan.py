@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -25,6 +25,7 @@ from chargpt.planning.chosen_for_time import (
     TEACHER_TIME,
     Choice,
     Job,
+    Verdict,
     choose,
     chooses,
     regularized,
@@ -53,9 +54,6 @@ from chargpt.training.group import Group, check_batch
 from chargpt.training.initialisation import initial_model
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
 from chargpt.training.runtime import Runtime, choose_runtime, is_worth_compiling
-
-if TYPE_CHECKING:  # of a run whose beginning is open
-    from chargpt.planning.trial import Verdict
 
 LISTED = 200_000  # characters from which it is told whether a text is a list of words
 
@@ -360,13 +358,11 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, los
     return choice._replace(settings=dataclasses.replace(settings, values=values))
 
 
-def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> "Verdict":
+def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> Verdict:
     """What a short trial of the starts shows; nothing, if the user has decided how the model begins.
 
     Without one, the law expects this loss of the run.
     """
-    from chargpt.planning.trial import Verdict, try_starts
-
     options, corpus = asked.options, job.corpus
     others = (options.start, options.init_from, options.vocab_from, options.config, options.find_lr, named.teachers)
     is_fixed = any(others) or asked.settings.is_any_given(*DECIDES_LOSS) or asked.settings.values.data.max_vocab
@@ -375,6 +371,8 @@ def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None)
     # Of names, a start knows those of its language alone, and of a list in an order, the law knows too little.
     if expected is None or is_fixed or not is_text or is_list_of_words(corpus.tokenizer.decode(corpus.train[:LISTED])):
         return Verdict()
+    from chargpt.planning.trial import try_starts  # most runs have decided how they begin
+
     return try_starts(asked.settings, job, minutes=options.minutes, expected=expected)
 
 

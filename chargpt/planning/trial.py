@@ -19,7 +19,7 @@ from chargpt.files import publish_file
 from chargpt.notices import Kind, Notice
 from chargpt.planning import law
 from chargpt.planning.adaptation import MEASURED, adapt, begun, distance_of, loss_on
-from chargpt.planning.chosen_for_time import Job, in_blocks
+from chargpt.planning.chosen_for_time import Job, Verdict, in_blocks
 from chargpt.planning.initial_settings import shape_of
 from chargpt.planning.law import Text
 from chargpt.project import NO_START
@@ -57,14 +57,6 @@ class Trial(NamedTuple):
     before: float  # its loss on the text
     after: float  # its loss after `seen` characters of a training
     seen: int  # 0: it was not trained
-
-
-class Verdict(NamedTuple):
-    """What to begin with, and what to say of it."""
-
-    notices: Sequence[Notice] = ()
-    start: Checkpoint | None = None  # None: nothing
-    loss: float | None = None  # of this start on the text
 
 
 def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected: float) -> Verdict:
