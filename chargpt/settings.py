@@ -47,7 +47,7 @@ def _typed(section: str, values: object) -> dict[str, object]:
         raise UserError(f"{section}: no such section; ", _nearest_section(str(section)))
     if values is not None and not isinstance(values, Mapping):
         raise UserError(f"{section}: holds {values!r}; write its settings below it, indented, one in each line")
-    hints, typed = HINTS[section], dict[str, object]()
+    hints, typed = typing.get_type_hints(SECTIONS[section], include_extras=True), dict[str, object]()
     for key, value in (values or {}).items():
         if key not in hints:
             meant = elsewhere(key.rpartition(".")[2]) or nearest(key, {one: f"{section}.{one}" for one in hints}, cutoff=0.5)
@@ -60,7 +60,6 @@ def _typed(section: str, values: object) -> dict[str, object]:
 
 
 SECTIONS: dict[str, type[Section]] = typing.get_type_hints(Config)
-HINTS = {name: typing.get_type_hints(section, include_extras=True) for name, section in SECTIONS.items()}
 
 
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers import Clock, bits, wait_for
@@ -139,11 +141,11 @@ def test_a_process_that_cannot_start_or_dies_is_one_warning(program, real, tmp_p
     assert kind is Kind.WARNING and "report.html: not written" in said and "\n" not in said
 
 
-def test_a_signal_leaves_the_page_to_its_process(forked, run, corpus, capfd):
+def test_a_signal_leaves_the_page_to_its_process(forked, run, corpus, capfd, monkeypatch):
     (run / "report.html").unlink(missing_ok=True)
     writing = Follower(Run(run), corpus, device="cpu", opens=False)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    at_first_look = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr("chargpt.session.follower.time", at_first_look)
     kind, said, _ = writing.finish(left=9)
     assert kind is Kind.REPORT and "What it copies" not in page_of(run) and capfd.readouterr().err == ""
     wait_for(lambda: "What it copies" in page_of(run))
