@@ -316,7 +316,7 @@ def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names, word
 @needs_node
 def test_the_page_writes_one_item_of_the_label_of_its_menu(run, tmp_path):
     assert main(["export", str(run), "--to", "html", str(tmp_path / "page.html")]) == 0
-    code = """const ids = text => tokenizer.encode(text).ids, menu = $("label").children.map(option => option.value);
+    code = """const ids = text => [...tokenizer.encode(text).ids], menu = $("label").children.map(option => option.value);
     const sent = text => ids(text).map(id => ({ id, from: 0, probability: 0.5, top: [] }));
     $("label").value = "orc"; $("prompt").value = "gu"; ready = true; start();
     const question = posted.at(-1).text;
