@@ -21,7 +21,19 @@
 TYPE_CHECKING = False  # as in typing, whose import takes time in which `python -m chargpt` cannot handle a signal yet
 if TYPE_CHECKING:
     from chargpt.commands.report import report
-    from chargpt.errors import *  # noqa: F403
+    from chargpt.errors import (
+        Damaged,
+        Failed,
+        NoMemory,
+        NoSpace,
+        NoSuchRun,
+        NotFinite,
+        NotWritten,
+        RunExists,
+        Stopped,
+        TextTooShort,
+        UnknownCharacters,
+    )
     from chargpt.notices import TrainingProgress
     from chargpt.runs.listing import RunState, runs
     from chargpt.sampling.loaded_model import LoadedModel, load
@@ -39,8 +51,8 @@ PLACES = {  # of what is no kind of error
     "chargpt.text.item_stream": ("Item",),
 }
 __all__ = ["Item", "LoadedModel", "RunState", "Training", "TrainingProgress", "load", "report", "runs", "start", "train"]
-__all__ += ["Damaged", "Failed", "NoMemory", "NoSpace", "NoSuchRun", "NotFinite", "NotWritten", "RunExists", "Stopped"]  # noqa: F405
-__all__ += ["TextTooShort", "UnknownCharacters", "__version__"]  # noqa: F405
+__all__ += ["Damaged", "Failed", "NoMemory", "NoSpace", "NoSuchRun", "NotFinite", "NotWritten", "RunExists", "Stopped"]
+__all__ += ["TextTooShort", "UnknownCharacters", "__version__"]
 
 
 def __getattr__(name: str) -> object:
