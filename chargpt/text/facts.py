@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import gzip
+import itertools
 import json
 import lzma
 import math
@@ -196,7 +197,7 @@ def _is_sorted(train: str, val: str) -> bool:
 
     def key(line: str) -> str:
         text = unicodedata.normalize("NFKD", BEFORE_WORDS.sub("", line.casefold()))
-        return "".join(c for c in text if not unicodedata.combining(c))
+        return "".join(itertools.filterfalse(unicodedata.combining, text))
 
     lines, val_lines = _lines_of_list(train), [line for line in map(str.strip, val.split("\n")[1:]) if line]
     names, places = np.unique([key(line) for line in lines], return_inverse=True)
