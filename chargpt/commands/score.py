@@ -28,7 +28,7 @@ from chargpt.runs.checkpoint import has_steps
 from chargpt.runs.load import places_of
 from chargpt.screen import log
 from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, names_in
-from chargpt.text.sources import NAMES
+from chargpt.text.source import NAMES
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
     from chargpt.analysis.scored_text import Line, Summary, Total

@@ -126,7 +126,7 @@ class SavedState:
     @property
     def text_names(self) -> list[str]:
         """What it was trained on, without folders: a name may be shown to others."""
-        from chargpt.text.sources import DEFAULT  # reading a checkpoint needs no sources
+        from chargpt.text.source import DEFAULT  # reading a checkpoint needs no sources
 
         if not self.texts:
             return ["unknown (imported)" if self.fingerprint == NO_TEXT else DEFAULT]

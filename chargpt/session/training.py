@@ -27,7 +27,7 @@ from chargpt.sampling.loaded_model import LoadedModel, load
 from chargpt.screen import Screen, label_of
 from chargpt.session import python_process
 from chargpt.session.child import RECORD
-from chargpt.text.sources import DEFAULT
+from chargpt.text.source import DEFAULT
 
 T = TypeVar("T")
 LATEST = 1_000  # records that nobody has taken yet: older ones are dropped

@@ -15,7 +15,6 @@ from chargpt.text.chats import CHATS
 from chargpt.text.fasta import FASTA
 from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Head, Kind, Reads, Structure
-from chargpt.text.marks import marked
 from chargpt.text.markup import MARKUP
 from chargpt.text.not_text import NOT_TEXT
 from chargpt.text.source import Source, byte_order_mark
@@ -102,6 +101,8 @@ def structure_of(source: Source, content: bytes, config: DataConfig) -> Structur
         asked = head.field if config.items in ("", *UNITS) else field_in(config.items)
         found = recognise(head, asked=asked)
         if found is None and asked != DataConfig.field:
+            from chargpt.text.marks import marked  # most texts have no mark of their own
+
             return marked(source, asked, encoding=config.encoding)
         return found if found and found.kind.records and (config.items or found.kind.reads != Reads.ITEMS) else None
     named = {Reads.NAMED, Reads.ITEMS} if config.items else {Reads.NAMED}

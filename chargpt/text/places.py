@@ -11,9 +11,10 @@ import numpy as np
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text.cache import EncodedText
+from chargpt.text.corpora import needs_download
 from chargpt.text.document import TRAIN, Origin
 from chargpt.text.reading import TextReader, reading_of
-from chargpt.text.sources import can_be_read_again, is_on_a_share, needs_download, select_sources
+from chargpt.text.sources import can_be_read_again, is_on_a_share, select_sources
 from chargpt.text.tokenizer import Tokenizer, code_points
 
 

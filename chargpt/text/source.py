@@ -11,8 +11,10 @@ import hashlib
 import importlib
 import lzma
 import mmap
+import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +34,8 @@ MAX_RATIO = 200  # text that repeats little compresses to a tenth; zeros compres
 BOMB_SIZE = 2**27  # bytes; a smaller text does no harm, whatever its ratio
 SAMPLE = 8192  # bytes at the beginning of a file by which it is told from other files than text
 RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT)
+# The corpora that have a name: corpora.py has their sources.
+DEFAULT, PYTHON_SOURCE, SHAKESPEARE = NAMES = ("python-docs", "python-source", "shakespeare")
 
 
 def _open_zst(file: BinaryIO) -> Any:
@@ -142,3 +146,19 @@ class Sources:
         """The signature of all sources together; None if one of them has none."""
         signatures = [source.signature() for source in self.all]
         return None if None in signatures else [len(self.train), signatures]
+
+
+def files_below(folder: Path, skipped: Counter[str | Path], *, without: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Every file below `folder` in a stable order, but for folders with a name in `without`. Links to folders are not followed.
+    `skipped` counts what the user should know."""
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.name.startswith((".", "~$")):  # the latter is a lock of Word
+            skipped["hidden files and folders skipped"] += 1
+        elif entry.is_dir(follow_symlinks=False):
+            yield from files_below(Path(entry.path), skipped, without=without) if entry.name not in without else ()
+        elif not os.path.exists(entry.path):  # a link whose target is missing, or which points to itself
+            skipped["broken links skipped"] += 1
+        elif entry.is_file():
+            yield Path(entry.path)

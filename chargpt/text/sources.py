@@ -13,9 +13,7 @@ import mmap
 import os
 import shutil
 import sys
-import sysconfig
 import tempfile
-import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
@@ -24,25 +22,18 @@ from typing import BinaryIO
 from chargpt.canonical import canonical, path_on_disk
 from chargpt.config import DataConfig
 from chargpt.errors import Message, NotWritten, Option, UserError, Words, nearest, what_to_do
-from chargpt.files import WINDOWS, portable, publish_file
+from chargpt.files import WINDOWS, portable
 from chargpt.formatting import shown
 from chargpt.project import HOME, STATE, STEP_NAME
 from chargpt.screen import log
 from chargpt.text.formats import CHECKPOINT, binary_format, read_head, refuse_checkpoint
-from chargpt.text.source import Source, Sources, plain_name
+from chargpt.text.source import DEFAULT, NAMES, Source, Sources, files_below, plain_name
 
-# The corpora that have a name: `named_corpus` has their sources.
-DEFAULT, PYTHON_SOURCE, SHAKESPEARE = NAMES = ("python-docs", "python-source", "shakespeare")
-SHAKESPEARE_FILE = Path("data", "shakespeare.txt")  # in the root of the project
-SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
-SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-NOT_LIBRARY_SOURCE = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
 ANOTHER_CACHE = f"set data.cache (or {HOME}, for runs too) to another folder"
 MAX_NAMED = 3  # kinds of files that are left out, which get a line
 MOST_COMPARED = 2**24  # bytes of files whose lines are compared
 # Bytes of a line that does not repeat by chance, such lines of a file, and the share of them that is that of another draft.
 LONG_LINE, FEWEST_LINES, TWIN = 12, 10, 0.6
-MAX_DOWNLOAD = 2**24  # bytes
 CHUNK = 2**20  # bytes read at a time
 
 
@@ -148,6 +139,8 @@ def _sources(text: str, config: DataConfig, root: Path, skipped: Counter[str | P
             refuse_checkpoint(path)
         return [Source(label=shown(path), path=path)]
     if not path.exists():
+        from chargpt.text.corpora import named_corpus  # most texts are files, and need no network
+
         return named_corpus(text, root=root)
     if path.is_fifo():
         log(f"reading the pipe {shown(path)}")  # opening it waits for a writer
@@ -192,7 +185,7 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
 
 def _in_folder(folder: Path, pattern: str, skipped: Counter[str | Path]) -> list[Source]:
     """The files anywhere below `folder` that match `pattern`, sorted."""
-    files = list(_files_below(folder, skipped))
+    files = list(files_below(folder, skipped))
     patterns = [canonical(one.strip().lower()) for one in pattern.split(",")]
     plain = {path: canonical(plain_name(path).name.lower()) for path in files}
     matching = [path for path, name in plain.items() if any(fnmatch.fnmatchcase(name, one) for one in patterns)]
@@ -246,58 +239,3 @@ def _nothing_in(folder: Path, files: list[Path], pattern: str) -> UserError:
     if how := binary_format(read_head(Source(label=shown(example), path=example)), path=example):
         return UserError(f"{what}; {shown(example)} is {how}")
     return UserError(f"{what}; to read these, add ", Option("data.pattern", f"*{suffix}"))
-
-
-def _files_below(folder: Path, skipped: Counter[str | Path], *, without: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Every file below `folder` in a stable order, but for folders with a name in `without`. Links to folders are not followed.
-    `skipped` counts what the user should know."""
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        if entry.name.startswith((".", "~$")):  # the latter is a lock of Word
-            skipped["hidden files and folders skipped"] += 1
-        elif entry.is_dir(follow_symlinks=False):
-            yield from _files_below(Path(entry.path), skipped, without=without) if entry.name not in without else ()
-        elif not os.path.exists(entry.path):  # a link whose target is missing, or which points to itself
-            skipped["broken links skipped"] += 1
-        elif entry.is_file():
-            yield Path(entry.path)
-
-
-def named_corpus(name: str, *, root: Path) -> list[Source]:
-    """The sources of the corpus `name`, one of NAMES. Raises UserError if it is not available."""
-    if name == SHAKESPEARE:
-        return [_shakespeare(root / SHAKESPEARE_FILE)]
-    if name == PYTHON_SOURCE:
-        files = _files_below(Path(sysconfig.get_path("stdlib")), Counter(), without=NOT_LIBRARY_SOURCE)
-        return [Source(label=str(path), path=path, in_folder=True) for path in files if path.suffix == ".py"]
-    try:
-        from pydoc_data.topics import topics  # large, and some distributions remove it
-    except ImportError:
-        raise UserError(f"{DEFAULT}: this Python comes without its documentation (pydoc_data); give a text file") from None
-    return [Source(label=DEFAULT, content="\n\n".join(topics.values()).encode())]
-
-
-def needs_download(name: str, *, root: Path) -> bool:
-    """Whether `named_corpus` would read the corpus from the network."""
-    return name == SHAKESPEARE and not (root / SHAKESPEARE_FILE).exists()
-
-
-def _shakespeare(path: Path) -> Source:
-    """Andrej Karpathy's selection of 1.1 MB, downloaded once and checked. Raises UserError, and then saves nothing."""
-    reason = f"{shown(path)} is another text, by its SHA-256: delete it to download it again"
-    try:
-        if not path.exists():
-            reason = f"{SHAKESPEARE_URL} gave another text, by its SHA-256"  # for example the login page of a network
-            with urllib.request.urlopen(SHAKESPEARE_URL, timeout=20) as answer:
-                content = answer.read(MAX_DOWNLOAD)
-            if hashlib.sha256(content).hexdigest() == SHAKESPEARE_SHA256:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                publish_file(path, content)
-        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == SHAKESPEARE_SHA256:
-            return Source(label=shown(path), path=path)
-    except OSError as error:
-        what = "the download failed, perhaps because this computer is offline"
-        what = what if error.filename in (None, SHAKESPEARE_URL) else str(error.filename)
-        reason = f"{what}: {getattr(error, 'reason', error.strerror or error)}"
-    raise UserError(f"shakespeare: {reason}; download {SHAKESPEARE_URL} elsewhere, and save it as {shown(path)}")

@@ -7,7 +7,7 @@ import pytest
 from chargpt.errors import UserError
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
-from chargpt.text.sources import NAMES
+from chargpt.text.source import NAMES
 
 
 def test_texts_and_settings_are_told_apart(tmp_path, monkeypatch):

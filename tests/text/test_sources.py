@@ -21,8 +21,9 @@ from chargpt.errors import NoSpace, UserError
 from chargpt.formatting import shown
 from chargpt.notices import Kind
 from chargpt.project import STATE
-from chargpt.text import sources
-from chargpt.text.sources import named_corpus, select_sources
+from chargpt.text import corpora, sources
+from chargpt.text.corpora import named_corpus
+from chargpt.text.sources import select_sources
 
 TEXT = "the sea and the stone\n" * 20
 
@@ -257,14 +258,14 @@ def test_a_download_is_checked_and_saved_or_is_one_line(tmp_path, monkeypatch):
         ((tmp_path / "nothing").as_uri(), "the download failed, .*: .*No such file.*"),
         ((tmp_path / "answer").as_uri(), "answer gave another text, by its SHA-256"),
     ):
-        monkeypatch.setattr(sources, "SHAKESPEARE_URL", url)
+        monkeypatch.setattr(corpora, "SHAKESPEARE_URL", url)
         with pytest.raises(UserError, match=f"^shakespeare: .*{reason}; download .*, and save it as .*shakespeare.txt$"):
             named_corpus("shakespeare", root=tmp_path)
     with monkeypatch.context() as slow, pytest.raises(UserError, match="^shakespeare: the download .*: timed out; download "):
         slow.setattr("urllib.request.urlopen", Mock(side_effect=TimeoutError("timed out")))
         named_corpus("shakespeare", root=tmp_path)
     assert not (tmp_path / "data").exists()
-    monkeypatch.setattr(sources, "SHAKESPEARE_SHA256", hashlib.sha256(b"the sea").hexdigest())
+    monkeypatch.setattr(corpora, "SHAKESPEARE_SHA256", hashlib.sha256(b"the sea").hexdigest())
     (tmp_path / "data").write_text("a file in place of the folder")
     with pytest.raises(UserError, match="shakespeare: .*data: File exists; download "):
         named_corpus("shakespeare", root=tmp_path)
