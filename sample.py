@@ -73,24 +73,22 @@ def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[i
     )
     for warning in warnings:
         log(f"warning: {warning}")
-    is_items, changes = loaded.writes_items(next(iter(options.of_items), ""), of_text=options.of_text), dict[str, Any]()
-    more = dict[str, Any]()
+    is_items = loaded.writes_items(next(iter(options.of_items), ""), of_text=options.of_text)
+    sampling, more = options.sampling.for_one() if is_items else options.sampling, dict[str, Any]()
     if options.types:
         from chargpt.sampling.interactive import beginning_of_items, chat_of
 
         if options.chat:
             more["chat"] = chat_of(options, loaded)
-            changes["stop"] = [*more["chat"].ends, *options.sampling.stop]
+            sampling = dataclasses.replace(sampling, stop=[*more["chat"].ends, *sampling.stop])
         elif is_items:
-            more["before"], changes["stop"] = beginning_of_items(options, loaded)
-    if is_items:
-        changes |= {"unique": False, "ban_word": ()}
+            more["before"], stop = beginning_of_items(options, loaded)
+            sampling = dataclasses.replace(sampling, stop=stop)
     prompt = encode_prompt(read_prompt(options.prompt, options.prompt_file), loaded.tokenizer, unknown=options.sampling.unknown)
     excluded = None
     if options.unseen:
         corpus = loaded.corpus(Option("unseen"))
         excluded = frozenset(corpus.tokenizer.decode(corpus.train).split("\n"))
-    sampling = dataclasses.replace(options.sampling, **changes)
     generator = loaded.text_generator(sampling, excluded=excluded, texts=options.samples)
     return loaded, generator, prompt, is_items, more
 

@@ -62,7 +62,7 @@ def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixInde
     path = loaded.path.resolve()
     state = newest_of(path.parent, read_state)[0]
     facts: dict[str, Any] = {"name": loaded.run, "state": state, "step": loaded.step, "val_loss": loaded.val_loss}
-    facts |= {"engine": loaded.engine, "logs": read_metrics(run_of(path))}
+    facts |= {"engine": loaded.engine(), "logs": read_metrics(run_of(path))}
     if corpus is None:
         is_imported = state.fingerprint == NO_TEXT and not state.texts
         why = "it was imported without a text" if is_imported else "the program has no copy of its training text"

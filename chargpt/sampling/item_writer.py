@@ -1,6 +1,5 @@
 """Items from a model: whole ones, of the label that is asked for, until there are as many as wanted."""
 
-import contextlib
 import re
 import sys
 from collections import Counter
@@ -19,8 +18,6 @@ from chargpt.sampling.text_generator import BATCH, TextGenerator
 from chargpt.text.item_stream import TAB, Item, end_in, item_prompt, items_in
 
 if TYPE_CHECKING:
-    from tqdm import tqdm
-
     from chargpt.text.corpus import Corpus
 
 ATTEMPTS = 1000  # items in a row that are refused, after which no more are made
@@ -44,18 +41,6 @@ def draw_labels(labels: Mapping[str, int], random: RandomNumbers, count: int) ->
     return [(list(labels) or [""])[number] for number in chosen], random.below(2**62, count)
 
 
-@contextlib.contextmanager
-def _progress(items: int) -> "Iterator[tqdm[None] | None]":
-    """A bar for so many items; None unless a terminal shows it, so that nothing else that writes a text needs tqdm."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield None
-        return
-    from tqdm import tqdm
-
-    with tqdm(total=items, unit="item", delay=1, leave=False) as bar:
-        yield bar
-
-
 @dataclass(kw_only=True)
 class ItemWriter:
     """Writes items until there are as many as wanted, or too much was refused. Iterate over it once.
@@ -76,19 +61,19 @@ class ItemWriter:
     _texts: set[str] = field(default_factory=set)  # of those that are written
 
     def __iter__(self) -> Iterator[Item]:
+        from tqdm import tqdm  # no other text needs it
+
         wanted, random = self.wanted, RandomNumbers(self.wanted.seed or 0)
         generator = self.generator.changed(length=wanted.longest + 1)
-        with _progress(wanted.items) as bar:
+        with tqdm(total=wanted.items, unit="item", delay=1, leave=False, disable=not sys.stderr or None) as bar:
             while len(self.written) < wanted.items and self._in_a_row < ATTEMPTS and self._excess < MOST_REFUSED:
                 names, seeds = draw_labels(self.labels, random, min(BATCH, wanted.items - len(self.written) + self._in_a_row))
                 for label, added in zip(names, _continued(generator, names, seeds, self.beginning)):
                     if self._takes(item := Item(label, self.beginning + added)):
-                        if bar is not None:
-                            bar.clear()
+                        bar.clear()
                         yield item
-                if bar is not None:
-                    bar.set_postfix_str(f"rejected: {self.why}" if self.refused else "", refresh=False)
-                    bar.update(len(self.written) - bar.n)
+                bar.set_postfix_str(f"rejected: {self.why}" if self.refused else "", refresh=False)
+                bar.update(len(self.written) - bar.n)
 
     def _takes(self, item: Item) -> bool:
         """Whether this item is written: it fits what is wanted, and there are not enough yet."""

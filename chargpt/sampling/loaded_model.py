@@ -73,7 +73,7 @@ class LoadedModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """For a pickle or a copy: without decode.c, which belongs to this process."""
-        return {name: value for name, value in vars(self).items() if name not in ("_in_c", "_c_writer", "_torch_writer")}
+        return {name: value for name, value in vars(self).items() if name != "_in_c"}
 
     @property
     def run(self) -> str:
@@ -82,7 +82,7 @@ class LoadedModel:
 
     def describe(self, texts: int = 1) -> str:
         """One line: the run, the step, the validation loss if it is known, the size of the model, and what writes `texts`."""
-        return f"{self._what()}, {self.engine_for(texts)}"
+        return f"{self._what()}, {self.engine(texts)}"
 
     def _what(self) -> str:
         loss = "" if self.val_loss is None else f", validation loss {round(self.val_loss, 4) + 0.0:.4f}"  # not -0.0000
@@ -90,12 +90,7 @@ class LoadedModel:
         which = "" if run in (path, path.parent) else f", {path.parent.name}"  # a later model of the run
         return f"{one_line(self.run)}{which}, step {self.step:,}{loss}, {self.parameters:,} parameters"
 
-    @property
-    def engine(self) -> str:
-        """What writes a text, for people."""
-        return self.engine_for(1)
-
-    def engine_for(self, texts: int) -> str:
+    def engine(self, texts: int = 1) -> str:
         """What writes so many texts, for people."""
         return self._engine(texts)[1] + (f", weights in {self.precision}" if self.precision != "float32" else "")
 
@@ -130,26 +125,11 @@ class LoadedModel:
             model.load_state_dict({name: torch.from_numpy(numbers) for name, numbers in self.weights.items()}, assign=True)
         return model.to(self._torch_device).eval()
 
-    @property
-    def writer(self) -> Writer:
-        """What continues a text."""
-        return self.writer_for(1)
-
-    def writer_for(self, texts: int) -> Writer:
+    def writer(self, texts: int = 1) -> Writer:
         """What continues so many texts: decode.c, as long as model.py computes what it does. A notebook may replace a part."""
         kernel, _ = self._engine(texts)
-        if kernel is None or not supports(self.config.model):
-            return self._torch_writer
-        return self._c_writer
-
-    @cached_property
-    def _c_writer(self) -> Writer:
-        kernel, _ = self._in_c
-        assert kernel is not None, "asked before"
-        return c_writer(self.weights, self.config.model, kernel=kernel, precision=self.precision)
-
-    @cached_property
-    def _torch_writer(self) -> Writer:
+        if kernel is not None and supports(self.config.model):
+            return c_writer(self.weights, self.config.model, kernel=kernel, precision=self.precision)
         from chargpt.sampling.torch_texts import torch_writer
 
         return torch_writer(self.model)
@@ -158,11 +138,11 @@ class LoadedModel:
         self, options: SamplingOptions, *, excluded: Container[str] | None = None, texts: int = 1
     ) -> TextGenerator:
         """The TextGenerator of this model for so many texts. Raises ValueError as it does."""
-        return TextGenerator(writer=self.writer_for(texts), tokenizer=self.tokenizer, options=options, excluded=excluded)
+        return TextGenerator(writer=self.writer(texts), tokenizer=self.tokenizer, options=options, excluded=excluded)
 
     def model_loss(self) -> float | None:
         """What model.py makes of these weights, on ids that stand for nothing: see `model_loss` of standard.py."""
-        texts = self.writer.new_texts(1)
+        texts = self.writer().new_texts(1)
         read = lambda ids: np.concatenate([texts.read(i, np.array([[new]])) for i, new in enumerate(ids)])  # noqa: E731
         return model_loss(read, self.config.model, self.tokenizer.vocab_size)
 
@@ -318,8 +298,9 @@ class LoadedModel:
 
     def next_after(self, ids: Sequence[int], count: int) -> list[tuple[str, float]]:
         """The same after `ids`; without any, at the beginning of a text."""
-        read = [*ids][-self.writer.block_size :] or [self.tokenizer.first_id]
-        chances = probabilities(self.writer.new_texts(1).read(0, np.array([read])))[0]
+        writer = self.writer()
+        read = [*ids][-writer.block_size :] or [self.tokenizer.first_id]
+        chances = probabilities(writer.new_texts(1).read(0, np.array([read])))[0]
         best = np.argsort(-chances, kind="stable")[:count].tolist()
         is_bytes = self.tokenizer.characters is None
         return [(f"\\x{i:02x}" if is_bytes and i > 127 else self.tokenizer.decode([i]), float(chances[i])) for i in best]
@@ -346,17 +327,15 @@ class LoadedModel:
         """
         from chargpt.sampling.surprisal import total_losses
 
-        size, given = self.config.model.block_size, texts_by_name("text", text)
-        texts = [np.array(ids, np.int64) for ids in self._encoded(given, unknown)]
-        if check("stride", stride, whole(0)) > size:
-            raise UserError(Given("stride", stride), f"use {size} or less, the characters the model reads at once")
+        given = texts_by_name("text", text)
+        texts, stride = self._to_predict(given, stride, unknown)
         short = [name for name, ids in zip(given, texts) if len(ids) < 2]
         if short and isinstance(text, str):
             raise TextTooShort(Given("text", text), "use at least two characters that the model knows")
         if short:
             what = f"{len(short):,} of {len(texts):,} texts have less than two characters that the model knows"
             warn(f"{what}, the first is {short[0]}; their losses are nan")
-        totals = total_losses(self.model, texts, stride=stride or size)
+        totals = total_losses(self.model, texts, stride=stride)
         losses = [total / (len(ids) - 1) if len(ids) > 1 else math.nan for total, ids in zip(totals.tolist(), texts)]
         return losses[0] if isinstance(text, str) else losses
 
@@ -412,12 +391,10 @@ class LoadedModel:
         """
         from chargpt.sampling.surprisal import losses_of
 
-        (ids,), size = self._encoded(texts_by_name("text", text, several=False), unknown), self.config.model.block_size
+        (ids,), stride = self._to_predict(texts_by_name("text", text, several=False), stride, unknown)
         if len(ids) < 2:
             raise TextTooShort(Given("text", text), "use at least two characters that the model knows")
-        if check("stride", stride, whole(0)) > size:
-            raise UserError(Given("stride", stride), f"use {size} or less, the characters the model reads at once")
-        found = np.concatenate([*losses_of(self.model, np.array(ids, np.int64), stride=stride or size)])
+        found = np.concatenate([*losses_of(self.model, ids, stride=stride)])
         return np.concatenate([np.array([np.nan], np.float32), found])
 
     @named
@@ -454,6 +431,13 @@ class LoadedModel:
             raise UserError(f"text: {what}; use 1 to {size:,} characters, the model's block_size")
         with threads_for(self.model, len(ids)), torch.inference_mode():
             yield torch.tensor(ids, device=self.model.token_embedding.weight.device)[None]
+
+    def _to_predict(self, texts: Mapping[str, str], stride: int, unknown: str) -> tuple[list[np.ndarray], int]:
+        """The ids (T,) of each of the `texts`, and after how many of them a window begins. Raises UserError."""
+        size = self.config.model.block_size
+        if check("stride", stride, whole(0)) > size:
+            raise UserError(Given("stride", stride), f"use {size} or less, the characters the model reads at once")
+        return [np.array(ids, np.int64) for ids in self._encoded(texts, unknown)], stride or size
 
     def _encoded(self, texts: Mapping[str, str], unknown: str) -> list[list[int]]:
         """The ids of each of the `texts`, by their names in messages. Raises UserError."""

@@ -63,16 +63,14 @@ def test_beside_a_gpu_a_small_model_is_written_on_the_cpu(run, monkeypatch):
     monkeypatch.setattr(loaded_model, "FASTER_THAN_GPU", asked.parameters)
     monkeypatch.setattr(loaded_model, "c_engine", lambda shape: (object(), "cpu (compiled)"))
     auto = chargpt.load(run)
-    assert asked.engine == chargpt.load(run).engine == "meta" and auto.model.token_embedding.weight.is_meta
+    assert asked.engine() == chargpt.load(run).engine() == "meta" and auto.model.token_embedding.weight.is_meta
     monkeypatch.setattr(loaded_model, "FASTER_THAN_GPU", asked.parameters + 1)
-    assert chargpt.load(run).engine == "cpu (compiled)" and chargpt.load(run, device="cuda").engine == "meta"
+    assert chargpt.load(run).engine() == "cpu (compiled)" and chargpt.load(run, device="cuda").engine() == "meta"
     several = chargpt.load(run)  # of which a GPU writes as many at once as it has room for
-    assert (
-        several.engine_for(1) == several.engine and several.engine_for(2) == "meta" and several.describe(2).endswith(", meta")
-    )
-    assert several.writer_for(2).new_texts != several.writer.new_texts
+    assert several.engine(1) == several.engine() and several.engine(2) == "meta" and several.describe(2).endswith(", meta")
+    assert several.writer(2).new_texts != several.writer().new_texts
     monkeypatch.setattr(loaded_model, "c_engine", lambda shape: (None, "cpu (not compiled: no compiler)"))
-    assert chargpt.load(run).engine == "meta"
+    assert chargpt.load(run).engine() == "meta"
 
 
 def test_a_run_is_found_by_its_name(run, installed):
