@@ -142,7 +142,7 @@ def save_run(
 def _settings(imported: ImportedModel, preset: str | None, settings: Tree, *, presets: Path) -> Config:
     """The settings of a preset, with those of the imported training, with those of the command line."""
     options = TrainOptions(config=preset)
-    config = load_settings(options, presets=presets, model=imported.shape, model_from=imported.program)[0].values
+    config = load_settings(options, presets=presets, model=imported.shape, model_from=imported.program).loaded.values
     data = dataclasses.asdict(imported.tokenizer.normalizer)
     if data["newlines"] == "keep":  # which no file of another program says: line ends are decided as for any text
         data["newlines"] = DataConfig().newlines
@@ -152,8 +152,7 @@ def _settings(imported: ImportedModel, preset: str | None, settings: Tree, *, pr
     for key in names_in(settings):
         if key.startswith("model.") and key != "model.dropout":
             raise UserError(f"{key}: the imported weights decide this; leave it out")
-    config = by_fields(Settings(config).give(settings, source=Source.USER, where=COMMAND_LINE), settings).values
-    return dataclasses.replace(config, data=absolute_paths(config.data))
+    return absolute_paths(by_fields(Settings(config).give(settings, source=Source.USER, where=COMMAND_LINE), settings).values)
 
 
 def _report(imported: ImportedModel, run: Run, corpus: Corpus | None, state: SavedState, *, root: Path) -> None:

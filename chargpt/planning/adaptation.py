@@ -9,11 +9,12 @@ from chargpt.formatting import shown
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
 from chargpt.planning.budget import EVALUATION_SHARE
-from chargpt.planning.chosen_for_time import Job, chooses, multiple
+from chargpt.planning.chosen_for_time import Job, multiple
+from chargpt.planning.initial_settings import Asked
+from chargpt.runs.beginning import start_from
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import parameter_count
-from chargpt.runs.models import name_of_start, start_from
 from chargpt.settings import Settings, Source
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL
@@ -74,7 +75,7 @@ def measure_start(
     model, vocabulary = begun(source, corpus)
     loss = loss_on(corpus, model) if loss is None else loss
     error = f" (±{NOISE / math.sqrt(measured):.2f})" if measured < SMALL_SPLIT else ""
-    before = f"training begins with the model {name_of_start(source)}; so far, its loss on your text is {loss:.2f}{error}"
+    before = f"training begins with the model {source.run}; so far, its loss on your text is {loss:.2f}{error}"
     said = [Notice(Kind.START, f"{before}; lower is better, and {NGRAM_MODEL} has {ngram_loss:z.2f}")]
     said += [Notice(Kind.CHARACTERS, vocabulary)] * bool(vocabulary)
     is_compared = corpus.growth is not None or state.fingerprint == corpus.fingerprint
@@ -86,15 +87,16 @@ def measure_start(
     return distance_of(source, loss), said
 
 
-def adapt(settings: Settings, job: Job, *, distance: float, minutes: float | None, epochs: float | None = None) -> Settings:
+def adapt(settings: Settings, job: Job, asked: Asked, *, distance: float) -> Settings:
     """`settings` for a run from the weights of a start at this `distance`, see `measure_start`.
 
-    What is given decides which length and which optimizer are left to choose. The rest of a preset is replaced: its
-    rate is one for a training from scratch. `minutes` is the user's limit, `epochs` are the user's, None for those that fit
-    the text. If the user gives the epochs, or the validation split is small, the last checkpoint is the best one.
+    What was `asked` decides which length and which optimizer are left to choose. The rest of a preset is replaced: its
+    rate is one for a training from scratch. If the user gives the epochs, or the validation split is small, the last
+    checkpoint is the best one.
     """
+    minutes, epochs = asked.options.minutes, asked.options.epochs
     parameters, affordable = parameter_count(settings.values.model, job.corpus.tokenizer.vocab_size), float(MOST_EVALUATIONS)
-    if epochs is not None or chooses(settings, minutes=minutes):
+    if epochs is not None or asked.is_open:
         settings = _with_batch(settings, job, distance=distance, parameters=parameters, epochs=epochs)
         seen = (epochs or settings.values.train.max_epochs or math.inf) * len(job.corpus.train)
         if minutes is not None or epochs is None:

@@ -35,7 +35,6 @@ from chargpt.text.facts import NGRAM_MODEL
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES
 
 PATIENT_EPOCHS = 4  # epochs from which a run ends early if the model begins to memorise its text
-DEFAULT_SECONDS = 180.0  # seconds of a run for which the user has chosen no length
 SIZES_TIMED = 2  # sizes that are timed besides the smallest one, at most: the second one where its steps have other kernels
 # Seconds, and share of the run's time, for timing steps of several sizes on a GPU whose speeds are not known, at most: each
 # takes 0.4 seconds, since graphs are recorded.
@@ -56,11 +55,6 @@ MOST_FOR_ITEMS = {"cpu": 512, "cuda": 1024}
 GIVEN = "train.teachers says so"  # why a run has several models
 # What decides the loss of a training, by the beginnings of its settings: the law knows the loss if none of them was given.
 DECIDES_LOSS = tuple("model. optim. train.batch_size train.accumulate train.max_epochs train.teachers".split())
-# If the user has given all of these, only the length of the run is left to choose.
-CHOSEN = {
-    *("model.n_layer", "model.n_head", "model.n_embd", "model.block_size", "model.positions", "model.dropout"),
-    *("optim.name", "optim.learning_rate", "optim.weight_decay", "train.batch_size"),
-}
 
 
 class Candidate(NamedTuple):
@@ -102,7 +96,6 @@ class Job:
     """A text, the time for it, and who trains."""
 
     corpus: Corpus
-    text: Text
     seconds: float
     processes: int = 1
     teachers: Sequence[GPT] = ()
@@ -111,6 +104,13 @@ class Job:
     @property
     def is_gpu(self) -> bool:
         return self.timing > 0
+
+    @functools.cached_property
+    def text(self) -> Text:
+        """What the law knows of it."""
+        facts, vocabulary = self.corpus.facts, self.corpus.tokenizer.vocab_size
+        is_harder = facts.is_split_harder
+        return Text(len(self.corpus.train), facts.entropy, facts.ngram_loss, vocabulary, facts.copying, is_harder)
 
     @functools.cached_property
     def speeds(self) -> Speeds:
@@ -129,10 +129,6 @@ class Job:
     def seen_by_each(self, settings: Settings) -> int:
         """The characters that each of several models sees at most."""
         return min(law.ENOUGH_EPOCHS * self.text.characters, self.useful(settings))
-
-    def parameters(self, shape: Settings) -> int:
-        """Those of a model of this shape."""
-        return parameter_count(shape.values.model, self.corpus.tokenizer.vocab_size)
 
     def check_memory(self, config: Config) -> None:
         """As `check_memory` of memory.py, if all processes are on this machine."""
@@ -173,11 +169,6 @@ class Choice(NamedTuple):
     @property
     def config(self) -> Config:
         return self.settings.values
-
-
-def chooses(settings: Settings, *, minutes: float | None) -> bool:
-    """Whether settings are left to choose by the time of the run: that of --minutes, or the default if no length is given."""
-    return (minutes is not None or not settings.is_given("train.max_steps")) and not all(map(settings.is_given, CHOSEN))
 
 
 def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
@@ -239,7 +230,7 @@ def _best(candidates: list[Candidate], *, within: float = NEGLIGIBLE) -> Candida
 def _student(candidate: Candidate, job: Job) -> Candidate:
     """The same model as the last of several: after fewer characters, and with several teachers if there is time."""
     config, seen = candidate.config, int(law.STUDENT_SEES * candidate.seen)
-    loss = law.expected_loss(job.text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+    loss = loss_by_law(config, job.text, seen=seen)
     teachers, most = max(1, config.train.teachers), job.seen_by_each(candidate.settings)
     if not candidate.settings.is_given("train.teachers") and _memorises(candidate, job.text, most):
         has_time = _have_time(candidate, most, job.seconds, teachers=law.SEVERAL_TEACHERS)
@@ -345,9 +336,9 @@ def _candidate(shaped: Settings, job: Job, *, speed: float, most: int = 0) -> Ca
     """The model with these settings, which have its batch, at this speed; a step on a GPU has at most `most` characters."""
     known, seen = job.speeds.time_model(shaped.values, speed=speed), job.seen(shaped, speed)
     complete = completed(shaped, job.text, seen=seen, evaluations=known.evaluations_in(job.seconds))
-    parameters, optimizer = in_blocks(complete.values), complete.values.optim.name
-    loss = law.expected_loss(job.text, parameters=parameters, seen=seen, optimizer=optimizer)
-    return Candidate(complete, job.parameters(shaped), speed, known, seen, loss, most_in_step=most)
+    loss = loss_by_law(complete.values, job.text, seen=seen)
+    parameters = parameter_count(shaped.values.model, job.corpus.tokenizer.vocab_size)
+    return Candidate(complete, parameters, speed, known, seen, loss, most_in_step=most)
 
 
 def _candidate_for_gpu(shape: Settings, job: Job, *, until: float, smaller: Candidate | None) -> Candidate:
@@ -392,12 +383,6 @@ def _times_of_steps(shaped: Settings, job: Job, *, speed: float, until: float) -
         now *= 2
         times[now] = took
     return times
-
-
-def text_of(corpus: Corpus) -> Text:
-    """What the law knows of a corpus."""
-    facts, vocabulary = corpus.facts, corpus.tokenizer.vocab_size
-    return Text(len(corpus.train), facts.entropy, facts.ngram_loss, vocabulary, facts.copying, facts.is_split_harder)
 
 
 def _described(best: Candidate, candidates: list[Candidate], job: Job, *, takes: float, models: Models) -> list[Notice]:
@@ -494,6 +479,11 @@ def completed(settings: Settings, text: Text, *, seen: int, evaluations: int) ->
     settings = settings.choose("the size of the model and the length of the run", optim=rate)
     length = {"max_steps": steps, "eval_interval": interval}
     return settings.choose("the time", train=length, checkpoint={"interval": interval})
+
+
+def loss_by_law(config: Config, text: Text, *, seen: float) -> float:
+    """The loss that the law expects of a run with these settings that sees this many characters."""
+    return law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
 
 
 def recipe_of(config: Config, text: Text, *, seen: int, most: int = 0) -> law.Recipe:

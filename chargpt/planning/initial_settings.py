@@ -5,6 +5,7 @@ Each is a layer; a later one has precedence. All of them together make the setti
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +13,54 @@ from chargpt.config import Config, ModelConfig
 from chargpt.device import choose_device
 from chargpt.errors import Option, UserError, Words, nearest
 from chargpt.formatting import shown
-from chargpt.planning.chosen_for_time import chooses
-from chargpt.planning.cli import TrainOptions, by_fields
+from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions, by_fields
 from chargpt.settings import COMMAND_LINE, SECTIONS, Settings, Source, Tree, apply, names_in, typed_values
 from chargpt.yaml_settings import read_yaml
+
+DEFAULT_SECONDS = 180.0  # seconds of a run for which the user has chosen no length
+# If the user has given all of these, only the length of the run is left to choose.
+CHOSEN = {
+    *("model.n_layer", "model.n_head", "model.n_embd", "model.block_size", "model.positions", "model.dropout"),
+    *("optim.name", "optim.learning_rate", "optim.weight_decay", "train.batch_size"),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asked for: options, and settings before anything is chosen."""
+
+    options: TrainOptions
+    loaded: Settings  # those of a preset or a file, of the run to begin with, and of the command line
+    file: Path | None = None  # that one
+
+    @property
+    def settings(self) -> Settings:
+        """What holds of them: with --minutes, a preset is a default, and the time decides the length."""
+        if self.options.minutes is None:
+            return self.loaded
+        return self.loaded.without(Source.PRESET).leaving_open("train.max_steps")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the text and the time choose settings."""
+        is_given = self.settings.is_given
+        return not is_given("train.max_steps") and not all(map(is_given, CHOSEN))
+
+    @property
+    def seconds(self) -> float:
+        """The time for which settings are chosen."""
+        return DEFAULT_SECONDS if self.options.minutes is None else 60 * self.options.minutes
+
+    @property
+    def limit(self) -> float | None:
+        """The seconds of the run; None: as many as its length takes."""
+        return self.seconds if self.options.minutes is not None or self.is_open else None
+
+    @property
+    def context(self) -> int:
+        """The shortest context that the model may have."""
+        is_chosen = self.is_open and not self.settings.is_given("model.block_size")
+        return SHORTEST_CONTEXT if is_chosen else self.settings.values.model.block_size
 
 
 class Layer(NamedTuple):
@@ -26,10 +71,8 @@ class Layer(NamedTuple):
     where: Words  # begins the errors about it
 
 
-def load_settings(
-    options: TrainOptions, *, presets: Path, model: ModelConfig | None = None, model_from: str = ""
-) -> tuple[Settings, Path | None]:
-    """The settings that the user has asked for, before anything is chosen, and the path of the preset or file among them.
+def load_settings(options: TrainOptions, *, presets: Path, model: ModelConfig | None = None, model_from: str = "") -> Asked:
+    """The settings that the user has asked for with these options.
 
     `model` is the shape of the model with which the run begins, and `model_from` names its origin: of a file, only its dropout
     holds then. What is left to choose has room beside what is given. Raises UserError.
@@ -47,11 +90,10 @@ def load_settings(
     sources = {name: layer.source for layer in layers for name in names_in(layer.tree) if layer.source is not Source.DEFAULT}
     if options.epochs is not None:  # a number of steps, which is known when the text is read
         sources["train.max_steps"] = Source.USER
-    settings = Settings(sources=sources)
-    open_ = settings if options.minutes is None else settings.without(Source.PRESET)
-    if chooses(open_, minutes=options.minutes):
-        layers.append(_room(layers, open_))
-    return by_fields(Settings(_together(layers), sources), options.settings), path
+    asked = Asked(options, Settings(sources=sources), path)
+    if asked.is_open:
+        layers.append(_room(layers, asked.settings))
+    return dataclasses.replace(asked, loaded=by_fields(Settings(_together(layers), sources), options.settings))
 
 
 def shape_of(model: ModelConfig) -> dict[str, object]:

@@ -20,27 +20,24 @@ from chargpt.notices import Kind, Notice
 from chargpt.planning.budget import Budget, TimeModel, longest_run, steps_in
 from chargpt.planning.chosen_for_time import (
     DECIDES_LOSS,
-    DEFAULT_SECONDS,
     GIVEN,
     TEACHER_TIME,
     Choice,
     Job,
     Verdict,
     choose,
-    chooses,
     regularized,
     shared,
-    text_of,
 )
-from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
-from chargpt.planning.initial_settings import load_settings
+from chargpt.planning.cli import TrainOptions
+from chargpt.planning.initial_settings import Asked, load_settings
 from chargpt.planning.memory import check_memory, memory_needed
-from chargpt.planning.teachers import check_teachers, for_last_model, for_student, models_of
+from chargpt.planning.teachers import check_teachers, for_last_model, for_student
 from chargpt.project import NO_START, presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, check_size, parameter_count, what_changed
-from chargpt.runs.models import check_model, loss_of, name_of_start, restore_model, start_from
+from chargpt.runs.models import check_model, loss_of, restore_model
 from chargpt.runs.run import Run, folder_of, new_folder
 from chargpt.runs.stage import Length, Models, Progress, Stage, Start
 from chargpt.screen import notice_line, wrapped
@@ -147,52 +144,14 @@ class Named(NamedTuple):
     notices: list[Notice]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the user asked for: options, and settings before anything is chosen."""
-
-    options: TrainOptions
-    loaded: Settings  # those of a preset or a file, of the run to begin with, and of the command line
-    file: Path | None  # that one
-
-    @property
-    def settings(self) -> Settings:
-        """What holds of them: with --minutes, a preset is a default, and the time decides the length."""
-        if self.options.minutes is None:
-            return self.loaded
-        return self.loaded.without(Source.PRESET).leaving_open("train.max_steps")
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the text and the time choose settings."""
-        return chooses(self.settings, minutes=self.options.minutes)
-
-    @property
-    def seconds(self) -> float:
-        """The time for which settings are chosen."""
-        return DEFAULT_SECONDS if self.options.minutes is None else 60 * self.options.minutes
-
-    @property
-    def limit(self) -> float | None:
-        """The seconds of the run; None: as many as its length takes."""
-        return self.seconds if self.options.minutes is not None or self.is_open else None
-
-    @property
-    def context(self) -> int:
-        """The shortest context that the model may have."""
-        is_chosen = self.is_open and not self.settings.is_given("model.block_size")
-        return SHORTEST_CONTEXT if is_chosen else self.settings.values.model.block_size
-
-
 def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), started: float | None = None) -> Opening:
     """Decide everything about a new run before its first step. Raises UserError.
 
     The time of the run began when it `started`, on time.perf_counter; None: now.
 
     What was asked becomes settings, in layers: a preset, a file and the command line; what the text needs; what the time
-    allows; what the device allows. `root` is the folder of the project, or where an installed library keeps runs. The order is
-    that of the mistakes a user can make: settings and names first, then the text, then what does not fit it. A missing text
-    comes before a run that exists.
+    allows; what the device allows. The order is that of the mistakes a user can make: settings and names first, then the text,
+    then what does not fit it. A missing text comes before a run that exists.
     """
     named = _find_named(options, root / "checkpoints")
     asked = _ask(options, named.start)
@@ -203,7 +162,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     if not asked.is_open or asked.settings.is_given("train.batch_size"):
         check_batch(asked.settings.values.train.batch_size, group.size)
     about_teachers = check_teachers(named.teachers, corpus, context=asked.context)
-    job = Job(corpus, text_of(corpus), asked.seconds, group.size, models_of(named.teachers))
+    job = Job(corpus, asked.seconds, group.size, [*map(restore_model, named.teachers)])
     with choose_runtime(asked.settings.values, group=group).applied():  # for losses before the training, and short trials
         choice = _choose(asked, job, named.start, root=root)
         tried = _try_starts(asked, job, named, expected=choice.loss)
@@ -211,7 +170,9 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
             asked, job, named, choice = _begin(tried.start, asked, job, named, root=root, loss=tried.loss)
     opening = _open(choice, job, named, asked, folder=folder, group=group, started=started)
     notices = [*named.notices, *job.corpus.describe(), *about_teachers, *([] if options.find_lr else examine(job.corpus))]
-    choices = [*tried.notices, *_about_choice(choice, asked, opening, named, group=group)]
+    choices = [*tried.notices, *choice.notices, *_about_settings(choice.settings, asked)]
+    choices += [*_about_teachers(choice.settings, choice.models, named.teachers), *_about_splits(job.corpus, opening.config)]
+    choices += _about_processes(opening.config, group)
     return dataclasses.replace(opening, notices=tuple(notices), choices=tuple(choices))
 
 
@@ -220,11 +181,11 @@ def _begin(
 ) -> tuple[Asked, Job, Named, Choice]:
     """The same with a start that a trial has chosen, which has this loss, and the settings for it. The text, which was read for
     the trial, gets the characters of the start."""
-    options = dataclasses.replace(asked.options, start=name_of_start(start))
+    options = dataclasses.replace(asked.options, start=start.run)
     asked, corpus = _ask(options, start), job.corpus.knowing(start.state.tokenizer.characters or "")
     if corpus is None:
         corpus = _load_corpus(options, asked.settings.values, start, None, root=root, context=asked.context)
-    job = dataclasses.replace(job, corpus=corpus, text=text_of(corpus))
+    job = dataclasses.replace(job, corpus=corpus)
     return asked, job, named._replace(start=start), _choose(asked, job, start, root=root, loss=loss)
 
 
@@ -238,7 +199,7 @@ def _open(
     check_memory(config, vocab_size=corpus.tokenizer.vocab_size, processes=group.size, on_machine=group.local_size)
     known, later = choice.time_model or job.speeds.time_model(config), choice.models.seconds_after(1)
     budget = Budget(asked.limit, started=started, later=later, known=known)
-    begun = None if start is None else Start(name=options.start or name_of_start(start), is_run=options.start is None)
+    begun = None if start is None else Start(name=options.start or start.run, is_run=options.start is None)
     stage = Stage(models=choice.models, start=begun, length=_length(choice, budget, characters=len(corpus.train)))
     is_long = is_worth_compiling(seconds_of_steps(config, stage, budget, characters=len(corpus.train)))
     environment: dict[str, str | int | bool] = {"compile": is_long and not options.find_lr}
@@ -267,11 +228,19 @@ def _open(
 def _find_named(options: TrainOptions, checkpoints: Path) -> Named:
     """The runs that the options name. Raises UserError."""
     notices = list[Notice]()
-    is_named = options.start not in (None, NO_START)
-    start = _checkpoint_of(None, checkpoints, notices, start=options.start) if is_named else None
-    start = start if options.init_from is None else _checkpoint_of(options.init_from, checkpoints, notices)
-    vocabulary = None if options.vocab_from is None else _checkpoint_of(options.vocab_from, checkpoints, notices)
-    return Named(start, vocabulary, tuple(_checkpoint_of(name, checkpoints, notices) for name in options.teacher), notices)
+
+    def find(name: str | None, start: str | None = None) -> Checkpoint | None:
+        if name is None and start is None:
+            return None
+        from chargpt.runs.load import find_checkpoint  # most runs name no other one
+
+        checkpoint, warnings = find_checkpoint(name, checkpoints, start=start)
+        warnings += filter(None, [what_changed(checkpoint.state, lambda: loss_of(restore_model(checkpoint)))])
+        notices.extend(Notice(Kind.WARNING, warning) for warning in warnings)
+        return checkpoint
+
+    start = find(options.init_from, None if options.start == NO_START else options.start)
+    return Named(start, find(options.vocab_from), tuple(filter(None, map(find, options.teacher))), notices)
 
 
 def _folder(options: TrainOptions, checkpoints: Path) -> Path:
@@ -282,26 +251,16 @@ def _folder(options: TrainOptions, checkpoints: Path) -> Path:
     return new_folder(name, checkpoints, overwrite=options.overwrite)
 
 
-def _checkpoint_of(name: str | None, checkpoints: Path, notices: list[Notice], *, start: str | None = None) -> Checkpoint:
-    """The checkpoint of --init-from, --vocab-from, --teacher or --start; its warnings are added to `notices`."""
-    from chargpt.runs.load import find_checkpoint  # most runs name no other one
-
-    checkpoint, warnings = find_checkpoint(name, checkpoints, start=start)
-    warnings += filter(None, [what_changed(checkpoint.state, lambda: loss_of(restore_model(checkpoint)[0]))])
-    notices += [Notice(Kind.WARNING, warning) for warning in warnings]
-    return checkpoint
-
-
 def _ask(options: TrainOptions, start: Checkpoint | None) -> Asked:
     """The settings before what follows from the text and the time. A start gives the shape of the model. Raises UserError."""
     model, origin = None if start is None else start.state.config.model, options.start or options.init_from or ""
-    settings, file = load_settings(options, presets=presets_folder(), model=model, model_from=origin)
-    teachers = settings.values.train.teachers
+    asked = load_settings(options, presets=presets_folder(), model=model, model_from=origin)
+    teachers = asked.loaded.values.train.teachers
     if teachers and (start is not None or options.teacher):
         what = f"train.teachers: {teachers} given, but it cannot be used with "
         names = join(", ", map(Option, ("start", "init_from", "teacher")))
         raise UserError(what, names, "; leave out train.teachers")
-    return Asked(options=options, loaded=settings, file=file)
+    return asked
 
 
 def _load_corpus(
@@ -337,8 +296,8 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, los
     One of three: gentle ones from the weights of a `start`; those with the lowest expected loss of all models that the
     machine can train in the time; or, if the user has decided everything else, only the regularization.
     """
-    settings, minutes, epochs = asked.settings, asked.options.minutes, asked.options.epochs
-    if epochs is not None:
+    settings = asked.settings
+    if (epochs := asked.options.epochs) is not None:
         steps = steps_in(epochs, settings.values, characters=job.text.characters)
         settings = settings.give({"train": {"max_steps": steps}}, source=Source.USER, where="--epochs")
     if start is not None:
@@ -347,15 +306,14 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, los
         has_read = asked.options.init_from is not None and start.state.fingerprint != NO_TEXT
         lost = has_read and not settings.values.data.val_text and not _earlier(start.state, root=root)
         distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss, lost=lost, loss=loss)
-        choice = Choice(adapt(settings, job, distance=distance, minutes=minutes, epochs=epochs), notices)
+        choice = Choice(adapt(settings, job, asked, distance=distance), notices)
     elif asked.is_open:
-        choice = choose(settings, job, optimizer=WITHOUT_MINUTES if minutes is None else WITH_MINUTES)
+        choice = choose(settings, job, optimizer=WITHOUT_MINUTES if asked.options.minutes is None else WITH_MINUTES)
     else:
         settings, notices = regularized(settings, job.text)
         choice = shared(settings, asked.limit)._replace(notices=notices)
     settings = for_student(choice.settings) if job.teachers and start is None else choice.settings
-    values = dataclasses.replace(settings.values, data=absolute_paths(settings.values.data))
-    return choice._replace(settings=dataclasses.replace(settings, values=values))
+    return choice._replace(settings=dataclasses.replace(settings, values=absolute_paths(settings.values)))
 
 
 def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> Verdict:
@@ -373,7 +331,7 @@ def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None)
         return Verdict()
     from chargpt.planning.trial import try_starts  # most runs have decided how they begin
 
-    return try_starts(asked.settings, job, minutes=options.minutes, expected=expected)
+    return try_starts(asked, job, expected=expected)
 
 
 def _length(choice: Choice, budget: Budget, *, characters: int) -> Length:
@@ -397,15 +355,10 @@ def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GP
     torch.manual_seed(config.train.seed)
     model = initial_model(config.model, corpus.tokenizer.vocab_size)
     if start is not None:
+        from chargpt.runs.beginning import start_from  # most runs begin with nothing
+
         start_from(start, model, corpus.tokenizer)
     return model
-
-
-def _about_choice(choice: Choice, asked: Asked, opening: Opening, named: Named, *, group: Group) -> list[Notice]:
-    """What to say of what was chosen, after the model and its training."""
-    settings, corpus = choice.settings, opening.corpus
-    notices = [*choice.notices, *_about_settings(settings, asked), *_about_teachers(settings, choice.models, named.teachers)]
-    return [*notices, *_about_splits(corpus, opening.config), *_about_processes(opening.config, group)]
 
 
 def _about_settings(settings: Settings, asked: Asked) -> list[Notice]:

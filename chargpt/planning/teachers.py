@@ -22,19 +22,14 @@ from chargpt.text.corpus import Corpus
 LEARNS = "it learns from other models"
 
 
-def models_of(teachers: Sequence[Checkpoint]) -> list[GPT]:
-    """The models, on the CPU, as a Trainer takes them."""
-    return [restore_model(teacher)[0] for teacher in teachers]
-
-
 def teachers_of_stage(run: Path, stage: Stage, *, digest_of_all: object = None) -> list[GPT]:
     """The teachers of a model of `run`, with the digest that its environment has for "teachers". Raises UserError."""
     copies = sorted(run.glob("teacher-[1-9]*"), key=lambda path: (len(path.name), path.name))
     if not copies and stage.is_last and stage.number > 1:
-        return models_of([best(stage_folder(run, earlier))[0] for earlier in range(1, stage.number)])
+        return [restore_model(best(stage_folder(run, earlier))[0]) for earlier in range(1, stage.number)]
     from chargpt.training.distillation import digest  # not for a run without teachers
 
-    models = models_of([load(copy, training=False) for copy in copies])
+    models = [restore_model(load(copy, training=False)) for copy in copies]
     if (digest(models) if models else None) != digest_of_all:
         what = "its folders teacher-1, teacher-2, ... are gone or have changed; put the original ones back, or train a new run"
         raise UserError(f"{shown(run)}: {what}")

@@ -19,15 +19,15 @@ from chargpt.files import publish_file
 from chargpt.notices import Kind, Notice
 from chargpt.planning import law
 from chargpt.planning.adaptation import MEASURED, adapt, begun, distance_of, loss_on
-from chargpt.planning.chosen_for_time import Job, Verdict, in_blocks
-from chargpt.planning.initial_settings import shape_of
+from chargpt.planning.chosen_for_time import Job, Verdict, loss_by_law
+from chargpt.planning.initial_settings import Asked, shape_of
 from chargpt.planning.law import Text
 from chargpt.project import NO_START
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import read_bounded
 from chargpt.runs.load import CARD, STARTS, load_start, start_names
-from chargpt.settings import COMMAND_LINE, Settings, apply
+from chargpt.settings import COMMAND_LINE, apply
 from chargpt.standard import is_standard
 from chargpt.text.corpus import Corpus
 from chargpt.text.passages import has_read
@@ -59,21 +59,18 @@ class Trial(NamedTuple):
     seen: int  # 0: it was not trained
 
 
-def try_starts(settings: Settings, job: Job, *, minutes: float | None, expected: float) -> Verdict:
-    """Whether the best start for a text gives a lower loss than is `expected` from nothing. One that has read the text is none.
-
-    `settings` are those of the run before anything is chosen.
-    """
+def try_starts(asked: Asked, job: Job, *, expected: float) -> Verdict:
+    """Whether the best start for a text gives a lower loss than is `expected` from nothing. None of those has read the text."""
     enough, losses = expected - MARGIN if job.seconds >= LONG_ENOUGH else math.inf, dict[Trial, float]()
     load, notices, names = functools.cache(load_start), list[Notice](), start_names()
     for name in [name for name in names if has_read(STARTS / name, job.corpus)]:
         names.remove(name)
         what = f"{name} has read this text, so its losses would look too good, and it is not used; to use it, add "
         notices.append(Notice(Kind.START, Message(f"the model {what}", Option("start", name))))
-    for trial in trials_of(job.corpus, settings.values.runtime, names, load, enough=enough):
+    for trial in trials_of(job.corpus, asked.settings.values.runtime, names, load, enough=enough):
         start = load(trial.start)
-        begins = settings.choose(trial.start, model=shape_of(start.state.config.model))
-        adapted = adapt(begins, job, distance=distance_of(start, trial.before), minutes=minutes)
+        begins = asked.settings.choose(trial.start, model=shape_of(start.state.config.model))
+        adapted = adapt(begins, job, asked, distance=distance_of(start, trial.before))
         losses[trial] = expected_loss(trial, job.text, adapted.values)
     if not losses:
         return Verdict(notices)
@@ -96,7 +93,7 @@ def expected_loss(trial: Trial, text: Text, config: Config) -> float:
     if not trial.seen:
         return trial.before
     ngram, seen = max(NOTHING_LEFT, text.ngram_loss * text.copying), config.train.max_steps * config.chars_per_step
-    nothing = law.expected_loss(text, parameters=in_blocks(config), seen=seen, optimizer=config.optim.name)
+    nothing = loss_by_law(config, text, seen=seen)
     learned = nothing * math.exp(GAIN + POWER * math.log(max(NOTHING_LEFT, trial.after) / ngram))
     return min(trial.after, max(law.FLOOR * ngram, learned))
 

@@ -81,6 +81,11 @@ class Checkpoint:
     def step(self) -> int:
         return self.state.progress.step
 
+    @property
+    def run(self) -> str:
+        """The name of its run, or of the start that it is."""
+        return run_of(self.path.resolve()).name
+
 
 def _as_tensors(arrays: Mapping[str, np.ndarray]) -> "dict[str, Tensor]":
     import torch
@@ -213,21 +218,26 @@ def _reason(error: Exception) -> str:
 
 
 def best(run: Path) -> tuple[Checkpoint, list[str]]:
-    """The best checkpoint, weights only, or else the newest one, and why. Raises CheckpointError, as `newest_of` does."""
+    """The best checkpoint, weights only, or else the newest one, and why: also where the best one has learned nothing, in a run
+    that was not evaluated after step 0. Raises CheckpointError, as `newest_of` does."""
     instead: list[str] = []
 
     def read(path: Path) -> Checkpoint:
-        step = read_state(path).progress.best_step
+        progress = read_state(path).progress
+        step, has_learned = progress.best_step, progress.evaluated or not progress.step
         named, reason = _best_path(path, step), f"{shown(run)}: the best checkpoint, of step {step}, is missing"
-        if named is not None:
+        reason += "; using the newest checkpoint instead"
+        if named is not None and not has_learned:
+            reason = f"{shown(path)}: this newest checkpoint is used, though its validation loss was not measured"
+        elif named is not None:
             try:
                 return load(named, training=False)
             except DamagedError as error:
                 if named == path or not os.path.lexists(named):  # another process has found a better one, and removed it
                     raise
-                reason = error.reason
+                reason = f"{error.reason}; using the newest checkpoint instead"
         newest_one = load(path, training=False)
-        instead.extend([f"{reason}; using the newest checkpoint instead"] * (step is not None))
+        instead.extend([reason] * (step is not None))
         return newest_one
 
     found, skipped = newest_of(run, read)

@@ -28,7 +28,6 @@ from chargpt.runs.checkpoint import (
     check_tensors,
     has_steps,
     load,
-    newest,
     newest_stage,
     read_state,
     run_of_stage,
@@ -171,22 +170,12 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     place = stage_folder(run, newest_stage(run, learned=True))
     if name and run_of_stage(path) == run.absolute() != path:  # the path of one of its models
         place = path
-    checkpoint, warnings = _best_learned(place)
+    checkpoint, problems = best(place)
+    warnings: list[Words] = [*problems]
     if (stage := checkpoint.state.stage).is_one_of_several and not stage.is_last:
         what = f"this run trains {stage.models.count} models, and has stopped at model {stage.number}; to finish it: "
         warnings.insert(0, Message(f"{shown(run)}: {what}", resuming(shown(run), verb="train")))
     return checkpoint, warnings
-
-
-def _best_learned(place: Path) -> tuple[Checkpoint, list[Words]]:
-    """The best checkpoint of a model, and warnings; the newest one if only that of step 0 was evaluated."""
-    checkpoint, problems = best(place)
-    if checkpoint.step == 0 and len(steps(place)) > 1:
-        later, skipped = newest(place, training=False)
-        if later.step > 0 and not later.state.progress.evaluated:
-            note = f"{shown(later.path)}: this newest checkpoint is used, though its validation loss was not measured"
-            return later, [*problems, *skipped, note]
-    return checkpoint, [*problems]
 
 
 def load_kept(path: Path) -> Checkpoint:

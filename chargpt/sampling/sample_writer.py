@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 
 from chargpt.config import ModelConfig
+from chargpt.device import evaluating
 from chargpt.interrupt import Interrupt
 from chargpt.model import GPT
 from chargpt.runs.checkpoint_schema import parameter_count
@@ -45,9 +46,7 @@ class SampleWriter:
         if not self.length:
             return ""
         options = SamplingOptions(length=min(most, self.length), seed=self.seed)
-        was_training = model.training
-        model.eval()
-        try:
+        with evaluating(model):
             if self._kernel is not None:
                 weights = {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
                 try:
@@ -57,8 +56,6 @@ class SampleWriter:
             from chargpt.sampling.torch_texts import torch_writer
 
             return self._text(torch_writer(model), options, interrupt)
-        finally:
-            model.train(was_training)
 
     def _text(self, writer: Writer, options: SamplingOptions, interrupt: Interrupt) -> str:
         tokenizer, seed, made = self.tokenizer, self.seed, list[int]()

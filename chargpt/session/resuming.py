@@ -27,7 +27,8 @@ from chargpt.runs.stage import Length, Stage
 from chargpt.screen import notice, screen
 from chargpt.settings import COMMAND_LINE, Settings, Source, apply, difference
 from chargpt.text.corpus import Corpus, absolute_paths, cache_folders, cached_corpus, load_corpus
-from chargpt.text.sources import DEFAULT, absolute_text, can_be_read_again, run_name
+from chargpt.text.source import DEFAULT
+from chargpt.text.sources import absolute_text, can_be_read_again, run_name
 from chargpt.text.tokenizer import UnknownCharacters
 from chargpt.training.group import Group, check_batch
 from chargpt.training.runtime import choose_runtime
@@ -48,7 +49,7 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group, started: floa
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
     checkpoint, warnings = run.load_newest()
     saved = checkpoint.state
-    warnings += filter(None, [what_changed(saved, lambda: loss_of(restore_model(checkpoint)[0]))])
+    warnings += filter(None, [what_changed(saved, lambda: loss_of(restore_model(checkpoint)))])
     corpus, said = _corpus_of(checkpoint, options, root=root)
     state, budget, changes = _continued(checkpoint, options, corpus, started=started)
     check_batch(state.config.train.batch_size, group.size)
@@ -153,8 +154,7 @@ def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Setting
     saved, stage, notices = checkpoint.state.as_trained, checkpoint.state.stage, list[Notice]()
     settings = checkpoint.state.settings.give(options.settings, source=Source.USER, where=COMMAND_LINE)
     if any(map(options.gives, PLACES)):
-        data = absolute_paths(settings.values.data)
-        settings = dataclasses.replace(settings, values=dataclasses.replace(settings.values, data=data))
+        settings = dataclasses.replace(settings, values=absolute_paths(settings.values))
     for change in difference(saved, settings.values):
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
         fixed = (*FIXED, "train.teachers") if stage.number > 1 else FIXED
@@ -208,8 +208,7 @@ def continued(options: TrainOptions, *, root: Path) -> TrainOptions | None:
         return options
     before = newest_of(folder, read_state)[0].config
     wished = apply(before, options.settings, where=COMMAND_LINE)
-    changes = difference(before, dataclasses.replace(wished, data=absolute_paths(wished.data)))
-    typed = options.given_among(change.key for change in changes)
+    typed = options.given_among(change.key for change in difference(before, absolute_paths(wished)))
     if not any(typed.values()) and not any(folder.rglob(TRAINING)) and RunState.of(folder).state == "finished":
         screen().saved(folder)
         notice(Kind.DONE, "this run is finished, and only what writes is left of it")

@@ -15,6 +15,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor
 from torch.utils.tensorboard import summary
 
+from chargpt.device import evaluating
 from chargpt.formatting import escape_controls
 from chargpt.model import GPT
 from chargpt.runs.checkpoint_schema import OTHERS
@@ -93,12 +94,8 @@ def draw_attention(model: GPT, ids: np.ndarray) -> np.ndarray:
     """The `attention_picture` of all heads on the first of `ids` (T,), at most MAX_DRAWN. The mode of the model stays."""
     length = min(len(ids), model.config.block_size, MAX_DRAWN)
     idx = torch.from_numpy(ids[:length].astype(np.int64)).to(model.token_embedding.weight.device)
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         return attention_picture(attention_of(model, idx[None])[:, 0])
-    finally:
-        model.train(was_training)
 
 
 def attention_picture(weights: Tensor) -> np.ndarray:

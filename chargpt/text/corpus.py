@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from chargpt.config import DataConfig
+from chargpt.config import Config, DataConfig
 from chargpt.errors import Message, NotWritten, Option, TextTooShort, UserError, Words, join, what_to_do
 from chargpt.formatting import one_line, plural, shown
 from chargpt.notices import Kind, Notice
@@ -177,10 +177,11 @@ def earlier_texts(fingerprints: Sequence[str], config: DataConfig, *, root: Path
     return texts if len(texts) == len(found) else []
 
 
-def absolute_paths(config: DataConfig) -> DataConfig:
+def absolute_paths(config: Config) -> Config:
     """The same settings for any working folder. A run saves these, so that it can be resumed from anywhere."""
-    cache = str(Path(config.cache).resolve()) if config.cache else ""
-    return dataclasses.replace(config, val_text=absolute_text(config.val_text), cache=cache)
+    cache = str(Path(config.data.cache).resolve()) if config.data.cache else ""
+    data = dataclasses.replace(config.data, val_text=absolute_text(config.data.val_text), cache=cache)
+    return dataclasses.replace(config, data=data)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from chargpt.device import send
+from chargpt.device import evaluating, send
 from chargpt.interrupt import Interrupt
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT
@@ -54,8 +54,6 @@ def evaluate_at(
     Uses no random state, so evaluating never changes what a run learns. Each window starts without context, as in nanoGPT's
     own figures; a longer context would give a lower loss.
     """
-    was_training = model.training
-    model.eval()
     device = model.token_embedding.weight.device
     block_size = model.config.block_size
     batches: Iterable[Windows]
@@ -67,25 +65,22 @@ def evaluate_at(
         most, predicted = len(of_items), max(1, sum(map(_predicted, of_items)))
     count = len(temperatures)
     sums = torch.zeros(most * count + FLAGS, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
-    try:
-        with group.summing(sums):
-            for number, batch in enumerate(batches):
-                if interrupt is not None and interrupt.came_here:
-                    break
-                if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
-                    inputs, targets = (send(torch.from_numpy(values.astype(np.int64)), device) for values in batch)
-                    if kernel is None and count == 1:  # the loss may be another one in a changed model.py
-                        losses = [model(inputs, targets)]
-                    else:
-                        logits = (model(inputs).float() if kernel is None else kernel.logits(inputs)).flatten(0, 1)
-                        losses = [
-                            F.cross_entropy(logits / temperature, targets.flatten(), ignore_index=IGNORED)
-                            for temperature in temperatures
-                        ]
-                    for place, loss in enumerate(losses, number * count):  # in this order: Metal has no float64
-                        sums[place] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)
-    finally:
-        model.train(was_training)
+    with evaluating(model), group.summing(sums):
+        for number, batch in enumerate(batches):
+            if interrupt is not None and interrupt.came_here:
+                break
+            if number % group.size == group.rank and _predicted(batch):  # the mean over nothing is not a number
+                inputs, targets = (send(torch.from_numpy(values.astype(np.int64)), device) for values in batch)
+                if kernel is None and count == 1:  # the loss may be another one in a changed model.py
+                    losses = [model(inputs, targets)]
+                else:
+                    logits = (model(inputs).float() if kernel is None else kernel.logits(inputs)).flatten(0, 1)
+                    losses = [
+                        F.cross_entropy(logits / temperature, targets.flatten(), ignore_index=IGNORED)
+                        for temperature in temperatures
+                    ]
+                for place, loss in enumerate(losses, number * count):  # in this order: Metal has no float64
+                    sums[place] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)
     values = sums.tolist()
     group.read(values[-FLAGS:])
     if interrupt is not None and interrupt.agreed:

@@ -154,7 +154,7 @@ def train_ours(text: Path, words: list[str], folder: Path, val: np.ndarray, *, p
         checkpoint = load(path, training=False)
         if checkpoint.step == 0:
             continue
-        model, _, config = restore_model(checkpoint)
+        model, config = restore_model(checkpoint), checkpoint.state.config
         seen = checkpoint.step * config.train.batch_size * config.train.accumulate * config.model.block_size
         found.append((seen, seen / rate, evaluate(model, val)))
     return found

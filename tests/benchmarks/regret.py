@@ -355,7 +355,7 @@ def trained(run: list[str], plan: Opening, folder: Path, *, following: str) -> d
     if code := train.main(run):
         raise RuntimeError(f"{run}: ended with {code}")
     config, (checkpoint, _) = plan.config, find_checkpoint(str(folder), folder)
-    model, tokenizer, _ = restore_model(checkpoint)
+    model, tokenizer = restore_model(checkpoint), checkpoint.state.tokenizer
     ids, _ = tokenizer.encode_known(following)
     return {
         "loss": round(float(checkpoint.state.progress.best_loss or math.nan), 4),

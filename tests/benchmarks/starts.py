@@ -201,7 +201,7 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
 
     source, warnings = find_checkpoint(run, ROOT / "checkpoints")
     print(*warnings, sep="\n", end="")
-    model, _, config = restore_model(source)
+    model, config = restore_model(source), source.state.config
     data, own, losses = config.data, source.state, list[float]()
     corpus = load_corpus(own.texts, data, root=ROOT, block_size=config.model.block_size, tokenizer=own.tokenizer)
     rounded = {key: tensor.to(torch.float16) for key, tensor in source.weights.items()}
@@ -282,7 +282,7 @@ def renew() -> None:
 
     for name in start_names():
         checkpoint = load_start(name)
-        loss = loss_of(restore_model(checkpoint)[0])
+        loss = loss_of(restore_model(checkpoint))
         write_state(STARTS / name, dataclasses.replace(checkpoint.state, model_source=model_source(), model_loss=loss))
         print(f"{STARTS / name}: format {FORMAT}, loss {loss} on ids that stand for nothing")
 

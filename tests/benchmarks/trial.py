@@ -20,7 +20,9 @@ sys.path.insert(0, str(ROOT))
 from chargpt.config import Config  # noqa: E402
 from chargpt.planning import law, trial  # noqa: E402
 from chargpt.planning.adaptation import EPOCHS, STEP_CHARACTERS, STEPS, adapt, begun, distance_of  # noqa: E402
-from chargpt.planning.chosen_for_time import Job, in_blocks, multiple, text_of  # noqa: E402
+from chargpt.planning.chosen_for_time import Job, in_blocks, multiple  # noqa: E402
+from chargpt.planning.cli import TrainOptions  # noqa: E402
+from chargpt.planning.initial_settings import Asked  # noqa: E402
 from chargpt.runs.load import load_start  # noqa: E402
 from chargpt.settings import Settings, Source  # noqa: E402
 from chargpt.text.corpus import load_corpus  # noqa: E402
@@ -36,7 +38,8 @@ def measure(name: str, seen: int, path: str) -> dict[str, object]:
     """The row of a text."""
     corpus = load_corpus([path], Config().data, root=ROOT, block_size=8)
     (found,), start = trial.trials_of(corpus, Config().runtime, [name], load_start, enough=0.0), load_start(name)
-    text = text_of(corpus)
+    job = Job(corpus, math.inf)
+    text = job.text
     shape = dataclasses.replace(start.state.config.model, dropout=0.0)
     characters = min(STEP_CHARACTERS[1], max(STEP_CHARACTERS[0], EPOCHS * len(corpus.train) / STEPS))
     batch = multiple(characters / shape.block_size, of=1)
@@ -46,7 +49,7 @@ def measure(name: str, seen: int, path: str) -> dict[str, object]:
     given = dict.fromkeys(("train.max_steps", "train.batch_size", "optim.name"), Source.USER)
     settings = Settings(dataclasses.replace(config, optim=optim, train=train), given)
     distance = distance_of(start, found.before)
-    config = adapt(settings, Job(corpus, text, math.inf), distance=distance, minutes=None).values
+    config = adapt(settings, job, Asked(TrainOptions(), settings), distance=distance).values
     runtime = choose_runtime(config)
     with runtime.applied():
         trainer = Trainer(begun(start, corpus)[0], corpus.train, config, runtime=runtime)

@@ -54,7 +54,7 @@ for optimizer, positions in itertools.product(("adamw", "muon"), POSITIONS):
 def config_of(*settings: str) -> Config:
     words = ["model.n_layer=2", "model.n_embd=64", "model.n_head=2", "model.block_size=32", "train.batch_size=4", *settings]
     options = TrainOptions(config="gpu", settings=settings_in(["runtime.device=cuda", *words]))
-    return load_settings(options, presets=ROOT / "configs")[0].values
+    return load_settings(options, presets=ROOT / "configs").loaded.values
 
 
 def trainer_of(

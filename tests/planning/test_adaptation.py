@@ -14,7 +14,8 @@ from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL, SMALL_SPLIT, adapt
 from chargpt.planning.chosen_for_time import Job
-from chargpt.planning.cli import parse_options
+from chargpt.planning.cli import TrainOptions, parse_options
+from chargpt.planning.initial_settings import Asked
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.project import project_root
 from chargpt.runs.checkpoint_schema import parameter_count
@@ -54,7 +55,7 @@ def begun(text: Path, start: Path, *words: str) -> Opening:
 
 
 def adapted(settings: Settings, corpus: Corpus, distance: float) -> Config:
-    return adapt(settings, Job(corpus, None, 180), distance=distance, minutes=None).values
+    return adapt(settings, Job(corpus, 180), Asked(TrainOptions(), settings), distance=distance).values
 
 
 def passes(plan: Opening) -> float:

@@ -21,28 +21,26 @@ from chargpt.notices import Kind, Notice
 from chargpt.planning import chosen_for_time, law, speeds
 from chargpt.planning.budget import TimeModel
 from chargpt.planning.chosen_for_time import (
-    CHOSEN,
     ITEMS_HELD,
     MOST_FOR_ITEMS,
     MULTIPLE,
     Choice,
     Job,
     choose,
-    chooses,
     completed,
     regularized,
-    text_of,
 )
 from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
-from chargpt.planning.initial_settings import load_settings
+from chargpt.planning.initial_settings import CHOSEN, Asked, load_settings
 from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
 from chargpt.planning.memory import memory_needed
 from chargpt.planning.speeds import training_speed
-from chargpt.planning.teachers import for_student, models_of
+from chargpt.planning.teachers import for_student
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import gpt_config
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.checkpoint_schema import parameter_count
+from chargpt.runs.models import restore_model
 from chargpt.runs.stage import Models
 from chargpt.settings import KEYS, SECTIONS, Settings, Source, Tree, difference, flat, typed_values
 from chargpt.text.corpus import Corpus, load_corpus
@@ -72,7 +70,7 @@ def test_a_rate_with_which_no_second_step_can_be_taken_does_not_stop_the_measure
 
 def choice_for(corpus: Corpus, *settings: str, seconds: float = 20.0, optimizer: str = "muon", **more) -> Choice:
     settings_ = given("runtime.threads=1", *settings)
-    return choose(settings_, Job(corpus, text_of(corpus), seconds, **more), optimizer=optimizer)
+    return choose(settings_, Job(corpus, seconds, **more), optimizer=optimizer)
 
 
 def said_by(notices: list[Notice]) -> dict[Kind, str]:
@@ -119,9 +117,9 @@ def choice_of(characters: int, minutes: float, *given_: str, optimizer: str = "m
     characters_of = SimpleNamespace(vocab_size=65)
     train, val = (np.broadcast_to(np.uint8(0), int(characters * share)) for share in (0.9, 0.1))
     corpus = SimpleNamespace(train=train, val=val, evaluation_ids=val, is_validated=True, marks=None, tokenizer=characters_of)
-    corpus.facts = SimpleNamespace(is_sorted=False)
-    text = Text(len(train), entropy=3.3, ngram_loss=1.77, vocabulary=65)
-    return choose(given(*given_), Job(corpus, text, 60 * minutes), optimizer=optimizer)
+    facts = {"entropy": 3.3, "ngram_loss": 1.77, "copying": 1.0, "is_split_harder": False}
+    corpus.facts = SimpleNamespace(is_sorted=False, **facts)
+    return choose(given(*given_), Job(corpus, 60 * minutes), optimizer=optimizer)
 
 
 LENGTHS, MINUTES = (100_000, 1_000_000, 100_000_000), (0.5, 3, 30)
@@ -285,8 +283,8 @@ def test_of_every_setting_that_is_given_alone_only_what_depends_on_it_is_chosen_
     def planned(tree: Tree) -> Config:
         machine = {"device": "cpu", "threads": 1, **tree.get("runtime", {})}
         options = TrainOptions(settings=typed_values({**tree, "runtime": machine}, where=""), minutes=2 / 60)
-        settings = load_settings(options, presets=presets_folder())[0]
-        return choose(settings, Job(corpora[3000], text_of(corpora[3000]), 2.0), optimizer="muon").config
+        settings = load_settings(options, presets=presets_folder()).loaded
+        return choose(settings, Job(corpora[3000], 2.0), optimizer="muon").config
 
     free = planned({})
     for key in (key for key in KEYS if key.startswith(f"{section}.") and key not in ("runtime.device", "data.format")):
@@ -301,7 +299,7 @@ def test_of_every_setting_that_is_given_alone_only_what_depends_on_it_is_chosen_
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_optimizer_that_is_given_has_its_own_positions_biases_rate_and_context(corpora, name, preferred):
     """As if it were the one that is preferred, whatever a preset says."""
-    job, preset = Job(corpora[3000], text_of(corpora[3000]), 20.0), ["model.bias=true", "model.positions=sinusoidal"]
+    job, preset = Job(corpora[3000], 20.0), ["model.bias=true", "model.positions=sinusoidal"]
     settings = Settings(apply_overrides(Config(), ["runtime.threads=1", *preset])).give(
         {"train": {"teachers": 0}}, source=Source.USER, where=""
     )
@@ -431,7 +429,7 @@ def test_a_run_with_teachers_reads_no_more_than_they_and_needs_little_regulariza
     teacher = newest(publish_run(tmp_path / "teacher", corpus.tokenizer, shape=shape), training=False)[0]
     short = dataclasses.replace(corpus, train=corpus.train[:10_000])
     alone = choice_for(short, "train.teachers=0", seconds=120.0).config
-    choice = choice_for(short, seconds=120.0, teachers=models_of([teacher]))
+    choice = choice_for(short, seconds=120.0, teachers=[restore_model(teacher)])
     student = for_student(choice.settings).values
     assert choice.models == Models()
     assert student.model.block_size == 48 < alone.model.block_size
@@ -447,7 +445,7 @@ def test_a_run_that_sees_its_text_often_ends_early_and_with_mean_weights(corpora
     assert (often.train.patience, once.train.patience) == (3, 0)
     assert (often.optim.average_fraction, once.optim.average_fraction) == (law.AVERAGED, 0)
     for characters, fraction in ((law.AVERAGED_UP_TO, law.AVERAGED), (law.AVERAGED_UP_TO + 1, 0)):
-        text, seen = text_of(corpora[3000])._replace(characters=characters), law.AVERAGED_FROM * (characters + 1)
+        text, seen = Job(corpora[3000], 1.0).text._replace(characters=characters), law.AVERAGED_FROM * (characters + 1)
         assert completed(given(), text, seen=seen, evaluations=5).values.optim.average_fraction == fraction
 
 
@@ -516,16 +514,17 @@ def test_an_impossible_time_is_used_as_well_as_possible_and_a_model_that_is_too_
 
 
 def test_whoever_has_decided_everything_or_the_length_is_left_alone():
+    without, limited = TrainOptions(), TrainOptions(minutes=1.0)
     length, everything = given("train.max_steps=9"), Settings(sources=dict.fromkeys(CHOSEN, Source.USER))
-    assert chooses(Settings(), minutes=None) and chooses(length, minutes=1.0)
-    assert not chooses(length, minutes=None)
-    assert not chooses(everything, minutes=1.0)
-    assert all(chooses(everything.leaving_open(key), minutes=1.0) for key in CHOSEN)
+    assert Asked(without, Settings()).is_open and Asked(limited, length).is_open
+    assert not Asked(without, length).is_open
+    assert not Asked(limited, everything).is_open
+    assert all(Asked(limited, everything.leaving_open(key)).is_open for key in CHOSEN)
 
 
 def test_a_given_length_decides_the_regularization(corpora):
     """Few epochs change nothing; with many, what was not given changes, and it is known why."""
-    few, text, config = given("train.max_steps=10"), text_of(corpora[100_000]), Config()
+    few, text, config = given("train.max_steps=10"), Job(corpora[100_000], 1.0).text, Config()
     unchanged, nothing = regularized(few, text)
     assert unchanged.values == few.values and nothing == []
     changed, (said,) = regularized(Settings(), text)

@@ -16,7 +16,7 @@ PRESETS = Path(__file__).parents[2] / "configs"
 
 def load_settings(name: str | None, words: list[str], **more) -> Settings:
     """The settings of a file and of section.key=value words."""
-    return initial_settings.load_settings(TrainOptions(config=name, settings=settings_in(words)), **more)[0]
+    return initial_settings.load_settings(TrainOptions(config=name, settings=settings_in(words)), **more).loaded
 
 
 def given_in(loaded: Settings) -> set[str]:

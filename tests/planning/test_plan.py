@@ -15,8 +15,8 @@ from chargpt.device import memory_free
 from chargpt.errors import UserError
 from chargpt.notices import Kind
 from chargpt.planning.budget import Budget, TimeModel
-from chargpt.planning.chosen_for_time import DEFAULT_SECONDS
 from chargpt.planning.cli import parse_options
+from chargpt.planning.initial_settings import DEFAULT_SECONDS
 from chargpt.planning.memory import NoMemory, check_memory, memory_needed
 from chargpt.planning.plan import Opening, make_plan, seconds_of_steps
 from chargpt.planning.speeds import training_speed

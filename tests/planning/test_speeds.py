@@ -11,7 +11,7 @@ from helpers import apply_overrides, given
 from chargpt.config import Config, DataConfig
 from chargpt.planning import law
 from chargpt.planning import speeds as module
-from chargpt.planning.chosen_for_time import Job, choose, in_blocks, text_of
+from chargpt.planning.chosen_for_time import Job, choose, in_blocks
 from chargpt.planning.law import SHAPES
 from chargpt.planning.speeds import STEP_TIME_EXPONENT, Speeds
 from chargpt.runs.checkpoint_schema import parameter_count
@@ -48,7 +48,7 @@ def of_width(width: int, *settings: str) -> Config:
 
 
 def chosen(corpus: Corpus) -> Config:
-    return choose(given("runtime.threads=1", "runtime.device=cpu"), Job(corpus, text_of(corpus), 60.0), optimizer="muon").config
+    return choose(given("runtime.threads=1", "runtime.device=cpu"), Job(corpus, 60.0), optimizer="muon").config
 
 
 def test_a_new_machine_times_two_or_three_sizes_and_one_that_has_trained_times_nothing(corpus, machine):
@@ -112,7 +112,7 @@ def test_speeds_that_are_three_times_too_low_or_too_high_cost_little(factor, cor
     right = chosen(corpus)
     known = [timed._replace(speed=factor * timed.speed) for timed in module._read()]
     module.speeds_file().write_text(json.dumps(known))
-    wrong, text = chosen(corpus), text_of(corpus)
+    wrong, text = chosen(corpus), Job(corpus, 60.0).text
     losses = [
         law.expected_loss(text, parameters=in_blocks(config), seen=60.0 * real(config, corpus), optimizer="muon")
         for config in (right, wrong)

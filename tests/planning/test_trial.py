@@ -8,8 +8,9 @@ import torch
 from chargpt.config import Config
 from chargpt.notices import Kind
 from chargpt.planning import trial
-from chargpt.planning.chosen_for_time import Job, text_of
-from chargpt.planning.cli import parse_options
+from chargpt.planning.chosen_for_time import Job
+from chargpt.planning.cli import TrainOptions, parse_options
+from chargpt.planning.initial_settings import Asked
 from chargpt.planning.law import Text
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.planning.trial import LONG_ENOUGH, TRIED, Trial, expected_loss, trials_of, try_starts
@@ -80,7 +81,7 @@ def test_losses_before_a_training_are_computed_by_the_threads_that_are_asked_for
 @pytest.mark.parametrize("expected", [0.1, 9.0])
 def test_the_lower_loss_wins_and_the_other_way_can_be_chosen(expected, tmp_path):
     corpus = corpus_of(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000])
-    tried = try_starts(Settings(ONE_THREAD), Job(corpus, text_of(corpus), 60.0), minutes=1, expected=expected)
+    tried = try_starts(asked(1), Job(corpus, 60.0), expected=expected)
     (notice,), pays = tried.notices, expected > 1
     assert (tried.start is not None) == pays and f"{expected:.2f} from nothing" in str(notice.text)
     assert str(notice.text).split("--start ")[1] == ("none" if pays else "english")
@@ -109,14 +110,17 @@ def test_in_a_short_run_no_start_is_trained(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "Trainer", None)
     corpus = corpus_of(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000])
     for expected in (0.1, 9.0):
-        job = Job(corpus, text_of(corpus), LONG_ENOUGH / 2)
-        tried = try_starts(Settings(ONE_THREAD), job, minutes=0.1, expected=expected)
+        tried = try_starts(asked(0.1), Job(corpus, LONG_ENOUGH / 2), expected=expected)
         assert (tried.start is not None) == (expected > 1) and "or less" in str(tried.notices[0].text)
 
 
 def test_a_text_that_repeats_itself_can_be_tried(tmp_path):
     """Its n-gram loss is 0."""
     assert planned(tmp_path, "a" * 5000, "--minutes", "1").config
+
+
+def asked(minutes: float) -> Asked:
+    return Asked(TrainOptions(minutes=minutes), Settings(ONE_THREAD))
 
 
 def corpus_of(folder: Path, content: str) -> Corpus:

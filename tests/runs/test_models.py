@@ -8,10 +8,10 @@ from helpers import SHAPE, random_weights, saved_state
 
 from chargpt.errors import UserError
 from chargpt.model import GPT, POSITIONS, GPTConfig
+from chargpt.runs.beginning import start_from
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import load, publish
 from chargpt.runs.checkpoint_schema import check_size, parameter_count
-from chargpt.runs.models import start_from
 from chargpt.text.tokenizer import Tokenizer
 
 CACHED = {"n_layer": 1000, "n_embd": 1, "block_size": 2**27}  # keys and values

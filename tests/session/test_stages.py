@@ -220,7 +220,7 @@ def test_the_last_model_learns_from_the_best_checkpoints_of_those_before_it(whol
         (kept,) = steps(place)
         assert int(kept.name[5:]) == state.progress.best_step and not (kept / "training.safetensors").exists()
         assert state.config.model.dropout == 0.1 and "teachers" not in state.environment
-    assert states[-1].environment["teachers"] == digest([restore_model(best(place)[0])[0] for place in places[:-1]])
+    assert states[-1].environment["teachers"] == digest([restore_model(best(place)[0]) for place in places[:-1]])
     rows = logged(whole / "whole")
     assert [(row["stage"], row["step"]) for row in rows] == sorted((row["stage"], row["step"]) for row in rows)
     assert rows[-1]["stage"] == 3 and rows[-1]["step"] == 36

@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
-from chargpt.config import DataConfig
+from chargpt.config import Config, DataConfig
 from chargpt.errors import UserError
 from chargpt.screen import notice_line
 from chargpt.text.corpus import Corpus, absolute_paths, cached_corpus
@@ -97,7 +97,7 @@ def test_a_text_from_standard_input_is_found_again_by_its_fingerprint_alone(load
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the sea and the stone")))
     corpus = load("-", cache="elsewhere")
-    saved = absolute_paths(DataConfig(cache="elsewhere", val_text="stone.txt"))
+    saved = absolute_paths(Config(data=DataConfig(cache="elsewhere", val_text="stone.txt"))).data
     assert saved.cache == str(tmp_path / "elsewhere") and saved.val_text == "stone.txt"
     monkeypatch.chdir("/")
     os.mkfifo(tmp_path / "pipe")  # to open it would wait for ever

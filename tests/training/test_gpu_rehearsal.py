@@ -166,7 +166,7 @@ def test_training_keeps_every_tensor_on_its_device(positions, name, bias, is_res
 def test_every_preset_trains_on_one_device(preset):
     """At its full width, since the meta device computes nothing; with one layer, since torch takes long for each call."""
     options = TrainOptions(config=preset, settings=settings_in(["model.n_layer=1", "runtime.device=cpu"]))
-    trainer = make_trainer(load_settings(options, presets=PRESETS)[0].values)
+    trainer = make_trainer(load_settings(options, presets=PRESETS).loaded.values)
     with rehearsal():
         trainer.step()
     size = trainer.weights.computing.element_size()
