@@ -13,9 +13,7 @@ from chargpt.settings import COMMAND_LINE, Settings, apply
 
 def check_command_line(argv: Sequence[str] | None = None) -> Callable[[], None]:
     """Raise UserError for a mistake in `argv` (None: that of the process). Of several processes, one reports it in train.py.
-
-    Returns what can be done for the program while torch is imported.
-    """
+    Returns what can be done for the program while torch is imported."""
     if is_one_of_several():
         return lambda: None
     options = parse_sweep(argv)[0]

@@ -66,11 +66,8 @@ class TimeModel:
 
 
 class Stopwatch:
-    """The time of steps alone, and of evaluations.
-
-    The speed is looked at in windows of SETTLED_SECONDS. (On Windows, before Python 3.13, time.monotonic stands still for 16
-    ms: several small steps. So times are those of time.perf_counter.)
-    """
+    """The time of steps alone, and of evaluations. The speed is looked at in windows of SETTLED_SECONDS. (On Windows, before
+    Python 3.13, time.monotonic stands still for 16 ms: several small steps. So times are those of time.perf_counter.)"""
 
     def __init__(self, *, waits_every: int = 1) -> None:
         """The host waits for the device after `waits_every` steps, so only their mean is a time of a step."""
@@ -173,10 +170,8 @@ class Budget:
         return math.inf if self.share is None else self.started + self.share - time.perf_counter()
 
     def next(self, seconds: float | None, *, later: float, known: TimeModel) -> "Budget":
-        """That of the model which follows, for which so many seconds are planned; None: as many as its steps take.
-
-        It gets what this one has not used, too. One without a limit, since its length was fitted, leaves the next one its own.
-        """
+        """That of the model which follows, for which so many seconds are planned; None: as many as its steps take. It gets what
+        this one has not used, too. One without a limit, since its length was fitted, leaves the next one its own."""
         if seconds is None or self.limit is None:
             return Budget(None if seconds is None else seconds + later, later=later, known=known)
         following = Budget(self.limit, started=self.started, later=later, known=known)
@@ -252,9 +247,7 @@ class Budget:
 
     def set_length(self, step: int, length: Length) -> list[Notice]:
         """The model is at `step` of this `length`: the next measurement is halfway to its end, unless that comes too soon.
-
-        Returns what to tell: when the training ends, if that was not told so before.
-        """
+        Returns what to tell: when the training ends, if that was not told so before."""
         assert self.known is not None
         left, self._has_changed = length.steps - step, False
         self._expected, self._slower_since = self.known.step, self.watch.seconds

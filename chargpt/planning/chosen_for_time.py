@@ -240,9 +240,7 @@ def _student(candidate: Candidate, job: Job) -> Candidate:
 
 def _several_models(best: Candidate, candidates: list[Candidate], job: Job) -> Choice:
     """The settings of the first of several models as large as that of `best`. The last one learns from the others as well.
-
-    Whether others follow depends on what the first one measures, unless it memorises in any case.
-    """
+    Whether others follow depends on what the first one measures, unless it memorises in any case."""
     share = job.seconds / (best.teachers + 2)  # the last one gets two of them
     one = _first_of_several(best, job, seconds=share)
     models = _models_with(one, job, seconds=share)

@@ -27,9 +27,7 @@ def memory_needed(
     config: Config, *, vocab_size: int, device: str = "cpu", precision: torch.dtype = torch.float32, processes: int = 1
 ) -> int:
     """About how many bytes one of the `processes` takes beyond torch: weights, gradient, optimizer, and what a step keeps.
-
-    `device` is the kind of it, and `precision` that of the working weights.
-    """
+    `device` is the kind of it, and `precision` that of the working weights."""
     per_channel, parameters = KEPT_ON_GPU if device == "cuda" else KEPT_PER_CHANNEL, parameter_count(config.model, vocab_size)
     kept = precision.itemsize * per_channel * config.model.n_layer * config.model.n_embd + 4 * KEPT_PER_LOGIT * vocab_size
     windows = config.train.batch_size // processes
@@ -45,10 +43,8 @@ def bytes_of_state(config: Config, parameters: int) -> int:
 
 
 def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_machine: int = 1, has_begun: bool = False) -> None:
-    """Raise NoMemory, with the setting to lower, if the training of `config` cannot fit. No model is made for it.
-
-    The `processes` share each batch; those `on_machine`, this one, share its memory. A run that `has_begun` keeps its batch.
-    """
+    """Raise NoMemory, with the setting to lower, if the training of `config` cannot fit. No model is made for it. The
+    `processes` share each batch; those `on_machine`, this one, share its memory. A run that `has_begun` keeps its batch."""
     device, needed, free = _needed_and_free(config, vocab_size=vocab_size, processes=processes, on_machine=on_machine)
     if needed <= free or device.type != "cpu":
         return

@@ -93,10 +93,8 @@ class Opening(Decision):
         return "\n".join(wrapped(notice_line(kind, str(text))) for kind, text, _ in said)
 
     def about_training(self) -> list[Notice]:
-        """The model, the machine and the length of the training, how long it takes and its memory.
-
-        If the epochs end it before its time limit, they are told in place of it.
-        """
+        """The model, the machine and the length of the training, how long it takes and its memory. If the epochs end it before
+        its time limit, they are told in place of it."""
         config, runtime, vocabulary = self.config, self.runtime, self.corpus.tokenizer.vocab_size
         model, optim, parameters = config.model, config.optim, parameter_count(config.model, vocabulary)
         layers = plural(model.n_layer, "layer")
@@ -317,10 +315,8 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, los
 
 
 def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None) -> Verdict:
-    """What a short trial of the starts shows; nothing, if the user has decided how the model begins.
-
-    Without one, the law expects this loss of the run.
-    """
+    """What a short trial of the starts shows; nothing, if the user has decided how the model begins. Without one, the law
+    expects this loss of the run."""
     options, corpus = asked.options, job.corpus
     others = (options.start, options.init_from, options.vocab_from, options.config, options.find_lr, named.teachers)
     is_fixed = any(others) or asked.settings.is_any_given(*DECIDES_LOSS) or asked.settings.values.data.max_vocab

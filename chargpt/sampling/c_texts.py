@@ -244,10 +244,8 @@ class _Layout:
         inputs: slice = ALL,
         with_bias: bool = True,
     ) -> np.ndarray:
-        """Panels of `outputs` of a weight (N, K): the weights of `inputs`, input by input, then the biases, then any scales.
-
-        A word of 32 bits holds the numbers of several vectors, lane by lane, the first one in the lowest bits.
-        """
+        """Panels of `outputs` of a weight (N, K): the weights of `inputs`, input by input, then the biases, then any scales. A
+        word of 32 bits holds the numbers of several vectors, lane by lane, the first one in the lowest bits."""
         numbers, scales = packed(name)
         numbers = numbers[outputs][:, inputs]
         N, K = numbers.shape
@@ -264,10 +262,8 @@ class _Layout:
 
 
 class _Cache:
-    """The keys and values of B texts, for each share: (2, n_layer, B, heads, positions, d), with d padded.
-
-    The numbers of a head lie side by side in the order of the positions, for keys in blocks of them, so that more can follow.
-    """
+    """The keys and values of B texts, for each share: (2, n_layer, B, heads, positions, d), with d padded. The numbers of a
+    head lie side by side in the order of the positions, for keys in blocks of them, so that more can follow."""
 
     def __init__(self, shares: "ctypes.Array[Share]", config: ModelConfig, texts: int, *, kernel: ctypes.CDLL) -> None:
         self._block, line = (c_int.in_dll(kernel, name).value for name in ("decoder_keys", "decoder_line"))
@@ -308,10 +304,8 @@ def _rows(width: int, *vectors: np.ndarray | None) -> np.ndarray:
 
 
 def in_large_pages(size: int) -> np.ndarray:
-    """Memory for `size` bytes at an address for whole vectors. NumPy asks Linux for large pages if it is 4 MB or more.
-
-    Reading 42 MB was a third faster in them. A CPU stops reading ahead at the end of a page, and knows the addresses of few.
-    """
+    """Memory for `size` bytes at an address for whole vectors. NumPy asks Linux for large pages if it is 4 MB or more. Reading
+    42 MB was a third faster in them. A CPU stops reading ahead at the end of a page, and knows the addresses of few."""
     return _aligned_bytes(max(size, 2 * LARGE_PAGE), LARGE_PAGE)[:size]
 
 

@@ -100,18 +100,14 @@ def beginning_of_items(options: SampleOptions, loaded: LoadedModel) -> tuple[lis
 
 
 class Session:
-    """The text so far, which the user and the model extend in turns. The seed of each turn is one more than that of the last.
-
-    A turn has at most the length of the generator. It ends with a line if one ends in the last quarter of that length.
-    """
+    """The text so far, which the user and the model extend in turns. The seed of each turn is one more than that of the last. A
+    turn has at most the length of the generator. It ends with a line if one ends in the last quarter of that length."""
 
     def __init__(
         self, generator: TextGenerator, *, printer: TextPrinter, before: Sequence[int] = (), chat: Chat | None = None
     ) -> None:
-        """With ids `before`, each line typed begins a new text, after them.
-
-        With a `chat`, each line typed is a message, and the model answers; `generator` then stops at its ends.
-        """
+        """With ids `before`, each line typed begins a new text, after them. With a `chat`, each line typed is a message, and
+        the model answers; `generator` then stops at its ends."""
         self._generator, self._printer, self._before, self._chat = generator, printer, list(before), chat
         self._text: list[int] = []  # ids
         self._earlier: list[list[int]] = []  # the text before each turn

@@ -96,10 +96,8 @@ item_option = partial(option, "items", keywords=OF_ITEMS, excludes=of_samples, s
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """How a text is written, or how items are. Raises UserError for a value that an option does not take.
-
-    The sampling rules apply in the order of their fields, each to the result of the one before.
-    """
+    """How a text is written, or how items are. Raises UserError for a value that an option does not take. The sampling rules
+    apply in the order of their fields, each to the result of the one before."""
 
     length: int | None = text_option(None, whole(0))(
         "write at most N characters; what --unseen and --unique remove also counts (default: 500, or 1000 for each of --lines; "

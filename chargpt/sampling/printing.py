@@ -117,10 +117,8 @@ def print_samples(
 
 
 def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, file: TextIO, *, stop: Callable[[], bool]) -> None:
-    """Write the items that the options ask for to `file`, and a table to standard error. Raises UserError.
-
-    When `stop()` becomes true, no more items are made.
-    """
+    """Write the items that the options ask for to `file`, and a table to standard error. Raises UserError. When `stop()`
+    becomes true, no more items are made."""
     wanted, corpus = options.sampling, loaded.find_corpus()
     if corpus is None and wanted.label is not None:
         log(f"--label: used unchecked, {NOT_IN_CACHE}")

@@ -24,10 +24,8 @@ def read_prompt(text: str, file: str | None) -> str:
 
 
 def encode_prompt(text: str, tokenizer: Tokenizer, *, unknown: str) -> list[int]:
-    """The ids of `text`. For characters that the model has never seen, `unknown` is "error" (UserError) or "skip".
-
-    A message on standard error lists those that are left out, and those that are read as the folded character.
-    """
+    """The ids of `text`. For characters that the model has never seen, `unknown` is "error" (UserError) or "skip". A message on
+    standard error lists those that are left out, and those that are read as the folded character."""
     ids, skipped = (tokenizer.encode(text), "") if unknown == "error" else tokenizer.encode_known(text)
     if skipped:
         log(f"left out, since the model has never seen them: {distinct(skipped)}")

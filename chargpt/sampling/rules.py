@@ -61,10 +61,8 @@ def top_k(logits: np.ndarray, k: int, _: np.ndarray) -> np.ndarray:
 
 
 def top_p(logits: np.ndarray, p: float, _: np.ndarray) -> np.ndarray:
-    """Keep the fewest ids whose probabilities sum to p or more: nucleus sampling (arXiv 1904.09751).
-
-    At least one id is kept. Of equally likely ids, the lower ones are kept first.
-    """
+    """Keep the fewest ids whose probabilities sum to p or more: nucleus sampling (arXiv 1904.09751). At least one id is kept.
+    Of equally likely ids, the lower ones are kept first."""
     order = np.argsort(-logits, axis=-1, kind="stable")
     mass = np.take_along_axis(probabilities(logits), order, axis=-1)
     before = np.pad(mass.cumsum(axis=-1)[:, :-1], ((0, 0), (1, 0)))  # the total probability of all more likely ids
@@ -97,10 +95,8 @@ def draw(probs: np.ndarray, uniform: np.ndarray) -> np.ndarray:
 
 
 class RandomNumbers:
-    """The numbers of `torch.Generator().manual_seed(seed)` on a CPU: the Mersenne Twister, seeded as torch seeds it.
-
-    NumPy has it too, but to import numpy.random takes a tenth of the time to the first character.
-    """
+    """The numbers of `torch.Generator().manual_seed(seed)` on a CPU: the Mersenne Twister, seeded as torch seeds it. NumPy has
+    it too, but to import numpy.random takes a tenth of the time to the first character."""
 
     def __init__(self, seed: int) -> None:
         state = [seed % 2**32]  # 624 words of 32 bits (init_genrand, Matsumoto and Nishimura 1998)

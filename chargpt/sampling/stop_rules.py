@@ -23,10 +23,8 @@ def text_of(characters: Sequence[Character]) -> str:
 
 
 def too_few_lines(samples: Sequence["StopRules"], options: SamplingOptions) -> Message | None:
-    """A line for the user if one of the `samples` is to have different lines, and has too few; None if none has.
-
-    One that a stop text ended has as many as were asked for.
-    """
+    """A line for the user if one of the `samples` is to have different lines, and has too few; None if none has. One that a
+    stop text ended has as many as were asked for."""
     worst = max(samples, key=lambda sample: sample.missing, default=None)
     if not options.unique or worst is None or not worst.missing:
         return None

@@ -52,10 +52,8 @@ def losses_of(model: GPT, ids: np.ndarray, *, stride: int) -> Iterator[np.ndarra
 
 
 def total_losses(model: GPT, texts: Sequence[np.ndarray], *, stride: int, given: Sequence[int] = ()) -> np.ndarray:
-    """The sum of the losses of each of the `texts` (ids), float64, (len(texts),), up to the rounding of float32.
-
-    In each text, this many ids after the first one are `given`, and not predicted (default: none).
-    """
+    """The sum of the losses of each of the `texts` (ids), float64, (len(texts),), up to the rounding of float32. In each text,
+    this many ids after the first one are `given`, and not predicted (default: none)."""
     totals = np.zeros(len(texts))
     for text, _, losses, _ in _predicted(model, texts, stride=stride, given=given):
         totals[text] += losses.astype(np.float64).sum()

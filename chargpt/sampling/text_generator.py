@@ -64,10 +64,8 @@ class TextGenerator:
         yield [sample.finish() for sample in samples]
 
     def _write_lines(self, prompt: Ids, seed: int, sample: StopRules) -> Iterator[list[Character]]:
-        """The different lines of one `sample`, each of which continues the ids `prompt`, as the first line does.
-
-        Lines are made BATCH at a time, the first of them by `seed`, the others by seeds that are drawn from it.
-        """
+        """The different lines of one `sample`, each of which continues the ids `prompt`, as the first line does. Lines are made
+        BATCH at a time, the first of them by `seed`, the others by seeds that are drawn from it."""
         newline, random, first = self._newline, RandomNumbers(seed), [seed]
         left = self.options.limit
         while left > 0 and not sample.stopped:
@@ -96,9 +94,7 @@ class TextGenerator:
 
     def continuations(self, prompts: Sequence[Ids], seeds: Ids) -> tuple[list[list[Character]], Message | None]:
         """The whole samples that continue the ids `prompts`, of any lengths, each with its own seed; see `too_few_lines`.
-
-        Prompts of one length are continued together, as many at a time as the writer takes.
-        """
+        Prompts of one length are continued together, as many at a time as the writer takes."""
         written: list[list[Character]] = [[] for _ in prompts]
         samples = list(map(self.stop_rules, prompts))
         by_length: dict[int, list[int]] = {}
@@ -113,10 +109,8 @@ class TextGenerator:
         return written, too_few_lines(samples, self.options)
 
     def stop_rules(self, prompt: Ids) -> StopRules:
-        """What ends a sample that continues the ids `prompt`.
-
-        A stop text has the form that the model writes: for example, it is in lower case if its training text was.
-        """
+        """What ends a sample that continues the ids `prompt`. A stop text has the form that the model writes: for example, it
+        is in lower case if its training text was."""
         options = replace(
             self.options, stop=[self.tokenizer.decode(self._writable("stop", text)) for text in self.options.stop]
         )

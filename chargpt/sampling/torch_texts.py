@@ -67,10 +67,8 @@ class TorchTexts(Texts):
     """Texts in a cache of the model, or in none: then all of them is read again for each character."""
 
     def __init__(self, model: GPT, texts: int, *, chooses: bool | None = None) -> None:
-        """`chooses` is whether the device applies the sampling rules and draws; None: if it is a CUDA GPU.
-
-        What it then computes is the standard model.
-        """
+        """`chooses` is whether the device applies the sampling rules and draws; None: if it is a CUDA GPU. What it then
+        computes is the standard model."""
         self._model, self._device = model, next(model.parameters()).device
         self._cache = model.new_cache(texts) if has_exact_cache(model.config) else None
         self._read = torch.zeros(texts, model.config.block_size, dtype=torch.long, device=self._device)  # without a cache

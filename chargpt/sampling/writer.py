@@ -45,10 +45,8 @@ class Texts:
         raise NotImplementedError
 
     def write(self, start: int, texts: np.ndarray, count: int, limit: int, choice: Choice) -> NewIds:
-        """Read the last `count` ids of `texts` (B, T) at positions from `start`, and choose from 1 to `limit` that follow.
-
-        The last one is not read.
-        """
+        """Read the last `count` ids of `texts` (B, T) at positions from `start`, and choose from 1 to `limit` that follow. The
+        last one is not read."""
         logits = self.read(start, texts[:, -count:])
         allowed = logits.copy()
         allowed[:, choice.forbidden] = NEVER
@@ -81,9 +79,7 @@ class Writer:
         never_sampled: Sequence[int] = (),
     ) -> Iterator[NewIds]:
         """Continue the ids of B `prompts` of one length above 0 by `length` ids, each with the random numbers of its seed.
-
-        `never_sampled` are ids that are never chosen; at least one must remain. The new ids come as they are made.
-        """
+        `never_sampled` are ids that are never chosen; at least one must remain. The new ids come as they are made."""
         engine, size = self.new_texts(len(seeds)), self.block_size
         choice = Choice(options.rules_in_use(), np.array(never_sampled, np.int64), [RandomNumbers(seed) for seed in seeds])
         kept = max(size, WINDOW)

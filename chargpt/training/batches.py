@@ -39,8 +39,7 @@ class Batches:
 
     def fetch(self, step: int, micro: int, rows: slice) -> Tensor:
         """What `windows` needs for these rows of a micro-batch of `step`, on the host, int64: characters (B, T + 1), or where
-        they begin (B,).
-        """
+        they begin (B,)."""
         starts = self.starts(step, micro)[rows]
         return torch.from_numpy(self._rows[starts].astype(np.int64) if self._resident is None else starts)
 

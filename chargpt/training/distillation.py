@@ -22,10 +22,8 @@ SHARE = 0.8  # of the target that is the teachers' prediction; the rest is the c
 
 
 class DistillationLoss(nn.Module):
-    """A model as training calls it, with a loss that also compares its predictions with those of `teachers`.
-
-    The teachers compute without dropout, on the device and in the precision of `runtime`, and do not change.
-    """
+    """A model as training calls it, with a loss that also compares its predictions with those of `teachers`. The teachers
+    compute without dropout, on the device and in the precision of `runtime`, and do not change."""
 
     def __init__(self, model: GPT, teachers: Sequence[GPT], *, runtime: Runtime, ignores: bool = False) -> None:
         """`ignores` if targets may be IGNORED."""

@@ -16,11 +16,8 @@ T = TypeVar("T")
 
 
 class Group:
-    """This process alone, which exchanges nothing. A context manager.
-
-    Of several, all call the same methods in the same order; `rank` is this one, and the first one reads options, decides,
-    prints and writes.
-    """
+    """This process alone, which exchanges nothing. A context manager. Of several, all call the same methods in the same order;
+    `rank` is this one, and the first one reads options, decides, prints and writes."""
 
     rank, size, local_size = 0, 1, 1
     is_first = True

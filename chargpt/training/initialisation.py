@@ -71,10 +71,8 @@ def attend_to_previous(model: GPT) -> None:
 
 
 def _constant_vector(model: GPT) -> Tensor:
-    """Add a vector to every token embedding. Returns a row (C,) that reads 1 from it.
-
-    The embedding also gives the logits. There the vector adds the same number to all of them, which changes no probability.
-    """
+    """Add a vector to every token embedding. Returns a row (C,) that reads 1 from it. The embedding also gives the logits.
+    There the vector adds the same number to all of them, which changes no probability."""
     C = model.config.n_embd
     vector = torch.tensor([1.0, -1.0]).repeat(C // 2)
     model.token_embedding.weight += EMBEDDING_STD * vector  # half of the variance, so 1 / sqrt(2) after the norm

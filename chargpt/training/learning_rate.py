@@ -56,9 +56,7 @@ def decay_done(step: int, config: OptimConfig, length: Length) -> float:
 
 def change_length(length: Length, config: OptimConfig, *, step: int, steps: int, interval: int) -> Length:
     """The length of a run that gets other `steps`, and evaluations at this `interval`, at `step`: its rate goes on from there.
-
-    After the peak, the rate never rises, also if the run becomes longer.
-    """
+    After the peak, the rate never rises, also if the run becomes longer."""
     if steps == length.steps:
         return dataclasses.replace(length, interval=interval)
     is_warm = step >= length.warmup  # a warm-up that is over does not begin again

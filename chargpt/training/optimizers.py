@@ -61,10 +61,8 @@ class Optimizer:
         return next((state.vector for state in self.states if state.quantity == quantity), None)
 
     def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
-        """One update at learning rate `rate`. On a GPU, `skips` is 1 where it must change nothing, and 0 otherwise.
-
-        With `start_decay`, the weights first move towards the first ones (L2-SP, arXiv 1802.01483), as weight decay does.
-        """
+        """One update at learning rate `rate`. On a GPU, `skips` is 1 where it must change nothing, and 0 otherwise. With
+        `start_decay`, the weights first move towards the first ones (L2-SP, arXiv 1802.01483), as weight decay does."""
         if (first := self._copy("start")) is not None:
             amount = rate * self._start_decay * _kept(skips)
             self._weights.vector.lerp_(first, amount.clamp(max=1.0) if isinstance(amount, Tensor) else min(1.0, amount))
@@ -159,10 +157,8 @@ class AdamW(Optimizer):
 
 
 class Muon(Optimizer):
-    """Muon for the matrices inside the blocks, with q, k and v each on its own; AdamW for embeddings, norms and biases.
-
-    Muon: Keller Jordan et al., 2024. Its momentum is Nesterov's, and starts at zero.
-    """
+    """Muon for the matrices inside the blocks, with q, k and v each on its own; AdamW for embeddings, norms and biases. Muon:
+    Keller Jordan et al., 2024. Its momentum is Nesterov's, and starts at zero."""
 
     def __init__(self, weights: FlatWeights, config: OptimConfig) -> None:
         super().__init__(weights, config)
@@ -226,10 +222,8 @@ def orthogonalised(matrices: Tensor, precision: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerKind:
-    """An optimizer, and what the choice of settings knows of it. docs/lab/choice.md has the experiments.
-
-    No figure has a default: those of one optimizer are wrong for another.
-    """
+    """An optimizer, and what the choice of settings knows of it. docs/lab/choice.md has the experiments. No figure has a
+    default: those of one optimizer are wrong for another."""
 
     label: str
     make: Callable[..., Optimizer]

@@ -35,10 +35,8 @@ class PeerFailed(Exception):
 
 
 class SharedInterrupt(Interrupt):
-    """An Interrupt on which all processes act in the same step: after they have read that a signal came to one of them.
-
-    It stays active: as soon as one process has ended, torchrun sends SIGTERM to the others, which may be telling the result.
-    """
+    """An Interrupt on which all processes act in the same step: after they have read that a signal came to one of them. It
+    stays active: as soon as one process has ended, torchrun sends SIGTERM to the others, which may be telling the result."""
 
     is_read = False
 

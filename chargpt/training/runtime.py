@@ -214,9 +214,7 @@ def _choose_step(
     config: Config, device: torch.device, precision: torch.dtype, slower: list[str], *, compiled: bool, may_follow: bool
 ) -> StepKernel | None:
     """The steps in C, if they are asked for, or are faster and `may_follow` the attention. `slower` gets the reason if not.
-
-    Raises UserError if they are asked for and impossible.
-    """
+    Raises UserError if they are asked for and impossible."""
     is_native, on_cpu = config.runtime.step == "native", device.type == "cpu" and not compiled
     if on_cpu and _is_small_enough(config) and not supports_step(config.model):
         slower.append(f"{CHANGED}, so PyTorch takes the steps, which is slower")

@@ -142,8 +142,7 @@ class Trainer:
 
     def calibrate(self, ids: np.ndarray, *, marks: "ItemMarks | None", interrupt: Interrupt) -> tuple[float, float] | None:
         """The lowest mean loss of the weights as they are, and the temperature that gives it: one of TEMPERATURES, or 1 before
-        the first step, and if model.py is changed. None if a signal came; raises NotFinite, as `report`.
-        """
+        the first step, and if model.py is changed. None if a signal came; raises NotFinite, as `report`."""
         from chargpt.training.evaluation import TEMPERATURES
 
         tried = TEMPERATURES if self.progress.step > 0 and is_standard(self.config.model) else TEMPERATURES[:1]
@@ -185,10 +184,8 @@ class Trainer:
         return self.report()
 
     def advance(self) -> None:
-        """Take one step: the gradient of a batch, clipping, an update. On a GPU, do not wait for it.
-
-        On a CPU, raises NotFinite, with the weights unchanged. A step in `progress.skipped` changes and counts nothing.
-        """
+        """Take one step: the gradient of a batch, clipping, an update. On a GPU, do not wait for it. On a CPU, raises
+        NotFinite, with the weights unchanged. A step in `progress.skipped` changes and counts nothing."""
         progress, step = self.progress, self.progress.step
         rate = self.rate_of(step)
         if step in progress.skipped:
@@ -368,10 +365,8 @@ class Trainer:
             raise NotFinite(f"step {step:,}: the weights are not finite after this step", step=step - 1)
 
     def state(self) -> TrainerState:
-        """The state, as views: the next step changes them. Raises NotFinite, as `report`.
-
-        Weights that were evaluated have their temperature in their last norm; what training goes on with is beside them.
-        """
+        """The state, as views: the next step changes them. Raises NotFinite, as `report`. Weights that were evaluated have
+        their temperature in their last norm; what training goes on with is beside them."""
         self.report()
         weights, optimizer, temperature = self.model.state_dict(), self.optimizer.tensors(), self.temperature
         for name in LAST_NORM & weights.keys() if temperature != 1 else ():

@@ -18,10 +18,8 @@ STACK, MATRIX, REST = range(3)  # the groups of parameters, in the order in whic
 
 
 def group_of(name: str, parameter: Tensor) -> tuple[int, int, int]:
-    """The group of a parameter; with STACK, the rows and columns of the matrices that it consists of.
-
-    Those are the matrices inside the blocks: a `qkv` has three, every other one is itself. Each shape is a stack of its own.
-    """
+    """The group of a parameter; with STACK, the rows and columns of the matrices that it consists of. Those are the matrices
+    inside the blocks: a `qkv` has three, every other one is itself. Each shape is a stack of its own."""
     if parameter.dim() < 2 or not parameter.requires_grad:
         return REST, 0, 0
     if not name.startswith("blocks.") or parameter.dim() > 2:
