@@ -113,9 +113,8 @@ def save_run(
         corpus = load_corpus(texts, config.data, root=root, block_size=block_size, tokenizer=imported.tokenizer, asked=asked)
     progress = Progress(step=imported.step)
     if corpus is not None:
-        loss = evaluate(model, validation_split(corpus.val, config.train.eval_chars), marks=corpus.marks)
-        assert loss is not None, "only an interrupt ends an evaluation early"
-        progress.record_evaluation(loss)
+        split = validation_split(corpus.val, config.train.eval_chars)
+        progress.record_evaluation(evaluate(model, split, marks=corpus.marks))
     stage = Stage(length=Length.of(config))
     state = SavedState(
         settings=Settings(config),

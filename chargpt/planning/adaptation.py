@@ -55,9 +55,7 @@ def begun(source: Checkpoint, corpus: Corpus) -> tuple[GPT, str]:
 def loss_on(corpus: Corpus, model: GPT, *, characters: int = MEASURED) -> float:
     """The loss of a model on so many characters by which the text judges: of one that has grown, on what is new."""
     new = corpus.held_out(is_new=True)
-    loss = evaluate(model, validation_split(new if len(new) > 1 else corpus.evaluation_ids, characters), marks=corpus.marks)
-    assert loss is not None  # no signal ends this evaluation
-    return loss
+    return evaluate(model, validation_split(new if len(new) > 1 else corpus.evaluation_ids, characters), marks=corpus.marks)
 
 
 def distance_of(source: Checkpoint, loss: float) -> float:

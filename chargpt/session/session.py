@@ -254,8 +254,7 @@ class Session:
     def _on_parts(self, model: GPT) -> dict[str, float]:
         """The losses of `model` on the beginnings of what a grown text holds out: that of an earlier run, and what is new."""
         parts = {name: self.corpus.held_out(is_new=is_new) for name, is_new in ((KNOWN, False), (NEW, True))}
-        losses = {name: evaluate(model, validation_split(part, PART)) for name, part in parts.items() if len(part) > 1}
-        return {name: loss for name, loss in losses.items() if loss is not None}
+        return {name: evaluate(model, validation_split(part, PART)) for name, part in parts.items() if len(part) > 1}
 
     def write_sample(self) -> None:
         """Write a short sample before the first evaluation that writes one, and record it. No signal cuts it short."""

@@ -79,7 +79,6 @@ def experiment(line: str, folder: str) -> dict:
             train_loss.append(step.loss)
         if trainer.progress.step in due:
             loss = evaluate(trainer.weights.working, corpus.val)
-            assert loss is not None  # nothing interrupts it
             points.append([trainer.progress.step * config.chars_per_step, round(loss, 4)])
     return {
         "experiment": line,

@@ -207,9 +207,7 @@ def pack(run: str, name: str, *, language: str, texts: list[str], licence: str, 
     rounded = {key: tensor.to(torch.float16) for key, tensor in source.weights.items()}
     for weights in (source.weights, {key: tensor.float() for key, tensor in rounded.items()}):
         model.load_state_dict(weights)
-        loss = evaluate(model, corpus.val)
-        assert loss is not None
-        losses.append(loss)
+        losses.append(evaluate(model, corpus.val))
     data = safetensors.torch.save(rounded)
     assert len(data) <= LARGEST, f"{len(data):,} bytes; use a smaller model, at most {LARGEST:,}"
     named = [text.split(": ", 2) for text in texts]

@@ -57,7 +57,6 @@ def measure(name: str, seen: int, path: str) -> dict[str, object]:
             trainer.step()
         loss = evaluate(trainer.model, validation_split(corpus.evaluation_ids, JUDGED))
         trainer.release()
-    assert loss is not None
     row: dict[str, object] = {"table": "trial-fit", "text": Path(path).stem, "characters": text.characters, "start": name}
     row |= {"before": found.before, "after": found.after, "ngram": text.ngram_loss * text.copying}
     seen = train.max_steps * config.chars_per_step

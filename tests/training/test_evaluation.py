@@ -9,7 +9,7 @@ from chargpt.kernels.compiler import Unavailable
 from chargpt.kernels.step import KernelModel, StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.text.item_stream import ItemMarks
-from chargpt.training.evaluation import evaluate, validation_split
+from chargpt.training.evaluation import evaluate, evaluate_at, validation_split
 
 
 def make_model(**settings) -> GPT:
@@ -37,7 +37,7 @@ def test_a_batch_is_as_large_as_memory_allows(vocab_size, rows):
         assert not loss.requires_grad
 
     model.register_forward_hook(note)
-    loss = evaluate(model, np.zeros(8 * (rows + 1) + 1, np.uint8), interrupt=Interrupt())
+    loss = evaluate(model, np.zeros(8 * (rows + 1) + 1, np.uint8))
     assert isinstance(loss, float) and shapes == [(rows, 8), (1, 8)]
 
 
@@ -49,7 +49,7 @@ def test_nothing_of_the_training_moves():
     assert evaluate(model, ids) == first
     interrupt = Interrupt()
     interrupt.signal = 2  # is answered within a batch
-    assert evaluate(model, ids, interrupt=interrupt) is None
+    assert evaluate_at((1.0,), model, ids, interrupt=interrupt) is None
     assert torch.equal(before, torch.get_rng_state())
     assert model.training
     assert all(p.grad is None for p in model.parameters())
@@ -67,7 +67,8 @@ def test_a_kernel_gives_the_loss_of_torch():
     ids[::5] = 0
     for marks in (None, ItemMarks(end=0, tab=None)):
         right = evaluate(model, ids, marks=marks)
-        assert evaluate(model, ids, kernel=KernelModel.of(kernel, model), marks=marks) == pytest.approx(right, rel=1e-6)
+        (loss,) = evaluate_at((1.0,), model, ids, kernel=KernelModel.of(kernel, model), marks=marks) or []
+        assert loss == pytest.approx(right, rel=1e-6)
 
 
 def test_a_long_validation_split_is_evaluated_from_its_start():
