@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 1000  # items in a row that are refused, after which no more are made
 # Likewise characters of all refused items: this many, and so many times those of the items that are written. Guesses.
 MOST_REFUSED, REFUSED_SHARE = 100_000, 20
-# Why an item is refused, and for some of these the option that asks for it.
-REASONS = {
-    "too long": "max_length",
-    "too short": "min_length",
-    "no match": "match",
-    "banned word": "",
-    "repeated": "",
-    "in the training text": "",
-}
+ASKED_BY = {"too long": "max_length", "too short": "min_length", "no match": "match"}  # reasons to refuse an item: the option
 
 
 def draw_labels(labels: Mapping[str, int], random: RandomNumbers, count: int) -> tuple[list[str], list[int]]:
@@ -81,16 +73,16 @@ class ItemWriter:
         match = canonical(wanted.match) if isinstance(wanted.match, str) else wanted.match
         if len(self.written) == wanted.items:
             return False
-        misfits = (
-            size > wanted.longest,  # the model may not have ended it
-            size < max(1, wanted.min_length),
-            match is not None and re.search(match, canonical(item.text)) is None,
-            wanted.bans(item.text),
-            wanted.unique and item.text in self._texts,
-            item.text in self.known,
-        )
-        if any(misfits):
-            self.refused[[*REASONS][misfits.index(True)]] += 1
+        misfits = {
+            "too long": size > wanted.longest,  # the model may not have ended it
+            "too short": size < max(1, wanted.min_length),
+            "no match": match is not None and re.search(match, canonical(item.text)) is None,
+            "banned word": wanted.bans(item.text),
+            "repeated": wanted.unique and item.text in self._texts,
+            "in the training text": item.text in self.known,
+        }
+        if any(misfits.values()):
+            self.refused[next(reason for reason, holds in misfits.items() if holds)] += 1
             self._in_a_row += 1
             self._excess += size
             return False
@@ -120,7 +112,7 @@ class ItemWriter:
         if len(self.written) >= self.wanted.items or not self.refused:
             return None
         ((reason, _),) = self.refused.most_common(1)
-        change: list[Words] = ["change ", Option(REASONS[reason]), ", "] if REASONS[reason] else []
+        change: list[Words] = ["change ", Option(ASKED_BY[reason]), ", "] if reason in ASKED_BY else []
         if reason == "too long" and self.wanted.longest > self.generator.writer.block_size:
             change += ["train with a larger ", Option("model.block_size"), ", "]
         how_many = f"{ATTEMPTS:,} in a row" if self._in_a_row >= ATTEMPTS else f"{self.refused.total():,} in all"

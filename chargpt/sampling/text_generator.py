@@ -111,9 +111,8 @@ class TextGenerator:
     def stop_rules(self, prompt: Ids) -> StopRules:
         """What ends a sample that continues the ids `prompt`. A stop text has the form that the model writes: for example, it
         is in lower case if its training text was."""
-        options = replace(
-            self.options, stop=[self.tokenizer.decode(self._writable("stop", text)) for text in self.options.stop]
-        )
+        stops = [self.tokenizer.decode(self._writable("stop", text)) for text in self.options.stop]
+        options = replace(self.options, stop=stops)
         return StopRules(self.tokenizer, options, excluded=self.excluded, begun=self._last_line(prompt))
 
     def _last_line(self, prompt: Ids) -> str:
@@ -135,9 +134,9 @@ class TextGenerator:
             raise UserError(Given("ban", ""), "give the characters never to be written, such as ", Option("ban", "#@"))
         banned = [self.tokenizer.encode_known(one)[0].tolist() for one in canonical(ban or "")]
         forbidden = {*self.tokenizer.never_sampled, *(ids[0] for ids in banned if len(ids) == 1)}
-        return (
-            forbidden if allow is None else forbidden | {*range(self.tokenizer.vocab_size)} - {*self._writable("allow", allow)}
-        )
+        if allow is None:
+            return forbidden
+        return forbidden | {*range(self.tokenizer.vocab_size)} - {*self._writable("allow", allow)}
 
     def _writable(self, name: str, text: str) -> list[int]:
         """The ids of `text`. Raises UserError if the model cannot write it."""

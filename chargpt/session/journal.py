@@ -102,10 +102,8 @@ class Journal:
     def _write_status(self, state: str, reason: str = "") -> None:
         assert self._told is not None and self._run is not None
         now, self._written = self._told, time.perf_counter()
-        left = now.seconds_left
-        Status(state=state, reason=reason, step=now.step, steps=now.of, model=now.model, seconds_left=left).write(
-            self._run.folder
-        )
+        told = Status(state=state, reason=reason, step=now.step, steps=now.of, model=now.model, seconds_left=now.seconds_left)
+        told.write(self._run.folder)
 
     def _tell(self, now: TrainingProgress) -> None:
         (first, began), self._told_at = self._begun, time.perf_counter()

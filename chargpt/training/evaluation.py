@@ -68,10 +68,8 @@ def evaluate_at(
                     losses = [model(inputs, targets)]
                 else:
                     logits = (model(inputs).float() if kernel is None else kernel.logits(inputs)).flatten(0, 1)
-                    losses = [
-                        F.cross_entropy(logits / temperature, targets.flatten(), ignore_index=IGNORED)
-                        for temperature in temperatures
-                    ]
+                    flat = targets.flatten()
+                    losses = [F.cross_entropy(logits / one, flat, ignore_index=IGNORED) for one in temperatures]
                 for place, loss in enumerate(losses, number * count):  # in this order: Metal has no float64
                     sums[place] = loss.to(sums.device).to(sums.dtype) * _predicted(batch)
     values = sums.tolist()
