@@ -150,14 +150,8 @@ class Budget:
         self.started = time.perf_counter() if started is None else started
         self.announced = 0.0 if known is None else known.step  # seconds of a step, as the user was last told; 0: not yet
         self.kept = 0.0  # seconds for what follows the last step, as last measured
-        self.watch = Stopwatch()
         self.given = self.share  # seconds of this model alone, from its own start on; None: no limit
-        self._steps_left = self._announced_length = 0
-        self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
-        self._measured = self.watch.window_start
-        self._expected = 0.0  # seconds per step, as last measured for the length; 0 before it
-        self._slower_since = 0.0  # `watch.seconds` when steps became slower than expected, by CHANGED or more
-        self._has_changed = False  # from what is expected, by CHANGED or more
+        self.begin(0, 0)
 
     @property
     def share(self) -> float | None:
@@ -182,8 +176,11 @@ class Budget:
         """The model is at `step` of so many, and begins its training, or goes on. See `Stopwatch`."""
         self.watch, self._steps_left = Stopwatch(waits_every=waits_every), length - step
         self._announced_length = length
-        self._next, self._measured, self._has_changed = None, self.watch.window_start, False
-        self._expected = self._slower_since = 0.0
+        self._next: int | None = None  # the step of the next measurement; None before the first one, 0 after the last one
+        self._measured = self.watch.window_start
+        self._expected = 0.0  # seconds per step, as last measured for the length; 0 before it
+        self._slower_since = 0.0  # `watch.seconds` when steps became slower than expected, by CHANGED or more
+        self._has_changed = False  # from what is expected, by CHANGED or more
 
     def step_done(self) -> float:
         """One more step is done. Returns the seconds that it took."""
