@@ -8,19 +8,21 @@ from programs import Programs
 # The most lines that a whole training imports of each package, and, under no name, of the modules beside the packages and
 # train.py: the text is new and its time is limited, so all of them have work to do.
 MOST = {
-    "": 2_750,
-    "kernels": 600,
-    "text": 3_680,
-    "runs": 1_530,
-    "training": 1_530,
-    "planning": 2_300,
-    "sampling": 860,
-    "session": 1_110,
+    "": 2_745,
+    "kernels": 585,
+    "text": 3_600,
+    "runs": 1_455,
+    "training": 1_490,
+    "planning": 2_260,
+    "sampling": 840,
+    "session": 1_090,
 }
 # What it does not meet: another run, several processes, a mistake, the program that writes, and texts that are not plain UTF-8.
 NOT_MET = (
-    *("aliases", "gpu", "training.parallel", "session.resuming", "runs.load", "sampling.loaded_model", "sampling.cli"),
+    *("aliases", "gpu", "training.parallel", "session.resuming", "sampling.loaded_model", "sampling.cli"),
+    *(f"runs.{name}" for name in ("load", "beginning")),
     *(f"text.{name}" for name in ("records", "messages", "json_records", "table_rows", "character_encodings", "cleaning")),
+    *(f"text.{name}" for name in ("marks", "corpora")),
 )
 COUNTED = """
 import json, sys
@@ -65,7 +67,7 @@ def test_a_step_needs_no_screen_no_options_no_schema_and_few_lines(programs):
     lines = imported(programs, STEP)
     others = {"screen", "parser", "aliases", "program", "settings", "runs.checkpoint_schema", "runs.checkpoint"}
     assert not lines.keys() & {f"chargpt.{name}" for name in others}
-    assert sum(lines.values()) <= 3_540
+    assert sum(lines.values()) <= 3_510
 
 
 def test_a_training_imports_no_page_and_no_analysis_and_only_what_it_takes(programs, text, tmp_path):
