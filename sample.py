@@ -11,7 +11,6 @@ if __name__ == "__main__":  # imports this file as a module, runs its main() and
 
 import dataclasses
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import Option
@@ -40,18 +39,18 @@ def write(options: SampleOptions) -> int:
         rules = " / ".join(sampling.describe() for sampling in options.samplings)
         texts = options.sampling.items if is_items and not options.types else options.samples
         log(f"{loaded.describe(texts)}; {rules}, seed {options.sampling.seed}")
-        from chargpt.sampling.printing import TextPrinter, print_items, print_next
+        from chargpt.sampling.printing import TextPrinter, print_items, print_next, print_samples
 
-        beginning = loaded.tokenizer.decode(prompt)
+        beginning, stop = loaded.tokenizer.decode(prompt), lambda: interrupt.came_here
         if not options.types:
             with json_array(is_asked=options.json_array):
                 if options.next:
                     facts = {"run": loaded.run, "step": loaded.step, "prompt": beginning} if options.json else None
                     print_next(loaded.next_after(prompt, options.next), sys.stdout, facts=facts)
                 elif is_items:
-                    print_items(options, loaded, beginning, sys.stdout, stop=lambda: interrupt.came_here)
+                    print_items(options, loaded, beginning, sys.stdout, stop=stop)
                 else:
-                    write_samples(options, loaded, generator, prompt, interrupt)
+                    print_samples(options, loaded, generator, prompt, sys.stdout, stop=stop)
             return interrupt.exit_code
     from chargpt.sampling.interactive import Session
 
@@ -91,24 +90,3 @@ def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[i
         excluded = frozenset(corpus.tokenizer.decode(corpus.train).split("\n"))
     generator = loaded.text_generator(sampling, excluded=excluded, texts=options.samples)
     return loaded, generator, prompt, is_items, more
-
-
-def write_samples(
-    options: SampleOptions, loaded: "LoadedModel", generator: "TextGenerator", prompt: list[int], interrupt: Interrupt
-) -> None:
-    """Print the samples until they are complete or a signal comes, and then how fast they were made."""
-    from chargpt.sampling.printing import print_samples
-
-    first = options.sampling.seed or 0
-    seeds = range(first, first + options.samples)
-    facts = {"run": loaded.run, "step": loaded.step} if options.json else None
-    started = time.perf_counter()
-    made, problem = print_samples(
-        generator, options.samplings, prompt, seeds, file=sys.stdout, facts=facts, stop=lambda: interrupt.came_here
-    )
-    seconds = time.perf_counter() - started
-    log(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")
-    if interrupt.came_here:
-        log("stopped")
-    elif problem:
-        log(problem)

@@ -15,7 +15,6 @@ from chargpt.program import write_json
 from chargpt.sampling.cli import SampleOptions
 from chargpt.sampling.item_writer import known_items
 from chargpt.sampling.loaded_model import LoadedModel
-from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import Character, text_of, too_few_lines
 from chargpt.sampling.text_generator import TextGenerator
 from chargpt.screen import log
@@ -68,32 +67,29 @@ def print_next(found: Sequence[tuple[str, float]], file: TextIO, *, facts: Mappi
 
 
 def print_samples(
+    options: SampleOptions,
+    loaded: LoadedModel,
     generator: TextGenerator,
-    samplings: Sequence[SamplingOptions],
     prompt: Sequence[int],
-    seeds: Sequence[int],
-    *,
     file: TextIO,
-    facts: Mapping[str, Any] | None,
-    stop: Callable[[], bool] = lambda: False,
-) -> tuple[int, Message | None]:
-    """Print the continuation of the ids `prompt` for each sampling and seed: as text, or with `facts` as JSON lines.
-
-    A JSON object has the facts, the prompt, the text and the log-probability (nats) of each character of the text. Returns the
-    number of characters made, and a line for the user if there are too few lines.
+    *,
+    stop: Callable[[], bool],
+) -> None:
+    """Write the samples that the options ask for to `file`, each the continuation of the ids `prompt`, and how fast they were
+    made to standard error. A JSON object has the log-probability (nats) of each character.
 
     Samples are made in batches, of which the first text is printed while they are made. When `stop()` becomes true,
     what there is of the batch is printed, and no more are begun.
     """
-    echo, made, printer = generator.tokenizer.decode(prompt), 0, TextPrinter(io.StringIO() if facts else file)
+    echo, first, made, size = generator.tokenizer.decode(prompt), options.sampling.seed or 0, 0, generator.writer.at_once
+    started, printer = time.perf_counter(), TextPrinter(io.StringIO() if options.json else file)
     problem: Message | None = None
-    size = generator.writer.at_once
-    for sampling, start in itertools.product(samplings, range(0, len(seeds), size)):
-        heading = f"temperature {sampling.temperature:g}" if len(samplings) > 1 else ""
-        batch = seeds[start : start + size]
-        samples, rules = [list[Character]() for _ in batch], [generator.stop_rules(prompt) for _ in batch]
+    for sampling, start in itertools.product(options.samplings, range(0, options.samples, size)):
+        heading = f"temperature {sampling.temperature:g}" if len(options.samplings) > 1 else ""
+        seeds = range(first, first + options.samples)[start : start + size]
+        samples, rules = [list[Character]() for _ in seeds], [generator.stop_rules(prompt) for _ in seeds]
         printer.begin(echo, heading=heading)
-        with closing(replace(generator, options=sampling).write([prompt] * len(batch), batch, rules)) as writing:
+        with closing(replace(generator, options=sampling).write([prompt] * len(seeds), seeds, rules)) as writing:
             for pieces in writing:
                 printer.add(pieces[0])
                 for sample, piece in zip(samples, pieces):
@@ -105,15 +101,20 @@ def print_samples(
             printer.begin(echo, heading=heading)
             printer.add(sample)
             printer.end()
-        for seed, sample in zip(batch, samples) if facts else ():
+        for seed, sample in zip(seeds, samples) if options.json else ():
             chances = [round(character.log_probability, 6) + 0.0 for character in sample]  # 0.0 instead of -0.0
-            about = {**(facts or {}), **sampling.rules(), "seed": seed, "prompt": echo, "text": text_of(sample)}
-            write_json({**about, "log_probabilities": chances}, file)
+            about = {"run": loaded.run, "step": loaded.step, **sampling.rules(), "seed": seed, "prompt": echo}
+            write_json({**about, "text": text_of(sample), "log_probabilities": chances}, file)
         made += sum(map(len, samples))
         if stop():
             break
         problem = problem or too_few_lines(rules, generator.options)
-    return made, problem
+    seconds = time.perf_counter() - started
+    log(f"{made:,} characters in {seconds:.1f} s, {made / seconds:,.0f} a second")
+    if stop():
+        log("stopped")
+    elif problem:
+        log(problem)
 
 
 def print_items(options: SampleOptions, loaded: LoadedModel, beginning: str, file: TextIO, *, stop: Callable[[], bool]) -> None:
