@@ -140,6 +140,7 @@ class Named(NamedTuple):
     vocabulary: Checkpoint | None
     teachers: tuple[Checkpoint, ...]
     notices: list[Notice]
+    earlier: Sequence[EncodedText] = ()  # the texts that a run of the user has read which is the start; none if one is lost
 
 
 def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), started: float | None = None) -> Opening:
@@ -151,18 +152,18 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     allows; what the device allows. The order is that of the mistakes a user can make: settings and names first, then the text,
     then what does not fit it. A missing text comes before a run that exists.
     """
-    named = _find_named(options, root / "checkpoints")
+    named = _find_named(options, root=root)
     asked = _ask(options, named.start)
     check_found(options.texts)
     folder = _folder(options, root / "checkpoints")
     with options.spelling():
-        corpus = _load_corpus(options, asked.settings.values, named.start, named.vocabulary, root=root, context=asked.context)
+        corpus = _load_corpus(asked, named, root=root)
     if not asked.is_open or asked.settings.is_given("train.batch_size"):
         check_batch(asked.settings.values.train.batch_size, group.size)
     about_teachers = check_teachers(named.teachers, corpus, context=asked.context)
     job = Job(corpus, asked.seconds, group.size, [*map(restore_model, named.teachers)])
     with choose_runtime(asked.settings.values, group=group).applied():  # for losses before the training, and short trials
-        choice = _choose(asked, job, named.start, root=root)
+        choice = _choose(asked, job, named)
         tried = _try_starts(asked, job, named, expected=choice.loss)
         if tried.start is not None:
             asked, job, named, choice = _begin(tried.start, asked, job, named, root=root, loss=tried.loss)
@@ -179,12 +180,10 @@ def _begin(
 ) -> tuple[Asked, Job, Named, Choice]:
     """The same with a start that a trial has chosen, which has this loss, and the settings for it. The text, which was read for
     the trial, gets the characters of the start."""
-    options = dataclasses.replace(asked.options, start=start.run)
-    asked, corpus = _ask(options, start), job.corpus.knowing(start.state.tokenizer.characters or "")
-    if corpus is None:
-        corpus = _load_corpus(options, asked.settings.values, start, None, root=root, context=asked.context)
-    job = dataclasses.replace(job, corpus=corpus)
-    return asked, job, named._replace(start=start), _choose(asked, job, start, root=root, loss=loss)
+    asked, named = _ask(dataclasses.replace(asked.options, start=start.run), start), named._replace(start=start)
+    corpus = job.corpus.knowing(start.state.tokenizer.characters or "")
+    job = dataclasses.replace(job, corpus=_load_corpus(asked, named, root=root) if corpus is None else corpus)
+    return asked, job, named, _choose(asked, job, named, loss=loss)
 
 
 def _open(
@@ -223,22 +222,26 @@ def _open(
     )
 
 
-def _find_named(options: TrainOptions, checkpoints: Path) -> Named:
+def _find_named(options: TrainOptions, *, root: Path) -> Named:
     """The runs that the options name. Raises UserError."""
-    notices = list[Notice]()
+    notices, earlier = list[Notice](), list[EncodedText]()
 
     def find(name: str | None, start: str | None = None) -> Checkpoint | None:
         if name is None and start is None:
             return None
         from chargpt.runs.load import find_checkpoint  # most runs name no other one
 
-        checkpoint, warnings = find_checkpoint(name, checkpoints, start=start)
+        checkpoint, warnings = find_checkpoint(name, root / "checkpoints", start=start)
         warnings += filter(None, [what_changed(checkpoint.state, lambda: loss_of(restore_model(checkpoint)))])
         notices.extend(Notice(Kind.WARNING, warning) for warning in warnings)
         return checkpoint
 
     start = find(options.init_from, None if options.start == NO_START else options.start)
-    return Named(start, find(options.vocab_from), tuple(filter(None, map(find, options.teacher))), notices)
+    vocabulary, teachers = find(options.vocab_from), tuple(filter(None, map(find, options.teacher)))
+    if start is not None and options.init_from is not None:
+        before = [] if start.state.growth is None else start.state.growth.earlier
+        earlier = earlier_texts([start.state.fingerprint, *before], start.state.config.data, root=root)
+    return Named(start, vocabulary, teachers, notices, earlier)
 
 
 def _folder(options: TrainOptions, checkpoints: Path) -> Path:
@@ -261,40 +264,33 @@ def _ask(options: TrainOptions, start: Checkpoint | None) -> Asked:
     return asked
 
 
-def _load_corpus(
-    options: TrainOptions, config: Config, start: Checkpoint | None, vocabulary: Checkpoint | None, *, root: Path, context: int
-) -> Corpus:
+def _load_corpus(asked: Asked, named: Named, *, root: Path) -> Corpus:
     """The text, with the vocabulary of another run, or with one of its own that has the characters of a start too."""
-    known = "" if start is None else start.state.tokenizer.characters or ""
-    if known and vocabulary is None and 0 < config.data.max_vocab <= len(known):
+    data, vocabulary = asked.settings.values.data, named.vocabulary
+    known = "" if named.start is None else named.start.state.tokenizer.characters or ""
+    if known and vocabulary is None and 0 < data.max_vocab <= len(known):
         what = f"the model that you start from has {len(known)} characters, and one for all others; use {len(known) + 1}"
-        raise UserError(f"data.max_vocab: {config.data.max_vocab} given, but {what} or more, or leave it out")
+        raise UserError(f"data.max_vocab: {data.max_vocab} given, but {what} or more, or leave it out")
     return load_corpus(
-        options.texts,
-        config.data,
+        asked.options.texts,
+        data,
         root=root,
-        block_size=context,
+        block_size=asked.context,
         tokenizer=None if vocabulary is None else vocabulary.state.tokenizer,
         known=known,
-        earlier=[] if start is None or options.init_from is None else _earlier(start.state, root=root),
-        asked=options.settings.get("data", {}),
+        earlier=named.earlier,
+        asked=asked.options.settings.get("data", {}),
     )
 
 
-def _earlier(state: SavedState, *, root: Path) -> list[EncodedText]:
-    """The texts that a run has read."""
-    before = [] if state.growth is None else state.growth.earlier
-    return earlier_texts([state.fingerprint, *before], state.config.data, root=root)
-
-
-def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, loss: float | None = None) -> Choice:
+def _choose(asked: Asked, job: Job, named: Named, *, loss: float | None = None) -> Choice:
     """The settings for this text and this much time, and what to say of them. A run finds its text from any folder then. A
     trial may know the `loss` of the start on the text.
 
-    One of three: gentle ones from the weights of a `start`; those with the lowest expected loss of all models that the
+    One of three: gentle ones from the weights of the start; those with the lowest expected loss of all models that the
     machine can train in the time; or, if the user has decided everything else, only the regularization.
     """
-    settings = asked.settings
+    settings, start = asked.settings, named.start
     if (epochs := asked.options.epochs) is not None:
         steps = steps_in(epochs, settings.values, characters=job.text.characters)
         settings = settings.give({"train": {"max_steps": steps}}, source=Source.USER, where="--epochs")
@@ -302,7 +298,7 @@ def _choose(asked: Asked, job: Job, start: Checkpoint | None, *, root: Path, los
         from chargpt.planning.adaptation import adapt, measure_start
 
         has_read = asked.options.init_from is not None and start.state.fingerprint != NO_TEXT
-        lost = has_read and not settings.values.data.val_text and not _earlier(start.state, root=root)
+        lost = has_read and not settings.values.data.val_text and not named.earlier
         distance, notices = measure_start(start, job.corpus, ngram_loss=job.text.ngram_loss, lost=lost, loss=loss)
         choice = Choice(adapt(settings, job, asked, distance=distance), notices)
     elif asked.is_open:
