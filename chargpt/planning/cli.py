@@ -165,6 +165,13 @@ class TrainOptions:
         typed = {entry.setting: name for (name, entry), value in zip(options.items(), same) if value is not None}
         object.__setattr__(self, "_typed", typed)  # settings, by the options that were given in their place
 
+    @property
+    def name(self) -> str:
+        """The name of the run, or its path."""
+        from chargpt.text.sources import run_name  # nothing else here needs numpy
+
+        return run_name(self.texts) if self.run is None else self.run
+
     @contextlib.contextmanager
     def spelling(self) -> Iterator[None]:
         """Inside, a Problem names a setting as the user has: `--label`, or `data.label`."""
@@ -238,20 +245,13 @@ def parse_sweep(argv: Sequence[str] | TrainOptions | None) -> list[TrainOptions]
         if name := next(filter(options.gives, ("resume", "find_lr", "open")), ""):
             what = ": settings with several values are several runs, which the same command continues; leave out "
             raise UserError(Option(name), what, Option(name))
-        name = _name_of(options, [word for word, several in zip(words, choices) if len(several) > 1])
+        differs = [word.partition("=") for word, several in zip(words, choices) if len(several) > 1]
+        name = "-".join([options.name, *(f"{key.rpartition('.')[2]}-{value}" for key, _, value in differs)])
         same = {"run": name, "continue_": not (options.overwrite or options.dry_run)}
         found.append(_options({**given, "words": [*words], **same}))
     if len({options.run for options in found}) < len(found):
         raise UserError(COMMAND_LINE, ": a value is given twice; give each once")
     return found
-
-
-def _name_of(options: TrainOptions, differs: Sequence[str]) -> str:
-    """The name of the run of a sweep in which these settings have these values."""
-    from chargpt.text.sources import run_name  # nothing else here needs numpy
-
-    parts = [f"{key.rpartition('.')[2]}-{value}" for key, _, value in (word.partition("=") for word in differs)]
-    return "-".join([options.run or run_name(options.texts), *parts])
 
 
 def _choices(word: str) -> list[str]:

@@ -46,7 +46,7 @@ from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus, absolute_paths, earlier_texts, load_corpus
 from chargpt.text.examination import examine
 from chargpt.text.facts import is_list_of_words
-from chargpt.text.sources import can_be_read_again, check_found, run_name
+from chargpt.text.sources import can_be_read_again, check_found
 from chargpt.training.group import Group, check_batch
 from chargpt.training.initialisation import initial_model
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
@@ -246,10 +246,9 @@ def _find_named(options: TrainOptions, *, root: Path) -> Named:
 
 def _folder(options: TrainOptions, checkpoints: Path) -> Path:
     """The folder of the run, which is free if one is made. Raises UserError."""
-    name = run_name(options.texts) if options.run is None else options.run
     if options.dry_run or options.find_lr:
-        return folder_of(name, checkpoints)
-    return new_folder(name, checkpoints, overwrite=options.overwrite)
+        return folder_of(options.name, checkpoints)
+    return new_folder(options.name, checkpoints, overwrite=options.overwrite)
 
 
 def _ask(options: TrainOptions, start: Checkpoint | None) -> Asked:

@@ -197,7 +197,7 @@ def options_of_restart(options: TrainOptions, *, root: Path) -> TrainOptions:
     settings = options.given_among(PLACES)
     if options.resume:
         return dataclasses.replace(options, minutes=None, epochs=None, settings=settings)
-    folder = folder_of(run_name(options.texts) if options.run is None else options.run, root / "checkpoints")
+    folder = folder_of(options.name, root / "checkpoints")
     return TrainOptions(settings=settings, run=str(folder), resume=True, verbose=options.verbose)
 
 
