@@ -196,10 +196,9 @@ def _choose(shapes: list[Settings], settings: Settings, job: Job, *, optimizer: 
     best, compared = _best_of_all(_candidates(shapes, job), settings, job, optimizer=optimizer)
     if best.teachers:
         return _several_models(best, compared, job)
-    used, wanted = job.timing + job.seconds, settings.values.train.teachers
+    used, models = job.timing + job.seconds, models_given(settings)
     if best.seen >= job.useful(settings):  # the text has no more to give
         used = best.time_model.at_most(best.seen / best.config.chars_per_step)
-    models = Models(count=1 + wanted, why=GIVEN) if wanted and not job.teachers else Models()
     notices = _described(best, compared, job, takes=used, models=models)
     return Choice(best.settings, notices, best.compared, best.time_model, models)
 
@@ -285,13 +284,11 @@ def _about_models(models: Models, *, first: float, last: float, is_detail: bool)
     return Notice(Kind.MODELS, about, "detail" if is_detail else "line")
 
 
-def shared(settings: Settings, seconds: float | None) -> Choice:
-    """`settings` that leave nothing to choose, with the time limit shared by the models that they ask for."""
+def models_given(settings: Settings, *, seconds: float | None = None) -> Models:
+    """The models that `settings` ask for, which share so many seconds; None: as many steps for each."""
     teachers = settings.values.train.teachers
-    if not teachers:
-        return Choice(settings, [])
-    seconds = None if seconds is None else seconds / (teachers + 2)
-    return Choice(settings, [], models=Models(count=teachers + 1, why=GIVEN, seconds=seconds))
+    share = None if seconds is None or not teachers else seconds / (teachers + 2)  # the last one gets two of them
+    return Models(count=teachers + 1, why=GIVEN if teachers else "", seconds=share)
 
 
 def _memorises(candidate: Candidate, text: Text, seen: int) -> bool:

@@ -26,8 +26,8 @@ from chargpt.planning.chosen_for_time import (
     Job,
     Verdict,
     choose,
+    models_given,
     regularized,
-    shared,
 )
 from chargpt.planning.cli import TrainOptions
 from chargpt.planning.initial_settings import Asked, load_settings
@@ -304,7 +304,7 @@ def _choose(asked: Asked, job: Job, named: Named, *, loss: float | None = None) 
         choice = choose(settings, job, optimizer=WITHOUT_MINUTES if asked.options.minutes is None else WITH_MINUTES)
     else:
         settings, notices = regularized(settings, job.text)
-        choice = shared(settings, asked.limit)._replace(notices=notices)
+        choice = Choice(settings, notices, models=models_given(settings, seconds=asked.limit))
     settings = for_student(choice.settings) if job.teachers and start is None else choice.settings
     return choice._replace(settings=dataclasses.replace(settings, values=absolute_paths(settings.values)))
 
