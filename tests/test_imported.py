@@ -8,11 +8,11 @@ from programs import Programs
 # The most lines that a whole training imports of each package, and, under no name, of the modules beside the packages and
 # train.py: the text is new and its time is limited, so all of them have work to do.
 MOST = {
-    "": 2_745,
-    "kernels": 585,
+    "": 2_750,
+    "kernels": 590,
     "text": 3_600,
-    "runs": 1_455,
-    "training": 1_490,
+    "runs": 1_460,
+    "training": 1_500,
     "planning": 2_260,
     "sampling": 840,
     "session": 1_090,
