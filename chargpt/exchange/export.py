@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 # What the folder of an export may hold. --force replaces a folder only if it holds nothing else: a new kind of file goes here.
 WRITTEN = re.compile(r"README\.md|[\w-]+\.json|[\w.-]+\.(safetensors|gguf)")
 OLD = ".old"  # added to the name of an earlier export while the new one takes its place
-# The first START bytes of a file hold PAGE or WEIGHTS if it is an earlier export.
-START, PAGE, WEIGHTS = 4096, b"`python -m chargpt export RUN --to html`", b'"block_size'
+# A file is an earlier export if its first START bytes have, at a place, these, and somewhere a mark.
+START, PAGE = 4096, b"`python -m chargpt export RUN --to html`"
+MARKS = [(0, b"<!doctype html>", PAGE), (8, b'{"__metadata__":', b'"block_size')]
 
 
 class Target(NamedTuple):
@@ -48,7 +49,7 @@ class Target(NamedTuple):
     use: str  # what to do with it, for a format string with `path`, and `word`, which is the path as a word of a shell
 
 
-TARGETS = {  # a format of one file also needs its mark in `_is_export`
+TARGETS = {  # a format of one file also needs a row of MARKS
     "hf": Target(
         "chargpt.exchange.hugging_face",
         "-hf",
@@ -162,22 +163,20 @@ def check_destination(destination: Path, *, is_folder: bool, force: bool) -> Non
         return
     if not force:
         raise UserError(f"{shown(destination)}: exists; choose another name, or replace it with ", Option("force", True))
+    lost = ""
     if destination.is_symlink() or not (destination.is_dir() if is_folder else destination.is_file()):
         found, needed = ("file", "folder") if is_folder else ("folder", "file")
-        raise UserError(f"{shown(destination)}: a {found} or a link, but a {needed} is needed; choose another name")
-    if not is_folder and not _is_export(destination):
-        raise UserError(f"{shown(destination)}: this file is not an export, and would be lost; choose another name")
-    if is_folder:
+        lost = f"a {found} or a link, but a {needed} is needed"
+    elif is_folder:
         others = [path.name for path in destination.iterdir() if not (WRITTEN.fullmatch(path.name) and path.is_file())]
-        if others:
-            raise UserError(f"{shown(destination)}: holds {others[0]}, which would be lost; choose another name")
-
-
-def _is_export(path: Path) -> bool:
-    """Whether a file begins as the pages and the weights that exports write."""
-    with open(path, "rb") as file:
-        start = file.read(START)
-    return (start.startswith(b"<!doctype html>") and PAGE in start) or (start[8:24] == b'{"__metadata__":' and WEIGHTS in start)
+        lost = f"holds {others[0]}, which would be lost" if others else ""
+    else:
+        with open(destination, "rb") as file:
+            start = file.read(START)
+        if not any(start.startswith(begin, at) and mark in start for at, begin, mark in MARKS):
+            lost = "this file is not an export, and would be lost"
+    if lost:
+        raise UserError(f"{shown(destination)}: {lost}; choose another name")
 
 
 def publish(destination: Path, write: Callable[[Path], object], *, is_folder: bool, force: bool) -> None:

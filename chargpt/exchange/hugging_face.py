@@ -31,34 +31,32 @@ write = pipeline("text-generation", model="FOLDER")  # this folder
 print(write("PROMPT", do_sample=True, temperature=0.8)[0]["generated_text"])
 ```"""
 
-
-# What transformers calls the numbers of a shape.
-SHAPE_NAMES = {
-    "gpt2": {"n_layer": "n_layer", "n_head": "n_head", "n_embd": "n_embd", "block_size": "n_positions"},
-    "starcoder2": {
-        "n_layer": "num_hidden_layers",
-        "n_head": "num_attention_heads",
-        "n_embd": "hidden_size",
-        "block_size": "max_position_embeddings",
-    },
+ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")  # there are none
+SHAPE = ("n_layer", "n_head", "n_embd", "block_size")
+# What transformers calls a model of each type, its SHAPE, and its dropouts.
+TYPES = {
+    "gpt2": ("GPT2LMHeadModel", "n_layer n_head n_embd n_positions", "attn_pdrop embd_pdrop resid_pdrop"),
+    "starcoder2": (
+        "Starcoder2ForCausalLM",
+        "num_hidden_layers num_attention_heads hidden_size max_position_embeddings",
+        "attention_dropout embedding_dropout residual_dropout",
+    ),
 }
 
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     """Write the folder; see `chargpt/exchange/export.py`."""
     os.mkdir(path)
-    ends, context = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}, loaded.model.config.block_size
+    ends, context = dict.fromkeys(ENDS), loaded.model.config.block_size
+    size = {"model_max_length": context}
     never = {"suppress_tokens": list(loaded.tokenizer.never_sampled)} if loaded.tokenizer.never_sampled else {}
     documents = {
         "tokenizer.json": to_tokenizer_json(loaded.tokenizer),
         "config.json": transformers_config(loaded.model),
         # Greedy unless asked otherwise, up to the end of the context; ids that are never sampled are suppressed.
         "generation_config.json": {"_from_model_config": False, "max_length": context, **ends, **never},
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "clean_up_tokenization_spaces": False,  # the default removes spaces before punctuation
-            "model_max_length": context,
-        },
+        # By default, spaces before punctuation are removed.
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **size},
     }
     for name, document in documents.items():
         write_synced(path / name, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
@@ -97,23 +95,21 @@ def computed_settings(kind: str, shape: ModelConfig | GPTConfig) -> dict[str, tu
 def transformers_config(model: GPT) -> dict[str, Any]:
     """The content of config.json."""
     config, kind = model.config, architecture(model.config)
-    if kind == "gpt2":
-        dropouts = ("attn_pdrop", "embd_pdrop", "resid_pdrop")
-        own: dict[str, Any] = {"n_ctx": config.block_size}  # for llama.cpp's converter
-    else:
-        dropouts = ("attention_dropout", "embedding_dropout", "residual_dropout")
+    name, shape, dropouts = TYPES[kind]
+    own: dict[str, Any] = {"n_ctx": config.block_size}  # for llama.cpp's converter
+    if kind == "starcoder2":
         own = {"use_bias": config.bias, "rope_parameters": {"rope_type": "default", "rope_theta": THETA}}
     return {
-        "architectures": [{"gpt2": "GPT2LMHeadModel", "starcoder2": "Starcoder2ForCausalLM"}[kind]],
+        "architectures": [name],
         "model_type": kind,
         "torch_dtype": "float32",
         "vocab_size": model.vocab_size,
-        **{theirs: getattr(config, ours) for ours, theirs in SHAPE_NAMES[kind].items()},
+        **{theirs: getattr(config, ours) for ours, theirs in zip(SHAPE, shape.split())},
         **{name: value for name, (_, value) in computed_settings(kind, config).items()},
         **own,
-        **dict.fromkeys(dropouts, 0.0),
+        **dict.fromkeys(dropouts.split(), 0.0),
         "use_cache": True,
-        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
+        **dict.fromkeys(ENDS),
     }
 
 
@@ -140,7 +136,7 @@ def read_folder(folder: Path) -> ImportedModel:
             raise UserError(f"{shown(folder)}: has no {path.name}; make it with: {make}")
     tokenizer, ids = from_tokenizer_json(read_json(tokenizer_path))
     kind = config.get("model_type")
-    if kind not in ("gpt2", "starcoder2"):
+    if kind not in (*TYPES,):
         raise UserError(f"{where}: model_type is {brief(kind)}; use a model of type gpt2 or starcoder2")
     if config.get("vocab_size") != len(ids):
         found = f"vocab_size is {brief(config.get('vocab_size'))}, and tokenizer.json has {len(ids):,} tokens"
@@ -169,7 +165,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def _shape(config: dict[str, Any], where: str, vocab_size: int) -> ModelConfig:
     """The shape of a model that computes as model.py does. Raises UserError for any other."""
     kind = config["model_type"]
-    fields = {ours: config.get(theirs) for ours, theirs in SHAPE_NAMES[kind].items()}
+    fields = {ours: config.get(theirs) for ours, theirs in zip(SHAPE, TYPES[kind][1].split())}
     positions = "learned" if kind == "gpt2" else "rotary"
     shape = checked_shape(where, vocab_size=vocab_size, positions=positions, **fields)
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
