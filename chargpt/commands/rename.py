@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chargpt.commands.common import verb_parser
 from chargpt.errors import UserError, what_to_do
-from chargpt.files import WINDOWS, publish_file, sync_folder
+from chargpt.files import WINDOWS, is_locked, publish_file, sync_folder
 from chargpt.formatting import shown
 from chargpt.notices import Kind
 from chargpt.project import REPORT, project_root
@@ -20,10 +20,11 @@ TITLE = "Training report: {}"  # of the page of a run, which is where a run hold
 
 def main(argv: Sequence[str]) -> int:
     """Rename the run that the options in `argv` name. Returns the exit code. Raises UserError."""
-    about = """Give a run another name, or move it to another folder on the same disk. A run may be renamed while it trains: it
-    goes on under the new name."""
+    about = """Give a run another name, or move it to another folder on the same disk. While it trains, a run may get another
+    name, under which it goes on, and may not be moved."""
     source, target = two_runs("rename", about, argv)
-    if WINDOWS:  # which renames no folder with open files
+    is_moved = os.path.realpath(source.parent) != os.path.realpath(target.parent)
+    if WINDOWS or (is_moved and is_locked(source)):  # Windows renames no folder with open files
         lock_run(source).release()
     try:
         os.rename(source, target)

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from chargpt.files import RenamedFolder
 from chargpt.project import METRICS, REPORT
 
 LOOKS = 1.0  # seconds between two looks at the log
@@ -29,7 +30,7 @@ MISSING = "what is measured on the model at the end of the training"
 
 @dataclasses.dataclass(kw_only=True)
 class Following:
-    """The report of the run in `folder`, which is renamed to `home` if it replaces another run there."""
+    """The report of the run in `folder`, which is renamed to `home` if it replaces another run there, or by a person."""
 
     folder: str
     home: str
@@ -37,9 +38,12 @@ class Following:
     text: Mapping[str, Any]  # fields of its Corpus that no cache has
     opens: bool  # whether the page is to be opened in a browser: once, when it is in its place
 
+    def __post_init__(self) -> None:
+        self._folder = RenamedFolder(Path(self.folder))
+
     @property
     def place(self) -> Path:
-        return Path(self.folder if os.path.isdir(self.folder) else self.home)
+        return self._folder.path
 
     def while_training(self, ended: threading.Event) -> None:
         """Write the page whenever the log has grown, in at most SHARE of the time, until the training has `ended`."""

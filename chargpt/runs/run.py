@@ -15,9 +15,11 @@ from chargpt.files import (
     ASIDE_NAME,
     WINDOWS,
     FolderLock,
+    RenamedFolder,
     aside,
     discard,
     is_portable,
+    names_beside,
     publish_file,
     remove_left_behind,
     sync_folder,
@@ -67,8 +69,8 @@ class Run:
         for path in created:
             sync_folder(path.parent)
         self._lock = lock_run(folder)
-        self._folder, self._identity = folder, os.stat(folder)
-        self.checkpoint: Path | None = None  # the newest one that was saved or loaded
+        self._folder = RenamedFolder(folder)
+        self._newest: Path | None = None  # the checkpoint that was saved or loaded last, in the folder
         self._best_step: int | None = None  # as that one has it
         for stage in range(1, newest_stage(folder) + 1):  # a crash in an earlier one may have left something
             self.begin_stage(stage)
@@ -76,14 +78,12 @@ class Run:
     @property
     def folder(self) -> Path:
         """Where the run is: if a person has renamed it while it trains, under its new name beside the old one."""
-        if not _is_same(self._folder, self._identity):
-            beside = map(self._folder.with_name, _names_beside(self._folder))
-            self._move(next((folder for folder in beside if _is_same(folder, self._identity)), self._folder))
-        return self._folder
+        return self._folder.path
 
-    def _move(self, folder: Path) -> None:
-        self._folder = folder
-        self.checkpoint = None if self.checkpoint is None else self.place / self.checkpoint.name
+    @property
+    def checkpoint(self) -> Path | None:
+        """The newest checkpoint that was saved or loaded."""
+        return self._newest and self.folder / self._newest
 
     @property
     def place(self) -> Path:
@@ -102,7 +102,7 @@ class Run:
         could be saved; the newest and the best checkpoint are then unchanged."""
         problems: list[str] = []
         path = self._publish(problems, weights=weights, training=training, state=state)
-        self.checkpoint, self._best_step = path, state.progress.best_step
+        self._newest, self._best_step = stage_folder(Path(), self.stage) / path.name, state.progress.best_step
         if self.stage > 1:  # the model before it has ended
             problems += keep_best_weights(stage_folder(self.folder, self.stage - 1))
         problems += prune(path, state.config.checkpoint.keep, best_step=self._best_step)
@@ -127,7 +127,6 @@ class Run:
         try:
             gone = set_aside(home, lock, target=self.folder)
             os.rename(self.folder, home)
-            self._move(home)
             sync_folder(home.parent)
             discard(gone)
         except OSError as error:
@@ -166,7 +165,8 @@ class Run:
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
         """The newest valid checkpoint, and a line for each newer one that was skipped. Raises CheckpointError."""
         checkpoint, skipped = newest(self.place)
-        self.checkpoint, self._best_step = checkpoint.path, checkpoint.state.progress.best_step
+        self._newest = stage_folder(Path(), self.stage) / checkpoint.path.name
+        self._best_step = checkpoint.state.progress.best_step
         return checkpoint, skipped
 
     def write_config(self, config: Config, stage: Stage) -> str | None:
@@ -194,14 +194,6 @@ class Run:
         return typed_name(self.folder, checkpoints)
 
 
-def _is_same(folder: Path, identity: os.stat_result) -> bool:
-    """Whether `folder` is the one that had this `identity`."""
-    try:
-        return os.path.samestat(os.stat(folder), identity)
-    except OSError:
-        return False
-
-
 def typed_name(folder: Path, checkpoints: Path) -> str:
     """What a person types for the run in `folder`: of one in `checkpoints`, only its name."""
     return folder.name if folder.parent == checkpoints else shown(folder)
@@ -212,8 +204,8 @@ def lock_run(folder: Path) -> FolderLock:
     try:
         return FolderLock(folder, wait=False)
     except BlockingIOError:
-        what = "another process is training this run; wait for it, stop it, or give your run another name with "
-        raise UserError(f"{shown(folder)}: {what}", Option("run", "NAME")) from None
+        what = "another process is training this run; wait for it, stop it, or name another run"
+        raise UserError(f"{shown(folder)}: {what}") from None
 
 
 def folder_of(name: str, checkpoints: Path) -> Path:
@@ -272,7 +264,7 @@ def settle(folder: Path) -> None:
     """Do the second rename of `Run.take_place` if a kill came before it: `folder` is set aside, and the new run is whole."""
     if os.path.lexists(folder) or not has_steps(new := beginning_of(folder)):
         return
-    aside_names = (ASIDE_NAME.fullmatch(name) for name in _names_beside(folder))
+    aside_names = (ASIDE_NAME.fullmatch(name) for name in names_beside(folder))
     if any(found and found["target"] == new.name for found in aside_names):
         with suppress(OSError):  # the one who replaces it is about to do it
             FolderLock(new, wait=False).release()
@@ -303,7 +295,7 @@ def is_left_behind(folder: Path) -> bool:
 
 def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ()) -> Path:
     """`folder`, if a new run may be made there; else raises UserError, with what to do `otherwise` about a run."""
-    taken = {name.casefold(): name for name in _names_beside(folder)}
+    taken = {name.casefold(): name for name in names_beside(folder)}
     name, base, what = taken.get(folder.name.casefold(), folder.name), folder.name.removesuffix(".new"), list[Words]()
     free = next(f"{base}-{number}" for number in itertools.count(2) if f"{base}-{number}".casefold() not in taken)
     if name != folder.name:
@@ -320,11 +312,3 @@ def check_free(folder: Path, checkpoints: Path, otherwise: Sequence[Words] = ())
         kind, more = (RunExists, otherwise) if has_steps(folder) else (UserError, ())
         raise kind(f"{shown(folder)}: ", *what, *more)
     return folder
-
-
-def _names_beside(folder: Path) -> list[str]:
-    """The names in the parent of `folder`; none if it cannot be listed."""
-    try:
-        return os.listdir(folder.absolute().parent)
-    except OSError:
-        return []

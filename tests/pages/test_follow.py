@@ -1,6 +1,7 @@
 """The process that writes a report follows the run in its share of the time; whatever happens to it, the run loses nothing."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -47,7 +48,8 @@ def real(monkeypatch):
     monkeypatch.setattr(follower, "start", python_process.start)
 
 
-def test_the_page_follows_the_log_reads_itself_again_and_moves_with_the_run(run, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["mine", "lion"])
+def test_the_page_follows_the_log_reads_itself_again_and_moves_with_the_run(name, run, tmp_path, monkeypatch):
     monkeypatch.setattr(follow, "LOOKS", 0.01)
     monkeypatch.setattr(follow, "SHARE", 1e9)
     opened = []
@@ -63,16 +65,16 @@ def test_the_page_follows_the_log_reads_itself_again_and_moves_with_the_run(run,
             wait_for(lambda: f"sample{step}" in page_of(run))  # noqa: B023
             assert 'http-equiv="refresh"' in page_of(run) and "at the end of the training" in page_of(run)
         assert opened == []
-        new.rename(home)  # it has taken the place of another run
+        new.rename(tmp_path / name)  # it has taken the place of another run, or a person has renamed it
         log(run, 7)
-        wait_for(lambda: opened)
+        wait_for(lambda: opened or name != home.name)
         log(run, 8)
         wait_for(lambda: "sample8" in page_of(run))
     finally:
         ended.set()
         thread.join()
         (run / "metrics.jsonl").unlink()
-    assert opened == [(home / "report.html").resolve().as_uri()]
+    assert opened == [(home / "report.html").resolve().as_uri()] * (name == home.name)
 
 
 class Ended(threading.Event):
@@ -154,7 +156,7 @@ def test_a_signal_leaves_the_page_to_its_process(forked, run, corpus, capfd, mon
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs signals of POSIX")
 def test_it_ends_with_a_page_that_stays_when_the_training_is_killed(run):
     (run / "report.html").unlink(missing_ok=True)
-    asked = json.dumps(vars(following(run)))
+    asked = json.dumps(dataclasses.asdict(following(run)))
     code = f"""
 import os, signal, subprocess
 from chargpt.session.python_process import start

@@ -95,6 +95,15 @@ def test_a_run_that_is_renamed_while_it_trains_goes_on_under_its_new_name(tmp_pa
     assert [path.name for path in steps(run.folder)] == ["step-00000010", "step-00000020"]
 
 
+def test_a_run_that_is_moved_to_another_folder_is_one_line_and_keeps_what_it_has(tmp_path):
+    run, elsewhere = Run(tmp_path / "run"), tmp_path / "elsewhere"
+    run.save(saved_state(10), weights=random_weights(10), training={})
+    os.renames(tmp_path / "run", elsewhere / "run")
+    with pytest.raises(UserError, match="run: No such file or directory"):
+        run.save(saved_state(20), weights=random_weights(20), training={})
+    assert [path.name for path in steps(elsewhere / "run")] == ["step-00000010"]
+
+
 def test_a_first_checkpoint_that_cannot_be_saved_promises_no_earlier_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
     with pytest.raises(NotWritten, match=r"not saved \(broken\); its disk"):
