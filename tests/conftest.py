@@ -19,6 +19,7 @@ from chargpt.kernels.compiler import Unavailable
 
 ROOT = Path(__file__).parents[1]
 CORPORA = ROOT.parent / "shared" / "corpora"
+PROGRAMS = pytest.StashKey[Programs]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,6 +61,14 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: no later collection of garbage looks at it again, as in launch.py."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """The programs come from a fork of this process, now that all is imported, and before a test has computed with threads."""
+    if hasattr(os, "fork") and any("programs" in item.fixturenames for item in session.items):
+        session.config.stash[PROGRAMS] = Programs()
+        session.config.add_cleanup(session.config.stash[PROGRAMS].close)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -116,14 +125,13 @@ def text(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def programs(session_root: Path, pytestconfig: pytest.Config) -> Iterator[Programs]:
-    """Programs of the project in child processes, for the price of one import of torch."""
+def programs(session_root: Path, pytestconfig: pytest.Config) -> Programs:
+    """Programs of the project in child processes, which import nothing anew."""
     if not hasattr(os, "fork"):
         pytest.skip("needs fork, which POSIX has")
-    chosen = {name: pytestconfig.getoption(name) for name in ("precision", "step")}
-    programs = Programs(root=session_root, **chosen)
-    yield programs
-    programs.close()
+    programs = pytestconfig.stash[PROGRAMS]
+    programs.ask(root=str(session_root), **{name: pytestconfig.getoption(name) for name in ("precision", "step")})
+    return programs
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,13 @@
-"""Runs programs of the project many times for the price of one import: forks for each request that comes from a socket.
+"""Runs programs of the project many times for the price of no import: forks for each request that comes from a socket.
 
 A request is a message in JSON. {"run": MODULE, "arguments": [...]} runs MODULE.main, and {"code": TEXT} runs Python code, with
 {"anew": true} in a process that has imported no file of the project yet, and takes those of its folder first; the process gets
 the three standard streams that are sent along, the "folder" and the "environment". The answer is its process id.
-{"poll": ID} is answered with its exit code (below 0: the signal that killed it), or with null while it runs.
+{"poll": ID} is answered with its exit code (below 0: the signal that killed it), or with null while it runs. The first request
+has the arguments of `session.set_up`. An answer in text is an error.
 """
 
+import faulthandler
 import importlib
 import json
 import os
@@ -14,17 +16,22 @@ import socket
 import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
-import jinja2  # noqa: F401  so that a fork has everything imported
-from session import set_up
+import session
 
-import sample  # noqa: F401
-import train  # noqa: F401
-from chargpt.pages import report_page  # noqa: F401
 from chargpt.program import run_program
-from chargpt.sampling import loaded_model, sample_writer  # noqa: F401
-from chargpt.session import tensorboard  # noqa: F401
 
+CHANNEL = 3
+# What the programs import late, which a fork has then imported.
+LATER = (
+    "train",
+    "sample",
+    "jinja2",
+    "chargpt.pages.report_page",
+    "chargpt.session.tensorboard",
+    "chargpt.sampling.loaded_model",
+)
 OURS = {"chargpt", "train", "sample", "model", "session", "PIL", "jinja2"}  # and the packages that the project imports late
 
 
@@ -67,32 +74,36 @@ def child(request: dict, streams: list[int]) -> None:
         os._exit(code)
 
 
-def main() -> None:
+def serve(channel: socket.socket) -> NoReturn:
+    """Answer the requests of this channel in a fork of the tests, until they close it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, whose end is the end of this server
-    number, root, precision, step = sys.argv[1:]
-    set_up(root=Path(root), precision=precision or None, step=step or None)
-    channel, codes = socket.socket(fileno=int(number)), {}
-    while True:
-        message, streams, _, _ = socket.recv_fds(channel, 2**20, 3)
-        if not message:
-            return
-        request = json.loads(message)
-        if "run" in request or "code" in request:
-            answer = os.fork()
-            if answer == 0:
-                channel.close()
-                child(request, streams)
-            for stream in streams:
-                os.close(stream)
-        else:
-            pid = request["poll"]
-            if pid not in codes:
-                found, status = os.waitpid(pid, os.WNOHANG)
-                if found:
-                    codes[pid] = os.waitstatus_to_exitcode(status)
-            answer = codes.get(pid)
-        channel.send(json.dumps(answer).encode())
+    faulthandler.disable()
+    channel = socket.socket(fileno=os.dup2(channel.detach(), CHANNEL))
+    os.closerange(CHANNEL + 1, 2**16)  # of pytest, which waits until nobody has them open
+    codes: dict[int, int] = {}
+    try:
+        while (received := socket.recv_fds(channel, 2**20, 3))[0]:
+            channel.send(json.dumps(answer_to(json.loads(received[0]), received[1], codes)).encode())
+    except Exception:
+        channel.send(json.dumps(traceback.format_exc()).encode())
+    os._exit(0)
 
 
-if __name__ == "__main__":
-    main()
+def answer_to(request: dict, streams: list[int], codes: dict[int, int]) -> int | None:
+    """What the request asks for is done; `codes` are the exit codes of the programs that have ended."""
+    if "root" in request:
+        session.set_up(**{**request, "root": Path(request["root"])})
+        for module in LATER:
+            importlib.import_module(module)
+    elif "poll" not in request:
+        if (program := os.fork()) == 0:
+            os.close(CHANNEL)
+            child(request, streams)
+        for stream in streams:
+            os.close(stream)
+        return program
+    elif (program := request["poll"]) not in codes:
+        found, status = os.waitpid(program, os.WNOHANG)
+        if found:
+            codes[program] = os.waitstatus_to_exitcode(status)
+    return codes.get(request.get("poll"))

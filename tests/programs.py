@@ -1,4 +1,4 @@
-"""Programs of the project as child processes that share one import of torch. Needs POSIX."""
+"""Programs of the project as child processes that import nothing anew. Needs POSIX."""
 
 import contextlib
 import io
@@ -8,11 +8,12 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import program_server
 
 ROOT = Path(__file__).parents[1]
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
@@ -70,6 +71,12 @@ class Program:
         self.wait(timeout=timeout)
         return tuple(b"".join(pieces.get(pipe, [])) for pipe in (self.stdout, self.stderr))
 
+    def with_text(self) -> "Program":
+        """The same, with text in its pipes."""
+        self.stdin = io.TextIOWrapper(self.stdin, encoding="utf-8", write_through=True)
+        self.stdout = io.TextIOWrapper(io.BufferedReader(self.stdout), encoding="utf-8")
+        return self
+
     def __enter__(self) -> "Program":
         return self
 
@@ -83,22 +90,20 @@ class Program:
 
 
 class Programs:
-    """The server: a process that has imported the programs, and forks for each of them."""
+    """The server: a fork of this process that forks for each of them."""
 
-    def __init__(self, *, root: Path, precision: str | None, step: str | None) -> None:
-        """The programs use `root`, `precision` and `step` as `session.set_up` says."""
+    def __init__(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        server, chosen = str(ROOT / "tests" / "program_server.py"), [str(root), precision or "", step or ""]
-        command = [sys.executable, server, str(theirs.fileno()), *chosen]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self._server = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=DEVNULL)
+        self._server = os.fork()
+        if self._server == 0:
+            program_server.serve(theirs)
         theirs.close()
 
     def ask(self, *, streams: tuple[int, ...] = (), **request: object) -> int | None:
         socket.send_fds(self._channel, [json.dumps(request).encode()], streams)
-        answer = self._channel.recv(2**10)
-        assert answer, "the server of the programs has ended; its error is above"
-        return json.loads(answer)
+        answer = json.loads(self._channel.recv(2**16) or '"the server has ended"')
+        assert not isinstance(answer, str), answer
+        return answer
 
     def start(
         self,
@@ -137,12 +142,8 @@ class Programs:
 
     def beside(self, module: str, *arguments: str, stderr: int) -> Program:
         """As `start` of chargpt/session/python_process.py: calls `run(*arguments)` of a module, with text in its pipes."""
-        process = self.start(code=f"from {module} import run; run(*{arguments!r})", stdin=PIPE, stderr=DEVNULL)
-        process.stdin = io.TextIOWrapper(process.stdin, encoding="utf-8", write_through=True)
-        process.stdout = io.TextIOWrapper(io.BufferedReader(process.stdout), encoding="utf-8")
-        return process
+        return self.start(code=f"from {module} import run; run(*{arguments!r})", stdin=PIPE, stderr=DEVNULL).with_text()
 
     def close(self) -> None:
-        self._channel.close()
-        self._server.kill()
-        self._server.wait()
+        os.kill(self._server, signal.SIGKILL)
+        os.waitpid(self._server, 0)

@@ -10,11 +10,12 @@ from chargpt import project
 
 PRECISIONS = ("float32", "bfloat16")
 STEPS = ("torch",)
+NOTHING = [shutil.which("true")] if shutil.which("true") else [sys.executable, "-S", "-c", ""]  # Python takes 15 ms
 
 
 def no_report(*_: object, **__: object) -> subprocess.Popen:
     """What writes the report of a run, unless a test asks for one."""
-    return subprocess.Popen([sys.executable, "-S", "-c", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(NOTHING, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def make_root(folder: Path) -> Path:

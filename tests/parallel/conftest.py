@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 from parallel.jobs import JobServer
+from programs import PIPE
+
+STDERR = 2
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, session_root, pytestconfig) -> Iterator[JobServer]:
-    chosen = {name: pytestconfig.getoption(name) for name in ("precision", "step")}
-    server = JobServer(tmp_path_factory.mktemp("jobs"), root=session_root, **chosen)
-    yield server
-    server.close()
+def server(programs, tmp_path_factory) -> Iterator[JobServer]:
+    with programs.start("parallel.job_server", stdin=PIPE, stderr=STDERR) as process:
+        yield JobServer(tmp_path_factory.mktemp("jobs"), process.with_text())

@@ -1,4 +1,4 @@
-"""Runs train.py in several processes, as torchrun would, for the price of one import.
+"""Runs train.py in several processes, as torchrun would: a program of the server of programs.
 
 Each line on standard input is a job in JSON: `size` processes with these `arguments`, whose output goes to `output`-RANK.
 Prints the process ids, and when all have ended their exit codes and whether one has noted a save, as JSON lists by rank. If one
@@ -12,14 +12,11 @@ import resource
 import signal
 import sys
 import time
-from pathlib import Path
 
 import torch.distributed as dist
-from session import set_up
 
 import train
 from chargpt.program import run_program
-from chargpt.session import tensorboard  # noqa: F401  so that a fork has everything imported
 from chargpt.session.session import Session
 from chargpt.training.parallel import SAVED
 
@@ -91,13 +88,7 @@ def run(job: dict) -> None:
     print(json.dumps([[codes[pid] for pid in children], store.check([SAVED])]), flush=True)
 
 
-def main() -> None:
-    root, precision, step = sys.argv[1:]
-    set_up(root=Path(root), precision=precision or None, step=step or None)
-    print("ready", flush=True)
+def main(_: list[str]) -> int:
     for line in sys.stdin:
         run(json.loads(line))
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -4,14 +4,12 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from programs import Program
 
 
 @dataclass
@@ -31,19 +29,11 @@ class Ended:
 
 
 class JobServer:
-    """Runs jobs one after the other, all from one imported train.py."""
+    """Runs jobs one after the other."""
 
-    def __init__(self, folder: Path, *, root: Path, precision: str | None, step: str | None) -> None:
-        """The jobs use `root`, `precision` and `step` as `session.set_up` says."""
-        self.folder = folder
-        self._server = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "parallel" / "job_server.py"), str(root), precision or "", step or ""],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
-        )
-        assert self._server.stdout.readline() == "ready\n"
+    def __init__(self, folder: Path, server: Program) -> None:
+        """`server` is the program of job_server.py."""
+        self.folder, self._server = folder, server
 
     def run(
         self,
@@ -82,7 +72,3 @@ class JobServer:
         assert -signal.SIGALRM not in codes, f"a process hangs: {codes} {err}"
         weights = [path.read_text() if (path := Path(f"{output}-{rank}.weights")).exists() else "" for rank in range(size)]
         return Ended(codes, out, err, weights, has_saved)
-
-    def close(self) -> None:
-        self._server.kill()
-        self._server.wait()
