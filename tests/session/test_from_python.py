@@ -20,7 +20,7 @@ from chargpt.errors import IN_PYTHON, UserError
 from chargpt.files import FolderLock
 from chargpt.planning.cli import TrainOptions
 from chargpt.runs.checkpoint import has_steps, steps
-from chargpt.session import training
+from chargpt.session import python_process
 from chargpt.session.training import options_for
 
 LONG = "The sea is calm tonight. " * 400
@@ -32,7 +32,7 @@ SETTINGS = dict(setting.split("=") for setting in SHORT_RUN if "=" in setting) |
 @pytest.fixture
 def beside(programs, monkeypatch) -> None:
     """What trains is a process that shares the import of torch with others."""
-    monkeypatch.setattr(training, "start", lambda *given, stderr, python: programs.beside(*given, stderr=stderr))
+    monkeypatch.setattr(python_process, "start", lambda *given, stderr, python: programs.beside(*given, stderr=stderr))
 
 
 def test_the_run_is_the_one_of_the_program_and_is_returned(text, tmp_path, capsys, pytestconfig):
