@@ -51,7 +51,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
         from hypothesis import HealthCheck, settings
 
-        examples = 200 if session.config.getoption("markexpr") == "nightly" else 25  # which differ each time
+        examples = 200 if session.config.getoption("markexpr") == "nightly" else 12  # which differ each time
         calm = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]  # fixtures that any number of examples can share
         settings.register_profile("any machine", deadline=None, max_examples=examples, suppress_health_check=calm)
         settings.load_profile("any machine")
@@ -69,11 +69,6 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if hasattr(os, "fork") and any("programs" in item.fixturenames for item in session.items):
         session.config.stash[PROGRAMS] = Programs()
         session.config.add_cleanup(session.config.stash[PROGRAMS].close)
-
-
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process more than there are processors, since many tests wait for a program or a clock."""
-    return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -122,6 +117,15 @@ def text(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("text") / "sea.txt"
     path.write_text("".join(lines)[:12000], encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def learned(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learned the text a little."""
+    from session_helpers import trained
+
+    words = ["--config", "tiny", "train.max_steps=60", "train.sample_length=0", "runtime.threads=1"]
+    return trained(text, tmp_path_factory.mktemp("learned") / "sea", *words)
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,21 @@
 """What a test session sets in each of its processes: a root of its own, and what `auto` means for some settings."""
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from chargpt import project
+
+if TYPE_CHECKING:
+    from chargpt.text.cache import EncodedText
+    from chargpt.text.facts import TextFacts
 
 PRECISIONS = ("float32", "bfloat16")
 STEPS = ("torch",)
@@ -16,6 +25,20 @@ NOTHING = [shutil.which("true")] if shutil.which("true") else [sys.executable, "
 def no_report(*_: object, **__: object) -> subprocess.Popen:
     """What writes the report of a run, unless a test asks for one."""
     return subprocess.Popen(NOTHING, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def once_for_each_text(measure: Callable[["EncodedText"], "TextFacts"]) -> Callable[["EncodedText"], "TextFacts"]:
+    """`measure` for texts of which many tests encode the same one, each into a cache of its own."""
+    known: dict[str, TextFacts] = {}
+
+    def facts_of(text: "EncodedText") -> "TextFacts":
+        parts = (text.train, text.val, text.counts, np.frombuffer(repr((text.tokenizer, text.marks)).encode(), np.uint8))
+        key = " ".join(hashlib.sha256(part.tobytes()).hexdigest() for part in parts)
+        if key not in known:
+            known[key] = measure(text)
+        return known[key]
+
+    return facts_of
 
 
 def make_root(folder: Path) -> Path:
@@ -33,9 +56,10 @@ def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
     import torch  # not in the process that shares out the tests
 
     from chargpt import device
-    from chargpt.planning import speeds, trial
+    from chargpt.planning import adaptation, speeds, trial
     from chargpt.sampling import surprisal
     from chargpt.session import follower
+    from chargpt.text import facts
     from chargpt.training import distillation, runtime
 
     os.fsync = lambda file: None
@@ -43,6 +67,8 @@ def set_up(*, root: Path, precision: str | None, step: str | None) -> None:
     project.SOURCE = root
     speeds.speeds_file = lambda: Path(os.devnull, "speeds.json")  # no test writes or uses what this machine can do,
     speeds.training_speed = lambda config, corpus, teachers=(): 1e5  # nor measures it: no plan depends on what else runs
+    facts.measure = once_for_each_text(facts.measure)
+    adaptation.loss_on.__kwdefaults__["characters"] = 1000  # of 8,000, on which a start takes a second
     follower.start = no_report
     trial.start_names = lambda: []  # a run begins with nothing, unless a test asks for a start
     if precision is not None:

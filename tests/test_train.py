@@ -14,7 +14,7 @@ import torch
 import yaml
 from helpers import TINY_FILE, Clock, after_each_piece, bits, last_step, logged, logged_without_speed
 from safetensors.torch import load_file
-from session_helpers import clock_of_steps, finish, opened, resumed, written_report
+from session_helpers import clock_of_steps, finish, opened, resume, resumed, written_report
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
@@ -62,10 +62,6 @@ STEP_SECONDS = 0.1
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     return clock_of_steps(monkeypatch, seconds=STEP_SECONDS)
-
-
-def resume(folder: Path, *settings: str) -> int:
-    return train.main(["--resume", "--run", str(folder), f"data.cache={folder.parent}/cache", *settings])
 
 
 def test_attention_is_drawn_on_request_and_changes_nothing_else(trainer, tmp_path):

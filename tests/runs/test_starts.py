@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -28,33 +27,25 @@ SHIPPED = loading.STARTS  # before a test replaces it
 TINY = ["--config", "tiny", "train.sample_length=20", "runtime.threads=1"]
 
 
-@pytest.fixture(scope="module")
-def run(text, tmp_path_factory) -> Path:
-    """A run that has learned the text a little."""
-    folder = tmp_path_factory.mktemp("starts") / "sea"
-    words = ["train.max_steps=60", "--run", str(folder), f"data.cache={folder.parent}/cache"]
-    assert train.main([str(text), *TINY, *words]) == 0
-    return folder
-
-
 @pytest.fixture
-def start(run, tmp_path, monkeypatch) -> str:
+def start(learned, tmp_path, monkeypatch) -> str:
     """The name of a start that the program of tests/benchmarks/ has packed, the only one."""
     from benchmarks.starts import pack
 
     monkeypatch.setattr(loading, "STARTS", tmp_path / "starts")
-    pack(str(run), "sea", language="English", texts=["Sea: 12,000: public domain"], licence="MIT", recipe=["train.py sea.txt"])
+    card = {"language": "English", "texts": ["Sea: 12,000: public domain"], "licence": "MIT", "recipe": ["train.py sea.txt"]}
+    pack(str(learned), "sea", **card)
     return "sea"
 
 
-def test_a_start_is_the_run_that_it_was_packed_from_but_for_rounding(start, run):
-    packed, (original, _) = load_start(start), find_checkpoint(str(run), run.parent)
+def test_a_start_is_the_run_that_it_was_packed_from_but_for_rounding(start, learned):
+    packed, (original, _) = load_start(start), find_checkpoint(str(learned), learned.parent)
     assert packed.weights.keys() == original.weights.keys()
     for name, tensor in packed.weights.items():
         assert tensor.dtype == torch.float32 and torch.allclose(tensor, original.weights[name], rtol=1e-3, atol=1e-6)
     card = read_card(start)
     assert card.loss == pytest.approx(original.state.progress.best_loss, abs=0.01) and abs(card.rounding) < 0.01
-    assert packed.state.texts == ["Sea"] and str(run.parent) not in (loading.STARTS / start / "state.json").read_text()
+    assert packed.state.texts == ["Sea"] and str(learned.parent) not in (loading.STARTS / start / "state.json").read_text()
 
 
 @pytest.mark.parametrize(
