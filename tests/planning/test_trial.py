@@ -1,5 +1,6 @@
 """Start or nothing: a short trial on the text decides, unless the user has."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from chargpt.planning.law import Text
 from chargpt.planning.plan import Opening, make_plan
 from chargpt.planning.trial import LONG_ENOUGH, TRIED, Trial, expected_loss, trials_of, try_starts
 from chargpt.project import project_root
-from chargpt.runs.load import load_start, start_names
+from chargpt.runs import load
 from chargpt.runs.stage import Start
 from chargpt.settings import Settings, apply
 from chargpt.text import corpus as corpus_module
@@ -23,14 +24,16 @@ from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.training.trainer import Trainer
 
 PROSE = Path(__file__).resolve().parents[2] / "README.md"
+NAMES, load_start = ["english", "spanish"], functools.cache(load.load_start)
 ONE_THREAD = apply(Config(), {"runtime": {"threads": 1}}, where="a test")
 TEXT = Text(100_000, 3.0, 2.0, 60, 1.0)
 
 
 @pytest.fixture(autouse=True)
-def all_starts(monkeypatch) -> None:
-    """The starts of the program, tried for one step, on a machine whose speed is known."""
-    monkeypatch.setattr(trial, "start_names", start_names)
+def two_starts(monkeypatch) -> None:
+    """Two starts of the program, read once and tried for one step, on a machine whose speed is known."""
+    monkeypatch.setattr(trial, "start_names", lambda: [*NAMES])
+    monkeypatch.setattr(trial, "load_start", load_start)
     monkeypatch.setattr(trial, "STEPS", 1)
     monkeypatch.setattr(trial, "WINDOWS", 1)
     monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 2e4)
@@ -131,14 +134,14 @@ def corpus_of(folder: Path, content: str) -> Corpus:
 def test_a_start_that_is_good_enough_is_not_trained(tmp_path, monkeypatch):
     """What was measured without a training does for no harder question; what was measured with one does for all."""
     corpus, runtime = corpus_of(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000]), ONE_THREAD.runtime
-    (one,) = trials_of(corpus, runtime, start_names(), load_start, enough=9.0)
-    again = trials_of(corpus, runtime, start_names(), load_start, enough=8.0)
+    (one,) = trials_of(corpus, runtime, NAMES, load_start, enough=9.0)
+    again = trials_of(corpus, runtime, NAMES, load_start, enough=8.0)
     assert one.seen == 0 and one.after == one.before and again == [one]
-    tried = trials_of(corpus, runtime, start_names(), load_start, enough=0.5)
+    tried = trials_of(corpus, runtime, NAMES, load_start, enough=0.5)
     assert [tried[0].start, tried[0].before] == [one.start, one.before] and all(two.seen > 0 for two in tried)
     assert len(tried) == TRIED
     for enough in (0.1, 9.0):
-        assert trials_of(corpus, runtime, start_names(), None, enough=enough) == tried
+        assert trials_of(corpus, runtime, NAMES, None, enough=enough) == tried
     (corpus.folder / trial.TRIALS).write_text("[1]")
     assert trials_of(corpus, runtime, [], load_start, enough=9.0) == []
 

@@ -44,7 +44,6 @@ COMMANDS = {  # words, and whether more minutes are named for a better model
     "poem, a vocabulary": (["POEM", "--vocab-from", "RUN"], True),
     "a text that repeats itself": (["REPEATED"], False),
     "items": (["POEM", "--items"], True),
-    "novel": (["NOVEL"], True),
     "novel on the CPU": (["NOVEL", "--device", "cpu", "--verbose"], True),
     "with a start that reads all it should": (["POEM", "--start", "english"], False),
     "with a start that has no time for that": (["NOVEL", "--start", "english"], True),
