@@ -2,6 +2,7 @@
 
 import ast
 import errno
+import itertools
 import os
 import shlex
 from collections.abc import Callable
@@ -132,8 +133,7 @@ def test_a_word_of_a_command_is_quoted_as_the_shell_of_the_system_wants_it(word,
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize("number", [*TO_DO, errno.ENXIO])
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(("number", "writer"), [*zip([*TO_DO, errno.ENXIO], itertools.cycle(WRITERS))])
 def test_what_is_advised_follows_the_error_of_the_system_wherever_a_write_fails(writer, number, tmp_path, monkeypatch):
     """A disk to which nobody may write is not told to be freed, and no caller is blamed for a full one."""
     monkeypatch.chdir(tmp_path)

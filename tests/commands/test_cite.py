@@ -15,7 +15,7 @@ from chargpt.runs.stage import Length, Models, Stage
 TINY = "--config tiny train.max_steps=12 train.eval_interval=6 checkpoint.interval=6 runtime.threads=1".split()
 
 
-@pytest.mark.parametrize("more", [[], ["train.teachers=1"], ["model.dropout=0.1", "train.seed=5"]])
+@pytest.mark.parametrize("more", [[], ["train.teachers=1", "model.dropout=0.1", "train.seed=5"]])
 def test_a_run_that_lacks_nothing_is_made_again_to_the_bit(more, text, session_root, tmp_path, capsys):
     assert train.main([str(text), *TINY, *more, f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"]) == 0
     capsys.readouterr()

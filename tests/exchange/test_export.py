@@ -157,8 +157,8 @@ KILL = getattr(signal, "SIGKILL", 9)
 @pytest.mark.parametrize(
     ("before", "number", "again", "every"),
     [
-        ("old", signal.SIGTERM, 0, 7),
-        ("old", KILL, 0, 11),
+        ("old", signal.SIGTERM, 0, 11),
+        ("old", KILL, 0, 17),
         *(
             pytest.param(before, number, again, 1, marks=pytest.mark.nightly)
             for before in ("absent", "old")

@@ -127,8 +127,9 @@ LENGTHS, MINUTES = (100_000, 1_000_000, 100_000_000), (0.5, 3, 30)
 CARDS = {"small": (2e12, 6e-4), "T4": (2e13, 4e-4), "A100": (1e14, 3e-4), "H100": (2.5e14, 3e-4), "H200": (2.2e14, 2.5e-3)}
 
 
-@pytest.mark.parametrize("card", CARDS)
-@pytest.mark.parametrize("characters", LENGTHS)
+@pytest.mark.parametrize(
+    "card, characters", [*zip(CARDS, itertools.cycle(LENGTHS)), ("small", LENGTHS[1]), ("H100", LENGTHS[2])]
+)
 def test_a_step_on_a_gpu_has_as_many_characters_as_fill_it_while_enough_steps_remain(monkeypatch, card, characters):
     """To within one doubling of what follows from the card: by hand, a step is full at host * rate / 6 N characters."""
     rate, host = CARDS[card]
@@ -217,10 +218,7 @@ def test_the_choices_of_a_cpu_stay(monkeypatch):
 
 GIVEN = {  # settings, and what else is chosen in another way because of them
     "model.n_layer=1 model.n_embd=48": {"model.dropout"},
-    "model.n_embd=20": {"model.n_head", "model.dropout"},
-    "model.n_head=4": set(),
     "model.block_size=24": {"train.batch_size", "train.max_steps", "optim.warmup_steps"},
-    "model.positions=sinusoidal": set(),
     "model.dropout=0.3 optim.weight_decay=0.02": set(),
     "optim.learning_rate=1e-4 optim.warmup_steps=3 optim.momentum=0.5": set(),
     "optim.name=adamw": {
@@ -228,7 +226,6 @@ GIVEN = {  # settings, and what else is chosen in another way because of them
     },
     "train.batch_size=3": {"train.max_steps", "optim.warmup_steps", "train.eval_interval", "checkpoint.interval"},
     "train.eval_interval=7 checkpoint.interval=9 train.patience=7 optim.average_fraction=0.5": set(),
-    "train.seed=5": set(),
 }
 
 
@@ -336,7 +333,7 @@ def test_a_large_vocabulary_and_much_to_see_have_a_longer_context(corpora):
     repeats=st.integers(5, 40),
     optimizer=st.sampled_from(["adamw", "muon"]),
 )
-@hypothesis_settings(max_examples=15)
+@hypothesis_settings(max_examples=6)
 def test_the_context_of_a_list_holds_nearly_all_its_items_however_short_it_is(lengths, repeats, optimizer, tmp_path):
     items = [f"{i:05}".ljust(length, "abcde"[i % 5]) for i, length in enumerate(lengths * repeats)]
     (tmp_path / "list.txt").write_text("\n".join(items))

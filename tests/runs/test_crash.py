@@ -104,13 +104,14 @@ def test_killed_at_random_moments_210_times(trainer):
     assert died >= 180
 
 
-def kill_staged_runs(trainer: Trainer, *, count: int) -> int:
-    """`count` runs of three models, each killed at a random moment of all that it takes. How many died by it."""
-    draw, died, staged = random.Random(count), 0, ("train.teachers=2", "train.max_steps=40", "checkpoint.interval=4")
+@pytest.mark.nightly
+def test_killed_over_stages_40_times(trainer):
+    """Runs of three models, each killed at a random moment of all that it takes. test_stages.py kills them at each boundary."""
+    draw, died, staged = random.Random(40), 0, ("train.teachers=2", "train.max_steps=40", "checkpoint.interval=4")
     started = time.monotonic()
     assert trainer.run("whole", *staged) == 0
     takes, whole = time.monotonic() - started, trainer.folder / "whole"
-    for number in range(count):
+    for number in range(40):
         run, moment = trainer.folder / f"killed-{number}", draw.uniform(0, takes)
         code = trainer.run(run.name, *staged, kill_when=lambda passed, moment=moment: passed >= moment)
         assert code in (0, -signal.SIGKILL)  # 0: it was done before the signal came
@@ -118,13 +119,4 @@ def kill_staged_runs(trainer: Trainer, *, count: int) -> int:
         assert trainer.run(run.name, *staged) == 0
         assert bits(run / "stage-3") == bits(whole / "stage-3"), f"run {number}, killed after {moment:.2f} s"
         assert logged_without_speed(run) == logged_without_speed(whole), f"run {number}"
-    return died
-
-
-def test_killed_over_stages(trainer):
-    kill_staged_runs(trainer, count=1)
-
-
-@pytest.mark.nightly
-def test_killed_over_stages_40_times(trainer):
-    assert kill_staged_runs(trainer, count=40) >= 30
+    assert died >= 30

@@ -25,7 +25,7 @@ def command(text, tmp_path):
     return trained
 
 
-@pytest.mark.parametrize("words", [[], ["train.teachers=1", "train.seed=3"], ["train.seed=2", "model.dropout=0.1"]])
+@pytest.mark.parametrize("words", [[], ["train.teachers=1", "train.seed=3", "model.dropout=0.1"]])
 def test_the_same_command_goes_on_until_the_run_is_finished(words, command, tmp_path, capsys):
     assert command("whole", *words) == 0
     codes = [command("run", *words, stop=stop) for stop in (7, 19, 0, 0)]

@@ -54,14 +54,14 @@ def test_new_chapters_are_learned_beside_the_old_ones(book, tmp_path, capsys):
     page = (tmp_path / "both.html").read_text(encoding="utf-8")
     shared = re.search(r"Losses on the ([\d,]+) characters that all hold out: run7 [\d.]+, run6 [\d.]+\.", page)
     assert shared and shared[1] == "1,801" and "cannot be compared" not in "".join(capsys.readouterr())
-    third = book(8, "--init-from", str(second), "--epochs", "1")
+    third = book(8, "--init-from", str(second), "--epochs", "0.1")
     growth = state_of(third).growth
     assert growth is not None and growth.earlier == [state_of(run).fingerprint for run in (second, first)]
 
 
 def test_such_a_run_is_resumed_without_the_texts_before_it(book, tmp_path, capsys):
     first = book(6, "--config", "tiny", "train.max_steps=10")
-    second = book(7, "--init-from", str(first), "--epochs", "1")
+    second = book(7, "--init-from", str(first), "--epochs", "0.1")
     shutil.rmtree(tmp_path / "cache")
     capsys.readouterr()
     before = state_of(second)

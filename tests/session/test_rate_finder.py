@@ -24,8 +24,8 @@ SMALL = ["--config", "tiny", "model.n_layer=1", "model.n_embd=8", "model.block_s
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch) -> None:
-    """Sweeps with a fifth of the steps."""
-    monkeypatch.setattr(rate_finder, "STEPS", 40)
+    """Sweeps with a tenth of the steps."""
+    monkeypatch.setattr(rate_finder, "STEPS", 20)
 
 
 def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before(text, tmp_path, monkeypatch):
@@ -33,9 +33,9 @@ def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before(text, tmp_path,
     words = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
     plan = make_plan(parse_options(words), root=project_root())
     before = plan.model.state_dict()["norm.weight"].clone()
-    curve, again = (list(try_rates(plan, steps=10, interrupt=Interrupt())) for _ in range(2))
+    curve, again = (list(try_rates(plan, steps=6, interrupt=Interrupt())) for _ in range(2))
     assert curve == again and torch.equal(before, plan.model.state_dict()["norm.weight"])
-    assert all((len(losses) == 10) == (loss < math.inf) for _, loss, losses in curve)
+    assert all((len(losses) == 6) == (loss < math.inf) for _, loss, losses in curve)
     losses = [loss for _, loss, _ in curve]
     assert all(loss <= min(losses[: i + 1]) + HOPELESS for i, loss in enumerate(losses[:-1]))
     assert len(curve) == MAX_RATES or losses[-1] > min(losses) + HOPELESS

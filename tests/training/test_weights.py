@@ -43,10 +43,10 @@ def test_the_working_copy_follows_in_its_precision():
 
 
 def test_gradients_in_bfloat16_stay_right_over_many_characters():
-    """Sums over 16,384 characters, of the norms' gains and biases and of a frequent character's embedding."""
+    """Sums over 4,096 characters, of the norms' gains and biases and of a frequent character's embedding."""
     config, found = GPTConfig(n_layer=1, n_head=1, n_embd=32, block_size=256, bias=True), {}
     often = 1 / torch.arange(1.0, 66)
-    idx = torch.multinomial(often, 64 * 257, replacement=True, generator=torch.Generator().manual_seed(1)).view(64, 257)
+    idx = torch.multinomial(often, 16 * 257, replacement=True, generator=torch.Generator().manual_seed(1)).view(16, 257)
     for precision in (torch.float32, torch.bfloat16):
         torch.manual_seed(0)
         weights = FlatWeights(GPT(config, 65), precision)
