@@ -32,13 +32,15 @@ LATER = (
     "chargpt.session.tensorboard",
     "chargpt.sampling.loaded_model",
 )
-OURS = {"chargpt", "train", "sample", "model", "session", "PIL", "jinja2"}  # and the packages that the project imports late
+OURS = {"chargpt", "train", "sample", "model", "PIL", "jinja2"}  # and the packages that the project imports late
+TESTS = str(Path(__file__).parent)
 
 
 def run_anew(code: str) -> int:
     """Run code as a new process does, but for what Python and torch have imported."""
-    for name in [name for name in sys.modules if name.split(".")[0] in OURS]:
-        del sys.modules[name]
+    for name, module in [*sys.modules.items()]:
+        if name.split(".")[0] in OURS or str(getattr(module, "__file__", "")).startswith(TESTS):
+            del sys.modules[name]
     sys.path.insert(0, os.getcwd())
     try:
         exec(code, {"__name__": "__main__"})

@@ -24,14 +24,14 @@ from chargpt.text.corpus import Corpus, load_corpus
 from chargpt.training.trainer import Trainer
 
 PROSE = Path(__file__).resolve().parents[2] / "README.md"
-NAMES, load_start = ["english", "spanish"], functools.cache(load.load_start)
+NAMES, load_start = ["french", "spanish", "english"], functools.cache(load.load_start)
 ONE_THREAD = apply(Config(), {"runtime": {"threads": 1}}, where="a test")
 TEXT = Text(100_000, 3.0, 2.0, 60, 1.0)
 
 
 @pytest.fixture(autouse=True)
-def two_starts(monkeypatch) -> None:
-    """Two starts of the program, read once and tried for one step, on a machine whose speed is known."""
+def three_starts(monkeypatch) -> None:
+    """Three starts of the program, read once and tried for one step, on a machine whose speed is known."""
     monkeypatch.setattr(trial, "start_names", lambda: [*NAMES])
     monkeypatch.setattr(trial, "load_start", load_start)
     monkeypatch.setattr(trial, "STEPS", 1)

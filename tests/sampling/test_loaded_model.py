@@ -3,6 +3,7 @@
 import concurrent.futures
 import copy
 import inspect
+import logging
 import pickle
 import re
 import subprocess
@@ -312,6 +313,8 @@ def test_a_model_and_its_report_are_exported_in_any_thread(run, tmp_path, monkey
     assert model.export("safetensors", "a.safetensors", force=True).exists()
     with pytest.raises(ValueError, match="to='pdf': use one of hf, gguf"):
         model.export("pdf")
+    records = list[logging.LogRecord]()
+    monkeypatch.setattr(logging.getLogger("chargpt"), "handle", records.append)
     page = chargpt.report(run, out="a.html")
     assert "What it was trained on" in page.read_text(encoding="utf-8")
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "") and "text of this run is gone" in str([one.getMessage() for one in records])
