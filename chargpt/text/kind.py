@@ -3,6 +3,7 @@
 import importlib
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -13,11 +14,14 @@ from chargpt.config import DataConfig
 from chargpt.errors import UserError, Words
 from chargpt.text.source import Source
 
-NO_WORD = re.compile(r"[\d/@_#=\\<>{}|]|\w[.:]\w")  # in what is no word, but a part of a date, a link or a hash
+# Stretches of text, at whose borders other scripts begin, and may go on without spaces; or a value that is JSON, or Python's.
+STRETCH = re.compile(r"""(?s)^\s*[\[{]\s*[{\[]?\s*["'].*[\]}]\s*$|[!-~]+|[^\s!-~]+""")
+NO_WORD = re.compile(r"[\d/@_#=\\<>{}\[\]|]|\w[.:]\w|[!-~]{40}")  # in what is no word, but a part of a date, a link or a hash
 TEXT_NAME = re.compile(
     r"(?i)(?:\b|_)(?:text[eo]?|content|message|body|poem|verse|lyric|stor(?:y|ie)|sentence|quote|joke|review|comment|caption|tweet)s?$"
 )
-CODE, NAMED = 0.05, 4  # how much such a part counts beside a word, and a name that says text; guesses, not measured
+# What a character of such a part counts beside one of a word, how many count, and a name that says text. Guesses, not measured.
+CODE, MOST_CODE, NAMED = 0.05, 20, 4
 MAX_LINE = 2**28  # characters, which must fit into memory
 Noted = MutableMapping[str, list[int]]  # what a reader has done to a text, such as what it left out, and in which lines
 
@@ -143,12 +147,17 @@ def blocks_in(
 
 
 def best_field(texts: Mapping[str, Sequence[str]]) -> str:
-    """The field of these `texts` that has most text in all, the same one counted once, and in most records; empty if none has
-    any. Of dates, links, hashes and numbers, little is text, and a name may say that it has the text."""
+    """The field of these `texts` that has most text in all, and in most records; empty if none has any. What returns counts
+    less: the same text, and words such as those of a date or a form. Little is text of links, hashes and numbers, and a name may
+    say that it has the text."""
 
     def merit(name: str) -> float:
-        different = {*texts[name]}
-        length = sum(len(word) * (CODE if NO_WORD.search(word) else 1) for text in different for word in text.split())
-        return length * math.sqrt(len(different)) * (NAMED if TEXT_NAME.search(name) else 1)
+        different, size = {*texts[name]}, 0.0
+        counts = Counter(word for text in different for word in STRETCH.findall(text))
+        codes = {*filter(NO_WORD.search, counts)}
+        for word, count in counts.items():
+            size += math.sqrt(count) * (CODE * min(MOST_CODE, len(word)) if word in codes else len(word))
+        varied = min(len(different), 1 + len(counts) - len(codes))
+        return size * math.sqrt(varied) * (NAMED if TEXT_NAME.search(name) else 1)
 
     return max(filter(texts.get, texts), key=merit, default="")
