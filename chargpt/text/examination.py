@@ -24,9 +24,11 @@ from chargpt.text.tokenizer import character_name
 
 MAX_OVERLAP = 0.2  # of the validation split; code and reference texts repeat up to a tenth of their lines
 FORMS_MATTER = 1e-4  # share of the text that is written in the rarer of two forms, above which everybody is told
-# Quotes, and marks below a letter, with the plain or the usual one that looks the same.
-PLAIN = {"“": '"', "”": '"', "‘": "'", "’": "'", "\u0329": "\u0323", "\u0320": "\u0331"}
-SCRIPTS = ("LATIN", "GREEK", "CYRILLIC")  # that have letters which look the same; names of their letters begin so
+# What looks the same: quotes; letters of Romanian, Persian, Azerbaijani, Vietnamese; marks below one. The usual one is first.
+SAME = ('"“”״', "'‘’ʼʻ׳", "-‐", "șş", "țţ", "ȘŞ", "ȚŢ", "یي", "کك", "əǝ", "ĐÐƉ", "\u0323\u0329", "\u0331\u0320")
+PLAIN = {one: group[0] for group in SAME for one in group[1:]}
+# Scripts with letters which look the same, as names of these begin; and letters of units and formulas, which begin or end them.
+SCRIPTS, UNITS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "COPTIC", "CHEROKEE"), "ΔΩλμπ"
 WORD = re.compile(r"(?:[^\W\d_][\u0300-\u036f]*)+")
 LOOKS_DIFFERENT = ("<super>", "<sub>", "<circle>", "<square>", "<fraction>", "<font>")  # from what NFKC makes of it
 ODD_CATEGORIES = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
@@ -199,7 +201,7 @@ def _foreign_letters(text: str, counts: Mapping[str, int]) -> tuple[Counter[str]
     found, example = Counter[str](), ""
     for word in WORD.findall(text) if len({*scripts.values()}) > 1 else ():
         of_word = Counter(scripts[one] for one in word if one in scripts)
-        if len(of_word) > 1:
+        if len(of_word) > 1 and len({scripts.get(one) for one in word.strip(UNITS)} - {None}) > 1:
             usual, example = of_word.most_common(1)[0][0], example or word
             found.update(one for one in word if scripts.get(one, usual) != usual)
     return found, example

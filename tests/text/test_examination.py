@@ -146,6 +146,16 @@ FORMS = {  # a text, what is said of its forms, and whether everybody is told
         "U+0329 (9) and \u0323 U+0323 (18) (write them in",
         True,
     ),
+    "Armenian and Latin": ("Տnւն " * 9, "n U+006E (9) (of another script", True),
+    "units and formulas": ("5 μm, 3 kΩ, 4 μmol, ΔG and λx.x, πr " * 9, "", False),
+    "Romanian": (
+        "orașul și țara " * 9 + "oraşul şi ţara",
+        "ş U+015F (2) and ș U+0219 (18), ţ U+0163 (1) and ț U+021B (9) (wr",
+        True,
+    ),
+    "Persian": ("یک کتاب " * 9 + "كتابي", "ي U+064A (1) and ی U+06CC (9), ك U+0643 (1) and ک U+06A9 (18) (write", True),
+    "apostrophes": ("п'ять м'яч " * 9 + "пʼять", "ʼ U+02BC (1) and ' U+0027 (18) (write them", True),
+    "Turkish": ("şiir ve şey, ţ " * 9, "", False),
     "words of two scripts": ("вода и sea, η θάλασσα, km/ч, π and Wi-Fi " * 9, "", False),
     "not alike": ("2 and ², a and ª, ½ and 12, … and ..., «sea» and 'stone'", "", False),
 }
