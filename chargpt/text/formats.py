@@ -17,7 +17,7 @@ from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Head, Kind, Reads, Structure
 from chargpt.text.markup import MARKUP
 from chargpt.text.not_text import NOT_TEXT
-from chargpt.text.source import Source, byte_order_mark
+from chargpt.text.source import Source, decoded
 from chargpt.text.tables import CSV, NAME, TSV
 
 # A name that says what a file is decides; without one, the first row that fits.
@@ -73,9 +73,7 @@ def read_head(source: Source) -> bytes:
 
 
 def _head_of(source: Source, content: bytes, config: DataConfig) -> Head:
-    mark, encoding = byte_order_mark(content)
-    text = content[len(mark) : HEAD].decode(encoding if mark else config.encoding, "ignore")
-    return Head(suffix=source.suffix, text=text, field=field_in(config.field))
+    return Head(suffix=source.suffix, text=decoded(content[:HEAD], config.encoding), field=field_in(config.field))
 
 
 def _found(kinds: Iterable[Kind], head: Head) -> Iterator[Structure]:

@@ -4,58 +4,68 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from chargpt.text.source import Source
+from chargpt.text.source import Source, decoded
 
-_BOOK = r"(?:TH(?:E|IS) )?PROJECT GUTENBERG"
-# The lines between which the text of a book stands, in newer and in older files; and those of any other file, in capitals.
-BEGINS = re.compile(
-    rf"(?im)^\*\*\* ?START OF {_BOOK}[^*]*\*\*\*.*|^\*END\*? ?THE SMALL PRINT.*|^[*=~# -]{{2,}}(?-i:START|BEGIN(?:NING)?) OF .*"
+# The lines, or blocks of them, between which the text of a book stands: Project Gutenberg's in newer and in older files, those of
+# its like in Japan, and any others in capitals. What is between a mark that begins and the next one, if that ends, is text.
+MARK = re.compile(
+    r"(?im)^[ \t]*(?:(?P<begins>\*\*\* ?START OF (?:TH(?:E|IS) )?PROJECT GUTENBERG[^*]*\*\*\*.*"
+    r"|[*=~# -]{2,}(?-i:START|BEGIN(?:NING)?) OF .*)"
+    r"|(?P<both>(?:\*+ ?START\*+ ?THE SMALL PRINT(?s:.){,30000}?^)?\*+ ?END\*? ?THE SMALL PRINT.*"
+    r"|-{20,}\r?\n【テキスト中に現れる記号について】(?s:.){,3000}?\n-{20,})"
+    r"|(?P<ends>[* \t]*(?:The )?(?:End|Ende|Fin|Fine|Fim|Einde|Slut|Loppu)\b.{,20}\bPro[jk]e[ck]t Gutenberg"
+    r"|[*=~# -]{2,}(?-i:END) OF |底本：))"
 )
-ENDS = re.compile(
-    rf"(?im)^\*\*\* ?END OF {_BOOK}|^(?:The )?End of {_BOOK}|^[*=~# -]{{2,}}(?-i:END) OF |^\*\*\*START\*\*THE SMALL PRINT"
-)
-GUTENBERG = re.compile(r"(?i)\s*.{0,40}Project Gutenberg(?:'s)? e?-?(?:text|book)")  # how a book may begin without BEGINS
-EDGE, LONGEST, SHORTEST = 2**13, 12, 20  # characters, and lines in which files may repeat something; its characters
+OF_A_BOOK = re.compile(r"(?i)Gutenberg|SMALL PRINT|【|底本")  # in a mark, beside which others are text
+BOOK = re.compile(r"(?i)\s*.{0,40}Project Gutenberg(?:'s)? e?-?(?:text|book)")  # how one may begin without a mark
+LONGEST, SHORTEST = 100, 20  # lines in which files may repeat something, but for its numbers; its characters
 FEWEST, SHARED, MOST = 3, 0.8, 2**26  # files of a folder that repeat it, their share of all, and the bytes of all
 
 
 class Frames:
     """What is around the texts of some files: each has its own, or what the files of a folder repeat."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
-        files = [source for source in sources if source.in_folder]
+    def __init__(self, sources: Iterable[Source], *, encoding: str) -> None:
+        """`encoding` is that of the files that are not in UTF-8."""
+        files, self._encoding = [source for source in sources if source.in_folder], encoding
         is_read = len(files) >= FEWEST and sum(source.size or MOST for source in files) <= MOST
-        sides = [*zip(*(_edges(b"".join(source.chunks(MOST)).decode("utf-8", "ignore")) for source in files * is_read))]
-        often, counts = max(FEWEST, SHARED * len(files)), [Counter(line for edge in side for line in {*edge}) for side in sides]
-        self._repeated = [{line for line, count in side.items() if count >= often} for side in counts]
+        texts = (decoded(b"".join(source.chunks(MOST)), encoding) for source in files * is_read)
+        sides = [*zip(*([{*map(_key, edge[:LONGEST])} for edge in _edges(text)] for text in texts))]
+        often, counts = max(FEWEST, SHARED * len(files)), [Counter(line for edge in side for line in edge) for side in sides]
+        self._repeated = [{"", *(line for line in side if side[line] >= often)} for side in counts] or [{""}, {""}]
 
     def may_be_around(self, head: bytes) -> bool:
         """Whether a file that begins with `head` may have a frame."""
-        text = head.decode("utf-8", "ignore")
-        return any(self._repeated) or BEGINS.search(text) is not None or GUTENBERG.match(text.lstrip("\ufeff")) is not None
+        text = decoded(head, self._encoding)
+        return any(len(side) > 1 for side in self._repeated) or bool(BOOK.match(text) or MARK.search(text))
 
     def body(self, text: str) -> tuple[int, str]:
-        """Where the text proper begins, and this text; all of it if it has no frame. A file may hold several books."""
-        begins, bodies = [*BEGINS.finditer(text)], list[tuple[int, int]]()
-        starts = [begin.end() for begin in begins] or [0] * bool(GUTENBERG.match(text.lstrip("\ufeff")))
-        for start, following in zip(starts, [*(begin.start() for begin in begins[1:]), len(text)]):
-            end = ENDS.search(text, start, following)
-            if end or (begins and _BOOK[-9:] in text[:start].upper()):
-                bodies.append((start, end.start() if end else following))
-        inside = [text[start:end].strip("\r\n") for start, end in bodies]
-        return (text.index(inside[0], bodies[0][0]), "\n\n".join(inside) + "\n") if inside else self._unrepeated(text)
+        """Where the text proper begins, and this text; all of it if it has no frame. A file may hold several books; one that
+        begins or ends without a mark is the longest part between those that it has."""
+        marks = [*MARK.finditer(text)]
+        of_book = [mark for mark in marks if OF_A_BOOK.search(mark[0])]
+        marks, is_book = of_book or marks, bool(of_book or BOOK.match(text))
+        parts = [(a, b) for a, b in zip([None, *marks], [*marks, None]) if not a or a.lastgroup != "ends"]
+        whole = [(a, b) for a, b in parts if a and b and b.lastgroup != "begins"]
+        bodies = [text[a.end() if a else 0 : b.start() if b else len(text)].strip("\r\n") for a, b in whole or parts * is_book]
+        bodies = bodies if whole else sorted(bodies, key=len)[-1:]
+        return (text.index(bodies[0]), "\n\n".join(bodies) + "\n") if marks and bodies else self._unrepeated(text)
 
     def _unrepeated(self, text: str) -> tuple[int, str]:
         """The same for what files repeat."""
-        lines, first, last = text.splitlines(keepends=True), 0, 0
-        for repeated, edge in zip(self._repeated, (lines, lines[::-1])):
-            first, last = last, next((n for n, line in enumerate(edge) if line.strip() and line.strip() not in repeated), 0)
+        edges, (lines, _) = zip(self._repeated, _edges(text)), _edges(text)
+        first, last = (next((n for n, line in enumerate(edge) if _key(line) not in repeated), 0) for repeated, edge in edges)
         around = [*lines[:first], *lines[len(lines) - last :]]
         kept = lines[first : len(lines) - last] if sum(len(line.strip()) for line in around) >= SHORTEST else lines
         return sum(map(len, lines[:first])) * (kept is not lines), "".join(kept)
 
 
 def _edges(text: str) -> tuple[list[str], list[str]]:
-    """The first and the last lines that are not empty."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[:LONGEST], lines[-LONGEST:]
+    """The lines of a text, from the first one on and from the last one."""
+    lines = text.splitlines(keepends=True)
+    return lines, lines[::-1]
+
+
+def _key(line: str) -> str:
+    """A line as it is compared with those of other files."""
+    return re.sub(r"\d+", "0", line.strip())

@@ -28,7 +28,6 @@ CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
 MAX_NUL_SHARE, FEWEST = 1 / 4, 64  # of a text, and of other control characters; bytes in which such a share is no chance
 CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f"})
-UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE  # marks of texts that hold NUL bytes
 MANY_FILES = 20  # in a folder of this many or more, data.split=auto means document
 
 
@@ -57,11 +56,12 @@ def may_be_utf8(head: bytes) -> bool:
     controls = len(sample) - len(sample.translate(None, CONTROLS))  # of UTF-16, one byte of each Russian letter, for example
     if binary_format(head) or are_zeros:
         return False
-    if controls <= MAX_NUL_SHARE * max(FEWEST, len(sample)):
-        return True
-    from chargpt.text.character_encodings import likely_encoding
+    return controls <= MAX_NUL_SHARE * max(FEWEST, len(sample)) or _likely_encoding(sample) is None
 
-    return likely_encoding(sample) is None
+
+def _is_binary(sample: bytes) -> bool:
+    """Whether a file that begins so is no text in any encoding."""
+    return 0 in sample and not byte_order_mark(sample)[0] and _likely_encoding(sample) is None
 
 
 class TextReader:
@@ -76,7 +76,7 @@ class TextReader:
         self._is_copied = self._are_bytes and self._normalizer.is_identity and self._encoding == "utf-8"  # any file as it is
         self.digest = Digest("latin-1" if self._are_bytes else "utf-8")  # of all documents that were read as pieces
         self.read_as: Counter[str] = Counter()  # encodings that the files themselves have named, and how
-        self._frames = Frames(sources.all)
+        self._frames = Frames(sources.all, encoding=config.encoding)
         self.framed: list[tuple[int, int]] = []  # characters around the text of a file, and of the file
         self.records: Counter[Kind] = Counter()  # of each kind that is read by its fields
         self.skipped: Counter[str] = Counter()  # binary files in folders, and records without text
@@ -123,8 +123,7 @@ class TextReader:
             for number, source in enumerate(self._sources.all):
                 split, chunks = TRAIN if number < len(self._sources.train) else VAL, source.chunks(CHUNK)
                 head = next(chunks, b"")
-                has_nul = b"\0" in head[:SAMPLE] and not head.startswith(UTF_16)
-                if source.in_folder and (has_nul or binary_format(head)):
+                if source.in_folder and (binary_format(head) or _is_binary(head[:SAMPLE])):
                     self.skipped["binary files"] += 1
                     continue
                 for document in self._documents_of(source, head, _prefetch(chunks, pool)):
@@ -180,23 +179,21 @@ class TextReader:
         self, source: Source, head: bytes, structure: Structure | None
     ) -> tuple[int, str, codecs.IncrementalDecoder]:
         """The size of the byte-order mark of a source, its encoding, and a decoder. Raises UserError."""
-        mark, encoding, errors = b"", self._encoding, "strict"
+        (mark, encoding), errors = byte_order_mark(head), "strict"
         if structure is None and self._is_copied:
-            encoding = "latin-1"
+            mark, encoding = b"", "latin-1"
         elif structure is not None and structure.kind.bytes_as:
-            encoding, errors = "ascii", structure.kind.bytes_as
-        elif encoding == "utf-8":
-            mark, encoding = byte_order_mark(head)
-            self.read_as[f"{encoding}, as its first bytes say (byte-order mark)"] += bool(mark)
-            if not mark and not may_be_utf8(head):
-                raise _undecodable(source, None, encoding)
-        else:
+            mark, encoding, errors = b"", "ascii", structure.kind.bytes_as
+        elif mark:
+            self.read_as[f"{encoding}, as its first bytes say (byte-order mark)"] += 1
+        elif self._encoding != "utf-8":
             from chargpt.text.character_encodings import is_utf8  # few texts have another one
 
-            if is_utf8(source, given=encoding):
-                encoding = "utf-8"
-                self.read_as[f"utf-8, which it is, and not as {self._encoding}"] += 1
-                mark, _ = byte_order_mark(head)
+            is_it = is_utf8(source, given=self._encoding)
+            self.read_as[f"utf-8, which it is, and not as {self._encoding}"] += is_it
+            encoding = encoding if is_it else self._encoding
+        elif not may_be_utf8(head):
+            raise _undecodable(source, None, encoding)
         return len(mark), encoding, codecs.getincrementaldecoder(encoding)(errors)
 
     def _as_vocabulary(self, text: str) -> str:
@@ -215,3 +212,9 @@ def _undecodable(source: Source, offset: int | None, encoding: str) -> UserError
     from chargpt.text.character_encodings import undecodable
 
     return undecodable(source, offset, encoding)
+
+
+def _likely_encoding(sample: bytes) -> str | None:
+    from chargpt.text.character_encodings import likely_encoding
+
+    return likely_encoding(sample)

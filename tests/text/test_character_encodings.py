@@ -203,7 +203,8 @@ def test_a_file_that_is_not_text_is_recognised_when_it_is_named_and_in_a_folder(
     write(tmp_path / "all" / name, content)
     with pytest.raises(UserError, match=f"^.*{name}: {message}.*$"):
         load(tmp_path / "all" / name)
-    with pytest.raises(UserError, match="binary files skipped: 1"):
+    in_folder = message if "perhaps it is" in message else "binary files skipped: 1"  # a text, if in another encoding
+    with pytest.raises(UserError, match=in_folder):
         load(tmp_path / "all", pattern="*")
 
 
