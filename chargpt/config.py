@@ -148,7 +148,8 @@ class DataConfig(Section):
     split: Literal["auto", "position", "document", "blocks"] = "auto"
     val_text: str = ""  # a text for validation, in place of a part of the training text
     pattern: str = "*.txt"  # which files of a folder are read; several patterns: *.md,*.txt
-    encoding: str = "utf-8"  # encoding of the text files that are not in UTF-8
+    # encoding of the text files that are not in UTF-8; of several, such as cp1251,koi8_r, each file has the likeliest
+    encoding: str = "utf-8"
     # field of JSON lines, or column of CSV and TSV, that holds the text; data.text: the field text of the object data; in plain
     # text, a line between two documents, such as % or <|endoftext|>
     field: str = "text"
@@ -193,7 +194,7 @@ class DataConfig(Section):
         require(self.shuffle == "none" or (cuts and not self.val_text), "shuffle", allowed)
         require(bool(self.pattern), "pattern", "a file pattern such as *.txt")
         allowed = "a text encoding that Python knows, such as utf-8 or latin-1"
-        require(_works(lambda: "".encode(self.encoding)), "encoding", allowed)
+        require(_works(lambda: ["".encode(one) for one in self.encodings]), "encoding", allowed)
         allowed = "text, with escapes such as \\n, \\t, \\x20 or \\u2028"
         require(_works(lambda: self.unescaped_separator.encode()), "separator", allowed)
         require(self.max_vocab == 0 or self.max_vocab >= 2, "max_vocab", "0 (no limit) or a number of 2 or more")
@@ -206,6 +207,11 @@ class DataConfig(Section):
         require(not self.items or (is_default and self.vocabulary == "characters"), "items", allowed)
         is_whole = self.vocabulary == "characters" or (self.min_count == 1 and self.max_vocab == 0)
         require(is_whole, "vocabulary", "characters, because min_count and max_vocab do not apply to bytes")
+
+    @property
+    def encodings(self) -> list[str]:
+        """Those in `encoding`."""
+        return [one.strip() for one in self.encoding.split(",")]
 
     @property
     def label_fields(self) -> list[str]:

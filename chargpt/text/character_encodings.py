@@ -1,8 +1,14 @@
 """The most likely character encoding of a text that the given encoding cannot decode."""
 
 import codecs
+import contextlib
+import functools
 import re
 import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
 from chargpt.errors import UserError
 from chargpt.text.advice import Advice, advice_on
@@ -27,6 +33,7 @@ LANGUAGES = (
     ("èàùòéì", WESTERN),
     ("åäöæøé", WESTERN),
     ("áéíóúýþæöð", WESTERN),
+    ("éèêëïñçüöäáíóâôàåãø£§©®±½¼", WESTERN),  # in English
     ("ąęłśżźćńó", CENTRAL),
     ("ěščřžýáíéúůťďňľô", CENTRAL),
     ("áéíóöőúüű", CENTRAL),
@@ -43,34 +50,43 @@ LANGUAGES = (
     ("יוהלאתמברנש", "cp1255 cp862"),
     ("اليمنورتبةعدسفكهی", "cp1256 iso8859_6 cp720"),
     ("านรอกเงมยลวดสตะปบ่้ัี", "cp874"),
-    ("的一是不了人我在有他这中大来上国个们说到子，。", "gb18030"),
-    ("的一是不了人我在有他這中大來上國個們說到子，。", "big5"),
+    ("的一是不了人我在有他这中大来上国个们说到子就着也得里她那去没看天下年起可要家道好，。？！“”", "gb18030"),
+    ("的一是不了人我在有他這中大來上國個們說到子就著也得裡她那去沒看天下年起可要家道好，。？！", "big5"),
     ("のにはをたがでてとしれさあるいう、。", "shift_jis euc_jp"),
     ("이다는에의가을를은하고지도로", "euc_kr"),
 )
 COMMON = "’‘“”„–—…«»°€"  # in texts of all languages
 UNLIKELY = frozenset({"Cc", "Cn", "Co", "Lm", "No", "Sk", "Sm", "So"})  # categories
 RARER = 0.01  # how much less likely an encoding is than the one before it in its row, as a share of characters
-LIKELY = 0.2  # share of frequent characters, less those that are wrong, above which an encoding is named
+# Share of frequent characters, less those that are wrong, above which an encoding is named, and below which one that is given
+# is in doubt, if another one has so much more.
+LIKELY, SURE, CLEARLY = 0.2, 0.65, 0.2
 
 
-def is_utf8(source: Source, *, given: str) -> bool:
-    """Whether a text has characters beyond ASCII, all of them UTF-8, for which the encoding that is `given` is an error: a text
-    in another encoding is valid UTF-8 by chance only if it is short, and some characters have two bytes."""
-    decoder, more = codecs.getincrementaldecoder("utf-8")(), 0  # bytes than characters
-    try:
+def encoding_of(source: Source, *, given: str) -> tuple[str, str]:
+    """The encoding of a text that need not be in UTF-8, and what is to be said of it. It is UTF-8 if all its characters beyond
+    ASCII are: in another encoding, a text is so by chance only if it is short, and some characters have two bytes. Or else it
+    is the most likely one of those that are `given`, divided by commas."""
+    decoder, more, lines = codecs.getincrementaldecoder("utf-8")(), 0, b""  # more bytes than characters
+    with contextlib.suppress(UnicodeDecodeError):
         for chunk in source.chunks(NEAR):
-            more += 0 if chunk.isascii() else len(chunk) - len(decoder.decode(chunk))
+            if not chunk.isascii():
+                lines += b"\n".join(line for line in chunk.split(b"\n") if not line.isascii())[: SAMPLE - len(lines)]
+                more += len(chunk) - len(decoder.decode(chunk))
         decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    return more >= (1 if len(ALL_BYTES.decode(given, "replace")) == len(ALL_BYTES) else CERTAIN)
+        if more >= (1 if all(len(ALL_BYTES.decode(one, "replace")) == len(ALL_BYTES) for one in given.split(",")) else CERTAIN):
+            return "utf-8", f"utf-8, which it is, and not as {given}"
+    likelihood, encoding = max(_likelihoods(lines, given.split(",")), key=itemgetter(0))
+    best, guess = max(_likelihoods(lines), key=itemgetter(0)) if likelihood < SURE and 0 not in lines else (0.0, "")
+    if best < max(LIKELY, likelihood + CLEARLY) or _decoded(lines, guess) == _decoded(lines, encoding):
+        return encoding, f"{encoding}, the likeliest of {given}" * ("," in given)
+    return encoding, f"{encoding}, but perhaps it is {guess}; data.encoding={given},{guess} reads each file as the likelier one"
 
 
 class Fault:
     """A byte that the encoding of a text cannot decode, and what is near it."""
 
-    def __init__(self, source: Source, offset: int, encoding: str) -> None:
+    def __init__(self, source: Source, offset: int, encoding: str, *, given: str) -> None:
         before, rest, self.line, at = b"", b"", 1, 0
         for chunk in source.chunks(NEAR):
             cut = max(0, offset - at)
@@ -88,6 +104,7 @@ class Fault:
         self.encoding, self.guess = codecs.lookup(encoding).name, likely_encoding(self._around)
         if encoding != "utf-8" and not self.has_nul and _decoded(self._around, "utf-8") is not None:
             self.guess = "utf-8"
+        self.setting = self.guess if "utf-8" in (given, self.guess) else f"{given},{self.guess}"
 
     @property
     def words(self) -> str:
@@ -115,7 +132,7 @@ ADVICE = (  # what is said of a fault: the first row that finds something
     ),
     Advice(
         lambda it: it.guess,
-        *("; perhaps it is {n}, which reads “{it.words}”; if that is right, add ", "data.encoding", "{n}"),
+        *("; perhaps it is {n}, which reads “{it.words}”; if that is right, add ", "data.encoding", "{it.setting}"),
         ", which leaves files in UTF-8 as they are",
     ),
     Advice(lambda it: it.has_nul, ", and it contains NUL bytes, so it is probably not text; give a text file"),
@@ -123,12 +140,12 @@ ADVICE = (  # what is said of a fault: the first row that finds something
 )
 
 
-def undecodable(source: Source, offset: int | None, encoding: str) -> UserError:
+def undecodable(source: Source, offset: int | None, encoding: str, *, given: str) -> UserError:
     """The error for a text that cannot be decoded at byte `offset`, or which looks like another encoding (None): the line, and
-    which encoding may be right."""
+    which encoding may be right beside those that are `given`."""
     if what := binary_format(next(source.chunks(SAMPLE), b""), path=source.path):
         return UserError(f"{source.label}: {what}")
-    fault = Fault(source, offset or 0, encoding)
+    fault = Fault(source, offset or 0, encoding, given=given)
     place = "" if offset is None else f"byte {offset:,} (line {fault.line:,}) is "
     return UserError(f"{source.label}: {place}not {encoding}", next(advice_on(fault, ADVICE)))
 
@@ -138,13 +155,16 @@ def likely_encoding(sample: bytes) -> str | None:
     sample = sample[: 2 * SAMPLE]
     if 0 in sample:
         return next((encoding for encoding in WIDE if _is_wide_text(sample, encoding)), None)
-    likely = (
-        (_likelihood(_decoded(sample, encoding) or "", letters) - RARER * rank, encoding)
-        for letters, encodings in LANGUAGES
-        for rank, encoding in enumerate(encodings.split())
-    )
-    likelihood, best = max(likely, key=lambda pair: pair[0])  # the first of equals
+    likelihood, best = max(_likelihoods(sample), key=itemgetter(0))
     return best if likelihood > LIKELY else None
+
+
+def _likelihoods(sample: bytes, encodings: Sequence[str] = ()) -> Iterator[tuple[float, str]]:
+    """How likely it is that `sample` is a text of each of LANGUAGES in one of the `encodings`, or in one of its own."""
+    read = functools.cache(lambda encoding: _Beyond.of(_decoded(sample, encoding) or ""))
+    for letters, own in LANGUAGES:
+        for rank, encoding in enumerate(encodings or own.split()):
+            yield read(encoding).likelihood(letters) - RARER * rank, encoding
 
 
 def _is_wide_text(sample: bytes, encoding: str) -> bool:
@@ -156,23 +176,41 @@ def _is_wide_text(sample: bytes, encoding: str) -> bool:
     return bool(text) and odd <= MAX_ODD * len(text) and len(blocks) <= MAX_BLOCKS
 
 
-def _likelihood(text: str, letters: str) -> float:
-    """The share of the characters beyond ASCII that are frequent in a language with these letters, less those that are in no
-    text, and the capitals after small letters; -1 for a text that is not in this language."""
-    beyond = [c for c in text if not c.isascii()]
-    is_mostly_ascii = 2 * len(beyond) <= sum(map(str.isalpha, text))  # as in all languages with Latin letters
-    if not beyond or (unicodedata.name(letters[0]).startswith("LATIN") and not is_mostly_ascii):
-        return -1.0
-    frequent = sum(c in letters or c.lower() in letters or c in COMMON for c in beyond)
-    unlikely = sum(unicodedata.category(c) in UNLIKELY or c in "ªº" for c in beyond)
-    words = (word for word in re.findall(r"[^\W\d_]+", text) if not word.isascii())
-    mixed = sum(a.islower() and b.isupper() for word in words for a, b in zip(word, word[1:]))
-    return (frequent - 2 * unlikely - 2 * mixed) / len(beyond)
+class _Beyond(NamedTuple):
+    """What is beyond ASCII in a text."""
+
+    counts: Counter[str]  # of its characters
+    is_mostly_ascii: bool  # as in all languages with Latin letters
+    capitals: int  # after small letters
+    joined: int  # letters beside one of ASCII
+
+    @classmethod
+    def of(cls, text: str) -> "_Beyond":
+        """What is in `text`."""
+        counts = Counter({one: count for one, count in Counter(text).items() if not one.isascii()})
+        words = [word for word in re.findall(r"[^\W\d_]+", text) if not word.isascii()]
+        pairs = [(a, b) for word in words for a, b in zip(word, word[1:])]
+        capitals = sum(a.islower() and b.isupper() for a, b in pairs)
+        joined = sum(a.isascii() != b.isascii() for a, b in pairs)
+        return cls(counts, 2 * counts.total() <= sum(map(str.isalpha, text)), capitals, joined)
+
+    def likelihood(self, letters: str) -> float:
+        """The share of these characters that are frequent in a language with these letters, less those that are in no text,
+        capitals after small letters and, in another alphabet, letters of words in two; -1 for a text in another language."""
+        is_latin, total = unicodedata.name(letters[0]).startswith("LATIN"), self.counts.total()
+        if not total or (is_latin and not self.is_mostly_ascii):
+            return -1.0
+        wrong = self.capitals + self.joined * ("ɐ" < letters[0] < "\u0700")
+        usual, share = {*letters, *COMMON}, -2 * wrong
+        for one, count in self.counts.items():
+            is_usual = one in usual or one.lower() in letters
+            share += count * (is_usual - 2 * (one in "ªº" or (not is_usual and unicodedata.category(one) in UNLIKELY)))
+        return share / total
 
 
 def _decoded(sample: bytes, encoding: str) -> str | None:
     """The text of `sample`, which may end inside a character; None if `encoding` cannot decode it."""
     try:
         return codecs.getincrementaldecoder(encoding)().decode(sample)
-    except UnicodeDecodeError:
+    except UnicodeError:  # also of UTF-16 that has no byte-order mark
         return None

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from chargpt.text.source import Source, decoded
 
-# The lines, or blocks of them, between which the text of a book stands: Project Gutenberg's in newer and in older files, those of
-# its like in Japan, and any others in capitals. What is between a mark that begins and the next one, if that ends, is text.
+# The lines, or blocks of them, between which the text of a book stands: Project Gutenberg's in newer and older files, those of
+# its like in Japan, and any in capitals. What is between a mark that begins and the next one, if that ends, is text.
 MARK = re.compile(
     r"(?im)^[ \t]*(?:(?P<begins>\*\*\* ?START OF (?:TH(?:E|IS) )?PROJECT GUTENBERG[^*]*\*\*\*.*"
     r"|[*=~# -]{2,}(?-i:START|BEGIN(?:NING)?) OF .*)"

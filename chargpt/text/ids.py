@@ -81,8 +81,10 @@ def count_characters(reader: TextReader) -> TextCounts:
 
 def notes_of(reader: TextReader) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
-    read_as = [(how, f" ({count:,} files)" * (count > 1)) for how, count in sorted(reader.read_as.items()) if count]
-    notes = [f"read as {how}{files}" for how, files in read_as]
+    read_as = [
+        (how, f"{first}{f' and {len(more):,} more' * bool(more)}") for how, (first, *more) in reader.read_as.items() if how
+    ]
+    notes = [f"{files}: read as {how}" for how, files in sorted(read_as)]
     if framed := [sum(part) for part in zip(*reader.framed)]:
         around = f"{framed[0]:,} characters ({framed[0] / framed[1]:.0%}) around the text"
         what_to_do = ", left out" if reader.config.frame == "drop" else "; data.frame=drop leaves them out"

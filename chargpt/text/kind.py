@@ -148,8 +148,8 @@ def blocks_in(
 
 def best_field(texts: Mapping[str, Sequence[str]]) -> str:
     """The field of these `texts` that has most text in all, and in most records; empty if none has any. What returns counts
-    less: the same text, and words such as those of a date or a form. Little is text of links, hashes and numbers, and a name may
-    say that it has the text."""
+    less: the same text, and words such as those of a date or a form. Little is text of links, hashes and numbers, and a name
+    may say that it has the text."""
 
     def merit(name: str) -> float:
         different, size = {*texts[name]}, 0.0

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
+from chargpt.canonical import canonical
 from chargpt.text.kind import Kind, Record, Structure, Text, lines_in
-from chargpt.text.source import Source
+from chargpt.text.source import Source, decoded
 
 ANYWHERE = re.compile(r"<\|.+\|>|\f")  # marks that need no line of their own
 CHUNK = 2**20  # bytes
@@ -13,13 +14,14 @@ CHUNK = 2**20  # bytes
 
 def marked(source: Source, word: str, *, encoding: str) -> Structure | None:
     """The structure of a plain text in which the mark that `word` means occurs; None if it does not."""
-    mark, line = (part.encode(encoding, "replace") for part in (_mark(word), r"(?m)^[ \t]*{}[ \t]*\r?$"))
-    pattern = re.escape(mark) if ANYWHERE.fullmatch(_mark(word)) else line.replace(b"{}", re.escape(mark))
-    return Structure(kind=MARKED) if mark and any(re.search(pattern, chunk) for chunk in source.chunks(CHUNK)) else None
+    mark = re.escape(_mark(word))
+    pattern = mark if ANYWHERE.fullmatch(_mark(word)) else rf"(?m)^[ \t]*{mark}[ \t]*\r?$"
+    texts = (canonical(decoded(chunk, encoding)) for chunk in source.chunks(CHUNK) if mark)
+    return Structure(kind=MARKED) if any(re.search(pattern, text) for text in texts) else None
 
 
 def _mark(word: str) -> str:
-    return word.encode("latin-1", "backslashreplace").decode("unicode_escape") if "\\" in word else word
+    return canonical(word.encode("latin-1", "backslashreplace").decode("unicode_escape") if "\\" in word else word)
 
 
 def _parts(text: Text) -> Iterator[Record]:
@@ -28,7 +30,7 @@ def _parts(text: Text) -> Iterator[Record]:
     marks = {_mark(word), _mark(word).replace("<|end", "<|start")}
     between = re.compile("|".join(map(re.escape, marks))) if ANYWHERE.fullmatch(_mark(word)) else None
     for number, line in enumerate(chain(lines_in(text.pieces, text.label), [_mark(word)]), 1):
-        first, *others = between.split(line) if between else [line] if line.strip(" \t") not in marks else ["", ""]
+        first, *others = between.split(line) if between else [line] if canonical(line.strip(" \t")) not in marks else ["", ""]
         held.append(first)
         for part in others:
             if said := "\n".join(held).strip("\n"):

@@ -60,8 +60,9 @@ def may_be_utf8(head: bytes) -> bool:
 
 
 def _is_binary(sample: bytes) -> bool:
-    """Whether a file that begins so is no text in any encoding."""
-    return 0 in sample and not byte_order_mark(sample)[0] and _likely_encoding(sample) is None
+    """Whether a file that begins so is no text in any encoding; a few bytes may be anything."""
+    is_wide = bool(byte_order_mark(sample)[0]) or (len(sample) >= FEWEST and _likely_encoding(sample) is not None)
+    return 0 in sample and not is_wide
 
 
 class TextReader:
@@ -71,11 +72,14 @@ class TextReader:
         """`progress` counts bytes."""
         self._sources, self.config = sources, config
         self._progress = tqdm(disable=True) if progress is None else progress
-        self._normalizer, self._encoding = TextNormalizer.of(config), codecs.lookup(config.encoding).name
+        self._normalizer, self._encoding = (
+            TextNormalizer.of(config),
+            ",".join(codecs.lookup(one).name for one in config.encodings),
+        )
         self._are_bytes = config.vocabulary == "bytes"
         self._is_copied = self._are_bytes and self._normalizer.is_identity and self._encoding == "utf-8"  # any file as it is
         self.digest = Digest("latin-1" if self._are_bytes else "utf-8")  # of all documents that were read as pieces
-        self.read_as: Counter[str] = Counter()  # encodings that the files themselves have named, and how
+        self.read_as: dict[str, list[str]] = {}  # what is to be said of the encodings of which files
         self._frames = Frames(sources.all, encoding=config.encoding)
         self.framed: list[tuple[int, int]] = []  # characters around the text of a file, and of the file
         self.records: Counter[Kind] = Counter()  # of each kind that is read by its fields
@@ -171,7 +175,7 @@ class TextReader:
                 yield decoder.decode(chunk, final=not chunk)
             except UnicodeError as error:  # without `start`: utf-16 that does not begin with a byte-order mark
                 offset -= len(decoder.getstate()[0])
-                raise _undecodable(source, offset + getattr(error, "start", 0), encoding) from None
+                raise self._undecodable(source, offset + getattr(error, "start", 0), encoding) from None
             offset += len(chunk)
             self._progress.update(len(chunk))
 
@@ -185,16 +189,20 @@ class TextReader:
         elif structure is not None and structure.kind.bytes_as:
             mark, encoding, errors = b"", "ascii", structure.kind.bytes_as
         elif mark:
-            self.read_as[f"{encoding}, as its first bytes say (byte-order mark)"] += 1
+            self.read_as.setdefault(f"{encoding}, as its first bytes say (byte-order mark)", []).append(source.label)
         elif self._encoding != "utf-8":
-            from chargpt.text.character_encodings import is_utf8  # few texts have another one
+            from chargpt.text.character_encodings import encoding_of  # few texts have another one
 
-            is_it = is_utf8(source, given=self._encoding)
-            self.read_as[f"utf-8, which it is, and not as {self._encoding}"] += is_it
-            encoding = encoding if is_it else self._encoding
+            encoding, how = encoding_of(source, given=self._encoding)
+            self.read_as.setdefault(how, []).append(source.label)
         elif not may_be_utf8(head):
-            raise _undecodable(source, None, encoding)
+            raise self._undecodable(source, None, encoding)
         return len(mark), encoding, codecs.getincrementaldecoder(encoding)(errors)
+
+    def _undecodable(self, source: Source, offset: int | None, encoding: str) -> UserError:
+        from chargpt.text.character_encodings import undecodable
+
+        return undecodable(source, offset, encoding, given=self._encoding)
 
     def _as_vocabulary(self, text: str) -> str:
         return text.encode("utf-8", "surrogatepass").decode("latin-1") if self._are_bytes else text
@@ -206,12 +214,6 @@ def _prefetch(chunks: Iterator[bytes], pool: ThreadPoolExecutor) -> Iterator[byt
     while (chunk := pending.popleft().result()) is not None:
         pending.append(pool.submit(next, chunks, None))
         yield chunk
-
-
-def _undecodable(source: Source, offset: int | None, encoding: str) -> UserError:
-    from chargpt.text.character_encodings import undecodable
-
-    return undecodable(source, offset, encoding)
 
 
 def _likely_encoding(sample: bytes) -> str | None:

@@ -66,12 +66,12 @@ def byte_order_mark(head: bytes) -> tuple[bytes, str]:
 
 def decoded(content: bytes, given: str) -> str:
     """The text of a file, or of its beginning: in the encoding that its mark names; in UTF-8, if it has more than ASCII and is
-    UTF-8; or else in the one that is `given`. What cannot be decoded is left out."""
+    UTF-8; or else in the first one that is `given`. What cannot be decoded is left out."""
     mark, encoding = byte_order_mark(content)
     if not mark and not content.isascii():
         with contextlib.suppress(UnicodeDecodeError):
             return codecs.getincrementaldecoder("utf-8")().decode(content)
-    return content[len(mark) :].decode(encoding if mark else given, "ignore")
+    return content[len(mark) :].decode(encoding if mark else given.partition(",")[0], "ignore")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,6 +1,7 @@
 """Encodings: byte-order marks, named encodings, and an error that names the encoding that works."""
 
 import bz2
+import codecs
 import contextlib
 import gzip
 import importlib
@@ -9,7 +10,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_helpers import text_of, write
 
@@ -93,6 +94,42 @@ def test_an_encoding_belongs_to_a_file_and_one_in_utf_8_needs_none(load, tmp_pat
     corpus = load(folder, encoding=encoding, block_size=1)
     assert text_of(corpus).splitlines() == texts
     assert any("utf-8, which it is" in str(note) for note in corpus.notes) == (are_utf8 > 0)
+
+
+SEVERAL = {  # encodings of one language, and what people wrote in it
+    "cp1251 koi8_r cp866": ["Старый дом стоял у самой реки", "никто в нём давно не жил", "дождь кончился перед рассветом"],
+    "shift_jis euc_jp": ["古い家に川のそばで老人が住んでいました", "彼女は窓を開けて耳を澄ませた", "夜明け前に雨は止んでいた"],
+    "gb18030 big5": ["河邊有一座老房子，這裡沒有人", "他把信放在口袋裡，說不要看", "天上的月亮很大，我們都看到了"],
+    "cp1250 cp852": ["żółta łódź płynęła cicho", "ścieżka wiodła wśród łąk", "śnieg leżał już na gałęziach"],
+    "mac_roman cp1252": ["l'été à la mer, où êtes-vous", "le café près du théâtre ferme", "ça été très gênant, hélas"],
+}
+
+
+@settings(max_examples=30)
+@given(st.data(), st.sampled_from([*SEVERAL]))
+def test_each_file_has_the_likeliest_of_several_encodings_and_a_doubt_names_another_one(load, tmp_path, data, encodings):
+    names, folder = encodings.split(), tmp_path / f"{len([*tmp_path.iterdir()])}"
+    written = data.draw(st.lists(st.sampled_from(["utf-8", *names]), min_size=1, max_size=5))
+    lines = [f"{number} " + ". ".join(data.draw(st.permutations(SEVERAL[encodings])) * 2) for number in range(len(written))]
+    for number, (line, encoding) in enumerate(zip(lines, written)):
+        write(folder / f"{number}.txt", line.encode(encoding))
+    assert text_of(load(folder, encoding=", ".join(names))).splitlines() == lines
+    if {*written} <= {"utf-8", names[0]}:
+        assert "perhaps" not in str(load(folder, encoding=names[0]).notes)
+    elif "gb18030" not in names:  # as which Big5 may be read, and what it says may be about as likely
+        with contextlib.suppress(UserError):  # which names it, too
+            assert f"data.encoding={codecs.lookup(names[0]).name}," in str(load(folder, encoding=names[0]).notes)
+
+
+SPARSE = st.lists(st.sampled_from("café naïve señor Pérez Köln £5 20°C São Ångström “quoted” it’s garçon".split()), min_size=1)
+
+
+@given(SPARSE, st.integers(1, 40), st.sampled_from(["cp1252", "latin-1"]))
+def test_a_few_accents_in_english_are_those_of_western_europe(load, tmp_path, words, apart, encoding):
+    words = [word for word in words if word.encode(encoding, "ignore").decode(encoding) == word] or ["café"]
+    text = f"{'The sea was cold. ' * apart}\n".join(f"He said {word} and left" for word in words)
+    with pytest.raises(UserError, match="perhaps it is cp1252"):
+        load(write(tmp_path / "a.txt", text.encode(encoding)))
 
 
 WIDE = "utf-16-le utf-16-be utf-32-le"  # without a mark
