@@ -1,7 +1,7 @@
 """Formats of texts with marks in them, which are read as they are. The advice is a command that writes the text alone.
 
-Python runs each of these commands on every system. They have no double quotes, no exclamation marks and no pair of
-backslashes, which a shell would change.
+Python runs each of these commands on every system. They have no double quotes, no exclamation marks, no pair of backslashes
+and none before a dollar, which a shell would change.
 """
 
 from functools import partial
@@ -16,14 +16,6 @@ from chargpt.text.source import Source, plain_name
 READ = "open(sys.argv[1]).read()"
 TAGS = "'(?si)<(script|style).*?</(script|style)>|<[^>]*>'"
 BREAKS = "r'(?i)<br[^>]*>|</(p|div|h[1-6]|li|tr|pre)>'"  # tags of HTML that end a line
-
-
-def _without(pattern: str) -> str:
-    return f"import re, sys; print(re.sub(r'{pattern}', '', {READ}))"
-
-
-def _lines(pattern: str) -> str:
-    return rf"import re, sys; print('\n'.join(re.findall(r'{pattern}', re.sub(r'\{{[^}}]*\}}', '', {READ}))))"
 
 
 def _advice(code: str, source: Source, structure: Structure, config: DataConfig) -> str:
@@ -45,27 +37,39 @@ TIMES = (
 # Captions roll: a cue repeats the end of the one before, or its line with more words.
 ROLLED = r"(?m)^((?:.+\n){1,4})(?=\1)|^(.+)\n(?=\2 )"
 CUES = (
-    rf"import re, sys; t = re.sub(r'(?m)^[ \t]*\n|[ \t]+$', '', re.sub(r'{TIMES}', '', {READ} + '\n'))"
+    rf"import html, re, sys; t = html.unescape(re.sub(r'{TIMES}', '', {READ} + '\n'))"
+    r"; t = re.sub(r'(?m)^[ \t\xa0]*\n|[ \t\xa0]+$', '', t)"
     rf"; print(re.sub(r'{ROLLED}', '', t))"
 )
-# A game of chess on a line, without its headers, comments, lines of play that were not played, and marks such as $1.
+# A game of chess on a line, without its headers, comments, lines of play that were not played, and marks such as $1 and ?!.
 GAMES = (
     rf"import functools, re, sys; t = re.sub(r'(?m)^\[\w+ \x22.*\x22\]\s*$|^%.*', '\f', {READ})"
-    r"; t = re.sub(r'(?s)\{.*?\}|;[^\n]*|\$\d+', '', t)"
+    r"; t = re.sub(r'(?s)\{.*?\}|;[^\n]*|\x24\d+|[?\x21]+', '', t)"
     r"; t = functools.reduce(lambda t, _: re.sub(r'\([^()]*\)', '', t), range(9), t)"
     r"; print('\n'.join(' '.join(re.sub(r'\d+\.\.\.', '', g).split()) for g in t.split('\f') if g.strip()))"
 )
 HTML_TEXT = f"import html, re, sys; print(html.unescape(re.sub({TAGS}, '', re.sub({BREAKS}, '\\n', {READ}))))"
-XML_TEXT = r"import sys, xml.etree.ElementTree as tree; print('\n'.join(tree.parse(sys.argv[1]).getroot().itertext()))"
-LRC_TEXT = _without(r"(?m)^\[[a-z#]+:.*\]\s*$\n?|\[\d+:\d+[.:]?\d*\] ?|<\d+:\d+[.:]?\d*> ?")
+XML_TEXT = (
+    "import sys, xml.etree.ElementTree as tree; t = tree.parse(sys.argv[1]).getroot().itertext()"
+    r"; print('\n'.join(filter(None, map(str.strip, t))))"
+)
+# A line of a song, or each of its words, has a time; there may be a space after it, before it, or both.
+LRC_TIME = r"\d+:\d+[.:]?\d*"
+LRC_TAGS = rf"(?m)^\[[a-z#]+:.*\]\s*$\n?|\[{LRC_TIME}\] ?|(?<=[\s\]])<{LRC_TIME}> ?|<{LRC_TIME}>"
+LRC_TEXT = f"import re, sys; print(re.sub(r'{LRC_TAGS}', '', {READ}))"
+ASS_TEXT = (
+    rf"import re, sys; t = re.findall(r'(?m)^Dialogue:(?:[^,\n]*,){{9}}(.*)', {READ})"
+    r"; print('\n'.join(re.sub(r' *\x5c[Nnh] *', ' ', re.sub(r'\{[^}]*\}', '', one)) for one in t))"
+)
+FASTQ_TEXT = rf"import re, sys; print('\n'.join(re.findall(r'(?m)^@.*\n(.*)\n\+', {READ})))"
 MARKUP = (
     _row("HTML", ".html .htm .xhtml", r"(?i)(<\?xml[^>]*>\s*)?<(!doctype\s+html|html)\b", HTML_TEXT),
     _row("XML", ".xml .ttml", r"<\?xml\s", XML_TEXT),
     _row("WebVTT", ".vtt", r"WEBVTT(\s|$)", CUES),
     _row("SRT", ".srt", r"\d+[ \t]*\r?\n\d+:\d\d:\d\d[,.]\d{1,3} --> \d+:\d\d:\d\d", CUES),
     _row("SBV subtitles", ".sbv", r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s", CUES),
-    _row("ASS subtitles", ".ass .ssa", r"\[Script Info\]", _lines(r"(?m)^Dialogue:(?:[^,\n]*,){9}(.*)")),
+    _row("ASS subtitles", ".ass .ssa", r"\[Script Info\]", ASS_TEXT),
     _row("LRC", ".lrc", r"(\[[a-z#]+:[^\]\n]*\]\s*)*\[\d+:\d\d\.\d{2,3}\]", LRC_TEXT),
     _row("PGN", ".pgn", r"\[(Event|Site|White|FEN) \"", GAMES),
-    _row("FASTQ", ".fastq .fq", r"@[^\n]*\n[A-Za-z.]+\s*\n\+", _lines(r"(?m)^@.*\n(.*)\n\+")),
+    _row("FASTQ", ".fastq .fq", r"@[^\n]*\n[A-Za-z.]+\s*\n\+", FASTQ_TEXT),
 )
