@@ -14,7 +14,6 @@ import lzma
 import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,10 +23,11 @@ import numpy as np
 
 from chargpt.files import publish_file
 from chargpt.text.cache import EncodedText
+from chargpt.text.marks import divider_in
 from chargpt.text.remains import REMAINS
 
 FACTS = "facts.json"
-VERSION = 5  # of the facts; increase it whenever one is measured in another way
+VERSION = 6  # of the facts; increase it whenever one is measured in another way
 TRAIN_SAMPLE, VAL_SAMPLE = 2_000_000, 250_000  # characters of the splits; a longer one is judged by pieces from all over it
 COMPRESSED_SAMPLE = 100_000, 50_000  # characters of the splits that the compression programs see; more takes seconds
 COPIED_SAMPLE, COPIED_WINDOW = 50_000, 128  # characters of the validation split that may be copies, of what is so far before
@@ -45,9 +45,6 @@ NGRAM_MODEL = "an n-gram model (a table of character counts)"  # what a message 
 SHORTEST_COPY, LONGEST_COPY = 4, 20  # ids that must agree before the next one is copied; longer matches count as the longest
 AROUND = 20  # characters on both sides of what a message quotes
 ROUNDS = 20  # of expectation maximisation
-# Lines that nobody reads as text; how often one of them returns at least, and in how many lines once, to be told.
-DIVIDER = re.compile(r"<\|\w+\|>|%|%%|([-*=~_+#])\1{2,}|\*( \*)+")
-OFTEN, LONGEST_DOCUMENT = 5, 200
 # gzip, and xz without the padding of its files to whole groups of four bytes
 PACKERS: tuple[Callable[[bytes], bytes], ...] = (gzip.compress, functools.partial(lzma.compress, format=lzma.FORMAT_ALONE))
 
@@ -70,7 +67,7 @@ class TextFacts:
     remains: dict[str, tuple[int, int, str]]  # of other formats: how many, the line of the first one, and the words around it
     gzip_bits: float  # what gzip needs for a character of the validation split after the training split
     xz_bits: float  # the same of xz
-    divider: str  # a short line that returns again and again, and may be between documents; empty without one
+    divider: str  # a mark that returns again and again, and may be between documents; empty without one
     sampled: int  # characters of the pieces, or of the whole text
 
     @property
@@ -165,14 +162,6 @@ def _told(text: str, found: Sequence[re.Match[str]]) -> tuple[int, int, str]:
     at = found[0].start()
     begins = max(text.rfind("\n", 0, at) + 1, at - AROUND)
     return len(found), 1 + text.count("\n", 0, at), text[begins : at + AROUND].partition("\n")[0]
-
-
-def divider_in(text: str) -> str:
-    """A line that may be between documents, since it returns again and again; empty without one."""
-    lines = text.split("\n")
-    (line, count), *_ = Counter(line for line in map(str.strip, lines) if DIVIDER.fullmatch(line)).most_common(1) or [("", 0)]
-    line = line.replace("<|start", "<|end") if line.replace("<|start", "<|end") in lines else line
-    return line if count >= max(OFTEN, len(lines) / LONGEST_DOCUMENT) else ""
 
 
 def is_list_of_words(text: str) -> bool:

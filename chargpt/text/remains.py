@@ -76,7 +76,7 @@ REMAINS = (
     Remainder(
         "=C3=A9",
         "=",
-        r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=[a-zA-Z ,'])=[C-F][\dA-F](?=[a-z\s,.;:?!])|(?<=\S)=(?:20)?\n",
+        r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=[a-zA-Z ,'])=[C-F][\dA-F](?=[a-z\s,.;:?!])|(?<=[^\s=])=(?:20)?\n",
         "é, as mails write it",
         _from_mail,
     ),

@@ -10,14 +10,17 @@ from text_helpers import text_of, write
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text.item_reader import list_items
+from chargpt.text.marks import divider_in
 
 LINES = st.lists(
     st.sampled_from(["the sea", "50 % of it", "* and a stone", "", "  far", "<|x|", "wind"]), min_size=1, max_size=4
 )
 PARTS = st.lists(LINES.map("\n".join).filter(str.strip), min_size=2, max_size=6)
+STARTS = {"<|endoftext|>": "<|startoftext|>", "</doc>": "<doc>", "</s>": "<s>"}
+UNTOLD = ("END", "a.b", "##")  # which may be lines of a text or of code
 MARKS = {  # and how they stand in a text
-    **dict.fromkeys(("%", "END", "a.b"), "\n{}\n"),
-    **{"***": "\n  {} \r\n", "* * *": "\n\n{}\n\n", "<|endoftext|>": "{}", "\\f": "\f"},
+    **dict.fromkeys((*UNTOLD, *"%~§¶⁂", "---", "=====", "<eos>", "[SEP]", "--- end ---"), "\n{}\n"),
+    **{"***": "\n  {} \r\n", "* * *": "\n\n{}\n\n", "\\f": "\f", "</doc>": "\n{}\n", "<|endoftext|>": "{}", "</s>": "{}"},
 }
 
 
@@ -25,9 +28,9 @@ MARKS = {  # and how they stand in a text
 def test_what_is_between_two_marks_is_a_document_or_an_item(tmp_path, load, parts, mark, has_ends):
     between = MARKS[mark].format(mark)
     content = between.join(parts) + between * has_ends
-    content = (
-        "<|startoftext|>" + content.replace("<|endoftext|>", "<|endoftext|>\n<|startoftext|>") if "<|" in mark else content
-    )
+    if start := STARTS.get(mark, ""):
+        content = f"{start}\n{content}".replace(mark, f"{mark}\n{start}\n")
+    assert divider_in(content * 9) == mark * (mark not in UNTOLD)
     path, wanted = write(tmp_path / "a.txt", content.encode()), [part.strip("\n") for part in parts]
     corpus = load(path, field=mark, format="fields", separator="@", block_size=1, newlines="fold")
     assert text_of(corpus).split("@") == wanted
