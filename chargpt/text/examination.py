@@ -19,7 +19,7 @@ from chargpt.text.advice import Advice, advice_on
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, TRAIN_SAMPLE, sample
 from chargpt.text.item_stream import TAB, end_in
-from chargpt.text.remains import REMAINS
+from chargpt.text.remains import TOLD
 from chargpt.text.tokenizer import character_name
 
 MAX_OVERLAP = 0.2  # of the validation split; code and reference texts repeat up to a tenth of their lines
@@ -34,7 +34,8 @@ LOOKS_DIFFERENT = ("<super>", "<sub>", "<circle>", "<square>", "<fraction>", "<f
 ODD_CATEGORIES = {"Cc": "control", "Cf": "invisible", "Co": "private use", "Cn": "unassigned", "Cs": "surrogate"}
 MAX_NAMED = 3  # odd characters of a kind
 # Line ends and tabs, and invisible characters that emoji, Arabic, Indic, Khmer and Mongolian letters and flags need.
-LAYOUT, NEEDED = re.compile("[\t\n\r]"), re.compile("[\t\n\r\u200c-\u200f\U000e0020-\U000e007f]")
+# REMAINS has more to say of the character that may divide a word.
+LAYOUT, NEEDED = re.compile("[\t\n\r\u00ad]"), re.compile("[\t\n\r\u00ad\u200c-\u200f\U000e0020-\U000e007f]")
 NEEDED_BY = re.compile("[\u0590-\u109f\u1780-\u18af\u2194-\u27bf\u2934-\u2b55\U0001f000-\U0001faff]")
 
 
@@ -152,7 +153,7 @@ def _odd_categories(corpus: Corpus) -> Iterator[str]:
 def _remains(corpus: Corpus) -> Iterator[str]:
     """What is said of remains of other formats."""
     found = {} if corpus.warnings else corpus.facts.remains  # a warning says what to do with a file of another format
-    for one, (count, line, words) in ((one, found[one.name]) for one in REMAINS if one.name in found):
+    for one, (count, line, words) in ((one, found[one.name]) for one in TOLD if one.name in found):
         where = f"in line {line:,}: " * (corpus.items is None and corpus.facts.sampled == corpus.characters)
         yield f"{count:,} {one.name} ({one.meant}; text FILE --clean NEW turns them back; the first {where}“{words}”)"
 

@@ -1,7 +1,8 @@
 r"""Remains of other formats in a text, which are rarely meant: \n as two characters, &amp;, <br />. Another one is a row."""
 
+import contextlib
 import html
-import json
+import itertools
 import math
 import re
 from collections import Counter
@@ -17,11 +18,28 @@ TAGGED = r"(?i)<(p|div|i|b|em|strong|u|span|a|font)(?:\s[^<>\n]*)?>(?:[^<]|<(?![
 BLOCKS = ("p", "div")  # of these, those that end a line
 
 
-# Bytes of UTF-8 read as characters of Latin-1, or of Windows, which has others in place of 32 controls: of letters and marks
-# that are often met. Three bytes may be an end such as é and a quote, so there are several times three, or they begin with â.
-BY_WINDOWS = {character: byte for byte in range(128, 160) if (character := bytes([byte]).decode("cp1252", "ignore"))}
-_FIRST, _NEXT = "[Â-ÅÎ-Ñ×-Ùà-ð]", f"[\x80-\xbf{''.join(BY_WINDOWS)}]"
-AS_BYTES = rf"(?:[Â-ÅÎ-Ñ×-Ù]{_NEXT}|â[\x80-\x84€‚ƒ„]{_NEXT}|(?:[à-ï]{_NEXT}{{2}}){{2,}}|ð{_NEXT}{{3}})+"
+# Bytes of UTF-8 read as the characters of another encoding, the first that fits: an example, what it stands for, how it begins,
+# and what is found, with {0} for each byte of a character but the first. Three bytes may be an end such as é and a quote, so
+# there are several times three, or they begin with â.
+READ_AS = (
+    (
+        *("Ã©", "é, in UTF-8 read as Latin-1", ("cp1252", "latin-1"), "[Â-ÅÎ-Ñ×-Ùà-ð]"),
+        "(?:[Â-ÅÎ-Ñ×-Ù]{0}|â[\x80-\x84€‚ƒ„]{0}|(?:[à-ï]{0}{{2}}){{2,}}|ð{0}{{3}})+",
+    ),
+    ("Р°", "а, in UTF-8 read as Windows-1251", ("cp1251",), "[РС]", "[РС]{0}(?:[ ,.-]{{0,2}}[РС]{0}){{3,}}"),
+    ("√©", "é, in UTF-8 read as Mac Roman", ("mac_roman",), "[¬√ƒ≈‚]", "(?:[¬√ƒ≈]{0}|‚Ä{0})+"),
+    ("├⌐", "é, in UTF-8 read as a text of DOS", ("cp437", "cp850"), "[├╨╤ΓÔ]", "(?:[├╨╤]{0}|[ΓÔ]Ç{0})+"),
+)
+# How programs write characters: by a number, or by the bytes of UTF-8; white space; quotes, which in LaTeX are accents.
+_ESCAPE = r"\\(?:u[\da-fA-F]{4}|x[\da-fA-F]{2}|u\{[\da-fA-F]{2,6}\}|U000[\da-fA-F]{5}|[23][0-7]{2})"
+ESCAPED = rf"(?<![\\'\"])(?:{_ESCAPE})+|(?<=['\"])(?:{_ESCAPE})+(?!['\"\\])"
+SPACES = {r"\r": "", r"\n": "\n", r"\t": "\t"}
+WHITE = r"(?<=[\w.,;:!?…”’»)])(?:(?:\\r)?\\n)+(?=[\w“‘«(—*_#>\n-]|\\?\"\w|\Z)|(?<=[.,;:!?)])\\t(?=[A-Z\d“])"
+QUOTED = r"""\\"(?:[^"\\\n]|\\')+\\"(?!\w)|(?<=[a-z])\\'(?=(?:[dmst]|ll|re|ve)\b)"""
+DOUBLED = r"""(?<=\w)''(?=\w)|(?<![\w"])""(?=\w)|(?<=[\w.,!?])""(?!["\w])"""
+ENTITY = r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#[xX][\da-fA-F]{2,5});|&(?:amp|quot|nbsp|lt|gt|#\d{2,6})\b"
+IN_MAILS = r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=[a-zA-Z ,'])=[C-F][\dA-F](?=[a-z\s,.;:?!])|(?<=[^\s=])=(?:20)?\n"
+UNSEEN, DIVIDED = "\u00ad(?!\n)|[\u200b\u2060\ufeff]", "(?<=[^\\W\\d_])[-\u00ad\u2010]\n[ \t]*(?=[^\\W\\d_A-Z])"
 
 
 class Remainder(NamedTuple):
@@ -44,11 +62,28 @@ class Remainder(NamedTuple):
         return found if found and len(found) * self.between >= max(len(text), 2 * self.between) else []
 
 
-def _put_together(found: str) -> str:
-    try:
-        return bytes(BY_WINDOWS.get(one, ord(one)) for one in found).decode()
-    except UnicodeDecodeError:
+def _read_as(name: str, meant: str, encodings: tuple[str, ...], begins: str, pattern: str) -> Remainder:
+    """A row for bytes of UTF-8 that were read as the characters of one of some encodings."""
+    chars = [[bytes([byte]).decode(one, "ignore") or chr(byte) for byte in range(128, 256)] for one in encodings]
+    further = re.escape("".join(char for of_one in chars for char in of_one[:64]))
+
+    def put_together(found: str) -> str:
+        for of_one in chars:
+            with contextlib.suppress(ValueError):
+                return bytes(128 + of_one.index(one) if one > "\x7f" else ord(one) for one in found).decode()
         return found
+
+    return Remainder(name, begins, pattern.format(f"[{further}]"), meant, put_together, math.inf)
+
+
+def _unescaped(found: str) -> str:
+    numbers = [
+        int(one, 8) if one.isdecimal() and len(one) == 3 else int(one.strip("uUx{}"), 16) for one in found.split("\\")[1:]
+    ]
+    with contextlib.suppress(ValueError):
+        return bytes(numbers).decode() if len(numbers) > 1 else chr(numbers[0])
+    units = b"".join(chr(number).encode("utf-16-le", "surrogatepass") for number in numbers)
+    return units.decode("utf-16-le", "replace")
 
 
 def _from_mail(found: str) -> str:
@@ -63,25 +98,22 @@ def _untagged(found: str) -> str:
 
 
 REMAINS = (
-    Remainder("Ã©", _FIRST + _NEXT, AS_BYTES, "é, in UTF-8 read as Latin-1", _put_together, math.inf),
-    Remainder(
-        r"\n", r"\\", r"(?<=[\w.,;:!?…”’»)])(?:(?:\\r)?\\n)+(?=[\w“‘«(—-])", "a line end", lambda one: "\n" * one.count(r"\n")
-    ),
-    Remainder(
-        r"\u00e9", r"\\u", r"(?<!['\"\\])(?:\\u[\da-fA-F]{4})+", "é, as JSON writes it", lambda one: str(json.loads(f'"{one}"'))
-    ),
-    Remainder("&amp;", "&", r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#[xX][\da-fA-F]{2,5});", "&, as HTML writes it", html.unescape),
+    *itertools.starmap(_read_as, READ_AS),
+    Remainder("U+00AD", "[\u00ad\u200b\u2060\ufeff]", UNSEEN, "what divides words and is not seen", lambda _: "", math.inf),
+    Remainder("ESC[1m", "\x1b", r"\x1b(?:\[[\d;?]*[A-Za-z]|\][^\x07\n]*\x07)", "a colour of a terminal", lambda _: ""),
+    Remainder("_^H", ".\x08", ".\x08", "bold or underlined, as terminals write it", lambda _: ""),
+    Remainder(r"\n", r"\\", WHITE, "a line end", lambda one: re.sub(r"\\.", lambda found: SPACES[found[0]], one)),
+    Remainder(r"\u00e9", r"\\", ESCAPED, "é, as programs write it", _unescaped),
+    Remainder(r"\"", r"\\", QUOTED, "a quote, as programs write it", lambda one: one.replace("\\", "")),
+    Remainder("''", "''|\"\"", DOUBLED, "a quote, as tables and databases write it", lambda one: one[0]),
+    Remainder("&amp;", "&", ENTITY, "&, as HTML writes it", html.unescape),
     Remainder("<br />", "<", r"(?i)<br\s*/?>\n?", "a line end of HTML", lambda _: "\n"),
     Remainder("<b>", "<", TAGGED, "a tag of HTML", _untagged),
-    Remainder(
-        "=C3=A9",
-        "=",
-        r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=[a-zA-Z ,'])=[C-F][\dA-F](?=[a-z\s,.;:?!])|(?<=[^\s=])=(?:20)?\n",
-        "é, as mails write it",
-        _from_mail,
-    ),
+    Remainder("=C3=A9", "=", IN_MAILS, "é, as mails write it", _from_mail),
     Remainder("%C3%A9", "%", r"(?:%[C-F][\dA-F](?:%[89AB][\dA-F])+)+", "é, as links write it", unquote),
 )
+# `clean_text` joins a divided word, since it knows the other words.
+TOLD = (*REMAINS, Remainder(r"-\n", "[-\u00ad\u2010]\n", DIVIDED, "a line end that divides a word", str))
 
 
 def turned_back(text: str) -> tuple[str, dict[str, int]]:
