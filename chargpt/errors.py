@@ -29,7 +29,6 @@ TO_DO = {
     errno.EROFS: "choose a place on a disk that can be written to",
     errno.EIO: "its disk or the network may be failing: choose a place on another one",
     errno.ENOLCK: "its disk cannot lock files, as some network disks cannot: choose a place on a local one",
-    errno.ENODEV: "its disk cannot map files into memory, as some network disks cannot: choose a place on a local one",
     errno.EFBIG: "choose a place on a disk that takes larger files",
     errno.EEXIST: "choose a name that is not taken",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (ulimit -n)"),

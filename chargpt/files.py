@@ -13,6 +13,10 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ASIDE_NAME = re.compile(r"\.(?P<target>.+)\.tmp-(?P<pid>[0-9]{1,9})")
 LOCK_NAME = ".lock"
@@ -214,6 +218,19 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
+def numbers_in(file: Path | IO[bytes], dtype: "np.dtype | type") -> "np.ndarray":
+    """The numbers in a file that is not empty, mapped read-only; read into memory from a disk that cannot map files. Raises
+    OSError."""
+    import numpy as np  # most of what uses files needs none
+
+    try:
+        return np.memmap(file, dtype, mode="r")
+    except OSError:
+        if not isinstance(file, Path):
+            file.seek(0)
+        return np.fromfile(file, dtype)
+
+
 class FolderLock:
     """Keeps other processes from locking a folder until it is released or deleted, or the process ends. Without `wait`, raises
     BlockingIOError while another process holds it. Raises OSError if its file cannot be made."""
@@ -229,6 +246,11 @@ class FolderLock:
             self._lock.acquire(timeout=-1 if wait else LOOK, poll_interval=LOOK / 4)
         except filelock.Timeout:
             raise BlockingIOError(errno.EAGAIN, "locked by another process", str(folder)) from None
+        except OSError as error:
+            if error.filename:
+                raise
+            # Systems have many numbers for it.
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(folder)) from None
 
     def release(self) -> None:
         """Let other processes lock the folder. The lock file stays."""

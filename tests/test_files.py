@@ -17,6 +17,7 @@ from chargpt.files import (
     remove_left_behind,
     write_synced,
 )
+from chargpt.program import problem_of
 
 ROOT = Path(__file__).parent.parent
 HOLD = """
@@ -124,6 +125,19 @@ def test_a_locked_folder_can_be_locked_again_when_its_process_ends(tmp_path):
             FolderLock(tmp_path, wait=False)
     FolderLock(tmp_path, wait=False).release()
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="another call locks there")
+@pytest.mark.parametrize("number", ["ENOLCK", "EOPNOTSUPP", "EINVAL"])
+def test_a_disk_that_cannot_lock_files_is_told_by_the_place_whatever_its_number(tmp_path, monkeypatch, number):
+    def refused(*_: object) -> None:
+        raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with pytest.raises(OSError) as caught:
+        FolderLock(tmp_path, wait=True)
+    told = str(problem_of(caught.value))
+    assert told.startswith(f"{tmp_path}: No locks available; its disk cannot lock files, as some network disks cannot")
 
 
 def test_a_link_in_place_of_the_lock_file_is_neither_followed_nor_emptied(tmp_path):

@@ -27,6 +27,7 @@ from chargpt.files import (
     FolderLock,
     SyncedFile,
     discard,
+    numbers_in,
     publish_file,
     publishing,
     remove_left_behind,
@@ -187,10 +188,7 @@ def _mapped(path: Path, length: int, dtype: np.dtype, limit: int = sys.maxsize) 
     the last CHECKED is not below the `limit`."""
     if path.stat().st_size != length * dtype.itemsize:
         raise ValueError(f"{path}: not {length} numbers")
-    try:
-        numbers = np.memmap(path, dtype, mode="r") if length else np.empty(0, dtype)
-    except OSError:  # a disk that cannot map files
-        numbers = np.fromfile(path, dtype)
+    numbers = numbers_in(path, dtype) if length else np.empty(0, dtype)
     if any(part.max(initial=0) >= limit for part in (numbers[:CHECKED], numbers[-CHECKED:])):
         raise ValueError(f"{path}: not all are in the vocabulary")
     return numbers

@@ -12,7 +12,7 @@ import numpy as np
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
-from chargpt.files import SyncedFile
+from chargpt.files import SyncedFile, numbers_in
 from chargpt.formatting import plural
 from chargpt.text.document import TRAIN, VAL
 from chargpt.text.formats import field_in
@@ -161,7 +161,7 @@ def _in_other_order(
     with tempfile.TemporaryFile(dir=folder) as file:
         file.writelines(piece for _, piece in encoded)
         file.flush()
-        ids = np.memmap(file, tokenizer.dtype, mode="r")
+        ids = numbers_in(file, tokenizer.dtype)
         if newline < 0 or newline in tokenizer.never_sampled or newline not in ids[:-1]:
             raise UserError("data.shuffle: lines given, but the text is one line; leave it out")
         for line in shuffled_lines(ids, newline):

@@ -80,7 +80,7 @@ class Source:
 
     label: str  # its name in messages
     path: Path | None = None
-    content: bytes | mmap.mmap = b""  # without a path: in memory, or a copy on the disk of a stream that can be read only once
+    content: bytes | memoryview = b""  # without a path: in memory, or a copy on the disk of a stream that can be read only once
     in_folder: bool = False  # found in a folder, not named by the user: skipped if it is binary
 
     @property
@@ -92,7 +92,7 @@ class Source:
         """The content in pieces of `size` bytes, up to the size that it has now, also if it grows. Raises UserError if it
         cannot be read, or unpacks to far more than a text."""
         if self.path is None:
-            yield from (self.content[start : start + size] for start in range(0, len(self.content), size))
+            yield from (bytes(self.content[start : start + size]) for start in range(0, len(self.content), size))
             return
         opener, done = OPENERS.get(self.path.suffix.lower()), 0
         try:

@@ -9,7 +9,6 @@ import errno
 import fnmatch
 import hashlib
 import itertools
-import mmap
 import os
 import shutil
 import sys
@@ -19,10 +18,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from chargpt.canonical import canonical, path_on_disk
 from chargpt.config import DataConfig
 from chargpt.errors import Message, NotWritten, Option, UserError, Words, nearest, what_to_do
-from chargpt.files import WINDOWS, portable
+from chargpt.files import numbers_in, portable, publish_file, WINDOWS
 from chargpt.formatting import shown
 from chargpt.project import HOME, STATE, STEP_NAME
 from chargpt.screen import log
@@ -176,7 +177,7 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
             copy.flush()
             if size > limit:
                 raise OSError(errno.ENOSPC, f"more than {limit:,} bytes, which is half of the free space,")
-            content = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            content = numbers_in(copy, np.uint8).data if size else b""
             return Source(label=label, content=content)
     except OSError as error:
         what = f"{label}: {error.strerror} while copying it to {shown(folder)}; {what_to_do(error, ANOTHER_CACHE)}"

@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.errors import NotWritten, Problem, what_to_do
-from chargpt.files import SyncedFile, publishing, remove_left_behind
+from chargpt.files import SyncedFile, numbers_in, publishing, remove_left_behind
 from chargpt.formatting import shown
 from chargpt.text.cache import EncodedText
 from chargpt.text.facts import grams
@@ -132,7 +132,7 @@ def open_index(text: EncodedText) -> SuffixIndex | None:
     """The index of the training split, if it is kept beside its ids. What it finds is always compared with them."""
     if text.folder is not None:
         with contextlib.suppress(OSError, ValueError):
-            suffixes = np.memmap(text.folder / NAME, "<u4", mode="r")
+            suffixes = numbers_in(text.folder / NAME, np.dtype("<u4"))
             return SuffixIndex(text.train, suffixes) if len(suffixes) == len(text.train) else None
     return None
 
@@ -152,7 +152,7 @@ def open_or_make_index(text: EncodedText) -> SuffixIndex:
         except OSError as error:
             raise NotWritten.of(error, f"{shown(path)}: {error.strerror}; {what_to_do(error)}") from None
         index = open_index(text)
-    if index is None:  # a disk without shared mappings, or too many open files
+    if index is None:  # too many open files
         raise NotWritten(f"{NAME}: cannot be opened in {shown(text.folder or '')}; raise the limit of open files (ulimit -n)")
     return index
 

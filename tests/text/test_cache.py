@@ -1,6 +1,7 @@
 """The cache survives damage, kills, full disks and several processes."""
 
 import contextlib
+import io
 import json
 import os
 import resource
@@ -17,6 +18,7 @@ from chargpt.text import cache, corpus
 from chargpt.text.cache import Cache
 from chargpt.text.ids import TextCounts
 from chargpt.text.reading import TextReader
+from chargpt.text.suffix_array import open_or_make_index
 
 CHANGES = {"a reading while another one waits": "found", "a change while it is read": "not kept", "none": "kept"}
 
@@ -145,3 +147,7 @@ def test_a_disk_that_cannot_map_files_is_read_into_memory(tmp_path, load, monkey
     wanted = text_of(load(path))
     monkeypatch.setattr(np, "memmap", refused)
     assert text_of(load(path)) == text_of(load(path, lowercase=True)) == wanted
+    assert {*text_of(load(path, shuffle="lines")).split("\n")} == {*wanted.split("\n")}
+    assert open_or_make_index(load(path)).count(load(path).train[:8].astype(np.int64)) > 9
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    assert text_of(load("-", lowercase=True)) == wanted
