@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import importlib
 import lzma
-import mmap
 import os
 import sys
 import time

@@ -23,7 +23,7 @@ import numpy as np
 from chargpt.canonical import canonical, path_on_disk
 from chargpt.config import DataConfig
 from chargpt.errors import Message, NotWritten, Option, UserError, Words, nearest, what_to_do
-from chargpt.files import numbers_in, portable, publish_file, WINDOWS
+from chargpt.files import WINDOWS, numbers_in, portable
 from chargpt.formatting import shown
 from chargpt.project import HOME, STATE, STEP_NAME
 from chargpt.screen import log
