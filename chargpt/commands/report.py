@@ -57,12 +57,12 @@ def report(*runs: PathLike, out: PathLike | None = None, device: str = "auto") -
 
 def _page(names: Sequence[str], out: PathLike | None, *, device: str) -> tuple[Path, str]:
     """Where the page on the runs of these names and patterns is to be, and the page. Raises UserError."""
+    expanded = expand_patterns(names, project_root() / "checkpoints")
+    if not expanded:
+        raise UserError("report: no run is named; name one or more")
     from chargpt.analysis.measured_run import compared
     from chargpt.pages.report_page import report_page, same_text
 
-    expanded = expand_patterns(names, project_root() / "checkpoints")
-    if not expanded:
-        raise UserError("RUN: none given; name a run")
     runs = compared([_report_of(name, device=device) for name in expanded])
     if not same_text(runs) and runs[0].shared_loss is None:
         log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")

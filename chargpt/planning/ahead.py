@@ -4,11 +4,15 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from chargpt.config import Config
 from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions, by_fields, is_one_of_several, parse_sweep
 from chargpt.project import NO_START, project_root
+from chargpt.runs.load import read_card
+from chargpt.runs.run import folder_of, new_folder
 from chargpt.settings import COMMAND_LINE, Settings, apply
+from chargpt.text.sources import check_found
 
 
 def check_command_line(argv: Sequence[str] | None = None) -> Callable[[], None]:
@@ -17,9 +21,27 @@ def check_command_line(argv: Sequence[str] | None = None) -> Callable[[], None]:
     if is_one_of_several():
         return lambda: None
     options = parse_sweep(argv)[0]
+    check_places(options, root=project_root())
     import chargpt.text.corpus  # noqa: F401  # and numpy: two threads do not import the same
 
     return functools.partial(read_ahead, options)
+
+
+def check_places(options: TrainOptions, *, root: Path) -> None:
+    """Raise UserError for a start or a text that is not there, and for a run that is: what the plan finds, without torch."""
+    if options.resume or options.continue_:  # which look for a run first
+        return
+    if options.start not in (None, NO_START):
+        read_card(str(options.start))
+    check_found(options.texts)
+    folder_of_new(options, root / "checkpoints")
+
+
+def folder_of_new(options: TrainOptions, checkpoints: Path) -> Path:
+    """The folder of a new run, which is free if one is made. Raises UserError."""
+    if options.dry_run or options.find_lr:
+        return folder_of(options.name, checkpoints)
+    return new_folder(options.name, checkpoints, overwrite=options.overwrite)
 
 
 def read_ahead(options: TrainOptions) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
-from chargpt.config import DataConfig
+from chargpt.config import DEVICES, DataConfig
 from chargpt.errors import Given, Option, Problem, UserError, resuming, short
 from chargpt.option_table import (
     SMALLEST,
@@ -84,7 +84,7 @@ PATH = Values(A_NAME, lambda value: "" + os.fspath(value), takes=PathLike | None
 PATHS = Values(f"{A_NAME}, or a list of them", _paths, takes=PathLike | Sequence[PathLike])
 RESUME = SWITCH._replace(use="True or False; the argument run says which one")
 A_START = text("the name of a start, such as 'english', or 'none'", "NAME")
-DEVICE = text("auto, cpu, cuda, cuda:N or mps", "D")
+DEVICE = Values("auto, cpu, cuda, cuda:N or mps", lambda value: DEVICES.fullmatch(value)[0], metavar="D")  # type: ignore[index]
 keyword = partial(option, keywords=("TrainKeywords",))
 once, on_disk = partial(keyword, "", None, add={"action": Once}), partial(option, "run", False)
 

@@ -17,6 +17,7 @@ from chargpt.errors import Message, Option, UserError, join
 from chargpt.formatting import clock, plural, shown
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
+from chargpt.planning.ahead import folder_of_new
 from chargpt.planning.budget import Budget, TimeModel, longest_run, steps_in
 from chargpt.planning.chosen_for_time import (
     DECIDES_LOSS,
@@ -38,7 +39,7 @@ from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, check_size, parameter_count, what_changed
 from chargpt.runs.models import check_model, loss_of, restore_model
-from chargpt.runs.run import Run, folder_of, new_folder
+from chargpt.runs.run import Run
 from chargpt.runs.stage import Length, Models, Progress, Stage, Start
 from chargpt.screen import notice_line, wrapped
 from chargpt.settings import Settings, Source, difference, flat
@@ -155,7 +156,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     named = _find_named(options, root=root)
     asked = _ask(options, named.start)
     check_found(options.texts)
-    folder = _folder(options, root / "checkpoints")
+    folder = folder_of_new(options, root / "checkpoints")
     with options.spelling():
         corpus = _load_corpus(asked, named, root=root)
     if not asked.is_open or asked.settings.is_given("train.batch_size"):
@@ -242,13 +243,6 @@ def _find_named(options: TrainOptions, *, root: Path) -> Named:
         before = [] if start.state.growth is None else start.state.growth.earlier
         earlier = earlier_texts([start.state.fingerprint, *before], start.state.config.data, root=root)
     return Named(start, vocabulary, teachers, notices, earlier)
-
-
-def _folder(options: TrainOptions, checkpoints: Path) -> Path:
-    """The folder of the run, which is free if one is made. Raises UserError."""
-    if options.dry_run or options.find_lr:
-        return folder_of(options.name, checkpoints)
-    return new_folder(options.name, checkpoints, overwrite=options.overwrite)
 
 
 def _ask(options: TrainOptions, start: Checkpoint | None) -> Asked:

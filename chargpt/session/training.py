@@ -22,7 +22,9 @@ from chargpt.errors import Failed, Problem, Stopped, UserError, Words
 from chargpt.formatting import one_line, shown
 from chargpt.notices import Kind, TrainingProgress
 from chargpt.option_table import PathLike, Values, check, named, one_of
+from chargpt.planning.ahead import check_places
 from chargpt.planning.cli import PATHS, TrainKeywords, TrainOptions, check_options, tree_of
+from chargpt.project import project_root
 from chargpt.sampling.loaded_model import LoadedModel, load
 from chargpt.screen import Screen, label_of
 from chargpt.session import python_process
@@ -185,6 +187,7 @@ class Training:
     """
 
     def __init__(self, options: TrainOptions, show: str) -> None:
+        check_places(options, root=project_root())
         screen, asked = SCREENS[check("show", show, one_of(*SCREENS))](), json.dumps(dataclasses.asdict(options))
         self._device = str(options.settings.get("runtime", {}).get("device", "auto"))
         python = python_process.interpreter()

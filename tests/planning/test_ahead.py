@@ -1,12 +1,14 @@
-"""A text that is read while torch is imported is the one that the plan looks for."""
+"""What is done before torch is imported: a text is read, for the plan, and a mistake is told, in the words of the plan."""
 
 import os
 from pathlib import Path
 
 import pytest
-from helpers import TINY_FILE
+from helpers import TINY_FILE, publish_run
 
-from chargpt.planning.ahead import read_ahead
+import chargpt
+from chargpt.errors import IN_PYTHON, UserError
+from chargpt.planning.ahead import check_command_line, read_ahead
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
@@ -55,3 +57,28 @@ def test_nothing_is_read_or_told_ahead_of_a_plan_that_needs_something_else_or_fa
         os.mkfifo(tmp_path / "pipe")  # to open it would wait for a writer
     read_ahead(parse_options([*(word.format(tmp=tmp_path) for word in words), f"data.cache={tmp_path}/cache"]))
     assert not list(Path(tmp_path, "cache").rglob("*.bin")) and capfd.readouterr() == ("", "")
+
+
+TOLD = {  # what no plan can be made of, as arguments of Python
+    "a text that is missing": ("missing.txt", {}),
+    "one of two": (["sea.txt", "missing.txt"], {}),
+    "a run that exists": ("sea.txt", {"run": "{tmp}/run"}),
+    "a start that does not": ("sea.txt", {"start": "inglish"}),
+    "a device": ("sea.txt", {"device": "gpu"}),
+}
+
+
+@pytest.mark.parametrize("text, given", TOLD.values(), ids=TOLD)
+def test_a_mistake_is_told_by_the_call_and_by_the_command_as_by_the_plan(text, given, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sea.txt").write_text("the sea is blue\n" * 400)
+    publish_run(tmp_path / "run")
+    given = {name: value.format(tmp=tmp_path) for name, value in given.items()}
+    with pytest.raises(ValueError) as told:
+        chargpt.start(text, **given)
+    words = [text] if isinstance(text, str) else [*text]
+    words += [word for name, value in given.items() for word in (f"--{name}", value)]
+    for by in (check_command_line, lambda words: make_plan(parse_options(words), root=tmp_path)):
+        with pytest.raises(UserError) as same:
+            by(words)
+        assert type(same.value) is type(told.value) and IN_PYTHON(same.value) == str(told.value)
