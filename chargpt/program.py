@@ -147,9 +147,9 @@ def best_effort_messages() -> AbstractContextManager[object]:
     return contextlib.redirect_stderr(BestEffortStream(sys.stderr))
 
 
-def write_json(value: object, file: TextIO) -> None:
-    """Write `value` as a line of JSON. Where a terminal would obey a character of it, all beyond ASCII are escapes."""
-    text = json.dumps(value, ensure_ascii=False)
+def write_json(value: object, file: TextIO | None = None) -> None:
+    """Write `value` as a line of JSON (default: to standard output). For a terminal that would obey it, in ASCII alone."""
+    text, file = json.dumps(value, ensure_ascii=False), file or sys.stdout
     file.write((json.dumps(value) if file.isatty() and escape_controls(text) != text else text) + "\n")
     file.flush()
 

@@ -4,10 +4,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.common import add_json_option, aligned, items_for, json_output, load_run, print_json, verb_parser
+from chargpt.commands.common import add_json_option, aligned, items_for, json_output, load_run, verb_parser
 from chargpt.errors import UserError
 from chargpt.formatting import escape_controls, one_line, plural
 from chargpt.planning.cli import texts_and_settings
+from chargpt.program import write_json
 from chargpt.screen import log
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
@@ -40,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         for item, label, row in zip(items, guesses.best, guesses.probability.tolist()):
             if options.json:
                 shares = {name: round(share, 6) for name, share in zip(guesses.labels, row)}
-                print_json({"item": item.text, "label": item.label or None, "guess": label, "probability": shares})
+                write_json({"item": item.text, "label": item.label or None, "guess": label, "probability": shares})
             elif texts:
                 print(f"{label}\t{max(row):.3f}\t{escape_controls(item.text)}".replace("\n", "\\n"))
     unknown = [item.text for item in items if loaded.tokenizer.encode_known(item.text)[1]]
@@ -70,4 +71,4 @@ def confusions(guesses: "Guesses") -> list[str]:
     said = f"accuracy {accuracy:.1%} ± {error:.1%} on {plural(confusion.total(), 'item')}; "
     said += f"always answering {most!r} would give {always:.1%}"
     more = [f"and {len(guesses.labels) - SHOWN:,} more labels"] * (len(guesses.labels) > SHOWN)
-    return [said, *aligned(rows, right=rows[0][1:]), *more]
+    return [said, *aligned(rows), *more]

@@ -5,7 +5,7 @@ The `main` of a verb reads its options, and then imports what does the work. Imp
 """
 
 import dataclasses
-import sys
+import re
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +16,7 @@ from chargpt.errors import TextTooShort, UserError
 from chargpt.formatting import columns, distinct, one_line, plural, shown
 from chargpt.parser import Parser
 from chargpt.processor import may_have_gpu
-from chargpt.program import json_array, write_json
+from chargpt.program import json_array
 from chargpt.project import command, project_root
 from chargpt.screen import log
 
@@ -29,9 +29,10 @@ if TYPE_CHECKING:  # imports torch
     from chargpt.text.item_stream import Item
     from chargpt.text.source import Sources
 
+NUMBERS = re.compile(r"[-+±*?%,.\d ]*( MB|nan%)?")  # a cell of a column of numbers
 # Options that several verbs have: TEXT is the one text to look at, for `part_of_text`.
 SHARED: dict[str, dict[str, Any]] = {
-    "run": {"metavar": "RUN", "help": "a run in checkpoints/, its path, that of a checkpoint, or a kept file"},
+    "run": {"metavar": "RUN", "help": "a run, its path, that of a checkpoint, a kept file, or a start"},
     "--device": {"metavar": "D", "default": "auto", "help": "auto (CUDA or else the CPU), cpu, cuda, cuda:N or mps"},
     "text": {
         "metavar": "TEXT",
@@ -57,7 +58,7 @@ def add_json_option(add: Callable[..., object], what: str) -> None:
 
 
 def json_output(options: Namespace) -> AbstractContextManager[None]:
-    """Inside, what `print_json` prints is a line for each value, or one array. Either form of the option sets `json`."""
+    """Inside, what `write_json` writes is a line for each value, or one array. Either form of the option sets `json`."""
     options.json |= options.json_array
     return json_array(is_asked=options.json_array)
 
@@ -74,16 +75,19 @@ def page_file(name: str) -> Path:
     return path
 
 
-def load_run(name: str, *, device: str, is_start: bool = False) -> "LoadedModel":
-    """The model of a run or a start, for torch. Its warnings and a line about it go to standard error. Raises UserError."""
+def load_run(name: str, *, device: str) -> "LoadedModel":
+    """The model of a run, or of a start if no run has its name, for torch. A line about it and warnings go to standard error.
+    Raises UserError."""
+    from chargpt.runs.load import means_start
     from chargpt.sampling.loaded_model import load_model
 
     if device == "auto" and may_have_gpu():
         from chargpt.device import choose_device
 
         device = str(choose_device(device))
-    run, start = (None, name) if is_start else (name, None)
-    loaded, warnings = load_model(run, project_root() / "checkpoints", start=start, device=device)
+    checkpoints = project_root() / "checkpoints"
+    given: dict[str, Any] = {"run": None, "start": name} if means_start(name, checkpoints) else {"run": name}
+    loaded, warnings = load_model(checkpoints=checkpoints, device=device, **given)
     for warning in warnings:
         log(f"warning: {warning}")
     log(loaded.describe())
@@ -154,18 +158,11 @@ def write_page(path: Path, content: str) -> None:
     print(one_line(shown(path)))
 
 
-def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:
-    """Rows of cells, the first with their names, as lines with columns of one width; the cells of `right` end there."""
-    rows = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(columns, column)) for column in zip(*rows)]
-    lines = []
-    for row in rows:
-        spaces = [" " * (width - columns(cell)) for width, cell in zip(widths, row)]
-        padded = [s + cell if name in right else cell + s for name, s, cell in zip(rows[0], spaces, row)]
-        lines.append("  ".join(padded).rstrip())
-    return lines
-
-
-def print_json(value: object) -> None:
-    """Print `value` as a line of JSON, for a terminal without characters that command it."""
-    write_json(value, sys.stdout)
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells, the first with their names, as lines with columns of one width; a column of numbers is flush right."""
+    padded = []
+    for column in zip(*rows):
+        cells, are_numbers = [*map(one_line, column)], all(map(NUMBERS.fullmatch, column[1:]))
+        spaces = [" " * (max(map(columns, cells)) - columns(cell)) for cell in cells]
+        padded.append([space + cell if are_numbers else cell + space for cell, space in zip(cells, spaces)])
+    return ["  ".join(row).rstrip() for row in zip(*padded)]

@@ -2,38 +2,23 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
-from chargpt.commands.common import load_run, verb_parser
+from chargpt.commands.common import SHARED, load_run, verb_parser
 from chargpt.errors import Option, UserError
 from chargpt.exchange.export import TARGETS, export
 from chargpt.formatting import shown
 from chargpt.notices import Kind
-from chargpt.project import project_root, shell_word
-from chargpt.runs.checkpoint import has_steps
-from chargpt.runs.load import places_of, start_names
+from chargpt.project import shell_word
 from chargpt.screen import notice
-
-if TYPE_CHECKING:  # --help is answered before torch is imported
-    from chargpt.sampling.loaded_model import LoadedModel
-
-ONLY_HTML = ("weights", "write_only", "blank")  # options
 
 
 def main(argv: Sequence[str]) -> int:
     """Export the run that the options in `argv` name. Returns the exit code. Raises UserError."""
     options = _options(argv)
-    loaded = None if options.blank else _loaded(options.run)
-    destination = export(
-        loaded,
-        options.to,
-        options.destination,
-        weights=options.weights or "float16",
-        learns=not options.write_only,
-        force=options.force,
-        tell=lambda words: notice(Kind.NOTE, words),
-    )
-    path = shown(destination)
+    loaded = None if options.blank else load_run(options.run, device="cpu")
+    form = {"weights": options.weights or "float16", "learns": not options.write_only, "force": options.force}
+    path = shown(export(loaded, options.to, options.destination, **form, tell=partial(notice, Kind.NOTE)))
     notice(Kind.WRITTEN, path)
     notice(Kind.USE, TARGETS[options.to].use.format(path=path, word=shell_word(path)))
     return 0
@@ -44,7 +29,7 @@ def _options(argv: Sequence[str]) -> Namespace:
     usage = "RUN --to TARGET [OUT] [--force] | --to html --blank [OUT]"
     parser = verb_parser("export", usage, "Write a run in the format of another program.")
     add = parser.add_argument
-    add("run", nargs="?", metavar="RUN", help="a run, the path of one of its checkpoints, a kept file, or the name of a start")
+    add("run", nargs="?", metavar="RUN", help=SHARED["run"]["help"])
     targets = "; ".join(f"{name}: {target.what}" for name, target in TARGETS.items())
     add("--to", required=True, choices=TARGETS, metavar="TARGET", help=targets)
     add("destination", nargs="?", metavar="OUT", help="the file or folder (default: the name of the run and of the format)")
@@ -54,7 +39,7 @@ def _options(argv: Sequence[str]) -> Namespace:
     add("--blank", action="store_true", help="html: a page without a model, which learns from the first text that it is given")
     add("--force", action="store_true", help="replace an earlier export; nothing else is ever replaced")
     options = parser.parse_intermixed_args(argv)
-    for name in ONLY_HTML:
+    for name in ("weights", "write_only", "blank"):
         if getattr(options, name) and options.to != "html":
             raise UserError(Option(name), ": works only with --to html; leave it out")
     if options.blank and (options.write_only or options.weights or options.destination):
@@ -65,10 +50,3 @@ def _options(argv: Sequence[str]) -> Namespace:
         what = "RUN: missing; name a run or a start, or give "
         raise UserError(what, Option("blank"), " for a page that has learned nothing")
     return options
-
-
-def _loaded(name: str) -> "LoadedModel":
-    """The model of the run `name`, or of the start, where there is no run of that name. Raises UserError."""
-    checkpoints = project_root() / "checkpoints"
-    is_start = name in start_names() and not any(map(has_steps, places_of(name, checkpoints)))
-    return load_run(name, device="cpu", is_start=is_start)

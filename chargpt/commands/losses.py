@@ -5,10 +5,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.common import items_for, left_out, load_run, part_of_text, print_json, verb_parser
+from chargpt.commands.common import aligned, items_for, left_out, load_run, part_of_text, verb_parser
 from chargpt.errors import UserError
 from chargpt.formatting import one_line, plural, shown
 from chargpt.option_table import whole
+from chargpt.program import write_json
 from chargpt.screen import log
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
@@ -47,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     if options.json:
         values = dataclasses.asdict(report)
         values["classes"] = [{"class": row.pop("name"), **row} for row in values["classes"]]
-        print_json({"run": loaded.run, "step": loaded.step, **values})
+        write_json({"run": loaded.run, "step": loaded.step, **values})
     else:
         print(*tables(report), sep="\n")
     return 0
@@ -70,21 +71,19 @@ def part_of_items(text: str, loaded: "LoadedModel", *, length: int) -> "tuple[np
 
 def tables(report: "LossBreakdown") -> list[str]:
     """The report as lines for a terminal."""
-    lines = [f"loss             {report.loss:.4f} nats per character ({report.loss / math.log(2):.4f} bits)", ""]
-    lines += [f"{'class':<18}{'characters':>11}{'share':>8}{'loss':>8}{'of all loss':>13}{'right':>8}"]
+    classes = [["class", "characters", "share", "loss", "of all loss", "right"]]
     for row in report.classes:
-        counts = f"{row.characters:>11,}{row.share:>8.1%}{row.loss:>8.3f}"
-        lines.append(f"{row.name:<18}{counts}{row.share_of_loss:>13.1%}{row.right:>8.1%}")
-    lines += ["", f"{'position':<18}{'characters':>11}{'loss':>8}  ± of the mean"]
+        shares = (f"{share:.1%}" for share in (row.share_of_loss, row.right))
+        classes.append([row.name, f"{row.characters:,}", f"{row.share:.1%}", f"{row.loss:.3f}", *shares])
+    positions = [["position", "characters", "loss", "± of the mean"]]
     for band in report.positions:
         name = f"{band.first:,}" if band.first == band.last else f"{band.first:,} to {band.last:,}"
-        lines.append(f"{name:<18}{band.characters:>11,}{band.loss:>8.3f}  {band.error:.3f}")
-    lines += [f"longer context?  {advice(report)}", ""]
-    lines += [f"{'text has':<10}{'model says':<12}{'times':>7}{'of all mistakes':>17}"]
-    for pair in report.confused:
-        characters = f"{one_line(pair.character):<10}{one_line(pair.prediction):<12}"
-        lines.append(f"{characters}{pair.times:>7,}{pair.share_of_mistakes:>17.1%}")
-    return lines
+        positions.append([name, f"{band.characters:,}", f"{band.loss:.3f}", f"{band.error:.3f}"])
+    pairs = [["text has", "model says", "times", "of all mistakes"]]
+    pairs += [[one.character, one.prediction, f"{one.times:,}", f"{one.share_of_mistakes:.1%}"] for one in report.confused]
+    loss = f"loss             {report.loss:.4f} nats per character ({report.loss / math.log(2):.4f} bits)"
+    longer = f"longer context?  {advice(report)}"
+    return [loss, "", *aligned(classes), "", *aligned(positions), longer, "", *aligned(pairs)]
 
 
 def advice(report: "LossBreakdown") -> str:

@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chargpt.commands.common import aligned, print_json, verb_parser
+from chargpt.commands.common import aligned, verb_parser
 from chargpt.formatting import clock, shown
+from chargpt.program import write_json
 from chargpt.project import command, project_root
 
 if TYPE_CHECKING:  # a mistyped option is answered at once
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     runs = run_states(options.runs, checkpoints)
     if options.json:
         for run in runs:
-            print_json(dataclasses.asdict(run))
+            write_json(dataclasses.asdict(run))
     elif runs:
         print(*table(runs), sep="\n")
     else:
@@ -59,7 +60,7 @@ def table(runs: "Sequence[RunState]") -> list[str]:
         rows.append([run.run, text, size, loss, saved, on_disk, ", ".join(_far(run))])
     note = "newest first; loss: validation loss of the best checkpoint, nats per character; *: the lowest of its text and split"
     unknown = [run.reason for run in runs if not run.saved]
-    return [*aligned(rows, right=("parameters", "loss", "size")), note, *_by_seed(known), *unknown] if known else unknown
+    return [*aligned(rows), note, *_by_seed(known), *unknown] if known else unknown
 
 
 def _by_seed(runs: "Sequence[RunState]") -> list[str]:

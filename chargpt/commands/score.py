@@ -4,7 +4,7 @@ import dataclasses
 import math
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from chargpt.commands.common import (
     json_output,
     load_run,
     page_file,
-    print_json,
     text_in,
     verb_parser,
 )
@@ -23,9 +22,10 @@ from chargpt.errors import TextTooShort, UserError
 from chargpt.formatting import one_line
 from chargpt.option_table import whole
 from chargpt.planning.cli import by_fields, texts_and_settings
+from chargpt.program import write_json
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import has_steps
-from chargpt.runs.load import places_of
+from chargpt.runs.load import means_start, places_of
 from chargpt.screen import log
 from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, names_in
 from chargpt.text.source import NAMES
@@ -95,9 +95,9 @@ def checked(options: Namespace) -> Namespace:
         raise UserError(f"--items: {'--lines' if options.lines else '--html'} given as well; leave out one of the two")
     if options.top is not None and not (options.items or options.lines):
         raise UserError("--top: given without --items or --lines; add one of them, or leave it out")
-    one_run = [name for name in ("items", "lines", "html") if getattr(options, name)] if len(options.runs) > 1 else []
-    if one_run:
-        raise UserError(f"--{one_run[0]}: given with {len(options.runs)} runs to compare; leave it out, or give --tsv")
+    of_one = [name for name in ("items", "lines", "html") if getattr(options, name)]
+    if of_one and len(options.runs) > 1:
+        raise UserError(f"--{of_one[0]}: given with {len(options.runs)} runs to compare; leave it out, or give --tsv")
     return options
 
 
@@ -116,7 +116,7 @@ def score_items(options: Namespace, loaded: "LoadedModel") -> None:
         item, total = items[number], float(bits[number])
         each = total / (len(item.text) + 1)  # its end is predicted too
         if options.json:
-            print_json({"number": number + 1, "label": item.label or None, "item": item.text, "bits": round(total, 4)})
+            write_json({"number": number + 1, "label": item.label or None, "item": item.text, "bits": round(total, 4)})
         else:
             print(f"{total:>9.2f}{each:>11.3f}  {number + 1}: {one_line(f'{item.label} ' * bool(item.label) + item.text)}")
     characters = sum(len(item.text) + 1 for item in items)
@@ -143,15 +143,11 @@ def scored_texts(
     from chargpt.analysis.scored_text import lines_of, score_text
 
     stride, texts = stride_for(options, loaded), read_texts(names, loaded, options.settings)
-    totals, lines = [], []
-    with tqdm(
-        total=sum(len(text) for _, text in texts), unit="char", unit_scale=True, delay=1, leave=False, disable=None
-    ) as bar:
-        for label, text in texts:
-            bits, total = score_text(loaded.model, loaded.tokenizer, text, stride=stride, progress=bar.update)
-            totals.append((label, total))
-            lines.append((label, lines_of(text, bits)))
-    return texts, totals, lines
+    whole, form = sum(len(text) for _, text in texts), {"unit_scale": True, "delay": 1, "leave": False, "disable": None}
+    with tqdm(total=whole, unit="char", **form) as bar:
+        scored = [score_text(loaded.model, loaded.tokenizer, text, stride=stride, progress=bar.update) for _, text in texts]
+    totals = [(label, total) for (label, _), (_, total) in zip(texts, scored)]
+    return texts, totals, [(label, lines_of(text, bits)) for (label, text), (bits, _) in zip(texts, scored)]
 
 
 def score_texts(options: Namespace, loaded: "LoadedModel") -> None:
@@ -184,8 +180,8 @@ def score_texts(options: Namespace, loaded: "LoadedModel") -> None:
     if options.json:
         for label, line in ((label, line) for label, found in lines for line in found):
             bits_of_line = [None if math.isnan(value) else round(value, 4) + 0.0 for value in line.bits.tolist()]
-            print_json({"text": label, "line": line.number, "content": line.text, "bits": bits_of_line})
-        print_json(summary.to_json())
+            write_json({"text": label, "line": line.number, "content": line.text, "bits": bits_of_line})
+        write_json(summary.to_json())
     elif options.tsv:
         print_tsv({loaded.run: [(label, line) for label, found in lines for line in found]})
     elif options.lines:
@@ -216,7 +212,7 @@ def table(summary: "Summary") -> list[str]:
         order, bits_per_id = summary.ngram
         bits = [f"{value:.4f}" for value in (*summary.ngram_bits, bits_per_id * math.log(2))]
         rows.append([f"order-{order} n-gram", "", "", "", *bits])
-    return aligned(rows, right=rows[0][1:])
+    return aligned(rows)
 
 
 def table_of_lines(texts: "Sequence[tuple[str, list[Line]]]", *, top: int | None) -> list[str]:
@@ -263,7 +259,8 @@ def read_texts(names: Sequence[str], loaded: "LoadedModel", settings: Tree) -> l
 def is_run(word: str) -> bool:
     """Whether a word among the texts names a run: nothing else of that name is there."""
     is_text = word in ("-", *NAMES) or Path(word).exists() and not has_steps(Path(word))
-    return not is_text and any(map(has_steps, places_of(word, project_root() / "checkpoints")))
+    checkpoints = project_root() / "checkpoints"
+    return not is_text and (means_start(word, checkpoints) or any(map(has_steps, places_of(word, checkpoints))))
 
 
 def runs_and_texts(run: str, words: Sequence[str]) -> dict[str, list[str]]:
@@ -288,49 +285,48 @@ def compare(options: Namespace) -> None:
     if len(fingerprints) > 1 and not any(options.runs.values()):
         what = "trained on different texts, so they have no validation split in common; add a TEXT"
         raise UserError(f"{' '.join(columns)}: {what}")
-    first, *others = columns
-    for name in others:
-        if len(columns[name]) != len(columns[first]):
-            what = f"{len(columns[name]):,} lines for {name}, and {len(columns[first]):,} for {first}"
+    first = next(iter(columns))
+    for name, lines in columns.items():
+        if len(lines) != len(columns[first]):
+            what = f"{len(lines):,} lines for {name}, and {len(columns[first]):,} for {first}"
             raise UserError(f"{what}; give texts with the same lines, in the same order")
-    rows = zip(*columns.values())
-    spoken = [row for row in rows if all(line.text.strip() for _, line in row)]
+    spoken = [row for row in zip(*columns.values()) if all(line.text.strip() for _, line in row)]
     if len(spoken) < 2:
         raise UserError(f"{first}: fewer than two lines that are not blank; give a longer text")
-    totals = {name: [row[number][1].total for row in spoken] for number, name in enumerate(columns)}
-    summary = [_against(totals[first], name, bits) for name, bits in totals.items()]
+    summary = against_first(columns, spoken)
     if options.json:
         for row in spoken:
             (text, line), bits = row[0], {name: round(one.total, 4) for name, (_, one) in zip(columns, row)}
-            print_json({"text": text, "line": line.number, "content": line.text, "bits": bits})
-        print_json({"lines": len(spoken), "runs": summary})
+            write_json({"text": text, "line": line.number, "content": line.text, "bits": bits})
+        write_json({"lines": len(spoken), "runs": summary})
     elif options.tsv:
         print_tsv(columns)
-    rest = ["" if value is None else f"{value:.3f}" for one in summary for value in list(one.values())[1:]]
-    cells = [[str(one["run"]), *rest[3 * number : 3 * number + 3]] for number, one in enumerate(summary)]
-    table = aligned([["", "bits/line", "difference", "±"], *cells], right=("bits/line", "difference", "±"))
+    cells = [[f"{value:.3f}" if isinstance(value, float) else value or "" for value in one.values()] for one in summary]
+    table = aligned([["", "bits/line", "difference", "±"], *cells])
     print(*table, sep="\n", file=sys.stderr if options.json or options.tsv else sys.stdout)
     log(f"on {len(spoken):,} lines; fewer bits are better; ±: the standard error of the mean difference to {first} in a line")
 
 
-def _against(first: Sequence[float], name: str, bits: Sequence[float]) -> dict[str, str | float | None]:
-    """The mean of the `bits` of a run, and their mean difference to those of the `first` one with its standard error."""
+def against_first(names: Iterable[str], rows: "Sequence[Sequence[tuple[str, Line]]]") -> list[dict[str, str | float | None]]:
+    """The mean bits of a line under each run, and the mean difference to the first run with its standard error."""
     import numpy as np
 
-    differences = np.subtract(bits, first)
-    is_first = bits is first
-    error = None if is_first else round(float(differences.std(ddof=1)) / math.sqrt(len(bits)), 4)
-    mean = None if is_first else round(float(differences.mean()), 4)
-    return {"run": name, "bits_per_line": round(float(np.mean(bits)), 4), "difference": mean, "standard_error": error}
+    bits = np.array([[line.total for _, line in row] for row in rows])  # (lines, runs)
+    differences = bits - bits[:, :1]
+    errors = differences.std(axis=0, ddof=1) / math.sqrt(len(rows))
+    means = np.stack([bits.mean(axis=0), differences.mean(axis=0), errors], axis=1).round(4).tolist()
+    means[0][1:] = None, None
+    return [
+        dict(zip(("run", "bits_per_line", "difference", "standard_error"), (name, *row))) for name, row in zip(names, means)
+    ]
 
 
 def print_tsv(columns: dict[str, Lines]) -> None:
     """A table with tabs: each line with its bits under each run, and the differences to the first one."""
-    first, *others = columns
-    names = [*(f"bits {one_line(name)}" for name in columns), *(f"difference {one_line(name)}" for name in others)]
-    print("text", "line", *names, "content", sep="\t")
-    for row in zip(*columns.values()):
-        (text, line), totals = row[0], [one.total for _, one in row]
-        differences = [f"{total - totals[0]:.4f}" for total in totals[1:]]
-        numbers = [*(f"{total:.4f}" for total in totals), *differences]
+    names = [*map(one_line, columns)]
+    head = [*(f"bits {name}" for name in names), *(f"difference {name}" for name in names[1:])]
+    print("text", "line", *head, "content", sep="\t")
+    for (text, line), *others in zip(*columns.values()):
+        totals = [line.total, *(other.total for _, other in others)]
+        numbers = [f"{number:.4f}" for number in (*totals, *(total - totals[0] for total in totals[1:]))]
         print(one_line(text), line.number, *numbers, one_line(line.text.rstrip("\n")), sep="\t")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chargpt.commands.common import aligned, load_run, print_json, verb_parser
+from chargpt.commands.common import aligned, load_run, verb_parser
 from chargpt.errors import UserError
 from chargpt.formatting import one_line, plural, shown
 from chargpt.option_table import typed, whole
+from chargpt.program import write_json
 from chargpt.project import project_root
 from chargpt.sampling.prompt import read_prompt
 from chargpt.screen import log
@@ -62,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     result = {"characters": sum(map(len, texts)), "longest_copy": copies.longest, "passages": rows, "novel": copies.novel}
     result |= {"validation": unseen, "start": copied_from_start(loaded, labels, texts, most=options.passages)}
     if options.json:
-        print_json({"run": loaded.run, "step": loaded.step, **result})
+        write_json({"run": loaded.run, "step": loaded.step, **result})
     else:
         print(*table(result), sep="\n")
     return 0
@@ -136,7 +137,7 @@ def table(result: dict[str, Any]) -> list[str]:
     rows = [["  n", *map(str, sizes)]]
     for name, novel in (("  here", result["novel"]), ("  unseen text", unseen["novel"])):
         rows.append([name, *(f"{novel.get(n, float('nan')):.1%}" for n in sizes)])
-    return [*lines, "", "n-grams that the training text does not have", *aligned(rows, right=rows[0][1:])]
+    return [*lines, "", "n-grams that the training text does not have", *aligned(rows)]
 
 
 def passage_table(rows: list[dict[str, Any]], places: list[str]) -> list[str]:
@@ -146,4 +147,4 @@ def passage_table(rows: list[dict[str, Any]], places: list[str]) -> list[str]:
         passage = row["passage"][:MAX_SHOWN].replace("\n", "↵") + " …" * (len(row["passage"]) > MAX_SHOWN)
         place = place if len(place) <= PLACE else f"…{place[1 - PLACE :]}"
         cells.append([f"{row['length']:,}", f"{row['copies']:,}", place, f"{passage}   ({row['text']})"])
-    return aligned(cells, right=("length", "copies"))
+    return aligned(cells)

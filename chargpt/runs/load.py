@@ -243,6 +243,11 @@ def read_card(name: str) -> StartCard:
         return StartCard(name=name, state=read_state(folder), **found)
 
 
+def means_start(name: str, checkpoints: Path) -> bool:
+    """Whether `name` is that of a start, and of no run."""
+    return name in start_names() and not any(map(has_steps, places_of(name, checkpoints)))
+
+
 def load_start(name: str) -> Checkpoint:
     """The weights of the start `name`, in float32, and its state. Raises UserError."""
     with _whole(name) as folder:

@@ -27,7 +27,7 @@ from chargpt.processor import may_have_gpu, prepare_forks
 from chargpt.project import project_root, shell_word
 from chargpt.runs.checkpoint import run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT, what_changed
-from chargpt.runs.load import find_checkpoint
+from chargpt.runs.load import STARTS, find_checkpoint
 from chargpt.runs.stage import Stage
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, Weights, c_engine, c_writer, round_weights, supports
 from chargpt.sampling.item_writer import ItemWriter, draw_labels, known_items
@@ -156,6 +156,8 @@ class LoadedModel:
         """The same for the option that `asks` for it, if one does. Raises UserError if it is in no cache."""
         if corpus := self.find_corpus():
             return corpus
+        if self.path.parent == STARTS:
+            raise UserError(asks or self.run, ": comes with the program, without its texts; give a TEXT, or a run of yours")
         if self.fingerprint == NO_TEXT and not self.texts:
             raise UserError(asks or self.run, ": the run was imported without a text; import it again with TEXT")
         what = ": the prepared training text of this run is gone; if the text is unchanged, prepare it again with "

@@ -4,8 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from chargpt.commands import losses, score
 from chargpt.commands.common import load_run, part_of_text
 from chargpt.commands.verbs import VERBS
+from chargpt.errors import UserError
 from chargpt.project import command
 
 ROOT = Path(__file__).parents[2]
@@ -37,3 +41,14 @@ def test_a_part_of_a_text(run, corpus, tmp_path):
     ids, place = part_of_text(str(tmp_path / "a\x1b.txt"), loaded, start=0, length=50)
     assert corpus.tokenizer.decode(ids.tolist()) == "thesea" and "\x1b" not in place
     assert place.endswith("without 1 character that the model has never seen: ~")
+
+
+def test_a_start_is_a_run_of_its_name_unless_there_is_one(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("The sea is calm.\nThe night is long.\n" * 3)
+    assert score.main(["english", "text.txt"]) == 0 and score.main([str(run), "english", "text.txt"]) == 0
+    assert "english" in capsys.readouterr().out
+    with pytest.raises(UserError, match="^english: comes with the program, without its texts; give a TEXT"):
+        losses.main(["english"])
+    Path(tmp_path, "english").symlink_to(run)
+    assert load_run("english", device="cpu").path.resolve().parent == run.resolve()
