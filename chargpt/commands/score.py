@@ -110,15 +110,15 @@ def score_items(options: Namespace, loaded: "LoadedModel") -> None:
     unlabelled = bool(loaded.config.data.label_fields) and not all(item.label for item in items)
     losses = guess_labels(loaded, items, loaded.labels()).losses if unlabelled else loaded.item_losses(items)
     bits = losses / math.log(2) + [UNKNOWN_BITS * len(loaded.tokenizer.encode_known(item.text)[1]) for item in items]
-    if not options.json:
-        print(f"{'bits':>9}{'bits/char':>11}  item")
+    rows = [["bits", "bits/char", "item"]]
     for number in (-bits).argsort(kind="stable")[: options.top or TOP].tolist():
         item, total = items[number], float(bits[number])
         each = total / (len(item.text) + 1)  # its end is predicted too
         if options.json:
             write_json({"number": number + 1, "label": item.label or None, "item": item.text, "bits": round(total, 4)})
-        else:
-            print(f"{total:>9.2f}{each:>11.3f}  {number + 1}: {one_line(f'{item.label} ' * bool(item.label) + item.text)}")
+        rows.append([f"{total:.2f}", f"{each:.3f}", f"{number + 1}: " + f"{item.label} " * bool(item.label) + item.text])
+    if not options.json:
+        print(*aligned(rows), sep="\n")
     characters = sum(len(item.text) + 1 for item in items)
     mean = f"{bits.mean():.3f} bits per item, or {bits.sum() / characters:.4f} per character"
     log(f"loss of the model on the {len(items):,} items: {mean}; lower is better")
@@ -185,7 +185,7 @@ def score_texts(options: Namespace, loaded: "LoadedModel") -> None:
     elif options.tsv:
         print_tsv({loaded.run: [(label, line) for label, found in lines for line in found]})
     elif options.lines:
-        print(f"{'bits/char':>9}{'bits':>10}  line", *table_of_lines(lines, top=options.top), sep="\n")
+        print(*table_of_lines(lines, top=options.top), sep="\n")
     print(*table(summary), sep="\n", file=sys.stderr if options.json or options.lines or options.tsv else sys.stdout)
     log(f"the model reads the text in pieces of {size:,} characters that overlap; one begins every {stride:,} characters")
     if total.unknown:
@@ -216,19 +216,11 @@ def table(summary: "Summary") -> list[str]:
 
 
 def table_of_lines(texts: "Sequence[tuple[str, list[Line]]]", *, top: int | None) -> list[str]:
-    """The lines of each text with their bits; or the `top` lines of most bits among all."""
-    if top:
-        every = [(f"{one_line(label)}:{line.number}", line) for label, lines in texts for line in lines]
-        return [_row(place, line) for place, line in sorted(every, key=lambda one: -one[1].total)[:top]]
-    rows = []
-    for label, lines in texts:
-        rows += [f"{'':>19}  {one_line(label)}", *(_row(str(line.number), line) for line in lines)]
-    return rows
-
-
-def _row(place: str, line: "Line") -> str:
-    mean = "" if math.isnan(line.mean) else f"{line.mean:.3f}"
-    return f"{mean:>9}{line.total:>10.1f}  {place}: {one_line(line.text.rstrip())}"
+    """The lines of all texts with their bits and their places; or the `top` ones of most bits among them."""
+    every = [(f"{label}:{line.number}: {line.text.rstrip()}", line) for label, lines in texts for line in lines]
+    chosen = sorted(every, key=lambda one: -one[1].total)[:top] if top else every
+    cells = [["" if math.isnan(line.mean) else f"{line.mean:.3f}", f"{line.total:.1f}", content] for content, line in chosen]
+    return aligned([["bits/char", "bits", "line"], *cells])
 
 
 def reading_of(loaded: "LoadedModel", settings: Tree) -> "DataConfig":

@@ -11,7 +11,7 @@ import gguf
 from torch import Tensor
 
 from chargpt.exchange.export import ExportOptions
-from chargpt.exchange.layouts import EPSILON, THETA, Layout, architecture, renamed
+from chargpt.exchange.layouts import ARCHITECTURES, EPSILON, OF_LLAMA_CPP, THETA, Layout, architecture, layers, renamed
 from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tokenizer_json import FOLDED_NAME
 from chargpt.model import GPT
@@ -20,18 +20,6 @@ from chargpt.text.normalization import TextNormalizer
 from chargpt.text.tokenizer import Tokenizer
 
 FILE = "model.gguf"
-LAYERS = {
-    "norm_1": "attn_norm",
-    "attn.proj": "attn_output",
-    "norm_2": "ffn_norm",
-    "mlp.up": "ffn_up",
-    "mlp.down": "ffn_down",
-}
-# What GGUF calls the queries, keys and values of each architecture.
-ATTENTION = {
-    "gpt2": {"attn.qkv": "attn_qkv"},
-    "starcoder2": {"attn.q": "attn_q", "attn.k": "attn_k", "attn.v": "attn_v"},
-}
 USAGE = """```bash
 llama-completion -m model.gguf -p "PROMPT" --temp 0.8 -no-cnv
 ```"""
@@ -89,8 +77,8 @@ def gguf_tokens(tokenizer: Tokenizer) -> list[str]:
 
 def gguf_tensors(model: GPT) -> dict[str, Tensor]:
     """The weights by the names of GGUF, with zeros for missing biases."""
-    layers = LAYERS | ATTENTION[architecture(model.config)]
-    return renamed(model, Layout("token_embd", "position_embd", "blk", "output_norm", layers))
+    names = layers(OF_LLAMA_CPP, ARCHITECTURES[architecture(model.config)])
+    return renamed(model, Layout("token_embd", "position_embd", "blk", "output_norm", names))
 
 
 def _notes(loaded: LoadedModel) -> list[str]:

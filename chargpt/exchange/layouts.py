@@ -43,36 +43,28 @@ class Layout(NamedTuple):
         return [ours.replace(".qkv.", f".{letter}.") for letter in "qkv"] if is_split else [ours]
 
 
-GPT2 = Layout(  # nanoGPT has the same names
-    "transformer.wte",
-    "transformer.wpe",
-    "transformer.h",
-    "transformer.ln_f",
-    {
-        "norm_1": "ln_1",
-        "attn.qkv": "attn.c_attn",
-        "attn.proj": "attn.c_proj",
-        "norm_2": "ln_2",
-        "mlp.up": "mlp.c_fc",
-        "mlp.down": "mlp.c_proj",
-    },
-)
-STARCODER2 = Layout(
-    "model.embed_tokens",
-    "",
-    "model.layers",
-    "model.norm",
-    {
-        "norm_1": "input_layernorm",
-        "attn.q": "self_attn.q_proj",
-        "attn.k": "self_attn.k_proj",
-        "attn.v": "self_attn.v_proj",
-        "attn.proj": "self_attn.o_proj",
-        "norm_2": "post_attention_layernorm",
-        "mlp.up": "mlp.c_fc",
-        "mlp.down": "mlp.c_proj",
-    },
-)
+LAYERS = {  # our name of each layer of a block, and what GPT-2, Starcoder2 and llama.cpp call it; nanoGPT does as GPT-2
+    "norm_1": ("ln_1", "input_layernorm", "attn_norm"),
+    "attn.qkv": ("attn.c_attn", "", "attn_qkv"),
+    "attn.q": ("", "self_attn.q_proj", "attn_q"),
+    "attn.k": ("", "self_attn.k_proj", "attn_k"),
+    "attn.v": ("", "self_attn.v_proj", "attn_v"),
+    "attn.proj": ("attn.c_proj", "self_attn.o_proj", "attn_output"),
+    "norm_2": ("ln_2", "post_attention_layernorm", "ffn_norm"),
+    "mlp.up": ("mlp.c_fc", "mlp.c_fc", "ffn_up"),
+    "mlp.down": ("mlp.c_proj", "mlp.c_proj", "ffn_down"),
+}
+OF_GPT2, OF_STARCODER2, OF_LLAMA_CPP = range(3)  # columns
+
+
+def layers(names: int, architecture: int) -> dict[str, str]:
+    """The `names` that a program gives the layers of an architecture, by ours: two columns of LAYERS."""
+    return {ours: theirs[names] for ours, theirs in LAYERS.items() if theirs[architecture]}
+
+
+GPT2 = Layout("transformer.wte", "transformer.wpe", "transformer.h", "transformer.ln_f", layers(OF_GPT2, OF_GPT2))
+STARCODER2 = Layout("model.embed_tokens", "", "model.layers", "model.norm", layers(OF_STARCODER2, OF_STARCODER2))
+ARCHITECTURES = {"gpt2": OF_GPT2, "starcoder2": OF_STARCODER2}
 
 
 def architecture(config: GPTConfig) -> str:

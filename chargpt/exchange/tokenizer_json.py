@@ -18,6 +18,13 @@ FOLDED_NAME = "<folded>"
 FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 FUSE = {"type": "Fuse"}
+# What a model of whole characters has not, and what a tokenizer of them does not.
+NO_PIECES = {
+    **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix")),
+    "fuse_unk": False,
+    "byte_fallback": False,
+}
+NOTHING_ELSE: dict[str, Any] = {"truncation": None, "padding": None, "added_tokens": [], "post_processor": None}
 FOLD_NEWLINES = [{"type": "Replace", "pattern": {"String": old}, "content": "\n"} for old in ("\r\n", "\r")]
 LOWERCASE = {"type": "Lowercase"}
 NEWLINES: tuple[Literal["keep", "fold"], ...] = ("keep", "fold")
@@ -40,29 +47,15 @@ def to_tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
             "data.lowercase: this run cannot be exported, since other programs would read a Greek capital sigma at the end of "
             "a word as a wrong letter; train again with data.lowercase=false, and export that run"
         )
-    model: dict[str, Any] = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": FOLDED_NAME if folded else None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        "vocab": {token: i for i, token in enumerate(tokens)},
-        "merges": [],
-    }
+    vocabulary = {"vocab": {token: i for i, token in enumerate(tokens)}, "merges": [], "ignore_merges": False}
     decoder = {"type": "Sequence", "decoders": [REPLACE_FOLDED, FUSE]} if folded else FUSE
     return {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
         "normalizer": _normalizer_json(tokenizer.normalizer),
         "pre_tokenizer": BYTE_LEVEL if is_bytes else None,
-        "post_processor": None,
         "decoder": BYTE_LEVEL if is_bytes else decoder,
-        "model": model,
+        "model": {"type": "BPE", "unk_token": FOLDED_NAME if folded else None, **NO_PIECES, **vocabulary},
+        **NOTHING_ELSE,
     }
 
 
@@ -74,9 +67,9 @@ def from_tokenizer_json(data: dict[str, Any]) -> tuple[Tokenizer, list[int]]:
     """
     model: dict[str, Any] = data["model"] if isinstance(data.get("model"), dict) else {}
     _require(model.get("type", "BPE") in (None, "BPE") and model.get("merges") == [], "its tokens may be pieces of words")
-    for field in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback", "fuse_unk"):
+    for field in NO_PIECES:
         _require(model.get(field) in (None, False, ""), f"its model has {field}")
-    for field in ("truncation", "padding", "added_tokens", "post_processor"):
+    for field in NOTHING_ELSE:
         _require(data.get(field) in (None, [], BYTE_LEVEL), f"it has {field}")
     tokens, normalizer = _tokens(model.get("vocab")), _normalizer(data.get("normalizer"))
     ids, unknown, decoder = {token: i for i, token in enumerate(tokens)}, model.get("unk_token"), data.get("decoder")
