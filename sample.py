@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import Option
 from chargpt.interrupt import Interrupt, ending_at_once
+from chargpt.notices import Kind
 from chargpt.program import best_effort_messages, json_array
 from chargpt.project import project_root
 from chargpt.sampling.cli import SampleOptions, parse_options
@@ -71,7 +72,7 @@ def prepare(options: SampleOptions) -> "tuple[LoadedModel, TextGenerator, list[i
         options.run, checkpoints, start=options.start, device=options.device, precision=options.precision
     )
     for warning in warnings:
-        log(f"warning: {warning}")
+        log(warning, Kind.WARNING)
     is_items = loaded.writes_items(next(iter(options.of_items), ""), of_text=options.of_text)
     sampling, more = options.sampling.for_one() if is_items else options.sampling, dict[str, Any]()
     if options.types:

@@ -41,6 +41,11 @@ def label_of(kind: Kind) -> str:
     return kind.name.lower().replace("_", " ")
 
 
+def labelled(text: Words, kind: Kind | None) -> Words:
+    """A message with the label of its kind, if it has one."""
+    return text if kind is None else Message(f"{label_of(kind)}: ", text)
+
+
 def notice_line(kind: Kind, text: str) -> str:
     """A notice in two columns, its label and what it is about, without control characters."""
     return in_columns(label_of(kind), text)
@@ -112,9 +117,9 @@ class Screen:
         """Print a notice, see `notice_line`."""
         self.line(notice_line(kind, self.spelled(text)))
 
-    def log(self, text: Words) -> None:
-        """Print a message to standard error, on one line without control characters."""
-        print(wrapped(one_line(text), sys.stderr), file=sys.stderr, flush=True)
+    def log(self, text: Words, kind: Kind | None = None) -> None:
+        """Print a message to standard error, on one line without control characters, after the label of its kind."""
+        print(wrapped(one_line(labelled(text, kind)), sys.stderr), file=sys.stderr, flush=True)
 
     def error(self, problem: Problem) -> None:
         """Print the line that says why the program ends."""
@@ -172,9 +177,9 @@ def notice(kind: Kind, text: Words) -> None:
     screen().notice(kind, text)
 
 
-def log(text: Words) -> None:
+def log(text: Words, kind: Kind | None = None) -> None:
     """Show a message beside the output of the program."""
-    screen().log(text)
+    screen().log(text, kind)
 
 
 def is_coloured(stream: TextIO) -> bool:

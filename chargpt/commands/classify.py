@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from chargpt.commands.common import add_json_option, aligned, items_for, json_output, load_run, verb_parser
 from chargpt.errors import UserError
 from chargpt.formatting import escape_controls, one_line, plural
+from chargpt.notices import Kind
 from chargpt.planning.cli import texts_and_settings
 from chargpt.program import write_json
 from chargpt.screen import log
@@ -48,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     if unknown:
         example = one_line(unknown[0][:EXAMPLE])
         what = f"{len(unknown):,} of {len(items):,} items, such as {example}, have characters that the model has never seen"
-        log(f"note: {what}; these characters were left out")
+        log(f"{what}; these characters were left out", Kind.NOTE)
     for line in confusions(guesses):
         log(line) if texts or options.json else print(line)
     return 0

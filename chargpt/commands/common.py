@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import TextTooShort, UserError
 from chargpt.formatting import columns, distinct, one_line, plural, shown
+from chargpt.notices import Kind
 from chargpt.parser import Parser
 from chargpt.processor import may_have_gpu
 from chargpt.program import json_array
@@ -89,7 +90,7 @@ def load_run(name: str, *, device: str) -> "LoadedModel":
     given: dict[str, Any] = {"run": None, "start": name} if means_start(name, checkpoints) else {"run": name}
     loaded, warnings = load_model(checkpoints=checkpoints, device=device, **given)
     for warning in warnings:
-        log(f"warning: {warning}")
+        log(warning, Kind.WARNING)
     log(loaded.describe())
     return loaded
 

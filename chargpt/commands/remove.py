@@ -93,7 +93,7 @@ def _remove(folder: Path, lock: FolderLock) -> None:
 def _keep_best(folder: Path, lock: FolderLock) -> None:
     before = RunState.of(folder).bytes
     for problem in keep_best_weights(stage_folder(folder, newest_stage(folder, learned=True))):
-        log(f"warning: {problem}")
+        log(problem, Kind.WARNING)
     lock.release()
     freed = (before - RunState.of(folder).bytes) / 1e6
     notice(Kind.REMOVED, f"{shown(folder)}: all but its best weights, {freed:,.1f} MB")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from chargpt.commands.common import load_run, page_file, verb_parser, write_page
 from chargpt.errors import Problem, UserError
 from chargpt.formatting import shown
+from chargpt.notices import Kind
 from chargpt.option_table import PathLike, named
 from chargpt.project import project_root
 from chargpt.runs.load import expand_patterns
@@ -65,7 +66,7 @@ def _page(names: Sequence[str], out: PathLike | None, *, device: str) -> tuple[P
 
     runs = compared([_report_of(name, device=device) for name in expanded])
     if not same_text(runs) and runs[0].shared_loss is None:
-        log("warning: the runs differ in the text, its split or its vocabulary, so their losses cannot be compared")
+        log("the runs differ in the text, its split or its vocabulary, so their losses cannot be compared", Kind.WARNING)
     return Path(out or (ONE if len(expanded) == 1 else SEVERAL)), report_page(runs)
 
 
@@ -82,7 +83,8 @@ def _report_of(name: str, *, device: str) -> "tuple[RunFacts, LoadedModel | None
         if loaded.changed:
             raise OtherModelError(loaded.changed)
     except OtherModelError as error:
-        log(f"warning: {shown(name)}: the page has its curves, but nothing that is measured on its model ({error})")
+        what = "the page has its curves, but nothing that is measured on its model"
+        log(f"{shown(name)}: {what} ({error})", Kind.WARNING)
         logged = logged_facts(find_run(name, project_root() / "checkpoints"), missing="what is measured on its model")
         return logged, None, None
     corpus, index = None, None
@@ -90,5 +92,5 @@ def _report_of(name: str, *, device: str) -> "tuple[RunFacts, LoadedModel | None
         corpus = loaded.corpus()
         index = open_or_make_index(corpus)
     except Problem as error:
-        log(f"warning: {error}")
+        log(error, Kind.WARNING)
     return measure_run(loaded, corpus, index=index, effort=WHOLE), loaded, corpus

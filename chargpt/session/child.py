@@ -17,7 +17,7 @@ from chargpt.errors import IN_PYTHON, Problem, Words, kind_of
 from chargpt.launch import launch
 from chargpt.notices import Kind, TrainingProgress
 from chargpt.planning.cli import TrainOptions
-from chargpt.screen import SCREEN, Screen
+from chargpt.screen import SCREEN, Screen, labelled
 
 RECORD = "\x1e"  # comes before each record; what is shown to a person never has it
 
@@ -34,8 +34,8 @@ class ParentScreen(Screen):
     def notice(self, kind: Kind, text: Words) -> None:
         self._send("notice", kind.name, self.spelled(text))
 
-    def log(self, text: Words) -> None:
-        self._send("log", self.spelled(text))
+    def log(self, text: Words, kind: Kind | None = None) -> None:
+        self._send("log", self.spelled(labelled(text, kind)))
 
     def error(self, problem: Problem) -> None:
         self._send("error", kind_of(problem), self.spelled(problem))

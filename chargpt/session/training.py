@@ -26,7 +26,7 @@ from chargpt.planning.ahead import check_places
 from chargpt.planning.cli import PATHS, TrainKeywords, TrainOptions, check_options, tree_of
 from chargpt.project import project_root
 from chargpt.sampling.loaded_model import LoadedModel, load
-from chargpt.screen import Screen, label_of
+from chargpt.screen import Screen, labelled
 from chargpt.session import python_process
 from chargpt.session.child import RECORD
 from chargpt.text.source import DEFAULT
@@ -46,7 +46,7 @@ class Silent(Screen):
     def lines(self, text: str) -> None:
         pass
 
-    def log(self, text: Words) -> None:
+    def log(self, text: Words, kind: Kind | None = None) -> None:
         pass
 
 
@@ -60,11 +60,10 @@ class Logged(Silent):
     line = lines
 
     def notice(self, kind: Kind, text: Words) -> None:
-        level = logging.WARNING if kind is Kind.WARNING else logging.INFO
-        LOG.log(level, "%s: %s", label_of(kind), one_line(self.spelled(text)))
+        self.log(text, kind)
 
-    def log(self, text: Words) -> None:
-        LOG.warning("%s", one_line(self.spelled(text)))
+    def log(self, text: Words, kind: Kind | None = None) -> None:
+        LOG.log(logging.WARNING if kind is Kind.WARNING else logging.INFO, "%s", one_line(self.spelled(labelled(text, kind))))
 
 
 class Printed(Screen):
@@ -79,8 +78,8 @@ class Printed(Screen):
     def new_bar(self, **settings: Any) -> Any:
         return _bar()(**settings)
 
-    def log(self, text: Words) -> None:
-        self.lines(one_line(self.spelled(text)))
+    def log(self, text: Words, kind: Kind | None = None) -> None:
+        self.lines(one_line(self.spelled(labelled(text, kind))))
 
 
 def _bar() -> Any:

@@ -1,7 +1,12 @@
 """The verb writes one page, and a mistake is one line before any work."""
 
+import logging
+from pathlib import Path
+
+import pytest
 from helpers import publish_run
 
+import chargpt
 from chargpt.commands import report
 from chargpt.runs.checkpoint_schema import NO_TEXT
 
@@ -32,3 +37,19 @@ def test_the_page_of_a_run_that_was_imported_without_a_text_says_so(tmp_path, ca
     assert report.main([str(run), "--out", str(tmp_path / "page.html")]) == 0
     assert "imported without a text" in capsys.readouterr().err
     assert "unknown (imported)" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_program_that_asks_for_a_page_hears_of_problems_alone(tmp_path, monkeypatch, capsys):
+    """Without a configuration, Python prints what is logged as a warning."""
+    monkeypatch.chdir(tmp_path)
+    for name, fingerprint in (("good", "1"), ("other", "2")):
+        publish_run(tmp_path / name, fingerprint=fingerprint * 64)
+    records, log = list[logging.LogRecord](), logging.getLogger("chargpt")
+    monkeypatch.setattr(log, "isEnabledFor", lambda level: level >= logging.INFO)
+    monkeypatch.setattr(log, "handle", records.append)
+    assert chargpt.report("./good", "./other") == Path("comparison.html")
+    told = [record.getMessage() for record in records if record.levelname == "WARNING"]
+    assert len(told) == 3 and told[-1].startswith("warning: the runs differ") and len(records) == 5
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(ValueError, match="no run is named"):
+        chargpt.report()
