@@ -116,6 +116,11 @@ class Settings:
     sources: Mapping[str, Source] = field(default_factory=dict)  # by section.key; what is missing is a default
     reasons: Mapping[str, str] = field(default_factory=dict)  # of what was chosen, for people
 
+    @property
+    def of_user(self) -> dict[str, Any]:
+        """Those that the user has set, by section.key."""
+        return {key: value for key, value in flat(self.values).items() if self.sources.get(key) is Source.USER}
+
     def is_given(self, key: str) -> bool:
         """Whether somebody has set section.key: the user, a preset or the run that this one begins with."""
         return self.sources.get(key, Source.DEFAULT) in (Source.USER, Source.PRESET, Source.RUN)

@@ -104,7 +104,7 @@ def test_the_training_goes_on_until_the_button_is_pressed(program, home):
 @pytest.mark.nightly
 def test_the_sweep_prints_a_table_and_writes_a_page(program, home):
     lines = run_whole("sweep", home, program).splitlines()
-    assert re.fullmatch(r"rate-0.003 +[0-9]\.[0-9]{4} ± [0-9]\.[0-9]{4}  \(2 seeds\)", lines[0])
+    assert re.fullmatch(r"rate 0.003 +[0-9]\.[0-9]{4} ± [0-9]\.[0-9]{4}  \(2 seeds\)", lines[0])
     assert lines[1:] == ["sweep.html"] and "mean of 2 seeds" in (home / "sweep.html").read_text(encoding="utf-8")
 
 

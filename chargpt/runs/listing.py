@@ -37,6 +37,7 @@ class RunState(Status):
     loss: float | None = None  # of the best checkpoint, nats per character
     text: list[str] = field(default_factory=list)
     fingerprint: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)  # that the user has given, by section.key
     seed: int | None = None
     group: str = ""  # the same for runs that differ by their seed alone
     parameters: int | None = None  # None if its weights cannot be read
@@ -59,7 +60,7 @@ class RunState(Status):
         recorded = [path.stat().st_mtime for path in files if path.name in (METRICS, STATUS) and path.exists()]
         about |= {"saved": _time(when), "recorded": _time(max(recorded, default=when)), "parameters": size}
         about |= {"text": saved.text_names, "fingerprint": saved.fingerprint, "group": saved.group}
-        about |= {"loss": saved.progress.best_loss, "seed": saved.config.train.seed}
+        about |= {"loss": saved.progress.best_loss, "seed": saved.config.train.seed, "settings": saved.settings.of_user}
         told = read_status(folder)
         state, reason = _state_of(folder, saved, told)
         if told is not None and told.state == state:

@@ -20,7 +20,7 @@ from chargpt.formatting import escape_controls
 from chargpt.model import GPT
 from chargpt.runs.checkpoint_schema import OTHERS
 from chargpt.runs.models import attention_of
-from chargpt.settings import Settings, Source, flat
+from chargpt.settings import Settings, flat
 
 # The charts of TensorBoard's tab "Custom Scalars", from the top: for each chart, which metrics it shows.
 CHARTS = {
@@ -85,8 +85,7 @@ class EventFile:
 def compared_settings(settings: Settings) -> dict[str, float | str]:
     """The settings by which TensorBoard compares runs: COMPARED, and all that the user gave but OTHERS."""
     values = flat(settings.values)
-    given = [name for name in values if not name.startswith(OTHERS) and settings.sources.get(name) is Source.USER]
-    chosen = {name: values[name] for name in [*COMPARED, *given]}
+    chosen = {name: values[name] for name in [*COMPARED, *settings.of_user] if name in COMPARED or not name.startswith(OTHERS)}
     return {name: value if isinstance(value, (int, float)) else str(value) for name, value in chosen.items()}
 
 

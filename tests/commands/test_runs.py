@@ -1,5 +1,7 @@
 """`python -m chargpt runs`: one line for each run, whatever its folder holds and whoever writes it meanwhile."""
 
+import csv
+import itertools
 import json
 import os
 import threading
@@ -9,7 +11,7 @@ import pytest
 from helpers import publish_run, random_weights
 
 from chargpt.commands import runs as listing
-from chargpt.config import Config, TrainConfig
+from chargpt.config import Config, OptimConfig, TrainConfig
 from chargpt.errors import UserError
 from chargpt.files import LOCK_NAME, is_locked
 from chargpt.project import STATUS
@@ -18,6 +20,7 @@ from chargpt.runs.load import expand_patterns
 from chargpt.runs.metrics import read_status
 from chargpt.runs.run import lock_run
 from chargpt.runs.stage import Progress
+from chargpt.settings import Settings, Source
 
 
 @pytest.fixture
@@ -89,6 +92,22 @@ def test_patterns_are_the_runs_that_match(checkpoints, capsys):
     assert len(listed(capsys, "poems*")) == 4
     with pytest.raises(UserError, match="no run matches this pattern; use one of a"):
         expand_patterns(["sonnets*"], checkpoints)
+
+
+def test_a_table_for_programs_has_what_is_known_of_each_run_and_the_settings_in_which_they_differ(checkpoints, capsys):
+    for rate, seed in itertools.product((1e-3, 3e-3), (1, 2)):
+        config = Config(optim=OptimConfig(learning_rate=rate), train=TrainConfig(seed=seed, max_steps=3000))
+        given = dict.fromkeys(("optim.learning_rate", "train.seed", "train.max_steps"), Source.USER)
+        settings = Settings(config, given)
+        publish_run(checkpoints / f"a\t{rate}-{seed}", settings=settings, shape=config.model, val_loss=rate + seed)
+    found = [json.loads(line) for line in listed(capsys, "--json")]
+    head, *rows = csv.reader(listed(capsys, "--tsv"), "excel-tab")
+    assert head[-2:] == ["optim.learning_rate", "train.seed"] and "train.max_steps" not in head
+    for row, run in zip((dict(zip(head, row)) for row in rows), found, strict=True):
+        assert float(row["loss"]) == run["loss"] and int(row["steps"]) == run["steps"] and row["state"] == run["state"]
+        assert float(row["optim.learning_rate"]) == run["settings"]["optim.learning_rate"] and "\t" not in row["run"]
+    groups = [line for line in listed(capsys) if "over 2 seeds" in line]
+    assert {line.partition("(")[2] for line in groups} == {"optim.learning_rate=0.001)", "optim.learning_rate=0.003)"}
 
 
 def test_the_state_of_a_run_is_for_programs_too(checkpoints, capsys):
