@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from chargpt.project import PACKAGE, shell_word
+from chargpt.project import PACKAGE, shell_word, typed_home
 from chargpt.project import command as called
 
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))  # of a disk, or of a quota on it
@@ -229,7 +229,8 @@ class Shell:
         return f"{self.option(Option(given.name))}: {value} given{given.link}"
 
     def command(self, command: Command) -> str:
-        words = [shell_word(word) if isinstance(word, str) else self.option(word) for word in command.words]
+        home = [Option("home", typed_home())] * bool(command.verb and typed_home())
+        words = [shell_word(word) if isinstance(word, str) else self.option(word) for word in (*command.words, *home)]
         return " ".join([*[called(command.verb)] * bool(command.verb), *words])
 
 

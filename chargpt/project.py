@@ -56,6 +56,12 @@ def set_home(folder: str) -> None:
     os.environ[HOME] = os.path.abspath(folder)
 
 
+def typed_home() -> str:
+    """The folder of --home in the command line of this process, which the next command needs, too; empty without it."""
+    found = re.search("\0--home[\0=]([^\0]+)", "\0".join(["", *sys.argv[1:]]))
+    return found[1] if found else ""
+
+
 def presets_folder() -> Path:
     """The folder of the presets."""
     return SOURCE / "configs" if is_checkout() else PRESETS

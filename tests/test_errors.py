@@ -5,6 +5,7 @@ import errno
 import itertools
 import os
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -159,3 +160,11 @@ def test_a_gpu_that_fails_is_one_line_that_says_how_to_go_on():
     says = str(problem_of(torch.AcceleratorError("CUDA error: an illegal memory access\nCompile with `TORCH_USE_CUDA_DSA`")))
     assert says.startswith("GPU: it has failed (CUDA error: an illegal memory access); start again, a training with --resume,")
     assert str(problem_of(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"))).startswith("memory: ")
+
+
+@pytest.mark.parametrize("words, home", [(["--home", "/a b"], ["--home", "/a b"]), (["--home=/c"], ["--home", "/c"]), ([], [])])
+def test_whoever_has_typed_home_is_offered_commands_with_it(words, home, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py", "poems.txt", *words, "--run", "poems"])
+    offered, arguments = Command("sample", "poems"), Command("", Option("run", "a"))
+    assert shlex.split(str(offered))[2:] == ["poems", *home] and str(arguments) == "--run a"
+    assert IN_PYTHON(offered) == "chargpt.load('poems').generate()"
