@@ -86,7 +86,7 @@ def differing(runs: "Sequence[RunState]") -> list[str]:
 
 
 def _by_seed(runs: "Sequence[RunState]") -> list[str]:
-    """A line for the runs of each group that differ by their seed alone: and their settings."""
+    """A line for the runs of each group that differ by their seed alone, with their settings."""
     from chargpt.runs.listing import grouped, spread
 
     groups, names = grouped((run.group, run.seed, run) for run in runs if run.loss is not None), differing(runs)

@@ -8,16 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chargpt.commands.common import (
-    add_json_option,
-    aligned,
-    items_for,
-    json_output,
-    load_run,
-    page_file,
-    text_in,
-    verb_parser,
-)
+from chargpt.commands.common import add_json_option, aligned, items_for, json_output, load_run, page_file, text_in, verb_parser
 from chargpt.errors import TextTooShort, UserError
 from chargpt.formatting import one_line
 from chargpt.option_table import whole

@@ -106,13 +106,10 @@ def save_run(
     shapes = standard_shapes(imported.shape, imported.tokenizer.vocab_size)
     check_tensors(imported.weights, shapes, where=imported.program)
     model.load_state_dict(imported.weights, assign=True)  # the tensors themselves, without a copy
-    corpus = None
+    corpus, progress = None, Progress(step=imported.step)
     if texts:
-        block_size = config.model.block_size
-        asked = settings.get("data", {})
-        corpus = load_corpus(texts, config.data, root=root, block_size=block_size, tokenizer=imported.tokenizer, asked=asked)
-    progress = Progress(step=imported.step)
-    if corpus is not None:
+        size, asked = config.model.block_size, settings.get("data", {})
+        corpus = load_corpus(texts, config.data, root=root, block_size=size, tokenizer=imported.tokenizer, asked=asked)
         split = validation_split(corpus.val, config.train.eval_chars)
         progress.record_evaluation(evaluate(model, split, marks=corpus.marks))
     stage = Stage(length=Length.of(config))

@@ -82,9 +82,8 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
 def read_characters(path: Path) -> dict[str, int]:
     """The characters and their ids in a meta.pkl. Raises UserError for a pickle of anything but plain containers."""
     if not path.exists():
-        raise UserError(
-            f"{shown(path)}: no such file; give the meta.pkl of the training data, in nanoGPT's data folder, as --meta FILE"
-        )
+        what = "no such file; give the meta.pkl of the training data, in nanoGPT's data folder, as --meta FILE"
+        raise UserError(f"{shown(path)}: {what}")
     check_file(path, most=MAX_PICKLED)
     try:
         pickled = read_bounded(path, limit=MAX_PICKLED)
@@ -161,8 +160,7 @@ def _refused(path: Path, what: str, error: Exception, clean: str) -> UserError:
 def _tensors(model: object, where: str) -> dict[str, Tensor]:
     """The tensors of the model in their order, without the prefix that torch.compile adds."""
     found: Mapping[Any, Any] = model if isinstance(model, Mapping) else {None: None}
-    are_tensors = all(isinstance(tensor, Tensor) for tensor in found.values())
-    if not are_tensors or not all(isinstance(name, str) for name in found):
+    if not all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in found.items()):
         raise UserError(f"{where}: not a checkpoint of nanoGPT, since it holds no model; {GIVE}")
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in found.items()}
 
@@ -187,8 +185,7 @@ def _settings(config: object) -> tuple[dict[str, dict[str, Any]], list[str]]:
         if name in config:
             section, _, key = str(ALIASES[name]).partition(".")
             settings[section][key] = config[name]
-    optim = settings["optim"]
-    notes: list[str] = []
+    optim, notes = settings["optim"], list[str]()
     if "beta1" in config and "beta2" in config:
         optim["betas"] = [config["beta1"], config["beta2"]]
     if config.get("decay_lr") is False:

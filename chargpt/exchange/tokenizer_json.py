@@ -43,10 +43,9 @@ def to_tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     is_bytes, folded = tokenizer.characters is None, tokenizer.folded
     tokens = byte_alphabet() if tokenizer.characters is None else [*tokenizer.characters, *[FOLDED_NAME] * folded]
     if tokenizer.normalizer.lowercase and FINAL_SIGMA in (tokenizer.characters or ""):
-        raise UserError(
-            "data.lowercase: this run cannot be exported, since other programs would read a Greek capital sigma at the end of "
-            "a word as a wrong letter; train again with data.lowercase=false, and export that run"
-        )
+        why = "since other programs would read a Greek capital sigma at the end of a word as a wrong letter"
+        what = f"this run cannot be exported, {why}; train again with data.lowercase=false, and export that run"
+        raise UserError(f"data.lowercase: {what}")
     vocabulary = {"vocab": {token: i for i, token in enumerate(tokens)}, "merges": [], "ignore_merges": False}
     decoder = {"type": "Sequence", "decoders": [REPLACE_FOLDED, FUSE]} if folded else FUSE
     return {
