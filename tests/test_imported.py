@@ -8,10 +8,10 @@ from programs import Programs
 # The most lines that a whole training imports of each package, and, under no name, of the modules beside the packages and
 # train.py: the text is new and its time is limited, so all of them have work to do.
 MOST = {
-    "": 2_750,
+    "": 2_800,
     "kernels": 590,
     "text": 3_600,
-    "runs": 1_460,
+    "runs": 1_445,
     "training": 1_500,
     "planning": 2_260,
     "sampling": 840,
@@ -22,7 +22,7 @@ NOT_MET = (
     *("aliases", "gpu", "training.parallel", "session.resuming", "sampling.loaded_model", "sampling.cli"),
     *(f"runs.{name}" for name in ("load", "beginning")),
     *(f"text.{name}" for name in ("records", "messages", "json_records", "table_rows", "character_encodings", "cleaning")),
-    *(f"text.{name}" for name in ("marks", "corpora")),
+    *(f"text.{name}" for name in ("corpora", "item_stream", "labels")),
 )
 COUNTED = """
 import json, sys

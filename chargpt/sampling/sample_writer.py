@@ -15,7 +15,6 @@ from chargpt.runs.checkpoint_schema import parameter_count
 from chargpt.sampling.c_texts import FASTER_THAN_GPU, c_engine, c_writer
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.writer import Writer
-from chargpt.text.item_stream import end_in
 from chargpt.text.tokenizer import Tokenizer
 
 MAX_ITEMS = 8  # of a sample at most
@@ -68,6 +67,7 @@ class SampleWriter:
             return tokenizer.decode(made)
         from chargpt.sampling.item_writer import sampled_items
         from chargpt.sampling.text_generator import TextGenerator
+        from chargpt.text.item_stream import end_in
 
         generator = TextGenerator(writer=writer, tokenizer=tokenizer, options=options)
         labels = list(itertools.islice(itertools.cycle(self.labels), MAX_ITEMS))

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,8 +36,10 @@ from chargpt.files import (
 )
 from chargpt.formatting import shown
 from chargpt.screen import log
-from chargpt.text.item_stream import ItemCounts, ItemMarks
 from chargpt.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # of a list of items
+    from chargpt.text.item_stream import ItemCounts, ItemMarks
 
 COPIED = 2**22  # ids of an entry that are written anew at a time
 CHECKED = 2**26  # ids at the beginning and at the end of a split that are compared with the vocabulary: tens of milliseconds
@@ -54,7 +56,7 @@ class EncodedText:
     val: np.ndarray  # (n_val,) likewise; no overlap with train
     counts: np.ndarray  # (vocab_size,) int64: how often each id occurs in both splits
     distinct: int  # characters before any were folded
-    items: ItemCounts | None = None  # of a list of items; None for any other text
+    items: "ItemCounts | None" = None  # of a list of items; None for any other text
     folder: Path | None = None  # of the entry; None for a text that is in no cache
 
     @property
@@ -68,9 +70,9 @@ class EncodedText:
         return self.val if self.is_validated else self.train[-max(2, len(self.train) // 10) :]
 
     @property
-    def marks(self) -> ItemMarks | None:
+    def marks(self) -> "ItemMarks | None":
         """The ids that divide a list into items; None for any other text."""
-        return None if self.items is None else ItemMarks.of(self.tokenizer, has_labels=bool(self.items.labels))
+        return None if self.items is None else self.items.marks(self.tokenizer)
 
     @property
     def characters(self) -> int:
@@ -124,6 +126,10 @@ class Cache:
             meta = json.loads((folder / "entry.json").read_text())
             tokenizer = Tokenizer.from_json(meta["tokenizer"])
             ids = (tokenizer.dtype, tokenizer.vocab_size)
+            if items := meta.get("items"):
+                from chargpt.text.item_stream import ItemCounts  # of a list alone
+
+                items = ItemCounts(**items)
             return EncodedText(
                 fingerprint=fingerprint,
                 tokenizer=tokenizer,
@@ -131,7 +137,7 @@ class Cache:
                 val=_mapped(folder / "val.ids", meta["n_val"], *ids),
                 counts=_mapped(folder / "counts.int64", tokenizer.vocab_size, np.dtype("<i8")),
                 distinct=meta["distinct"],
-                items=meta.get("items") and ItemCounts(**meta["items"]),
+                items=items,
                 folder=folder,
             )
         return None

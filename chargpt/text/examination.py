@@ -18,7 +18,6 @@ from chargpt.notices import Kind, Notice
 from chargpt.text.advice import Advice, advice_on
 from chargpt.text.corpus import Corpus
 from chargpt.text.facts import NGRAM_MODEL, TRAIN_SAMPLE, sample
-from chargpt.text.item_stream import TAB, end_in
 from chargpt.text.remains import TOLD
 from chargpt.text.tokenizer import character_name
 
@@ -117,7 +116,8 @@ def _once(corpus: Corpus) -> str:
 
 def _counts(corpus: Corpus) -> dict[str, int]:
     """How often each character occurs that does, but for those that the program has put between items and labels."""
-    own = "" if corpus.items is None else end_in(corpus.tokenizer) + TAB * bool(corpus.items.labels)
+    marks = [] if corpus.marks is None else [mark for mark in (corpus.marks.end, corpus.marks.tab) if mark is not None]
+    own = corpus.tokenizer.decode(marks)
     counts = zip(corpus.tokenizer.characters or "", corpus.counts.tolist())
     return {character: count for character, count in counts if count and character not in own}
 

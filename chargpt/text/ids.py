@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,10 +17,12 @@ from chargpt.formatting import plural
 from chargpt.text.document import TRAIN, VAL
 from chargpt.text.formats import field_in
 from chargpt.text.growth import Growth
-from chargpt.text.item_stream import ItemCounts
 from chargpt.text.reading import TextReader
 from chargpt.text.shuffle import shuffled_lines
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
+
+if TYPE_CHECKING:  # of a list of items
+    from chargpt.text.item_stream import ItemCounts
 
 BLOCKS = 10  # of the validation split with data.split=blocks
 # Characters on each side of a block that are in no split, so that it does not go on with what was learned; at most.
@@ -57,7 +59,7 @@ class TextCounts:
     notes: list[str]
     # For a list of items: the text of each split, what is in it, and the characters that end items and labels.
     pieces: list[tuple[int, str]] | None = None
-    items: ItemCounts | None = None
+    items: "ItemCounts | None" = None
     marks: str = ""
 
     @property

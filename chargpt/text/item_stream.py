@@ -35,6 +35,10 @@ class ItemCounts:
         labels = f"; {len(self.labels):,} labels: {', '.join(counted)}" if counted else ""
         return f"{self.items:,}{repeated}, the longest has {self.longest:,} characters{labels}"
 
+    def marks(self, tokenizer: "Tokenizer") -> "ItemMarks":
+        """The marks of this list in its vocabulary."""
+        return ItemMarks.of(tokenizer, has_labels=bool(self.labels))
+
 
 class Item(NamedTuple):
     """An item as text."""

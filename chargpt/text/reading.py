@@ -16,11 +16,10 @@ from tqdm import tqdm
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
-from chargpt.text.document import TRAIN, VAL, Digest, Document, Origin
+from chargpt.text.document import TRAIN, VAL, Digest, Document, Label, Origin
 from chargpt.text.formats import UNITS, binary_format, structure_of
 from chargpt.text.frames import Frames
 from chargpt.text.kind import Kind, Structure
-from chargpt.text.labels import label_of_file
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.source import SAMPLE, Source, Sources, byte_order_mark
 
@@ -145,7 +144,14 @@ class TextReader:
                 text, line = self._without_frame("".join(text))
             pieces = text if self._normalizer.is_identity else self._normalizer.apply_in_pieces(text)
             pieces = pieces if self._is_copied else map(self._as_vocabulary, pieces)
-            yield Document(label_of_file(source, self.config), pieces, Origin(source, line))
+            yield Document(self._label_of(source), pieces, Origin(source, line))
+
+    def _label_of(self, source: Source) -> Label:
+        if not self.config.items:
+            return ()
+        from chargpt.text.labels import label_of_file  # no other text has any
+
+        return label_of_file(source, self.config)
 
     def _without_frame(self, text: str) -> tuple[Iterator[str], int]:
         """What is left of the text of a file, or all of it if data.frame says so, and the line where this begins."""

@@ -1,10 +1,12 @@
 """The windows of the validation loss: each id but the first is predicted once, always in the same order and batches."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chargpt.text.item_stream import ItemMarks
+if TYPE_CHECKING:  # of a list of items
+    from chargpt.text.item_stream import ItemMarks
 
 LOGITS_AT_ONCE = 2**22  # in a batch: limits the memory for any vocabulary
 IDS_AT_ONCE = 2**14  # likewise
@@ -30,7 +32,7 @@ def windows_of(ids: np.ndarray, *, size: int, vocab_size: int) -> Iterator[Windo
                 yield ids[first:last].reshape(-1, length), ids[first + 1 : last + 1].reshape(-1, length)
 
 
-def windows_of_items(ids: np.ndarray, marks: ItemMarks, *, size: int, vocab_size: int) -> list[Windows]:
+def windows_of_items(ids: np.ndarray, marks: "ItemMarks", *, size: int, vocab_size: int) -> list[Windows]:
     """The windows in which a model predicts each item of `ids` alone, after the end of an item; in batches of like lengths. An
     item longer than `size` goes on in windows without the context of those before. Targets that do not count are IGNORED:
     labels, and what fills a row up. An item at the end that is not complete is left out, unless it is the only one."""

@@ -3,6 +3,7 @@
 import functools
 import operator
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,16 +13,18 @@ from chargpt.device import evaluating, send
 from chargpt.interrupt import Interrupt
 from chargpt.kernels.step import KernelModel
 from chargpt.model import GPT
-from chargpt.text.item_stream import ItemMarks
 from chargpt.text.windows import IGNORED, Windows, windows_of, windows_of_items
 from chargpt.training.group import FLAGS, Group
+
+if TYPE_CHECKING:  # of a list of items
+    from chargpt.text.item_stream import ItemMarks
 
 # By these, the logits of a model are divided on trial: one that has read its text many times is too sure of itself (Guo et al.
 # 2017, arXiv 1706.04599).
 TEMPERATURES = (1.0, 1.06, 1.12, 1.2, 1.35)
 
 
-def evaluate(model: GPT, ids: np.ndarray, *, marks: ItemMarks | None = None) -> float:
+def evaluate(model: GPT, ids: np.ndarray, *, marks: "ItemMarks | None" = None) -> float:
     """The mean loss in nats per character over all of `ids`, whatever signal comes: see `evaluate_at`."""
     losses = evaluate_at((1.0,), model, ids, marks=marks)
     assert losses is not None
@@ -35,7 +38,7 @@ def evaluate_at(
     ids: np.ndarray,
     *,
     kernel: KernelModel | None = None,
-    marks: ItemMarks | None = None,
+    marks: "ItemMarks | None" = None,
     interrupt: Interrupt | None = None,
     group: Group = Group(),
 ) -> list[float] | None:
