@@ -179,6 +179,10 @@ EXPERIMENTS: dict[str, dict[str, str]] = {
     "a mistake": {FORWARD_OF_MLP: "        return y"},
 }
 
+# Those that only a large model shows.
+LARGE = ["a window of attention", "a long window of attention", "a narrower MLP", "wide logits"]
+LARGE += ["a later layer", "the second layer alone"]
+
 
 def experiment(name: str) -> ModuleType:
     return changed_module(EXPERIMENTS[name])
@@ -195,7 +199,8 @@ def changed_module(changes: dict[str, str]) -> ModuleType:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_is_another_model(name):
-    config = ModelConfig(n_layer=14, n_head=9, n_embd=288, block_size=1024, bias=True, positions="rotary")
+    size = {"n_layer": 14, "n_head": 9, "n_embd": 288, "block_size": 1024} if name in LARGE else {}
+    config = replace(SHAPE, **{"n_embd": 64, "positions": "rotary"} | size)
     assert not is_like(experiment(name), config, dropout=0.1 if name == "one dropout less" else 0.0)
 
 

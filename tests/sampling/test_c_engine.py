@@ -67,8 +67,8 @@ TEXTS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33)
     ("vocab_size", "threads", "precision", "counts", "shape"),
     [
         (70, 1, "float32", TEXTS, dict(positions="learned", **TILES)),
-        (70, 2, "bfloat16", TEXTS, dict(positions="sinusoidal", **TILES)),
-        (70, 3, "int8", TEXTS, dict(positions="rotary", **TILES)),
+        (70, 2, "bfloat16", TEXTS[::2], dict(positions="sinusoidal", **TILES)),
+        (70, 3, "int8", TEXTS[1::2], dict(positions="rotary", **TILES)),
         (1, 3, "float32", (3,), dict(n_layer=1, n_head=1, n_embd=2)),
         (5, 3, "float32", (3,), dict(n_head=3, n_embd=6, bias=False, positions="rotary")),  # fewer panels than threads
         (65, 1, "bfloat16", (1, 3), dict(n_layer=3, n_head=3, n_embd=30, block_size=40, positions="rotary")),
