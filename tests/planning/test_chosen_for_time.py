@@ -277,18 +277,20 @@ def another(key: str, value: object) -> object:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_of_every_setting_that_is_given_alone_only_what_depends_on_it_is_chosen_in_another_way(section, corpora):
-    def planned(tree: Tree) -> Config:
+    def planned(tree: Tree) -> Settings:
         machine = {"device": "cpu", "threads": 1, **tree.get("runtime", {})}
         options = TrainOptions(settings=typed_values({**tree, "runtime": machine}, where=""), minutes=2 / 60)
         settings = load_settings(options, presets=presets_folder()).loaded
-        return choose(settings, Job(corpora[3000], 2.0), optimizer="muon").config
+        return choose(settings, Job(corpora[3000], 2.0), optimizer="muon").settings
 
-    free = planned({})
+    settings = planned({})
+    free, chosen = settings.values, settings.reasons.keys()
     for key in (key for key in KEYS if key.startswith(f"{section}.") and key not in ("runtime.device", "data.format")):
         name = key.removeprefix(f"{section}.")
         given_ = another(key, flat(free)[key])
-        config = planned({section: {name: given_}})
-        assert flat(config)[key] == given_
+        settings = planned({section: {name: given_}})
+        config = settings.values
+        assert flat(config)[key] == given_ and settings.reasons.keys() - {"data.format"} == chosen - {key}, key
         assert {change.key for change in difference(free, config)} - {key, "data.format"} <= FOLLOWS.get(key, set()), key
 
 
