@@ -28,8 +28,6 @@ MAX_NAMED = 12  # columns or fields that a message lists
 MAX_NAME = 60  # characters of each of them
 LINE, PARAGRAPH, FILE = UNITS = ("line", "paragraph", "file")  # what an item may be, beside a field of records
 PLACES = ("file", "folder")  # what a label may be, beside a field of records
-# How a field is called that says who wrote a message.
-AUTHOR_NAME = re.compile(r"(?i)(?:\b|_)(?:sender|author|speaker|from|user|nick)[ _.]?(?:name|nickname|real_name)?$")
 COLUMN = "column:"  # before the name of a field that is one of these words
 
 
@@ -138,8 +136,8 @@ def _advice_on_fields(source: Source, structure: Structure, config: DataConfig) 
     if is_table and not all(NAME.fullmatch(name) and (" " not in name or len(fields) > 1) for name in fields):
         number = 1 + fields.index(structure.best or fields[0])
         return Message("; for one column alone, give its number: add ", Option(setting, number))
-    author = next(filter(AUTHOR_NAME.search, fields), "") if not config.items else ""
-    chat: list[Words] = [", and for a chat also ", Option("data.author", author)] * bool(author)
+    author = structure.author
+    chat: list[Words] = [", and for a chat also ", Option("data.author", author)] * bool(author and not config.items)
     where = f"its {'columns' if is_table else 'fields'} are {named(fields, best=structure.best)}; " * bool(fields)
     name = word_for(setting, structure.best or "NAME")
     return Message(f"; {where}for the text of {'one' if fields else 'a field'} alone, add ", Option(setting, name), *chat)

@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from chargpt.text.kind import Head, Kind, Reads, Structure, best_field, reader
+from chargpt.text.kind import Head, Kind, Reads, Structure, author_field, best_field, reader
 
 VALUES = 200  # of the head that are looked at
 MAX_DEPTH = 6  # objects and lists in each other whose fields are named
@@ -32,7 +32,9 @@ def _find(kind: Kind, head: Head) -> Structure | None:
     if not is_named and not texts:
         return None
     kind = kind if is_named else JSON_LINES if len(values) > 1 else JSON
-    return Structure(kind=JSON if takes_lines else kind, fields=tuple(texts), best=best_field(texts))
+    best = best_field(texts)
+    author = author_field(texts, best) if best else ""
+    return Structure(kind=JSON if takes_lines else kind, fields=tuple(texts), best=best, author=author)
 
 
 def _completed(start: str) -> object:

@@ -20,6 +20,11 @@ NO_WORD = re.compile(r"[\d/@_#=\\<>{}\[\]|]|\w[.:]\w|[!-~]{40}")  # in what is n
 TEXT_NAME = re.compile(
     r"(?i)(?:\b|_)(?:text[eo]?|content|message|body|poem|verse|lyric|stor(?:y|ie)|sentence|quote|joke|review|comment|caption|tweet)s?$"
 )
+# How a field is called that says who wrote a message; the first are those of many other things too.
+AUTHOR_NAMES = (
+    r"(?i)(?:\b|_)(?:(?:sender|display|real|user|nick)?[ _]?name|role|who)$",
+    r"(?i)(?:\b|_)(?:sender|author|speaker|from|user|nick)$",
+)
 # What a character of such a part counts beside one of a word, how many count, and a name that says text. Guesses, not measured.
 CODE, MOST_CODE, NAMED = 0.05, 20, 4
 MAX_LINE = 2**28  # characters, which must fit into memory
@@ -47,6 +52,7 @@ class Structure:
     kind: "Kind"
     fields: tuple[str, ...] = ()  # the names of columns, or the paths of the fields of JSON
     best: str = ""  # the field with most text, which is probably the one to train on
+    author: str = ""  # the field that says who wrote it, if one may do that
     delimiter: str = ""  # between the fields of a table
     is_sure: bool = True  # whether nobody need be asked before it is read so
     quoted: bool = True  # whether a field of a table may be in quotes
@@ -161,3 +167,11 @@ def best_field(texts: Mapping[str, Sequence[str]]) -> str:
         return size * math.sqrt(varied) * (NAMED if TEXT_NAME.search(name) else 1)
 
     return max(filter(texts.get, texts), key=merit, default="")
+
+
+def author_field(texts: Mapping[str, Sequence[str]], best: str) -> str:
+    """The field of these `texts` that may say who wrote the `best` one; empty if none may. Names of people return."""
+    some = {name: [*filter(None, values)] for name, values in texts.items() if name != best}
+    few = [name for name, of in some.items() if 1 < len({*of}) <= len(of) / 2 and len(of) >= len(texts[best]) / 2]
+    found = (name for names, pattern in zip((few, some), AUTHOR_NAMES) for name in names if re.search(pattern, name))
+    return next(found, "")

@@ -91,7 +91,7 @@ class _Field:
 
     def __init__(self, word: str, setting: str, *, source: Source, structure: Structure) -> None:
         self.name, self._setting = stored_as(field_in(word), structure.fields), setting
-        self._label, self._kind = source.label, structure.kind
+        self._label, self._kind, self._in_folder = source.label, structure.kind, source.in_folder
         self._is_line = setting in ON_A_LINE
         self._without, self._is_found = 0, False  # records without text in the field, and whether one has it
         self._problem: UserError | None = None  # the first of them
@@ -117,7 +117,8 @@ class _Field:
             what = f"no field {self.name!r}" if value is MISSING else f"no text in the field {self.name!r}"
             texts = {f"{prefix}{name}": values for name, values in self._texts(record).items()}
             names = named(texts, best=best_field(texts))
-            self._problem = self._error(line, f"{what}, its fields are: {names}; ", *self._advice(record, prefix))
+            others: list[Words] = [", or leave this file out by ", Option("data.pattern")] * self._in_folder
+            self._problem = self._error(line, f"{what}, its fields are: {names}; ", *self._advice(record, prefix), *others)
         if self._without >= MAX_WITHOUT:
             self.check_found()
         return ""

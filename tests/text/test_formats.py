@@ -149,25 +149,31 @@ NOT_THE_TEXT = {  # fields that are no text to learn, by a number
 SPRUCH = st.lists(st.text("abcdeéяあ", min_size=3, max_size=8), min_size=3, max_size=9).map(" ".join)
 
 
+def person(n):
+    return ("Ada", "Bo", "")[n * n % 3]
+
+
 @given(
     st.lists(st.sampled_from(sorted(NOT_THE_TEXT)), min_size=1, unique=True),
     st.sampled_from(["body", "text", "Spruch", "name", "the_poem"]),
+    st.sampled_from(["", "Sender Name", "from", "Author", "displayName", "role", "user_name", "who"]),
     st.integers(0, 8),
     st.lists(SPRUCH, min_size=20, max_size=40, unique=True),
     st.sampled_from(["", "2023年5月", " 12 "]),
 )
-def test_the_field_with_most_text_is_advised_whatever_is_beside_it(others, name, place, texts, number):
+def test_the_fields_of_the_text_and_of_its_author_are_advised_whatever_is_beside(others, name, author, place, texts, number):
     """Also if the text has a number in each line, without spaces around it."""
     texts = [text[:4] + number + text[4:] for text in texts]
-    names = [*others[:place], name, *others[place:]]
-    rows = [{one: text if one == name else NOT_THE_TEXT[one](n) for one in names} for n, text in enumerate(texts)]
+    names, values = [*others[:place], name, *others[place:], *[author] * bool(author)], NOT_THE_TEXT | {author: person}
+    rows = [{one: text if one == name else values[one](n) for one in names} for n, text in enumerate(texts)]
     table = io.StringIO()
     csv.writer(table).writerows([names, *(row.values() for row in rows)])
     whole = {"exportedAt": NOT_THE_TEXT["date"](1), "licence": NOT_THE_TEXT["licence"](1), "rows": rows}
     heads = {".csv": table.getvalue(), ".jsonl": "\n".join(map(json.dumps, rows)), ".json": json.dumps(whole)}
     for suffix, head in heads.items():
         found = recognise(Head(suffix=suffix, text=head))
-        assert found.best == "rows." * (suffix == ".json") + name
+        prefix = "rows." * (suffix == ".json")
+        assert found.best == prefix + name and found.author == (prefix + author if author else "")
         assert found.best in named(found.fields, best=found.best)
 
 
@@ -206,8 +212,12 @@ def warnings(folder: Path, reading: DataConfig = DataConfig(), **files: str) -> 
 
 CHAT = {"name": "us", "messages": [{"from": "ann", "text": ["the ", {"type": "b", "text": "sea"}]}] * 900}
 WARNINGS = {  # files, and the beginning and the end of the warning about them
-    "two tables": ({"a_csv": CSV, "b_csv": CSV}, "a.csv and 1 more: CSV, ", "are id, name, body; .* add data.field=body"),
-    "tabs": ({"d_tsv": TSV}, "d.tsv: TSV, ", "for the text of one alone, add data.field=body"),
+    "two tables": (
+        {"a_csv": CSV, "b_csv": CSV},
+        "a.csv and 1 more: CSV, ",
+        "are id, name, body; .* add data.field=body, .* data.author=name",
+    ),
+    "tabs": ({"d_tsv": TSV}, "d.tsv: TSV, ", "for the text of one alone, add data.field=body, .* data.author=name"),
     "JSON lines": ({"a_txt": LINES}, "a.txt: JSON lines", "add data.field=body"),
     "JSON": ({"a_json": json.dumps(RECORDS)}, "a.json: JSON", "add data.field=body"),
     "paths": (
