@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from chargpt.errors import UserError
-from chargpt.text.chats import AUTHOR, MESSAGE, OMITTED, TEXT, WHATSAPP_STAMP
+from chargpt.text.chats import AUTHOR, BETWEEN, FORMS, MESSAGE, OMITTED, TEXT, Form
 from chargpt.text.json_records import join_texts, records_of
 from chargpt.text.kind import Record, Structure, Text, blocks_in
 from chargpt.text.table_rows import rows_in
@@ -52,14 +52,15 @@ def spoken(author: str, said: str) -> str:
     return f"{author}: {said}" if said and author else said
 
 
-def _whatsapp(text: Text) -> Messages:
-    """A message may have several lines; only the first has a date. A line with a date and no name is by the program."""
-    for begins, stamp, lines in blocks_in(text, WHATSAPP_STAMP):
-        author, colon, first = stamp.string[stamp.end() :].partition(":")
+def _lines(form: Form, text: Text) -> Messages:
+    """A message may have several lines; only the first has a time. A line with a time and no name is by the program."""
+    for begins, stamp, lines in blocks_in(text, form.stamp):
+        author, first = form.author_of(stamp.string[stamp.end() :])
         author, said = author.lstrip("~\u202f\u200e ").rstrip(), [first.removeprefix(" "), *lines]
-        if not colon or len(author) > 60 or '"' in author or "“" in author:
+        if not author or '"' in author or "“" in author:
             text.noted.setdefault(SERVICE, []).append(begins)
         else:
+            said = [one for one in said if not BETWEEN.fullmatch(one)]
             kept = [EDITED.sub("", one) for one in said if not (OMITTED.fullmatch(one) or DELETED.fullmatch(one.strip(" ‎")))]
             yield begins, author, "\n".join(kept)
 
@@ -119,7 +120,7 @@ def _mbox(text: Text) -> Messages:
 
 
 READERS: Mapping[str, Callable[[Text], Messages]] = {
-    "whatsapp": _whatsapp,
+    **{name: partial(_lines, form) for name, form in FORMS.items()},
     "telegram": partial(_telegram, "messages"),
     "telegram account": partial(_telegram, "chats.list.messages"),
     "meta": _meta,

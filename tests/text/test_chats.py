@@ -279,6 +279,55 @@ def at(stamp: str, day: int, hour: int, minute: int) -> str:
     return re.sub(r"(?:0?9|21|٩)([:.])(?:15|١٥)", rf"{hour}\g<1>{minute:02}", stamp.format(day))
 
 
+LOGS = {  # what other programs write first, before a message, and when somebody comes
+    "irssi": ("--- Log opened Sun Mar 01 10:00:00 2026\n", "{:02}:{:02} <{}> {}", "{:02}:{:02} -!- {} has joined"),
+    "mIRC": ("\nSession Start: Sun Mar 01 10:00:00 2026\n", "[{:02}:{:02}] <@{}> {}", "[{:02}:{:02}] * {} has joined"),
+    "HexChat": ("**** BEGIN LOGGING AT Sun\n\n", "Mar 01 {:02}:{:02}:07 <{}>\t{}", "Mar 01 {:02}:{:02}:07 *\t{} has quit"),
+    "ZNC": ("", "[2026-03-01 {:02}:{:02}:07] <{}> {}", "[2026-03-01 {:02}:{:02}:07] *** Joins: {}"),
+    "WeeChat": ("", "2026-03-01 {:02}:{:02}:07\t{}\t{}", "2026-03-01 {:02}:{:02}:07\t-->\t{} has joined"),
+    "LINE": ("[LINE] Chat history with Oma\nSaved on: 3/1/2026, 19:22\n\nSun, 3/1/2026\n", "{:02}:{:02}\t{}\t{}", ""),
+    "KakaoTalk": (
+        "Oma 님과 카카오톡 대화\n저장한 날짜 : 오후\n\n--------------- 2026년 3월 1일 ---\n",
+        "[{2}] [오전 {0}:{1:02}] {3}",
+        "",
+    ),
+    "KakaoTalk, phone": ("Oma 카카오톡 대화\n저장한 날짜 : 오후\n\n", "2026년 3월 1일 오후 {}:{:02}, {} : {}", ""),
+    "Pidgin": ("Conversation with Oma at Sun 01 Mar 2026\n", "({:02}:{:02}:07) {}: {}", ""),
+    "Zoom": ("", "{:02}:{:02}:07\t From  {} : {}", ""),
+    "Zoom, new": ("", "{:02}:{:02}:07 From {} to Everyone:\n\t{}", ""),
+    "Signal": ("", "[2026-03-01 {:02}:{:02}] {}: {}", ""),
+    "Skype": ("", "[01.03.2026 {:02}:{:02}:07] {}: {}", ""),
+}
+
+
+@given(st.sampled_from([*LOGS]), TALK, st.integers(0, 7))
+def test_a_chat_of_any_program_is_read_without_its_times(tmp_path, load, program, talk, gap):
+    head, line, coming = LOGS[program]
+    people = zip(itertools.cycle(["Ann", "Ann", "Ben", "Oma"]), talk)
+    said = [(9 + gap * n // 60, gap * n % 60, *one) for n, one in enumerate(people)]
+    content = head + "".join(line.format(*one) + "\n" + coming.format(*one[:3]) + "\n" * bool(coming) for one in said)
+    path = write(tmp_path / "chat.log", content)
+    corpus = load(path, block_size=1)
+    assert text_of(corpus).splitlines() == [f"{who}: {what}" for *_, who, what in said]
+    left_out = f"lines that nobody wrote, left out: {len(said)}"
+    assert any(left_out in str(note) for note in corpus.notes) == bool(coming)
+    assert text_of(load(path, format="text", newlines="keep")).startswith(content[:-1])
+
+
+NO_CHATS = [
+    "07:05\tBerlin Hbf\tTrack 4\n08:40\tHamburg\tTrack 7\n10:02\tBremen\tTrack 1\n",
+    "[00:01] the sea\n[00:04] the stone\n[00:09] and: the wind\n",
+    "07:00 <info> started\n07:01 <warning> slow\n07:02 <info> stopped\n",
+    "The letters.\n\nFrom Ann: the sea is near.\n<b> and the stone </b>\n",
+    "1. (10:30) Moses: go.\n2. (10:31) the people went\n",
+]
+
+
+@pytest.mark.parametrize("text", NO_CHATS)
+def test_times_alone_make_no_chat(tmp_path, load, text):
+    assert text_of(load(write(tmp_path / "a.txt", text * 9), newlines="keep")).startswith(text)
+
+
 STARTED = [f"[2026-03-01 07:00:00] {line}" for line in ("server started on port 80", "web: null", "db: <none>")]
 MARKED = [
     "Messages and calls are end-to-end encrypted. Tap to learn more.",

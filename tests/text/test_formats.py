@@ -92,7 +92,6 @@ PLAIN = {
     "braces": "{ the sea }\n[ the stone ]\n",
     "tabs as indentation": "\tthe sea\n\tthe stone\n" * 20,
     "nothing": "",
-    "a log of a chat": "[12:05:33] <ann> the sea\n[12:06:01] <ben> the stone\n",
     "a quoted mail": "> the sea\n> and the stone\nyes\n",
     "a play": "[Enter ANN and BEN]\nANN: The sea!\n",
     "a numbered list": "1\nthe sea\n2\nthe stone\n",
