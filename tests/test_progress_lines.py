@@ -1,12 +1,16 @@
 """Progress in a pipe: a line for each evaluation, and few others; in a terminal, a bar."""
 
+import io
 import os
 import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import accumulate
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chargpt.formatting import clock
 from chargpt.notices import TrainingProgress
@@ -79,3 +83,26 @@ def test_in_a_terminal_neither_bar_nor_lines_are_longer_than_it_is_wide(width, m
     assert max(map(len, lines)) <= width
     assert any("train 12.345, val 4.734" in line and "%" in line for line in lines), lines  # the bar's numbers are not cut off
     assert "1,234,567 chars/s" in " ".join(" ".join(lines).split())
+
+
+class Tall(Screen):
+    """A terminal, in which each bar is kept to be looked at."""
+
+    bar_width = 100
+
+    def new_bar(self, **settings):
+        self.made = super().new_bar(**settings, file=io.StringIO())
+        return self.made
+
+    def lines(self, text):
+        pass
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(0, 3))
+def test_the_bar_is_where_the_training_is_also_at_its_end(steps, longer):
+    screen, at = Tall(), [0, *accumulate(steps)]
+    for step in at:
+        screen.progress(TrainingProgress(step=step, of=at[-1] + longer * (step < at[-1])))
+        assert screen.made.n == step
+    screen.end_progress()
+    assert (screen.made.n, screen.made.total) == (at[-1], at[-1])
