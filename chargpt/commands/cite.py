@@ -6,9 +6,9 @@ from chargpt.commands.common import verb_parser
 from chargpt.errors import Command, Option
 from chargpt.formatting import one_line, plural, shown
 from chargpt.project import project_root, version
-from chargpt.runs.checkpoint import newest_of, newest_stage, read_state, stage_folder
-from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
+from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import find_run
+from chargpt.runs.repeat import missing, models_in
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,7 +18,7 @@ def main(argv: Sequence[str]) -> int:
     parser = verb_parser("cite", "RUN", about)
     parser.add_argument("run", metavar="RUN", help="a run in checkpoints/, or its path")
     folder = find_run(parser.parse_args(list(argv)).run, project_root() / "checkpoints")
-    models = [newest_of(stage_folder(folder, stage), read_state)[0] for stage in range(1, newest_stage(folder) + 1)]
+    models = models_in(folder)
     last = models[-1]
     text = "none; it was imported without one" if last.fingerprint == NO_TEXT else f"SHA-256 {last.fingerprint}"
     names = one_line(", ".join(last.text_names))
@@ -31,24 +31,10 @@ def main(argv: Sequence[str]) -> int:
     start = last.stage.start
     more = [Option("init_from" if start.is_run else "start", start.name)] if start else []
     print(f"again     {Command('train', 'TEXT', Option('config', shown(folder / 'config.yaml')), *more, Option('run', 'NEW'))}")
-    print(*(f"missing   {one_line(what)}" for what in missing(models)), sep="\n")
+    nothing = "nothing: on the same machine, this gives the same run to the bit"
+    print(*(f"missing   {one_line(what)}" for what in missing(models) or [nothing]), sep="\n")
     loss = "" if last.progress.best_loss is None else f", validation loss {last.progress.best_loss:.4f} nats per character"
     what = f"{folder.name}: a character-level GPT of {last.parameters:,} parameters, trained with chargpt {version()}"
     steps = " and ".join(f"{state.progress.step:,}" for state in models)
     print(f"cite      {what} for {steps} steps on {names} ({text[:20]}), seed {models[0].config.train.seed}{loss}.")
     return 0
-
-
-def missing(models: Sequence[SavedState]) -> list[str]:
-    """What config.yaml cannot say, so that a run with it is another one; empty if it is the same run, to the bit."""
-    first, last = models[0], models[-1]
-    others = {state.stage.length.steps for state in models[1:]} - {first.stage.length.steps}
-    found = {
-        "a later model took as many steps as its time allowed, and with config.yaml each takes those of the first": others,
-        "the number of steps was changed while the rate was already falling": any(one.stage.length.since for one in models),
-        "it has ended early, or goes on": not last.is_finished or last.progress.step < last.stage.length.steps,
-        "it learned from teachers that were given to it": last.environment.get("teachers") and last.stage.number == 1,
-        "its text: it was imported without one": last.fingerprint == NO_TEXT,
-    }
-    nothing = "nothing: on the same machine, this gives the same run to the bit"
-    return [what for what, is_so in found.items() if is_so] or [nothing]

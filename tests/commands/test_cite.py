@@ -1,18 +1,21 @@
 """What a paper says of a run is true of it, and a run of which nothing is missing comes out the same to the bit."""
 
 import shlex
+import shutil
 
 import pytest
 from helpers import publish_run, saved_state
 
 import train
 from chargpt.__main__ import main
-from chargpt.commands.cite import missing
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.checkpoint_schema import NO_TEXT
+from chargpt.runs.repeat import missing
 from chargpt.runs.stage import Length, Models, Stage
 
-TINY = "--config tiny train.max_steps=12 train.eval_interval=6 checkpoint.interval=6 runtime.threads=1".split()
+TINY = (
+    "--config tiny train.max_steps=12 train.eval_interval=6 checkpoint.interval=6 checkpoint.keep=3 runtime.threads=1".split()
+)
 
 
 @pytest.mark.parametrize("more", [[], ["train.teachers=1", "model.dropout=0.1", "train.seed=5"]])
@@ -28,6 +31,10 @@ def test_a_run_that_lacks_nothing_is_made_again_to_the_bit(more, text, session_r
     assert train.main(words) == 0
     for path in (tmp_path / "run").rglob("step-*/model.safetensors"):
         assert (tmp_path / "again" / path.relative_to(tmp_path / "run")).read_bytes() == path.read_bytes()
+    assert "does not make the same run" not in capsys.readouterr().out
+    shutil.rmtree(max((tmp_path / "run").rglob("step-*12"), key=lambda path: len(path.parts)))  # that of the last model
+    assert train.main([*words[:-1], f"{tmp_path}/third", "--dry-run"]) == 0
+    assert "config.yaml does not make the same run: it has ended early" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_what_cannot_be_repeated_is_named():
@@ -38,14 +45,14 @@ def test_what_cannot_be_repeated_is_named():
         )
 
     for models, says in (
-        ([state()], "nothing"),
+        ([state()], None),
         ([state(since=4)], "the number of steps was changed"),
         ([state(step=5)], "it has ended early, or goes on"),
-        ([state(count=2), state(number=2, count=2, steps=9)], "nothing"),
+        ([state(count=2), state(number=2, count=2, steps=9)], None),
         ([state(count=2), state(step=7, number=2, count=2, steps=7)], "a later model took as many steps as its time"),
         ([state(fingerprint=NO_TEXT)], "its text"),
     ):
-        assert [what[: len(says)] for what in missing(models)] == [says], models
+        assert [what[: len(says or "")] for what in missing(models)] == [says] * (says is not None), models
 
 
 def test_an_imported_run_has_no_text(tmp_path, capsys):

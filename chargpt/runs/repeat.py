@@ -1,0 +1,27 @@
+"""Whether the settings that a run has saved make it again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from chargpt.runs.checkpoint import newest_of, newest_stage, read_state, stage_folder
+from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
+
+
+def models_in(run: Path) -> list[SavedState]:
+    """The newest state of each model of a run. Raises CheckpointError."""
+    return [newest_of(stage_folder(run, stage), read_state)[0] for stage in range(1, newest_stage(run) + 1)]
+
+
+def missing(models: Sequence[SavedState]) -> list[str]:
+    """What config.yaml cannot say of these models of a run, so that a run with it is another one; empty if it is the same run,
+    to the bit."""
+    first, last = models[0], models[-1]
+    others = {state.stage.length.steps for state in models[1:]} - {first.stage.length.steps}
+    found = {
+        "a later model took as many steps as its time allowed, and with config.yaml each takes those of the first": others,
+        "the number of steps was changed while the rate was already falling": any(one.stage.length.since for one in models),
+        "it has ended early, or goes on": not last.is_finished or last.progress.step < last.stage.length.steps,
+        "it learned from teachers that were given to it": last.environment.get("teachers") and last.stage.number == 1,
+        "its text: it was imported without one": last.fingerprint == NO_TEXT,
+    }
+    return [what for what, is_so in found.items() if is_so]
