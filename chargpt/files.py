@@ -13,10 +13,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
 
 ASIDE_NAME = re.compile(r"\.(?P<target>.+)\.tmp-(?P<pid>[0-9]{1,9})")
 LOCK_NAME = ".lock"
@@ -216,19 +212,6 @@ def is_locked(folder: Path) -> bool:
     except OSError:  # a folder of another user, who alone may write it
         return False
     return False
-
-
-def numbers_in(file: Path | IO[bytes], dtype: "np.dtype | type") -> "np.ndarray":
-    """The numbers in a file that is not empty, mapped read-only; read into memory from a disk that cannot map files. Raises
-    OSError."""
-    import numpy as np  # most of what uses files needs none
-
-    try:
-        return np.memmap(file, dtype, mode="r")
-    except OSError:
-        if not isinstance(file, Path):
-            file.seek(0)
-        return np.fromfile(file, dtype)
 
 
 class FolderLock:

@@ -3,7 +3,6 @@
 Nothing is printed or written, but for texts in the cache. What the user should know of a decision is a `Notice`.
 """
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -173,7 +172,11 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     notices = [*named.notices, *job.corpus.describe(), *about_teachers, *([] if options.find_lr else examine(job.corpus))]
     choices = [*tried.notices, *choice.notices, *_about_settings(choice.settings, asked)]
     choices += [*_about_teachers(choice.settings, choice.models, named.teachers), *_about_splits(job.corpus, opening.config)]
-    choices += [*_about_repeat(asked.file, job.corpus), *_about_processes(opening.config, group)]
+    choices += _about_processes(opening.config, group)
+    if asked.file is not None and asked.file.name == "config.yaml":
+        from chargpt.runs.repeat import lacking
+
+        choices += [Notice(Kind.NOTE, what) for what in lacking(asked.file, job.corpus.fingerprint)]
     return dataclasses.replace(opening, notices=tuple(notices), choices=tuple(choices))
 
 
@@ -345,19 +348,6 @@ def _first_model(config: Config, corpus: Corpus, start: Checkpoint | None) -> GP
 
         start_from(start, model, corpus.tokenizer)
     return model
-
-
-def _about_repeat(file: Path | None, corpus: Corpus) -> list[Notice]:
-    """Why the settings `file` of a run on this text do not make the same run."""
-    if file is None or file.name != "config.yaml":
-        return []
-    from chargpt.runs.repeat import missing, models_in  # most files are of no run
-
-    with contextlib.suppress(UserError, OSError):
-        models = models_in(file.parent)
-        if models[-1].fingerprint == corpus.fingerprint:
-            return [Notice(Kind.NOTE, f"{shown(file)} does not make the same run: {what}") for what in missing(models)]
-    return []
 
 
 def _about_settings(settings: Settings, asked: Asked) -> list[Notice]:

@@ -1,8 +1,11 @@
 """Whether the settings that a run has saved make it again."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from chargpt.errors import UserError
+from chargpt.formatting import shown
 from chargpt.runs.checkpoint import newest_of, newest_stage, read_state, stage_folder
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
 
@@ -25,3 +28,13 @@ def missing(models: Sequence[SavedState]) -> list[str]:
         "its text: it was imported without one": last.fingerprint == NO_TEXT,
     }
     return [what for what, is_so in found.items() if is_so]
+
+
+def lacking(file: Path, fingerprint: str) -> list[str]:
+    """Why the settings `file` of a run does not make the same run of the text with this fingerprint; empty if it has another
+    text, or is of no run."""
+    with suppress(UserError, OSError):
+        models = models_in(file.parent)
+        if models[-1].fingerprint == fingerprint:
+            return [f"{shown(file)} does not make the same run: {what}" for what in missing(models)]
+    return []

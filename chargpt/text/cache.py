@@ -27,7 +27,6 @@ from chargpt.files import (
     FolderLock,
     SyncedFile,
     discard,
-    numbers_in,
     publish_file,
     publishing,
     remove_left_behind,
@@ -36,6 +35,7 @@ from chargpt.files import (
 )
 from chargpt.formatting import shown
 from chargpt.screen import log
+from chargpt.text.source import mapped_numbers
 from chargpt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # of a list of items
@@ -194,7 +194,7 @@ def _mapped(path: Path, length: int, dtype: np.dtype, limit: int = sys.maxsize) 
     the last CHECKED is not below the `limit`."""
     if path.stat().st_size != length * dtype.itemsize:
         raise ValueError(f"{path}: not {length} numbers")
-    numbers = numbers_in(path, dtype) if length else np.empty(0, dtype)
+    numbers = mapped_numbers(path, dtype) if length else np.empty(0, dtype)
     if any(part.max(initial=0) >= limit for part in (numbers[:CHECKED], numbers[-CHECKED:])):
         raise ValueError(f"{path}: not all are in the vocabulary")
     return numbers

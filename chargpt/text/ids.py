@@ -12,13 +12,14 @@ import numpy as np
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
-from chargpt.files import SyncedFile, numbers_in
+from chargpt.files import SyncedFile
 from chargpt.formatting import plural
 from chargpt.text.document import TRAIN, VAL
 from chargpt.text.formats import field_in
 from chargpt.text.growth import Growth
 from chargpt.text.reading import TextReader
 from chargpt.text.shuffle import shuffled_lines
+from chargpt.text.source import mapped_numbers
 from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
 
 if TYPE_CHECKING:  # of a list of items
@@ -163,7 +164,7 @@ def _in_other_order(
     with tempfile.TemporaryFile(dir=folder) as file:
         file.writelines(piece for _, piece in encoded)
         file.flush()
-        ids = numbers_in(file, tokenizer.dtype)
+        ids = mapped_numbers(file, tokenizer.dtype)
         if newline < 0 or newline in tokenizer.never_sampled or newline not in ids[:-1]:
             raise UserError("data.shuffle: lines given, but the text is one line; leave it out")
         for line in shuffled_lines(ids, newline):

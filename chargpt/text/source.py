@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from chargpt.errors import UserError, Words
 
 MARKS = (  # UTF-32 before UTF-16, because the mark of UTF-16-LE is the beginning of that of UTF-32-LE
@@ -71,6 +73,17 @@ def decoded(content: bytes, given: str) -> str:
         with contextlib.suppress(UnicodeDecodeError):
             return codecs.getincrementaldecoder("utf-8")().decode(content)
     return content[len(mark) :].decode(encoding if mark else given.partition(",")[0], "ignore")
+
+
+def mapped_numbers(file: Path | BinaryIO, dtype: np.dtype | type) -> np.ndarray:
+    """The numbers in a file that is not empty, mapped read-only; read into memory from a disk that cannot map files. Raises
+    OSError."""
+    try:
+        return np.memmap(file, dtype, mode="r")
+    except OSError:
+        if not isinstance(file, Path):
+            file.seek(0)
+        return np.fromfile(file, dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -23,12 +23,12 @@ import numpy as np
 from chargpt.canonical import canonical, path_on_disk
 from chargpt.config import DataConfig
 from chargpt.errors import Message, NotWritten, Option, UserError, Words, nearest, what_to_do
-from chargpt.files import WINDOWS, numbers_in, portable
+from chargpt.files import WINDOWS, portable
 from chargpt.formatting import shown
 from chargpt.project import HOME, STATE, STEP_NAME
 from chargpt.screen import log
 from chargpt.text.formats import CHECKPOINT, binary_format, read_head, refuse_checkpoint
-from chargpt.text.source import DEFAULT, NAMES, Source, Sources, files_below, plain_name
+from chargpt.text.source import DEFAULT, NAMES, Source, Sources, files_below, mapped_numbers, plain_name
 
 ANOTHER_CACHE = f"set data.cache (or {HOME}, for runs too) to another folder"
 MAX_NAMED = 3  # kinds of files that are left out, which get a line
@@ -177,7 +177,7 @@ def _copied(label: str, stream: BinaryIO, folder: Path) -> Source:
             copy.flush()
             if size > limit:
                 raise OSError(errno.ENOSPC, f"more than {limit:,} bytes, which is half of the free space,")
-            content = numbers_in(copy, np.uint8).data if size else b""
+            content = mapped_numbers(copy, np.uint8).data if size else b""
             return Source(label=label, content=content)
     except OSError as error:
         what = f"{label}: {error.strerror} while copying it to {shown(folder)}; {what_to_do(error, ANOTHER_CACHE)}"

@@ -16,10 +16,11 @@ import numpy as np
 from tqdm import tqdm
 
 from chargpt.errors import NotWritten, Problem, what_to_do
-from chargpt.files import SyncedFile, numbers_in, publishing, remove_left_behind
+from chargpt.files import SyncedFile, publishing, remove_left_behind
 from chargpt.formatting import shown
 from chargpt.text.cache import EncodedText
 from chargpt.text.facts import grams
+from chargpt.text.source import mapped_numbers
 
 CHUNK = 2**22  # ids that are sorted together
 OVERLAP = 2**16  # ids after a chunk that are sorted with it
@@ -132,7 +133,7 @@ def open_index(text: EncodedText) -> SuffixIndex | None:
     """The index of the training split, if it is kept beside its ids. What it finds is always compared with them."""
     if text.folder is not None:
         with contextlib.suppress(OSError, ValueError):
-            suffixes = numbers_in(text.folder / NAME, np.dtype("<u4"))
+            suffixes = mapped_numbers(text.folder / NAME, np.dtype("<u4"))
             return SuffixIndex(text.train, suffixes) if len(suffixes) == len(text.train) else None
     return None
 

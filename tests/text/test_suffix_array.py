@@ -80,7 +80,7 @@ def test_an_index_that_cannot_be_written_is_one_line(corpus, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(suffix_array, "numbers_in", full)  # it is written, and cannot be opened: too few open files
+    monkeypatch.setattr(suffix_array, "mapped_numbers", full)  # it is written, and cannot be opened: too few open files
     with pytest.raises(NotWritten, match="train.suffixes: cannot be opened in .*; raise the limit of open files"):
         open_or_make_index(corpus)
     assert index_for_training(corpus) is None, "no step needs it"
