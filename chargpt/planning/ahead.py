@@ -9,7 +9,6 @@ from pathlib import Path
 from chargpt.config import Config
 from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions, by_fields, is_one_of_several, parse_sweep
 from chargpt.project import NO_START, project_root
-from chargpt.runs.load import read_card
 from chargpt.runs.run import folder_of, new_folder
 from chargpt.settings import COMMAND_LINE, Settings, apply
 from chargpt.text.sources import check_found
@@ -32,6 +31,8 @@ def check_places(options: TrainOptions, *, root: Path) -> None:
     if options.resume or options.continue_:  # which look for a run first
         return
     if options.start not in (None, NO_START):
+        from chargpt.runs.load import read_card  # most runs name no start
+
         read_card(str(options.start))
     check_found(options.texts)
     folder_of_new(options, root / "checkpoints")
