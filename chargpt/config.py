@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
+from chargpt.canonical import canonical
+
 PATTERN = "re:"  # before a regular expression in a setting that may be a name
 DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
@@ -224,7 +226,7 @@ class DataConfig(Section):
     @property
     def label_pattern(self) -> re.Pattern[str] | None:
         """The regular expression in `label`, in which ^ and $ are the ends of a line. Raises re.error for a wrong one."""
-        return re.compile(self.label.removeprefix(PATTERN), re.MULTILINE) if self.label.startswith(PATTERN) else None
+        return re.compile(canonical(self.label.removeprefix(PATTERN)), re.MULTILINE) if self.label.startswith(PATTERN) else None
 
     @property
     def unescaped_separator(self) -> str:

@@ -1,6 +1,7 @@
 """What is typed means what is stored, whichever of Unicode's forms either is in."""
 
 import unicodedata
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -63,3 +64,17 @@ def test_a_column_its_value_and_a_pattern_are_found_in_any_form(form, tmp_path):
         )
         corpus = load_corpus([normalized(typed, str(tmp_path / "été"))], config, root=tmp_path, block_size=1)
         assert text_of(corpus) == "eins ist da\n" * 2 + "eins ist da"
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.sampled_from(["été", "Märchen"]), FORM), min_size=4, max_size=12), FORM, st.booleans())
+def test_labels_that_differ_by_their_form_are_one_and_a_pattern_finds_both(tmp_path, labels, typed, is_pattern):
+    """In a column, or in the items."""
+    names = [unicodedata.normalize(form, name) for name, form in labels]
+    rows = [f"{name},{'abcdefghijkl'[n]} {name}" for n, name in enumerate(names)]
+    path = write(tmp_path / f"{len([*tmp_path.iterdir()])}.csv", "\n".join(["label,item", *rows]))
+    label = "re:(Märchen|été)" if is_pattern else "label"
+    asked = {"items": "item", "format": "fields", "label": unicodedata.normalize(typed, label), "cache": str(tmp_path / "c")}
+    corpus = load_corpus([str(path)], DataConfig(**asked), root=tmp_path, block_size=1)
+    assert corpus.items is not None
+    assert sorted(corpus.items.labels.values()) == sorted(Counter(name for name, _ in labels).values())

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from chargpt.canonical import canonical
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.formatting import one_line
@@ -135,7 +136,7 @@ def _items_in(alone: Sources, config: DataConfig) -> Iterator[Item]:
 def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, Item]]:
     """The split and each item that `reader`, made with `config` of `reading_of`, finds. Labels and texts may be empty. Raises
     UserError."""
-    pattern = config.label_pattern
+    pattern, forms = config.label_pattern, dict[str, str]()  # of each label, of which another one is the same
     for split, document in reader.documents():
         text, is_record = "".join(document.pieces), document.origin.is_record
         if mark := NOT_IN_ITEMS.search(text):
@@ -146,7 +147,8 @@ def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, Item
                 raise _mistake(document, LONG_LABEL)
             if len(item) > MAX_ITEM:
                 raise _mistake(document, f"an item of {len(item):,} characters, more than {MAX_ITEM:,}; {SPLIT_IT}")
-            yield split, Item(spelled(label) if any(label) else "", item.strip("\n").rstrip())
+            name = spelled(label) if any(label) else ""
+            yield split, Item(forms.setdefault(canonical(name), name), item.strip("\n").rstrip())
 
 
 def _mistake(document: Document, what: str, before: str = "") -> UserError:

@@ -82,7 +82,7 @@ class _Asked:
 
 def found(pattern: re.Pattern[str], text: str) -> str:
     """What the groups of `pattern` match in `text` first, on one line; empty if it does not match."""
-    match = pattern.search(text)
+    match = pattern.search(canonical(text))
     return next(filter(None, (" ".join(group.split()) for group in (match.groups("") if match else ()))), "")
 
 
