@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
@@ -255,6 +256,16 @@ def test_the_label_of_an_item_is_found(said):
     values = [json.loads(line) for line in out.splitlines()]
     assert [value["guess"] for value in values] == ["elf", "orc", "elf"] and "accuracy 66.7% ± 27.2% on 3 items; " in err
     assert all(sum(value["probability"].values()) == pytest.approx(1, abs=1e-4) for value in values)
+
+
+def test_runs_are_compared_item_by_item(run, tmp_path, said):
+    other = shutil.copytree(run, tmp_path / "other")
+    alone = [json.loads(line) for line in said("score", "--items", "--json", "--top", "1000")[0].splitlines()]
+    *items, total = map(json.loads, said("score", str(other), "--items", "--json")[0].splitlines())
+    assert {item["line"]: item["bits"][str(run)] for item in items} == pytest.approx(
+        {one["number"]: one["bits"] for one in alone}
+    )
+    assert total["items"] == len(alone) and total["runs"][1]["difference"] == total["runs"][1]["standard_error"] == 0
 
 
 def test_the_most_surprising_item_comes_first(said):

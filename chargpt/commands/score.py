@@ -22,9 +22,12 @@ from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, names_in
 from chargpt.text.source import NAMES
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick
+    import numpy as np
+
     from chargpt.analysis.scored_text import Line, Summary, Total
     from chargpt.config import DataConfig
     from chargpt.sampling.loaded_model import LoadedModel
+    from chargpt.text.item_stream import Item
 
 # Settings of how a text is read. All others belong to the run.
 READING = ("data.encoding", "data.field", "data.format", "data.pattern", "data.separator")
@@ -86,21 +89,28 @@ def checked(options: Namespace) -> Namespace:
         raise UserError(f"--items: {'--lines' if options.lines else '--html'} given as well; leave out one of the two")
     if options.top is not None and not (options.items or options.lines):
         raise UserError("--top: given without --items or --lines; add one of them, or leave it out")
-    of_one = [name for name in ("items", "lines", "html") if getattr(options, name)]
+    of_one = [name for name in ("top", "lines", "html") if getattr(options, name)]
     if of_one and len(options.runs) > 1:
         raise UserError(f"--{of_one[0]}: given with {len(options.runs)} runs to compare; leave it out, or give --tsv")
+    if len(options.runs) > 1 and "-" in options.texts:
+        raise UserError(f"-: standard input can be read once, and {len(options.runs)} runs are compared; save it in a file")
     return options
+
+
+def scored_items(texts: Sequence[str], loaded: "LoadedModel", options: Namespace) -> "tuple[list[Item], np.ndarray]":
+    """The items in `texts` and their bits under the model, float64 (items,). Raises UserError."""
+    from chargpt.analysis.item_facts import guess_labels
+    from chargpt.analysis.scored_text import UNKNOWN_BITS
+
+    items = items_for(loaded, texts, options.settings)
+    unlabelled = bool(loaded.config.data.label_fields) and not all(item.label for item in items)
+    losses = guess_labels(loaded, items, loaded.labels()).losses if unlabelled else loaded.item_losses(items)
+    return items, losses / math.log(2) + [UNKNOWN_BITS * len(loaded.tokenizer.encode_known(item.text)[1]) for item in items]
 
 
 def score_items(options: Namespace, loaded: "LoadedModel") -> None:
     """Print the most surprising items with their bits, and the mean of all. Raises UserError."""
-    from chargpt.analysis.item_facts import guess_labels
-    from chargpt.analysis.scored_text import UNKNOWN_BITS
-
-    items = items_for(loaded, options.texts, options.settings)
-    unlabelled = bool(loaded.config.data.label_fields) and not all(item.label for item in items)
-    losses = guess_labels(loaded, items, loaded.labels()).losses if unlabelled else loaded.item_losses(items)
-    bits = losses / math.log(2) + [UNKNOWN_BITS * len(loaded.tokenizer.encode_known(item.text)[1]) for item in items]
+    items, bits = scored_items(options.texts, loaded, options)
     rows = [["bits", "bits/char", "item"]]
     for number in (-bits).argsort(kind="stable")[: options.top or TOP].tolist():
         item, total = items[number], float(bits[number])
@@ -257,41 +267,58 @@ def runs_and_texts(run: str, words: Sequence[str]) -> dict[str, list[str]]:
     return {name: texts or [*found.values()][-1] for name, texts in found.items()}
 
 
-def compare(options: Namespace) -> None:
-    """Print the bits of each line under each run, or means, beside those of the first one. Raises UserError."""
-    columns: dict[str, Lines] = {}
-    fingerprints = set()
+def lines_of_runs(options: Namespace, unit: str) -> dict[str, Lines]:
+    """The lines, or items, of the texts of each run with their bits; as many of each. Raises UserError."""
+    import numpy as np
+
+    from chargpt.analysis.scored_text import Line
+
+    columns, fingerprints = dict[str, Lines](), set()
     for name, texts in options.runs.items():
         loaded = load_run(name, device=options.device)
         fingerprints.add(loaded.fingerprint)
-        columns[name] = [(label, line) for label, lines in scored_texts(texts, loaded, options)[2] for line in lines]
+        if options.items:
+            items = zip(*scored_items(texts, loaded, options))
+            columns[name] = [(item.label, Line(n, item.text, np.array([bits]))) for n, (item, bits) in enumerate(items, 1)]
+        else:
+            columns[name] = [(label, line) for label, lines in scored_texts(texts, loaded, options)[2] for line in lines]
     if len(fingerprints) > 1 and not any(options.runs.values()):
         what = "trained on different texts, so they have no validation split in common; add a TEXT"
         raise UserError(f"{' '.join(columns)}: {what}")
     first = next(iter(columns))
     for name, lines in columns.items():
         if len(lines) != len(columns[first]):
-            what = f"{len(lines):,} lines for {name}, and {len(columns[first]):,} for {first}"
-            raise UserError(f"{what}; give texts with the same lines, in the same order")
+            what = f"{len(lines):,} {unit}s for {name}, and {len(columns[first]):,} for {first}"
+            raise UserError(f"{what}; give texts with the same {unit}s, in the same order")
+    return columns
+
+
+def compare(options: Namespace) -> None:
+    """Print the bits of each line, or item, under each run, or means, beside those of the first one. Raises UserError."""
+    unit = "item" if options.items else "line"
+    columns = lines_of_runs(options, unit)
+    first = next(iter(columns))
     spoken = [row for row in zip(*columns.values()) if all(line.text.strip() for _, line in row)]
     if len(spoken) < 2:
-        raise UserError(f"{first}: fewer than two lines that are not blank; give a longer text")
-    summary = against_first(columns, spoken)
+        raise UserError(f"{first}: fewer than two {unit}s that are not blank; give a longer text")
+    summary = against_first(columns, spoken, unit)
     if options.json:
         for row in spoken:
             (text, line), bits = row[0], {name: round(one.total, 4) for name, (_, one) in zip(columns, row)}
             write_json({"text": text, "line": line.number, "content": line.text, "bits": bits})
-        write_json({"lines": len(spoken), "runs": summary})
+        write_json({f"{unit}s": len(spoken), "runs": summary})
     elif options.tsv:
         print_tsv(columns)
     cells = [[f"{value:.3f}" if isinstance(value, float) else value or "" for value in one.values()] for one in summary]
-    table = aligned([["", "bits/line", "difference", "±"], *cells])
+    table = aligned([["", f"bits/{unit}", "difference", "±"], *cells])
     print(*table, sep="\n", file=sys.stderr if options.json or options.tsv else sys.stdout)
-    log(f"on {len(spoken):,} lines; fewer bits are better; ±: the standard error of the mean difference to {first} in a line")
+    log(f"on {len(spoken):,} {unit}s; fewer bits are better; ±: the standard error of the mean difference to {first} in one")
 
 
-def against_first(names: Iterable[str], rows: "Sequence[Sequence[tuple[str, Line]]]") -> list[dict[str, str | float | None]]:
-    """The mean bits of a line under each run, and the mean difference to the first run with its standard error."""
+def against_first(
+    names: Iterable[str], rows: "Sequence[Sequence[tuple[str, Line]]]", unit: str
+) -> list[dict[str, str | float | None]]:
+    """The mean bits of a line or an item under each run, and the mean difference to the first run with its standard error."""
     import numpy as np
 
     bits = np.array([[line.total for _, line in row] for row in rows])  # (lines, runs)
@@ -300,7 +327,7 @@ def against_first(names: Iterable[str], rows: "Sequence[Sequence[tuple[str, Line
     means = np.stack([bits.mean(axis=0), differences.mean(axis=0), errors], axis=1).round(4).tolist()
     means[0][1:] = None, None
     return [
-        dict(zip(("run", "bits_per_line", "difference", "standard_error"), (name, *row))) for name, row in zip(names, means)
+        dict(zip(("run", f"bits_per_{unit}", "difference", "standard_error"), (name, *row))) for name, row in zip(names, means)
     ]
 
 

@@ -69,6 +69,8 @@ def test_a_table_with_tabs_has_a_row_for_each_line_whatever_is_in_it(runs, insta
         ("a text.txt b short.txt", "5 lines for b, and 41 for a; give texts with the same lines"),
         ("a b text.txt --lines", "--lines: given with 2 runs to compare; leave it out, or give --tsv"),
         ("a b text.txt --html x.html", "--html: given with 2 runs to compare"),
+        ("a b -", "-: standard input can be read once, and 2 runs are compared; save it in a file"),
+        ("a b text.txt --items", "a: was not trained on items"),
         ("a d text.txt", "d: no such file or folder"),
     ],
 )
