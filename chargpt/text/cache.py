@@ -93,8 +93,7 @@ def fingerprint_of(read: Sequence[Any], tokenizer: Tokenizer) -> str:
 
 @functools.cache
 def hash_of_code() -> str:
-    """The SHA-256 of all code that reads a text: this package, the modules beside the packages on which it stands, and Python.
-    Whoever changes a reader reads anew."""
+    """The SHA-256 of all code that reads a text, with Python's version: whoever changes a reader reads anew."""
     files = sorted([*Path(__file__).parent.glob("*.py"), *Path(__file__).parents[1].glob("*.py")])
     return hash_of(sys.version, [hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
 
@@ -190,8 +189,7 @@ class Cache:
 
 
 def _mapped(path: Path, length: int, dtype: np.dtype, limit: int = sys.maxsize) -> np.ndarray:
-    """The numbers in a file, mapped read-only. Raises ValueError if there are not `length` of them, or if one of the first or
-    the last CHECKED is not below the `limit`."""
+    """The `length` numbers in a file, mapped read-only. Raises ValueError for others, or one that is not below the `limit`."""
     if path.stat().st_size != length * dtype.itemsize:
         raise ValueError(f"{path}: not {length} numbers")
     numbers = mapped_numbers(path, dtype) if length else np.empty(0, dtype)

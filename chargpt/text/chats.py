@@ -89,7 +89,8 @@ def _find_lines(form: Form, kind: Kind, head: Head) -> Structure | None:
         return None
     if any(LOG_LEVEL.search(name) for name, _ in pairs):
         return None
-    is_sure = form.mark.search(start) is not None or _is_marked(pairs) or _is_talk(stamps, pairs)
+    is_talk = head.suffix != ".log" and _is_talk(stamps, pairs)
+    is_sure = form.mark.search(start) is not None or _is_marked(pairs) or is_talk
     return Structure(kind=kind, fields=kind.fields, best=TEXT, is_sure=is_sure)
 
 

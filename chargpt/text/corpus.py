@@ -147,8 +147,7 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
 def cached_corpus(
     texts: Sequence[str], config: DataConfig, *, root: Path, fingerprint: str, growth: Growth | None = None
 ) -> Corpus | None:
-    """The corpus with this fingerprint, if it is in one of `cache_folders`; None if it is not. `texts` and `growth` are those
-    of the run; the texts are not opened."""
+    """The corpus with this fingerprint, if it is in one of `cache_folders`, or None. The `texts` of the run are not opened."""
     for folder in cache_folders(config, root=root):
         if encoded := Cache(folder).open(fingerprint):
             return Corpus(**vars(encoded), name=run_name(texts), texts=list(texts), growth=growth)
@@ -303,8 +302,7 @@ def _fit_tokenizer(counts: np.ndarray, config: DataConfig, *, known: str) -> Tok
 
 
 def _counts_of_ids(counts: np.ndarray, tokenizer: Tokenizer, label: str) -> np.ndarray:
-    """How often each id occurs in a text with these `counts` of code points. Raises UnknownCharacters if the vocabulary, which
-    may be that of another text, lacks some of them."""
+    """How often each id occurs in a text with these `counts` of code points. Raises UnknownCharacters if some have no id."""
     if tokenizer.characters is None:
         return counts[:256]
     points = np.flatnonzero(counts > 0)  # of bool, ten times faster

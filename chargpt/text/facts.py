@@ -38,7 +38,7 @@ OTHER_NATS, SURE = 0.3, 3.0  # their difference then at least, in nats per chara
 LONG_LINE = 12  # characters; shorter lines repeat by chance, except in a list of them; an empty line does not count
 FEWEST_LINES, LIST_LINES = 20, 2000  # lines that a list has at least, and that are looked at to tell whether a text is one
 LIST_LINE = 60  # characters; most lines of a list are no longer
-BEFORE_WORDS = re.compile(r"^[\W\d_]+")  # numbers, times and brackets before the words of a line
+NO_LETTERS = re.compile(r"[\W\d_]+")  # numbers, times and brackets, which may be between words: 2024年3月
 SORTED = 0.9  # rank correlation of a line's place and its place in the alphabet, above which a list is sorted
 HIGHEST_ORDER = 3  # of the n-gram model
 NGRAM_MODEL = "an n-gram model (a table of character counts)"  # what a message calls it
@@ -51,8 +51,7 @@ PACKERS: tuple[Callable[[bytes], bytes], ...] = (gzip.compress, functools.partia
 
 @dataclass(frozen=True, kw_only=True)
 class TextFacts:
-    """What was measured of a text, or of pieces from all over a long one. Losses are in nats per character of the validation
-    split, by models of the training split."""
+    """What was measured of a text, or of pieces of a long one. Losses are nats per character of the validation split."""
 
     entropy: float  # the loss of a model that knows the frequencies of the characters alone
     ngram_order: int
@@ -141,8 +140,7 @@ def sample(ids: np.ndarray, size: int) -> np.ndarray:
 
 
 def _added_bits(pack: Callable[[bytes], bytes], corpus: EncodedText, train: np.ndarray, val: np.ndarray) -> float:
-    """What `val` adds to the compressed size of the training split, in bits for each id: its size for a program that knows the
-    training split."""
+    """What `val` adds to the compressed size of the training split, in bits for each id."""
     decode, parts = corpus.tokenizer.decode, [*map(sample, (train, val), COMPRESSED_SAMPLE)]
     seen, new = (ids.tobytes() if corpus.tokenizer.characters is None else decode(ids).encode() for ids in parts)
     return 8 * (len(pack(seen + new)) - len(pack(seen))) / len(parts[1])
@@ -171,8 +169,7 @@ def is_list_of_words(text: str) -> bool:
 
 
 def _lines_of_list(text: str) -> list[str]:
-    """At most LIST_LINES lines from all over a list, without what is at their ends; none of any other text. Most lines of a
-    list are short, and few of them are equal."""
+    """At most LIST_LINES lines from all over a list, most of whose lines are short and few equal; none of any other text."""
     filled = [line for line in map(str.strip, text.split("\n")) if line]
     lines = filled[:: max(1, len(filled) // LIST_LINES)]
     short = sum(len(line) <= LIST_LINE for line in lines)
@@ -182,10 +179,10 @@ def _lines_of_list(text: str) -> list[str]:
 
 def _is_sorted(train: str, val: str) -> bool:
     """Whether a text is a list in alphabetical order, and its validation split beyond nearly all of its training split. Case,
-    accents, and numbers and times before the words do not count, and the order need not be perfect."""
+    accents, numbers and times do not count, and the order need not be perfect."""
 
     def key(line: str) -> str:
-        text = unicodedata.normalize("NFKD", BEFORE_WORDS.sub("", line.casefold()))
+        text = unicodedata.normalize("NFKD", NO_LETTERS.sub(" ", line.casefold()).strip())
         return "".join(itertools.filterfalse(unicodedata.combining, text))
 
     lines, val_lines = _lines_of_list(train), [line for line in map(str.strip, val.split("\n")[1:]) if line]
@@ -234,8 +231,7 @@ def _ngram_model(corpus: EncodedText, train: np.ndarray, val: np.ndarray) -> np.
 
 def copying(ids: np.ndarray, probability: np.ndarray, *, window: int) -> float:
     """The loss on `ids` of a model that also copies, divided by that of the model that gives them `probability`; at most 1.
-    What is copied is the id after the longest match among the last `window` ids. How likely that is depends on the length of
-    the match alone, and is chosen for these ids."""
+    What is copied is the id after the longest match in the last `window` ids, by a chance that its length gives."""
     without = np.log(probability).sum()
     if not without:
         return 1.0

@@ -134,8 +134,7 @@ def _items_in(alone: Sources, config: DataConfig) -> Iterator[Item]:
 
 
 def items_of(reader: TextReader, config: DataConfig) -> Iterator[tuple[int, Item]]:
-    """The split and each item that `reader`, made with `config` of `reading_of`, finds. Labels and texts may be empty. Raises
-    UserError."""
+    """The split and each item that a reader with `config` finds. Labels and texts may be empty. Raises UserError."""
     pattern, forms = config.label_pattern, dict[str, str]()  # of each label, of which another one is the same
     for split, document in reader.documents():
         text, is_record = "".join(document.pieces), document.origin.is_record

@@ -60,8 +60,7 @@ class ItemMarks:
         return cls(int(tokenizer.ids_of(end_in(tokenizer))[0]), int(tokenizer.ids_of(TAB)[0]) if has_labels else None)
 
     def bounds(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each item of `ids`: where it begins, with its label, and where its end is, int64. An item at the end that is not
-        complete is left out, unless it is the only one."""
+        """Where each item begins, with its label, and where its end is, int64. An incomplete last one counts if it is alone."""
         stops = np.flatnonzero(ids == self.end)
         stops = stops if len(stops) else np.array([len(ids) - 1])
         return np.append(0, stops[:-1] + 1), stops

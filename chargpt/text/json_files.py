@@ -17,8 +17,7 @@ BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and 
 
 
 def _find(kind: Kind, head: Head) -> Structure | None:
-    """The structure by the values at the start of a file: JSON if an object takes several lines, whatever its name says. None
-    if it is neither, unless its name says so."""
+    """The structure by the values at the start of a file, or by its name: JSON in any case if an object takes several lines."""
     is_named = head.suffix in kind.suffixes
     if not is_named and head.start[:1] not in ("{", "["):
         return None

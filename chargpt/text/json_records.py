@@ -98,8 +98,7 @@ def _whole(text: Text) -> list[tuple[int, str]]:
 
 
 def put_together(source: str, *, line: int, noted: Noted) -> str:
-    """The `source` of some JSON, which begins on `line`; if all of it beyond ASCII is the bytes of UTF-8, each as a character,
-    the characters that are meant: Ã© is é."""
+    """The `source` of JSON, from a `line` on; with the characters that are meant if all beyond ASCII are bytes of UTF-8."""
     found = [] if OTHERS.search(source) else [one for one in AS_BYTES.finditer(source) if one[1]]
     try:
         meant = iter([json.loads(f'"{one[1]}"').encode("latin-1").decode() for one in found])

@@ -138,8 +138,7 @@ def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:
 def blocks_in(
     text: Text, beginning: re.Pattern[str], *, after_blank: bool = False
 ) -> Iterator[tuple[int, re.Match, list[str]]]:
-    """The parts of a text that begin with a line like `beginning`, after a blank one or anywhere: the number of that line, what
-    matches there, and the lines that follow."""
+    """The parts of a text that begin with a line like `beginning`: its number, what matches, and the lines that follow."""
     block: tuple[int, re.Match, list[str]] | None = None
     for number, line in enumerate(lines_in(text.pieces, text.label), 1):
         if (match := beginning.match(line)) and not (after_blank and block and any(block[2][-1:])):
@@ -154,8 +153,7 @@ def blocks_in(
 
 def best_field(texts: Mapping[str, Sequence[str]]) -> str:
     """The field of these `texts` that has most text in all, and in most records; empty if none has any. What returns counts
-    less: the same text, and words such as those of a date or a form. Little is text of links, hashes and numbers, and a name
-    may say that it has the text."""
+    less, such as the words of a date or a form; and most of a link, a hash or a number is no text."""
 
     def merit(name: str) -> float:
         different, size = {*texts[name]}, 0.0

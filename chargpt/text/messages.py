@@ -35,8 +35,7 @@ TAGS = re.compile(r"(?si)<(script|style).*?</\1>|<[^>]*>")
 
 
 def messages_in(chat: str, text: Text) -> Iterator[Record]:
-    """The messages as records with the fields author, text, and message, which is both on a line; the text alone if the author
-    is a label. `chat` is one of READERS."""
+    """The messages as records; the field message is both others on a line, or the text alone if the author is a label."""
     for line, author, said in READERS[chat](text):
         author, said = " ".join(author.replace(":", " ").split()), " ".join(said.split())
         if said:

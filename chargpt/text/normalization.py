@@ -54,6 +54,5 @@ class TextNormalizer:
         yield self.apply(held)
 
     def safe_cut(self, text: str) -> int:
-        """An index i near the end of `text` with apply(text[:i]) + apply(text[i:] + more) == apply(text + more) for any `more`;
-        0 when there is no such index near the end."""
+        """An index i near the end, or 0, with apply(text[:i]) + apply(text[i:] + more) == apply(text + more) for any `more`."""
         return found.start(1) if (found := LAST_CUT.match(text, max(0, len(text) - MAX_HELD))) else 0

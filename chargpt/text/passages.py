@@ -17,14 +17,12 @@ PASSAGES = "passages.uint16"
 MARKED = 1280  # of so many windows, one is kept, by its hash
 BITS = 30  # of what is kept of a hash
 COMPARED = 500_000  # characters of a split that are compared with a start's; of a longer one, pieces from all over
-# A start has read a text if it knows this share of its passages and one more, or half of a few: a quotation is less, and by
-# chance it knows one of 20,000.
+# A start has read a text if it knows this share of its passages and one more, or half of a few; by chance, one of 20,000.
 READ = 0.1
 
 
 def has_read(folder: Path, text: EncodedText) -> bool:
-    """Whether the start in this folder has read a text or its validation split, or much of it; False for another model, of
-    which only its run knows."""
+    """Whether the start in this folder has read a text or its validation split, or much of it; False for another model."""
     with contextlib.suppress(OSError):
         known, characters = np.cumsum(np.fromfile(folder / PASSAGES, "<u2"), dtype=np.int64), text.tokenizer.characters or ""
         train, val = (passages_of(sample(split, COMPARED), characters) for split in (text.train, text.val))

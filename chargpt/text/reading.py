@@ -32,8 +32,7 @@ MANY_FILES = 20  # in a folder of this many or more, data.split=auto means docum
 
 def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
     """`config` with what data.items, and data.split=auto, mean for a reader of these sources. The split is `document` for a
-    folder of MANY_FILES or more, unless one of them is larger than the validation split. Items that are a field of records are
-    read as that field."""
+    folder of MANY_FILES or more, unless one is larger than the validation split. Items that are a field are read as that."""
     if config.items:
         newlines = "fold" if config.newlines == "auto" else config.newlines
         config = dataclasses.replace(config, newlines=newlines, split="position")
@@ -48,8 +47,7 @@ def reading_of(config: DataConfig, sources: Sources) -> DataConfig:
 
 
 def may_be_utf8(head: bytes) -> bool:
-    """Whether a file that begins with `head`, without a mark, may be UTF-8 text. A file in UTF-16 or of zeros can be valid
-    UTF-8, since NUL is a character."""
+    """Whether a file that begins with `head`, without a mark, may be UTF-8 text; UTF-16 can be valid UTF-8, too."""
     sample = head[:SAMPLE]
     are_zeros = sample.count(0) > MAX_NUL_SHARE * len(sample)
     controls = len(sample) - len(sample.translate(None, CONTROLS))  # of UTF-16, one byte of each Russian letter, for example

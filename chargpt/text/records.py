@@ -28,8 +28,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 def documents_in(
     source: Source, structure: Structure, config: DataConfig, *, pieces: Iterable[str], noted: Noted
 ) -> Iterator[Document]:
-    """The records of a file, whose texts may be empty. `config` says in which fields these and their labels are, and which
-    records are left out. Raises UserError."""
+    """The records of a file that `config` keeps, with their texts, which may be empty, and labels. Raises UserError."""
     asked = _Asked(source, structure, config)
     for record in asked.records(pieces, noted):
         text = asked.text_of(record)

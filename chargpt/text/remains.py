@@ -38,7 +38,10 @@ WHITE = r"(?<=[\w.,;:!?…”’»)])(?:(?:\\r)?\\n)+(?=[\w“‘«(—*_#>\n-]|
 QUOTED = r"""\\"(?:[^"\\\n]|\\')+\\"(?!\w)|(?<=[a-z])\\'(?=(?:[dmst]|ll|re|ve)\b)"""
 DOUBLED = r"""(?<=\w)''(?=\w)|(?<![\w"])""(?=\w)|(?<=[\w.,!?])""(?!["\w])"""
 ENTITY = r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#[xX][\da-fA-F]{2,5});|&(?:amp|quot|nbsp|lt|gt|#\d{2,6})\b"
-IN_MAILS = r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=[a-zA-Z ,'])=[C-F][\dA-F](?=[a-z\s,.;:?!])|(?<=[^\s=])=(?:20)?\n"
+IN_MAILS = (  # =C1 after a letter is no capital, but a bond and a ring of SMILES
+    r"(?:=[C-F][\dA-F](?:=[89AB][\dA-F])+)+|(?<=[a-zA-Z ,'])=[EF][\dA-F](?=[a-z\s,.;:?!])"
+    r"|(?<=[ ,'])=[CD][\dA-F](?=[a-z])|(?<=[^\s=])=(?:20)?\n"
+)
 UNSEEN, DIVIDED = "\u00ad(?!\n)|[\u200b\u2060\ufeff]", "(?<=[^\\W\\d_])[-\u00ad\u2010]\n[ \t]*(?=[^\\W\\d_A-Z])"
 
 

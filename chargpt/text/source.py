@@ -101,8 +101,7 @@ class Source:
         return plain_name(self.path).suffix.lower() if self.path else ""
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """The content in pieces of `size` bytes, up to the size that it has now, also if it grows. Raises UserError if it
-        cannot be read, or unpacks to far more than a text."""
+        """The content in pieces of `size` bytes, up to the size that it has now. Raises UserError if it cannot be read."""
         if self.path is None:
             yield from (bytes(self.content[start : start + size]) for start in range(0, len(self.content), size))
             return

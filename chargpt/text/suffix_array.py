@@ -24,8 +24,7 @@ from chargpt.text.source import mapped_numbers
 
 CHUNK = 2**22  # ids that are sorted together
 OVERLAP = 2**16  # ids after a chunk that are sorted with it
-# Training makes the index of a text of up to this many characters, once, in about a second. For a longer one it uses the index
-# that `python -m chargpt trace` has made.
+# Training makes the index of a text of so many characters, once, in about a second; of a longer one, only `trace` does.
 MAX_INDEXED = 2**21
 NAME = "train.suffixes"  # change it whenever the same ids give another file
 QUERIES = 4096  # queries searched at a time
@@ -61,8 +60,7 @@ class SuffixIndex:
 
     def longest_matches(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each place in `query` (m,), the length of the longest sequence from there on that stands in the text, and where.
-        `query` may contain -1 for what occurs in no text. Returns lengths (m,) and places in the text (m,), int64; the place of
-        a match of length 0 means nothing."""
+        `query` may contain -1 for what occurs in no text. Returns lengths (m,) and places in the text (m,), int64."""
         best, ended = np.zeros((2, len(query)), np.int64), np.append(query.astype(np.int64), -1)
         for at in np.array_split(np.arange(len(query)), len(query) // QUERIES + 1):
             for chunk in self._chunks:

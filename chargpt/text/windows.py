@@ -21,8 +21,7 @@ def ids_at_once(vocab_size: int) -> int:
 
 
 def windows_of(ids: np.ndarray, *, size: int, vocab_size: int) -> Iterator[Windows]:
-    """The windows of a text, each of `size` ids without the context of those before, in batches; the last may be shorter. They
-    are parts of `ids`, which need not fit into memory."""
+    """The windows of a text, each of `size` ids without the context of those before, in batches; the last may be shorter."""
     most = max(1, ids_at_once(vocab_size) // size) * size
     for start in range(0, len(ids) - 1, most):
         end = min(start + most, len(ids) - 1)

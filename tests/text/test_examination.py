@@ -59,6 +59,7 @@ PLAIN, UNINTENDED = "the sea\tand the stone é海\n", "ab\x00\x00\u200b\ue000\uf
 VERSE, OTHER, KNOWN = words(3200, letters="abcd"), words(400, seed=1), "abcd " * 400
 LABELLED = "kind,body\n" + "\n".join(f"k{{}},the sea and {n} stones" for n in range(40))
 BY_INITIAL, PROSE = sorted(NAMES, key=lambda name: (name[0], name[::-1])), [words(8, seed) for seed in range(200)]
+KAKAO = [f"2024년 3월 {n // 9 + 1:02}일 오후 {n % 9 + 1}:05, {words(3, n)}" for n in range(200)]
 # Each row of advice: its settings, texts of which it holds, what is said, and texts of which it does not hold.
 ROWS = {
     ODD[0]: ({}, [UNINTENDED], r"2 control characters \(U\+0000\), 1 invisible .*\(U\+200B ZERO WIDTH SPACE\), 1 pri", [PLAIN]),
@@ -69,7 +70,12 @@ ROWS = {
         {"val_fraction": 0.1},
         [*map("\n".join, (NAMES, NAMES[::-1], BY_INITIAL)), "\n  ".join(NAMES).lower(), "\n\n".join(NAMES)],
         "^the lines are in alphabetical order, .* says little; add data.shuffle=lines, which shuffles the lines before",
-        [*map("\n".join, (random.Random(0).sample(NAMES, len(NAMES)), PROSE, NAMES[:10], ["the sea"] * 100, ["a"] * 100))],
+        [
+            *map(
+                "\n".join,
+                (random.Random(0).sample(NAMES, len(NAMES)), KAKAO, PROSE, NAMES[:10], ["the sea"] * 100, ["a"] * 100),
+            )
+        ],
     ),
     SPLIT[1]: (
         {"val_fraction": 0.1},
