@@ -155,8 +155,7 @@ def find_checkpoint(name: str | None, checkpoints: Path, *, start: str | None = 
     """The weights that `name` means, one checkpoint, a kept file or the best of a run (see `find_run`), or a `start`; and
     warnings.
 
-    Of several models in a run, it is the newest that has taken a step. Of a run that was not evaluated after step 0, it is the
-    newest checkpoint: the best one has learned nothing. Raises UserError.
+    Of several models in a run, it is the newest that has taken a step. Raises UserError.
     """
     if start is not None:
         return load_start(start), []

@@ -11,7 +11,7 @@ from helpers import publish_run, random_weights, saved_state
 
 from chargpt.errors import UserError
 from chargpt.project import shell_word
-from chargpt.runs.checkpoint import publish
+from chargpt.runs.checkpoint import keep_best_weights, publish, steps
 from chargpt.runs.load import find_checkpoint, find_run
 from chargpt.runs.stage import Progress
 
@@ -73,6 +73,7 @@ def test_a_run_that_was_stopped_before_its_first_evaluation_writes_with_what_it_
     checkpoint, warnings = find_checkpoint(str(run), tmp_path)
     assert checkpoint.step == used
     assert any("step-00000020" in line and "validation loss was not measured" in line for line in warnings) == bool(used)
+    assert keep_best_weights(run) == [] and [path.name for path in steps(run)] == [f"step-{used:08}"]
 
 
 @pytest.mark.parametrize("given", ["out nano", "out nano/ckpt.pt"])
