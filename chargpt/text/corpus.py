@@ -197,7 +197,7 @@ class _Reading:
     def corpus(self, texts: Sequence[str], *, by_file: Sequence[Words]) -> Corpus:
         """The corpus, from the cache if it is there."""
         warnings = [*warnings_about(self.sources.all, self.config), *twins(self.sources.train)]
-        is_one_text = not (self.config.val_text or self.config.items)
+        is_one_text = not (self.config.val_text or self.config.items or (self.growth and self.growth.stretches))
         encoded, notes = self._find_or_encode()
         return Corpus(
             **vars(encoded),
@@ -320,6 +320,11 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
     is_long = n_train > block_size or (has_shape and corpus.characters >= 4 * SHORTEST_USEFUL)
     if corpus.items is not None or (is_complete and is_long):  # windows begin at items, and are filled up
         return
+    if not is_complete and corpus.has_grown:
+        what = f"{corpus.name}: the run to begin with has learned from all of it, so nothing is left that can validate; add "
+        raise TextTooShort(
+            what, Option("data.val_text", "FILE"), ", or to learn from all of it again ", Option("data.val_fraction", 0)
+        )
     ways: list[Words] = []
     if SHORTEST_USEFUL < n_train <= block_size and not has_shape:
         ways.append(Message("set ", Option("model.block_size", n_train - 1), " or less"))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargpt.config import DataConfig
+from chargpt.errors import TextTooShort
 from chargpt.runs.checkpoint_schema import JSON_LIMIT
 from chargpt.text import comparison
 from chargpt.text.comparison import GAP, LEAST_REPEATED, NEW, Comparison, Passage, divided
@@ -136,6 +137,18 @@ def test_the_same_text_is_what_it_was_and_nothing_has_grown(folder, load):
     old = load(folder(*BOOK))
     again = load(folder(*BOOK), earlier=[old])
     assert (again.fingerprint, again.growth) == (old.fingerprint, None)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.1])
+def test_a_text_of_which_all_was_learned_validates_nothing_and_says_so(fraction, folder, load):
+    old = load(folder(*BOOK), val_fraction=0.0)
+    if fraction:
+        with pytest.raises(
+            TextTooShort, match="has learned from all of it, so .*; add data.val_text=FILE, or .*data.val_fraction=0$"
+        ):
+            load(folder(*BOOK), val_fraction=fraction, earlier=[old])
+    else:
+        assert load(folder(*BOOK[::-1]), val_fraction=fraction, earlier=[old]).characters == old.characters
 
 
 def test_a_third_text_knows_both_before_it(folder, load):
