@@ -15,7 +15,7 @@ from chargpt.option_table import whole
 from chargpt.planning.cli import by_fields, texts_and_settings
 from chargpt.program import write_json
 from chargpt.project import project_root
-from chargpt.runs.checkpoint import has_steps
+from chargpt.runs.checkpoint import KEPT, has_steps
 from chargpt.runs.load import means_start, places_of
 from chargpt.screen import log
 from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, names_in
@@ -250,16 +250,20 @@ def read_texts(names: Sequence[str], loaded: "LoadedModel", settings: Tree) -> l
 
 
 def is_run(word: str) -> bool:
-    """Whether a word among the texts names a run: nothing else of that name is there."""
+    """Whether a word among the texts names a run or a kept file: nothing else of that name is there."""
     is_text = word in ("-", *NAMES) or Path(word).exists() and not has_steps(Path(word))
-    checkpoints = project_root() / "checkpoints"
-    return not is_text and (means_start(word, checkpoints) or any(map(has_steps, places_of(word, checkpoints))))
+    is_kept, checkpoints = Path(word).suffix == KEPT and Path(word).is_file(), project_root() / "checkpoints"
+    is_model = means_start(word, checkpoints) or any(map(has_steps, places_of(word, checkpoints)))
+    return is_kept or (not is_text and is_model)
 
 
 def runs_and_texts(run: str, words: Sequence[str]) -> dict[str, list[str]]:
-    """Each run with its texts: those that follow it, and without any those of the last run, which are then the same."""
+    """Each run with its texts: those that follow it, and without any those of the last run, which are then the same. Raises
+    UserError for a run that is given twice."""
     found: dict[str, list[str]] = {run: []}
     for word in words:
+        if word in found:
+            raise UserError(f"{word}: given twice; give each run once, and score other texts with it by a command of their own")
         if is_run(word):
             found[word] = []
         else:

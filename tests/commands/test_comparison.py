@@ -18,6 +18,7 @@ LINES = ["".join(random.Random(i).choices("abcdefgh ", k=4 + i % 7)) for i in ra
 def runs(installed):
     for i, name in enumerate(("a", "b", "c")):
         publish_run(installed / "checkpoints" / name, TOKENIZER, steps=(500 + i,))  # other weights
+    assert main(["export", "c", "--to", "safetensors", "kept.safetensors"]) == 0
     (installed / "text.txt").write_text("\n".join([*LINES[:20], "", *LINES[20:]]) + "\n")
     (installed / "other.txt").write_text("\n".join([*(line.replace("a", "h") for line in LINES[:20]), "", *LINES[20:]]) + "\n")
     (installed / "short.txt").write_text("\n".join(LINES[:5]))
@@ -72,6 +73,8 @@ def test_a_table_with_tabs_has_a_row_for_each_line_whatever_is_in_it(runs, insta
         ("a b -", "-: standard input can be read once, and 2 runs are compared; save it in a file"),
         ("a b text.txt --items", "a: was not trained on items"),
         ("a d text.txt", "d: no such file or folder"),
+        ("a text.txt a other.txt", "a: given twice; give each run once"),
+        ("a a text.txt", "a: given twice"),
     ],
 )
 def test_what_cannot_be_compared_is_told(words, says, runs):
