@@ -40,6 +40,7 @@ def test_each_choice_is_a_run_that_is_named_by_what_differs():
         (["train.seed=1,2", "--resume"], "--resume: settings with several values are several runs"),
         (["train.seed=1,2", "--find-lr"], "--find-lr: settings"),
         (["train.sed=1,2"], "train.sed: no such key"),
+        (["-", "train.seed=1,2"], "-: these are several runs, and standard input can be read once"),
     ],
 )
 def test_a_mistake_in_a_sweep_is_told_before_the_first_run(words, says):

@@ -242,6 +242,8 @@ def parse_sweep(argv: Sequence[str] | TrainOptions | None) -> list[TrainOptions]
         options = _options({**given, "words": [*words]})
         if all(len(several) == 1 for several in choices):
             return [options]
+        if "-" in options.texts:
+            raise UserError("-: these are several runs, and standard input can be read once; give the name of a file")
         if name := next(filter(options.gives, ("resume", "find_lr", "open")), ""):
             what = ": settings with several values are several runs, which the same command continues; leave out "
             raise UserError(Option(name), what, Option(name))
