@@ -78,6 +78,7 @@ def _report_of(name: str, *, device: str) -> "tuple[RunFacts, LoadedModel | None
     from chargpt.runs.load import find_run
     from chargpt.text.suffix_array import open_or_make_index
 
+    folder = find_run(name, project_root() / "checkpoints")
     try:
         loaded = load_run(name, device=device)
         if loaded.changed:
@@ -85,8 +86,7 @@ def _report_of(name: str, *, device: str) -> "tuple[RunFacts, LoadedModel | None
     except OtherModelError as error:
         what = "the page has its curves, but nothing that is measured on its model"
         log(f"{shown(name)}: {what} ({error})", Kind.WARNING)
-        logged = logged_facts(find_run(name, project_root() / "checkpoints"), missing="what is measured on its model")
-        return logged, None, None
+        return logged_facts(folder, missing="what is measured on its model"), None, None
     corpus, index = None, None
     try:
         corpus = loaded.corpus()

@@ -8,6 +8,7 @@ from helpers import publish_run
 
 import chargpt
 from chargpt.commands import report
+from chargpt.errors import NoSuchRun
 from chargpt.runs.checkpoint_schema import NO_TEXT
 
 
@@ -53,3 +54,10 @@ def test_a_program_that_asks_for_a_page_hears_of_problems_alone(tmp_path, monkey
     assert capsys.readouterr() == ("", "")
     with pytest.raises(ValueError, match="no run is named"):
         chargpt.report()
+
+
+def test_a_model_in_one_file_is_no_run_and_has_no_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kept.safetensors").write_bytes(b"of a run")
+    with pytest.raises(NoSuchRun, match="^kept.safetensors: no run of that name or path"):
+        report.main(["kept.safetensors"])
