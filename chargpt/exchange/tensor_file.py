@@ -19,6 +19,7 @@ from chargpt.formatting import shown
 from chargpt.runs.checkpoint import file_pieces
 from chargpt.runs.checkpoint_schema import JSON_LIMIT
 from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.standard import model_source
 
 # Bytes of a header; a model of 1,000 layers has 1.5 MB. Parsed, it takes up to 20 times its size.
 HEADER_LIMIT = 2 << 20
@@ -28,9 +29,13 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
-    """Write the weights alone, by the names of model.py, with shape and vocabulary in the header; see `export.py`."""
+    """Write the weights by the names of model.py, with shape, vocabulary, and step, loss and model.py in the header, as
+    `load_kept` reads them; see `export.py`."""
     shape, vocabulary = dataclasses.asdict(loaded.model.config), loaded.tokenizer.to_json()
-    metadata = {"format": "pt", "model": json.dumps(shape), "vocabulary": json.dumps(vocabulary)}
+    state = {"step": loaded.step, "val_loss": loaded.val_loss}
+    state |= {"model_source": model_source(), "model_loss": loaded.model_loss()}
+    parts = {"model": shape, "vocabulary": vocabulary, "state": state}
+    metadata = {"format": "pt", **{name: json.dumps(part) for name, part in parts.items()}}
     write_pieces_synced(path, file_pieces(loaded.model.state_dict(), metadata))
 
 

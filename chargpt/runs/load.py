@@ -201,7 +201,8 @@ def load_kept(path: Path) -> Checkpoint:
             progress=progress,
             environment={},
             stage=Stage(length=Length.of(config)),
-            model_source=UNCHANGED,  # a page computes what this one does
+            model_source=known.get("model_source", UNCHANGED),  # a page computes what this one does
+            model_loss=known.get("model_loss"),
         )
         if SavedState.from_json(json.loads(json.dumps(state.to_json(), allow_nan=False))) != state:
             raise ValueError("its state is none that a run has")

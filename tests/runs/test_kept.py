@@ -1,7 +1,6 @@
 """A model in one file: it is read as a run, and whatever else a file of that name holds is one clear line."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ def kept(run, tmp_path):
 def test_a_kept_model_writes_what_its_run_writes(run, kept, tmp_path):
     loaded, warnings = load_model(str(kept), tmp_path, device="cpu")
     assert (loaded.run, loaded.texts, warnings) == ("kept.safetensors", [], [])
-    assert re.fullmatch("kept.safetensors, step 0, [0-9,]+ parameters", loaded._what())
+    assert loaded._what() == run._what().replace("sea", "kept.safetensors")
     assert loaded.generate("abc", seed=3, length=50) == run.generate("abc", seed=3, length=50)
 
 
@@ -56,6 +55,8 @@ WRONG = {
     "no vocabulary": {"vocabulary": None},
     "characters that are not sorted": {"vocabulary": VOCABULARIES["characters"].to_json() | {"characters": "ba"}},
     "a step below 0": {"state": {"step": -1}},
+    "a loss of model.py that is no number": {"state": {"model_loss": "low"}},
+    "a model.py that is none": {"state": {"model_source": "model.py"}},
     "a loss that is no number": {"state": {"step": 3, "val_loss": "low"}},
     "an endless loss": {"state": '{"step": 3, "val_loss": 1e999}'},
     "a state that is nested without end": {"state": "[" * 100_000},
@@ -88,3 +89,14 @@ def test_a_weight_that_is_no_number_is_one_line(kept):
 def test_what_is_known_of_the_training_is_shown(kept):
     kept.write_bytes(rewritten(kept.read_bytes(), state={"step": 70, "val_loss": 1.25, "texts": ["poem.txt"]}))
     assert load_kept(kept).state.progress.best_loss == 1.25 and load_kept(kept).step == 70
+
+
+@pytest.mark.parametrize(("more", "warns"), [(0.0, False), (0.01, True)])
+def test_an_export_of_another_model_py_is_told(more, warns, kept, tmp_path):
+    """`--to safetensors` is the only export of a changed model.py, which may have been put back since."""
+    size = int.from_bytes(kept.read_bytes()[:8], "little")
+    state = json.loads(json.loads(kept.read_bytes()[8 : 8 + size])["__metadata__"]["state"])
+    of_another = {"model_source": "a" * 64, "model_loss": state["model_loss"] + more}
+    kept.write_bytes(rewritten(kept.read_bytes(), state=state | of_another))
+    _, warnings = load_model(str(kept), tmp_path, device="cpu")
+    assert [str(line).startswith("model.py computes something else") for line in warnings] == [True] * warns
