@@ -27,6 +27,7 @@ def main(argv: Sequence[str]) -> int:
     if WINDOWS or (is_moved and is_locked(source)):  # Windows renames no folder with open files
         lock_run(source).release()
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         os.rename(source, target)
         sync_folder(target.absolute().parent)
     except OSError as error:

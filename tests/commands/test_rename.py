@@ -23,7 +23,7 @@ def content(folder):
 
 
 @pytest.mark.parametrize("verb", ["rename", "copy"])
-@pytest.mark.parametrize("new", ["lion", "elsewhere/b"])
+@pytest.mark.parametrize("new", ["lion", "elsewhere/b", "elsewhere/a/new/b"])
 def test_it_has_the_new_name_everywhere_and_the_same_checkpoints(verb, new, poems, installed, capsys):
     (installed / "elsewhere").mkdir()
     before, target = content(poems), installed / ("checkpoints/lion" if new == "lion" else new)
