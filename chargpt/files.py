@@ -152,10 +152,9 @@ def discard(path: Path) -> None:
 
 def names_beside(path: Path) -> list[str]:
     """The names in the parent of `path`; none if it cannot be listed."""
-    try:
+    with suppress(OSError):
         return os.listdir(path.absolute().parent)
-    except OSError:
-        return []
+    return []
 
 
 class RenamedFolder:

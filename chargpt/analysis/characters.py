@@ -12,15 +12,7 @@ from chargpt.formatting import escape_controls
 from chargpt.text.tokenizer import Tokenizer
 
 SHOWN = {" ": "␣", "\n": "↵", "\t": "⇥"}
-CLASSES = (
-    "first of a word",
-    "rest of a word",
-    "digit",
-    "punctuation",
-    "space",
-    "newline",
-    "symbol and other",
-)
+CLASSES = ("first of a word", "rest of a word", "digit", "punctuation", "space", "newline", "symbol and other")
 FIRST, REST, DIGIT, PUNCTUATION, SPACE, NEWLINE, OTHER = range(len(CLASSES))  # their indices
 # By the first letter of the category in Unicode. A mark belongs to the letter before it.
 BY_CATEGORY = {"L": REST, "M": REST, "N": DIGIT, "P": PUNCTUATION, "Z": SPACE}

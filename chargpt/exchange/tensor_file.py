@@ -31,10 +31,9 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     """Write the weights by the names of model.py, with shape, vocabulary, and step, loss and model.py in the header, as
     `load_kept` reads them; see `export.py`."""
-    shape, vocabulary = dataclasses.asdict(loaded.model.config), loaded.tokenizer.to_json()
-    of_model = {"model_source": model_source(), "model_loss": loaded.model_loss()}
-    state = {"step": loaded.step, "val_loss": loaded.val_loss, **of_model}
-    parts = {"model": shape, "vocabulary": vocabulary, "state": state}
+    state = {"step": loaded.step, "val_loss": loaded.val_loss, "model_source": model_source()}
+    state["model_loss"] = loaded.model_loss()
+    parts = {"model": dataclasses.asdict(loaded.model.config), "vocabulary": loaded.tokenizer.to_json(), "state": state}
     metadata = {"format": "pt", **{name: json.dumps(part) for name, part in parts.items()}}
     write_pieces_synced(path, file_pieces(loaded.model.state_dict(), metadata))
 

@@ -39,11 +39,7 @@ class Following:
     opens: bool  # whether the page is to be opened in a browser: once, when it is in its place
 
     def __post_init__(self) -> None:
-        self._folder = RenamedFolder(Path(self.folder))
-
-    @property
-    def place(self) -> Path:
-        return self._folder.path
+        self._run = RenamedFolder(Path(self.folder))
 
     def while_training(self, ended: threading.Event) -> None:
         """Write the page whenever the log has grown, in at most SHARE of the time, until the training has `ended`."""
@@ -53,7 +49,7 @@ class Following:
         while not ended.wait(LOOKS):
             used = time.process_time()
             with contextlib.suppress(OSError):
-                grown = os.path.getsize(self.place / METRICS)
+                grown = os.path.getsize(self._run.path / METRICS)
                 if grown != size and used + page <= SHARE * (time.perf_counter() - started):
                     size = grown
                     self.write_logged(refresh=REFRESH)
@@ -65,7 +61,7 @@ class Following:
             from chargpt.analysis.run_facts import logged_facts
             from chargpt.pages.report_page import report_page
 
-            self._publish(report_page([logged_facts(self.place, missing=MISSING)], refresh=refresh))
+            self._publish(report_page([logged_facts(self._run.path, missing=MISSING)], refresh=refresh))
 
     def write_complete(self) -> str:
         """Write the page of a complete run, of its best checkpoint. Returns why there is none; empty if there is.
@@ -79,7 +75,7 @@ class Following:
             from chargpt.sampling.loaded_model import load_model
             from chargpt.text.suffix_array import index_for_training
 
-            loaded, _ = load_model(str(self.place), self.place, device=self.device)
+            loaded, _ = load_model(str(self._run.path), self._run.path, device=self.device)
             corpus, index = loaded.find_corpus(), None
             if corpus is not None:
                 corpus = dataclasses.replace(corpus, **self.text)
@@ -94,9 +90,9 @@ class Following:
     def _publish(self, content: str) -> None:
         from chargpt.pages.page import publish_page
 
-        path = self.place / REPORT
+        path = self._run.path / REPORT
         publish_page(path, content)
-        if self.opens and self.place == Path(self.home):
+        if self.opens and self._run.path == Path(self.home):
             self.opens = not webbrowser.open(path.resolve().as_uri())
 
 

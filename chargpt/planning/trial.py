@@ -107,16 +107,8 @@ def trials_of(
     If the best one has a loss below `enough` before any training, it alone is named, and not trained.
     """
     path = None if corpus.folder is None else corpus.folder / TRIALS
-    of = [
-        *names,
-        LOADED_SOURCE,
-        GLANCED,
-        MEASURED,
-        TRIED,
-        WINDOWS,
-        STEPS,
-        *((STARTS / name / CARD).stat().st_mtime for name in names),
-    ]
+    of = [*names, LOADED_SOURCE, GLANCED, MEASURED, TRIED, WINDOWS, STEPS]
+    of += [(STARTS / name / CARD).stat().st_mtime for name in names]
     if path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
             found = json.loads(read_bounded(path, limit=MOST_BYTES))

@@ -145,10 +145,8 @@ class Cache:
         """The entry of the same text with these characters in its vocabulary too, from that of `text`. None if it has to be
         read again: its vocabulary folds characters, an older program has encoded it, or the cache cannot be used."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), self.locked():
-            meta, tokenizer = (
-                json.loads((self.folder / text.fingerprint / "entry.json").read_text()),
-                text.tokenizer.knowing(characters),
-            )
+            meta = json.loads((self.folder / text.fingerprint / "entry.json").read_text())
+            tokenizer = text.tokenizer.knowing(characters)
             fingerprint = fingerprint_of(meta["read"], tokenizer)
             if found := self.open(fingerprint):
                 return found

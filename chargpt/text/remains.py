@@ -17,7 +17,6 @@ TAG = r"</?[a-zA-Z][^<>\n]*>"
 TAGGED = r"(?i)<(p|div|i|b|em|strong|u|span|a|font)(?:\s[^<>\n]*)?>(?:[^<]|<(?![a-z/]))*</\1>\n?"
 BLOCKS = ("p", "div")  # of these, those that end a line
 
-
 # Bytes of UTF-8 read as the characters of another encoding, the first that fits: an example, what it stands for, how it begins,
 # and what is found, with {0} for each byte of a character but the first. Three bytes may be an end such as é and a quote, so
 # there are several times three, or they begin with â.

@@ -19,12 +19,10 @@ class Schedule(NamedTuple):
 # A new schedule is an entry here, and its name among the types of `OptimConfig.schedule`.
 SCHEDULES = {
     "linear": Schedule(
-        begin=lambda config, max_steps: max_steps * (1 - config.decay_fraction),
-        remaining=lambda done: 1 - done,
+        begin=lambda config, max_steps: max_steps * (1 - config.decay_fraction), remaining=lambda done: 1 - done
     ),
     "cosine": Schedule(
-        begin=lambda config, max_steps: 0,
-        remaining=lambda done: 0.5 * (1 + math.cos(math.pi * min(1.0, done))),
+        begin=lambda config, max_steps: 0, remaining=lambda done: 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     ),
 }
 
