@@ -253,8 +253,7 @@ def is_run(word: str) -> bool:
     """Whether a word among the texts names a run or a kept file: nothing else of that name is there."""
     is_text = word in ("-", *NAMES) or Path(word).exists() and not has_steps(Path(word))
     is_kept, checkpoints = Path(word).suffix == KEPT and Path(word).is_file(), project_root() / "checkpoints"
-    is_model = means_start(word, checkpoints) or any(map(has_steps, places_of(word, checkpoints)))
-    return is_kept or (not is_text and is_model)
+    return is_kept or (not is_text and (means_start(word, checkpoints) or any(map(has_steps, places_of(word, checkpoints)))))
 
 
 def runs_and_texts(run: str, words: Sequence[str]) -> dict[str, list[str]]:
