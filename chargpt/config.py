@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
-from chargpt.canonical import canonical
 
 PATTERN = "re:"  # before a regular expression in a setting that may be a name
 DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
@@ -226,7 +225,11 @@ class DataConfig(Section):
     @property
     def label_pattern(self) -> re.Pattern[str] | None:
         """The regular expression in `label`, in which ^ and $ are the ends of a line. Raises re.error for a wrong one."""
-        return re.compile(canonical(self.label.removeprefix(PATTERN)), re.MULTILINE) if self.label.startswith(PATTERN) else None
+        if not self.label.startswith(PATTERN):
+            return None
+        from chargpt.canonical import canonical  # most runs have no pattern
+
+        return re.compile(canonical(self.label.removeprefix(PATTERN)), re.MULTILINE)
 
     @property
     def unescaped_separator(self) -> str:

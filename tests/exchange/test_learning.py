@@ -26,6 +26,8 @@ from chargpt.kernels.compiler import LEARN, Unavailable
 from chargpt.kernels.step import StepKernel
 from chargpt.planning import adaptation, law
 from chargpt.planning.budget import TimeModel
+from chargpt.planning.cli import TrainOptions
+from chargpt.planning.initial_settings import Asked
 from chargpt.sampling.loaded_model import load_model
 from chargpt.settings import Settings
 from chargpt.text.facts import ngram_probabilities
@@ -187,7 +189,7 @@ def test_a_model_that_knows_its_language_is_trained_as_gently(blank):
         corpus = SimpleNamespace(train=range(characters), val=range(characters // 9), tokenizer=tokenizer, has_grown=False)
         job = SimpleNamespace(corpus=corpus, processes=1, seconds=1e9, speeds=speeds)  # there is time for all of it
         settings = Settings(Config(model=replace(shape, n_layer=n_layer)))
-        config = adaptation.adapt(settings, job, distance=distance, minutes=None).values
+        config = adaptation.adapt(settings, job, Asked(TrainOptions(), settings), distance=distance).values
         optim, train = config.optim, config.train
         assert (found["B"], found["steps"], found["patience"]) == (train.batch_size, train.max_steps, train.patience)
         rates = (optim.learning_rate, optim.weight_decay, optim.start_decay)
