@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
-
 PATTERN = "re:"  # before a regular expression in a setting that may be a name
 DEVICES = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9]\d?))?")
 MAX_CHARACTERS = 2**27  # in one batch; more is a typing mistake
