@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections import Counter
 
-from chargpt.text.remains import turned_back
+from chargpt.text.remains import REMAINS
 
 PAGE_NUMBER = re.compile(r"(?:^|\n)[-–—\[ \t]*\d{1,4}[-–—\] \t]*\Z")
 ENDS = ".!?:;…\"'”’»)]"  # what a paragraph may end with
@@ -34,6 +34,18 @@ def clean_text(text: str) -> tuple[str, dict[str, int]]:
     counts = {"page breaks": len(pages) - 1, "hyphens at line ends": len(joined)}
     counts |= {"letters in special forms, such as \ufb01": forms} | {name: count for name, count in remains.items() if count}
     return unicodedata.normalize("NFKC", text), counts
+
+
+def turned_back(text: str) -> tuple[str, dict[str, int]]:
+    """The text that is meant, and how many of each of REMAINS were turned back. One may hide another: &lt;br&gt;."""
+    counts = Counter({one.name: 0 for one in REMAINS})
+    for one in REMAINS * 2:
+        if found := one.found_in(text):
+            ends = zip([*(match.end() for match in found)], [*(match.start() for match in found[1:]), len(text)])
+            meant = [one.back(match[0]) + text[end:start] for match, (end, start) in zip(found, ends)]
+            text = text[: found[0].start()] + "".join(meant)
+            counts[one.name] += len(found)
+    return text, counts
 
 
 def _joined(pages: list[str]) -> str:

@@ -5,7 +5,6 @@ import html
 import itertools
 import math
 import re
-from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -116,15 +115,3 @@ REMAINS = (
 )
 # `clean_text` joins a divided word, since it knows the other words.
 TOLD = (*REMAINS, Remainder(r"-\n", "[-\u00ad\u2010]\n", DIVIDED, "a line end that divides a word", str))
-
-
-def turned_back(text: str) -> tuple[str, dict[str, int]]:
-    """The text that is meant, and how many of each of REMAINS were turned back. One may hide another: &lt;br&gt;."""
-    counts = Counter({one.name: 0 for one in REMAINS})
-    for one in REMAINS * 2:
-        if found := one.found_in(text):
-            ends = zip([*(match.end() for match in found)], [*(match.start() for match in found[1:]), len(text)])
-            meant = [one.back(match[0]) + text[end:start] for match, (end, start) in zip(found, ends)]
-            text = text[: found[0].start()] + "".join(meant)
-            counts[one.name] += len(found)
-    return text, counts
