@@ -9,7 +9,7 @@ from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest_of, newest_stage, read_state, stage_folder
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.metrics import MetricsLog, read_metrics
-from chargpt.text.corpus import Corpus, corpus_in_cache
+from chargpt.text.corpus import Corpus, cached_corpus
 
 if TYPE_CHECKING:  # of a run whose model is measured
     from chargpt.analysis.copies import Copies
@@ -65,7 +65,7 @@ def logged_facts(folder: Path, *, missing: str) -> RunFacts:
     place = stage_folder(folder, newest_stage(folder, learned=True))
     state = newest_of(place, read_state)[0]
     data, fingerprint = state.config.data, state.fingerprint
-    corpus = corpus_in_cache(state.texts, data, state.tokenizer, root=project_root(), fingerprint=fingerprint)
+    corpus = cached_corpus(state.texts, data, state.tokenizer, root=project_root(), fingerprint=fingerprint)
     return RunFacts(
         name=folder.name,
         state=state,

@@ -93,7 +93,7 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
     from chargpt.analysis.copies import measure_copies
     from chargpt.runs.checkpoint import run_of
     from chargpt.runs.load import find_checkpoint
-    from chargpt.text.corpus import corpus_in_cache
+    from chargpt.text.corpus import cached_corpus
     from chargpt.text.suffix_array import open_or_make_index
 
     start, root = loaded.stage.start, project_root()
@@ -102,7 +102,7 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
     try:
         beside = run_of(loaded.path.resolve()).with_name(start.name)
         state = find_checkpoint(str(beside), root)[0].state
-        corpus = corpus_in_cache(state.texts, state.config.data, state.tokenizer, root=root, fingerprint=state.fingerprint)
+        corpus = cached_corpus(state.texts, state.config.data, state.tokenizer, root=root, fingerprint=state.fingerprint)
     except UserError:
         corpus = None
     if corpus is None:

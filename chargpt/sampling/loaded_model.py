@@ -147,10 +147,10 @@ class LoadedModel:
         return model_loss(read, self.config.model, self.tokenizer.vocab_size)
 
     def find_corpus(self) -> "Corpus | None":
-        """The encoded text that it was trained on; None if it is in no cache, see `corpus_in_cache`."""
-        from chargpt.text.corpus import corpus_in_cache  # writing needs no text
+        """The encoded text that it was trained on; None if it is in no cache, see `cached_corpus`."""
+        from chargpt.text.corpus import cached_corpus  # writing needs no text
 
-        return corpus_in_cache(self.texts, self.config.data, self.tokenizer, root=project_root(), fingerprint=self.fingerprint)
+        return cached_corpus(self.texts, self.config.data, self.tokenizer, root=project_root(), fingerprint=self.fingerprint)
 
     def corpus(self, asks: Words = "") -> "Corpus":
         """The same for the option that `asks` for it, if one does. Raises UserError if it is in no cache."""

@@ -74,10 +74,10 @@ def open_next_stage(run: Run, before: SavedState, corpus: Corpus, *, runtime: Ru
 def join_opening(decision: Decision, *, root: Path, group: Group, corpus: Corpus | None, runtime: Runtime | None) -> Opening:
     """The opening of a process that is not the first one, with text and machine of the model before. Raises UserError."""
     state, config = decision.state, decision.state.config
-    fingerprint, growth = state.fingerprint, state.growth
-    corpus = corpus or cached_corpus(state.texts, config.data, root=root, fingerprint=fingerprint, growth=growth)
+    tokenizer, fingerprint, growth = state.tokenizer, state.fingerprint, state.growth
+    corpus = corpus or cached_corpus(state.texts, config.data, tokenizer, root=root, fingerprint=fingerprint, growth=growth)
     if corpus is None:  # on another machine
-        block_size, tokenizer, growth = config.model.block_size, state.tokenizer, state.growth
+        block_size = config.model.block_size
         corpus = load_corpus(state.texts, config.data, root=root, block_size=block_size, tokenizer=tokenizer, growth=growth)
     if corpus.fingerprint != state.fingerprint:
         raise UserError("TEXT: differs from that of the first process; give every machine the same TEXT")

@@ -122,8 +122,9 @@ def _corpus_of(checkpoint: Checkpoint, options: TrainOptions, *, root: Path) -> 
         raise UserError(Option("text"), what, Option("text"), ", or train the model of that run on this text with ", anew)
     gone = [text for text in read if os.path.isabs(text) and not os.path.exists(text)]
     what = f"{'standard input' if read[:1] == ['-'] else shown([*gone, *read, DEFAULT][0])}: {problem}"
+    fingerprint, growth = state.fingerprint, state.growth
     for settings in (data, state.config.data):
-        if kept := cached_corpus(state.texts, settings, root=root, fingerprint=state.fingerprint, growth=state.growth):
+        if kept := cached_corpus(state.texts, settings, state.tokenizer, root=root, fingerprint=fingerprint, growth=growth):
             goes_on = f"{what}; the run goes on with the text that it began with; for a new run on another text: "
             return kept, [] if is_once else [Notice(Kind.WARNING, Message(goes_on, anew))]
     place: str | Option = Option("data.val_text", "TEXT") if gone[:1] == [data.val_text] else "TEXT"

@@ -145,27 +145,19 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
 
 
 def cached_corpus(
-    texts: Sequence[str], config: DataConfig, *, root: Path, fingerprint: str, growth: Growth | None = None
+    texts: Sequence[str],
+    config: DataConfig,
+    tokenizer: Tokenizer,
+    *,
+    root: Path,
+    fingerprint: str,
+    growth: Growth | None = None,
 ) -> Corpus | None:
-    """The corpus with this fingerprint, if it is in one of `cache_folders`, or None. The `texts` of the run are not opened."""
-    for folder in cache_folders(config, root=root):
-        if encoded := Cache(folder).open(fingerprint):
-            return Corpus(**vars(encoded), name=run_name(texts), texts=list(texts), growth=growth)
-    return None
-
-
-def corpus_in_cache(
-    texts: Sequence[str], config: DataConfig, tokenizer: Tokenizer, *, root: Path, fingerprint: str
-) -> Corpus | None:
-    """The encoded text that a run with these settings was trained on, from the project's cache or that of `config`.
-
-    A checkpoint from elsewhere may name any file as its text, which is neither opened nor encoded; None if it is in no cache.
-    """
-    for settings in (dataclasses.replace(config, cache=""), config):
-        corpus = cached_corpus(texts, settings, root=root, fingerprint=fingerprint)
-        if corpus is not None and corpus.tokenizer == tokenizer:
-            return corpus
-    return None
+    """The corpus with this fingerprint and vocabulary, if it is in one of `cache_folders`, or None. A checkpoint from elsewhere
+    may name any file among its `texts`, which are not opened."""
+    found = (Cache(folder).open(fingerprint) for folder in cache_folders(config, root=root))
+    encoded = next((one for one in found if one and one.tokenizer == tokenizer), None)
+    return Corpus(**vars(encoded), name=run_name(texts), texts=list(texts), growth=growth) if encoded else None
 
 
 def earlier_texts(fingerprints: Sequence[str], config: DataConfig, *, root: Path) -> list[EncodedText]:

@@ -89,7 +89,7 @@ def test_a_text_edited_during_a_run_does_not_touch_the_run_but_its_resumption(lo
     assert load(path, tokenizer=corpus.tokenizer).fingerprint != corpus.fingerprint
     path.unlink()
     config = DataConfig(cache=str(tmp_path / ".cache"))
-    again = cached_corpus(corpus.texts, config, root=tmp_path, fingerprint=corpus.fingerprint)
+    again = cached_corpus(corpus.texts, config, corpus.tokenizer, root=tmp_path, fingerprint=corpus.fingerprint)
     assert (again.name, again.texts) == ("text", [str(path)]) and text_of(again) == "the sea and the stone"
 
 
@@ -103,7 +103,7 @@ def test_a_text_from_standard_input_is_found_again_by_its_fingerprint_alone(load
     os.mkfifo(tmp_path / "pipe")  # to open it would wait for ever
 
     def again(text: str = "-", config: DataConfig = saved, fingerprint: str = corpus.fingerprint) -> Corpus | None:
-        return cached_corpus([text], config, root=tmp_path, fingerprint=fingerprint)
+        return cached_corpus([text], config, corpus.tokenizer, root=tmp_path, fingerprint=fingerprint)
 
     assert text_of(again()) == "the sea and the stone" and (again().name, again().texts) == ("stdin", ["-"])
     assert again(str(tmp_path / "pipe")).name == "pipe"
