@@ -19,9 +19,10 @@ from chargpt.runs.checkpoint import newest_of, read_state, run_of
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.metrics import read_metrics
 from chargpt.sampling.loaded_model import LoadedModel
+from chargpt.text.advice import advice_on
 from chargpt.text.comparison import held_out_by_all
 from chargpt.text.corpus import Corpus
-from chargpt.text.examination import about_repeats, split_problems
+from chargpt.text.examination import REPEATS, SPLIT
 from chargpt.text.item_stream import ItemMarks
 from chargpt.text.suffix_array import SuffixIndex
 from chargpt.text.tokenizer import Tokenizer
@@ -67,7 +68,7 @@ def measure_run(loaded: LoadedModel, corpus: Corpus | None, *, index: SuffixInde
         is_imported = state.fingerprint == NO_TEXT and not state.texts
         why = "it was imported without a text" if is_imported else "the program has no copy of its training text"
         return RunFacts(**facts, missing=[f"{why}, so the model was not measured on any text"])
-    facts |= about_text(corpus) | {"about_split": [*map(str, split_problems(corpus)), *about_repeats(corpus)]}
+    facts |= about_text(corpus) | {"about_split": [*map(str, advice_on(corpus, (*SPLIT, REPEATS)))]}
     if corpus.items is not None:
         from chargpt.analysis.item_facts import measure_items
 

@@ -109,7 +109,7 @@ class Job:
     def text(self) -> Text:
         """What the law knows of it."""
         facts, vocabulary = self.corpus.facts, self.corpus.tokenizer.vocab_size
-        is_harder = facts.is_split_harder
+        is_harder = facts.other_kind == "harder"
         return Text(len(self.corpus.train), facts.entropy, facts.ngram_loss, vocabulary, facts.copying, is_harder)
 
     @functools.cached_property

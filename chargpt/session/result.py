@@ -15,7 +15,7 @@ from chargpt.runs.stage import Progress, Start
 from chargpt.screen import notice, screen
 from chargpt.session.session import Session, bits_per_item
 from chargpt.text.corpus import Corpus
-from chargpt.text.examination import about_repeats
+from chargpt.text.examination import REPEATS
 from chargpt.text.facts import NGRAM_MODEL
 
 FAR = 0.5  # nats from the training loss up to the validation loss: a larger difference is told
@@ -62,7 +62,7 @@ def _tell_result(session: Session, run: Run, interrupt: Interrupt) -> None:
     progress, corpus = session.trainer.progress, session.corpus
     if progress.val_loss is not None:
         happened = what_happened(progress, start=session.stage.start, ngram_loss=corpus.facts.ngram_loss)
-        memory = "; the text repeats lines, so a low loss is partly memory" * len(about_repeats(corpus))
+        memory = "; the text repeats lines, so a low loss is partly memory" * bool(REPEATS.find(corpus))
         notice(Kind.RESULT, f"{happened}{memory}")
     if grown := on_parts(session, run):
         notice(Kind.GROWN, grown)

@@ -53,7 +53,7 @@ SPLIT = (
         *("data.split", "blocks"),
     ),
 )
-# A note, for repeats are no fault of a text.
+# A note on what many lines of both splits mean for the validation loss, for repeats are no fault of a text.
 REPEATS = Advice(
     lambda it: it.is_validated and it.facts.shared > MAX_OVERLAP,
     "{it.facts.shared:.0%} of the validation text is lines that the training text has too, so a low loss is partly memory",
@@ -76,19 +76,9 @@ ODD = (
 )
 
 
-def split_problems(corpus: Corpus) -> list[Words]:
-    """Why the loss on the validation split does not say how well a model predicts new text of this kind, and what to do."""
-    return [*advice_on(corpus, SPLIT)]
-
-
-def about_repeats(corpus: Corpus) -> list[str]:
-    """What many lines that both splits have mean for the validation loss."""
-    return [*map(str, advice_on(corpus, [REPEATS]))]
-
-
 def examine(corpus: Corpus) -> list[Notice]:
     """Notices on the text: its characters, repeated lines, the bits per character to beat, and warnings."""
-    warnings = [*corpus.warnings, *split_problems(corpus), *advice_on(corpus, [ONCE])]
+    warnings = [*corpus.warnings, *advice_on(corpus, (*SPLIT, ONCE))]
     found = [*_characters(corpus), *(Notice(Kind.NOTE, words) for words in advice_on(corpus, [DIVIDER]))]
     found += [Notice(Kind.WARNING, words) for words in warnings]
     if not corpus.is_validated:
@@ -103,7 +93,7 @@ def examine(corpus: Corpus) -> list[Notice]:
     return [
         *found,
         Notice(Kind.REPEATS, f"{facts.repeated:.1%} of the training text is repeated lines; {copies}{estimate}", "detail"),
-        *(Notice(Kind.NOTE, note) for note in about_repeats(corpus)),
+        *(Notice(Kind.NOTE, words) for words in advice_on(corpus, [REPEATS])),
         Notice(Kind.TO_BEAT, f"a loss of {facts.ngram_loss:z.2f} ({bits}), {ngram}; {others}", "detail"),
     ]
 

@@ -76,11 +76,6 @@ class TextFacts:
         is_other = high > low * OTHER_TEXT and high - low >= max(OTHER_NATS, SURE * self.split_error)
         return ("harder" if self.own_loss > self.spread_loss else "easier") if is_other else ""
 
-    @property
-    def is_split_harder(self) -> bool:
-        """Whether the validation split is a harder kind of text than the training split."""
-        return self.other_kind == "harder"
-
 
 def facts_of(corpus: EncodedText) -> TextFacts:
     """The facts about a text, from its entry of the cache if they are there."""

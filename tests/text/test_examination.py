@@ -253,7 +253,7 @@ def test_a_validation_split_of_another_kind_is_told_with_both_losses_and_blocks_
     corpus = load_string(text, val_fraction=0.1)
     said, is_harder = line(corpus, Kind.WARNING), level == "harder"
     own, spread = map(float, re.findall(r"\d+\.\d\d", said))
-    assert f"is {level} than" in said and corpus.facts.is_split_harder == is_harder
+    assert f"is {level} than" in said and (corpus.facts.other_kind == "harder") == is_harder
     assert own > spread + 0.5 if is_harder else own < spread - 0.5
     assert not any(
         "from all parts" in str(words) for _, words, _ in examine(load_string(text, val_fraction=0.1, split="blocks"))
