@@ -1,8 +1,6 @@
 """Compares a text that has grown with those of earlier runs: what they have learned from, what they hold out, what is new.
-
-Passages are recognised by what they say, so files may be renamed, moved or added anywhere. Two texts are compared by the hashes
-of all their windows of WINDOW characters; if they are long, of a share of these.
-"""
+Files may be renamed, moved or added anywhere: passages are recognised by the hashes of all their windows of WINDOW characters;
+in long texts, of a share of these."""
 
 import dataclasses
 import math
@@ -17,7 +15,7 @@ from chargpt.config import DataConfig
 from chargpt.text.cache import EncodedText
 from chargpt.text.document import TRAIN, VAL
 from chargpt.text.growth import Growth, Stretch
-from chargpt.text.ids import Split, split_of
+from chargpt.text.ids import Cutter, Split, split_of
 from chargpt.text.reading import TextReader
 from chargpt.text.tokenizer import CODE_POINTS, FOLDED, code_points
 
@@ -165,35 +163,17 @@ def divided(passages: Sequence[Passage], config: DataConfig, *, ends: Sequence[i
     of_new = _division(sizes[NEW, True], config)
     learned = Split(stretches=tuple(of_new)).size(TRAIN) + sum(sizes[TRAIN, True])
     repeated = _repeated(sum(sizes[TRAIN, False]), learned)
-    cutters: dict[_Kind, _Cutter] = {(NEW, True): _Cutter(of_new), (TRAIN, False): _Cutter(repeated)}
+    cutters: dict[_Kind, Cutter] = {(NEW, True): Cutter(of_new), (TRAIN, False): Cutter(repeated)}
     stretches = list[Stretch]()
     for passage in passages:
         end = passage.start
-        cutter = cutters.get((passage.side, passage.is_new)) or _Cutter([(passage.end - end, passage.side)])
+        cutter = cutters.get((passage.side, passage.is_new)) or Cutter([(passage.end - end, passage.side)])
         for size, split in cutter.cut(passage.end - end):
             end += size
             if stretches and (stretches[-1].split, stretches[-1].is_new) == (split, passage.is_new):
                 stretches.pop()
             stretches.append(Stretch(end, split, passage.is_new))
     return stretches
-
-
-class _Cutter:
-    """Divides passages as if they were one text with these stretches."""
-
-    def __init__(self, stretches: Sequence[tuple[int, int | None]]) -> None:
-        self._left, self._done = [*reversed(stretches)], 0
-
-    def cut(self, size: int) -> Iterator[tuple[int, int | None]]:
-        """The parts of the next passage: their sizes and splits."""
-        while size:
-            end, split = self._left[-1]
-            part = min(size, end - self._done)
-            if part:
-                yield part, split
-            size, self._done = size - part, self._done + part
-            if self._done == end:
-                self._left.pop()
 
 
 def _repeated(known: int, learned: int) -> list[tuple[int, int | None]]:

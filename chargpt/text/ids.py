@@ -25,6 +25,7 @@ from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
 if TYPE_CHECKING:  # of a list of items
     from chargpt.text.item_stream import ItemCounts
 
+Encoded = Iterable[tuple[int, memoryview]]  # ids in pieces, each with its split
 BLOCKS = 10  # of the validation split with data.split=blocks
 # Characters on each side of a block that are in no split, so that it does not go on with what was learned; at most.
 MARGIN, MARGIN_SHARE = 500, 0.1  # the second as a share of the block
@@ -47,6 +48,23 @@ class Split:
         """How many characters are in this split."""
         starts = [0, *(end for end, _ in self.stretches)]
         return sum(end - start for start, (end, number) in zip(starts, self.stretches) if number == split)
+
+
+class Cutter:
+    """Divides pieces as if they were one text with these stretches."""
+
+    def __init__(self, stretches: Sequence[tuple[int, int | None]]) -> None:
+        self._left, self._done = [*reversed(stretches)], 0
+
+    def cut(self, size: int) -> Iterator[tuple[int, int | None]]:
+        """The parts of the next piece: their sizes and splits."""
+        while size:
+            end, split = self._left[-1]
+            if part := min(size, end - self._done):
+                yield part, split
+            size, self._done = size - part, self._done + part
+            if self._done == end:
+                self._left.pop()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +102,8 @@ def count_characters(reader: TextReader) -> TextCounts:
 
 def notes_of(reader: TextReader) -> list[str]:
     """What the user should know about how a text was read, when the reader is done."""
-    read_as = [
-        (how, f"{first}{f' and {len(more):,} more' * bool(more)}") for how, (first, *more) in reader.read_as.items() if how
-    ]
-    notes = [f"{files}: read as {how}" for how, files in sorted(read_as)]
+    read_as = [(how, files) for how, files in sorted(reader.read_as.items()) if how]
+    notes = [f"{first}{f' and {len(more):,} more' * bool(more)}: read as {how}" for how, (first, *more) in read_as]
     if framed := [sum(part) for part in zip(*reader.framed)]:
         around = f"{framed[0]:,} characters ({framed[0] / framed[1]:.0%}) around the text"
         what_to_do = ", left out" if reader.config.frame == "drop" else "; data.frame=drop leaves them out"
@@ -121,9 +137,8 @@ def split_of(characters: int, config: DataConfig) -> Split:
 def write_ids(
     pieces: Iterable[tuple[int, str]], tokenizer: Tokenizer, split: Split, *, files: Sequence[SyncedFile], folder: Path
 ) -> dict[str, int]:
-    """The second pass: write the ids of each stretch to the file of its split; what only validates goes to the second one. With
-    data.shuffle=lines, an unnamed file in `folder` holds the ids in their order. Returns the sizes of the splits, n_train and
-    n_val. Raises UserError for lines of a text that has one."""
+    """The second pass: write the ids of each stretch to the file of its split, of two. With data.shuffle=lines, an unnamed file
+    in `folder` holds the ids in their order. Returns the sizes of the splits. Raises UserError for lines of a text of one."""
     encoded, sizes = _encoded(pieces, tokenizer), [0, 0]
     divided = _in_stretches(encoded, split) if split.order == "none" else _in_other_order(encoded, split, tokenizer, folder)
     for part, ids in divided:
@@ -132,7 +147,7 @@ def write_ids(
     return {"n_train": sizes[TRAIN], "n_val": sizes[VAL]}
 
 
-def _encoded(pieces: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator[tuple[int, memoryview]]:
+def _encoded(pieces: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Encoded:
     """The ids of each piece, all of whose characters must be known."""
     if tokenizer.characters is None:
         return ((part, memoryview(piece.encode("latin-1"))) for part, piece in pieces)
@@ -140,25 +155,20 @@ def _encoded(pieces: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterato
     return ((part, np.take(table, code_points(piece), mode="clip").data) for part, piece in pieces)
 
 
-def _in_stretches(encoded: Iterable[tuple[int, memoryview]], split: Split) -> Iterator[tuple[int, memoryview]]:
+def _in_stretches(encoded: Encoded, split: Split) -> Encoded:
     """The split and the ids of each stretch, in pieces."""
-    stretches, done = iter([*split.stretches, (sys.maxsize, TRAIN)]), 0  # the last one is of a text that has grown since
-    end, number = next(stretches)
+    cutter = Cutter([*split.stretches, (sys.maxsize, TRAIN)])  # the last one is of a text that has grown since
     for part, ids in encoded:
-        while part == TRAIN and len(ids):
-            now, ids = ids[: end - done], ids[end - done :]
-            done += len(now)
-            if number is not None:
-                yield number, now
-            if done == end:
-                end, number = next(stretches)
         if part == VAL:
             yield VAL, ids
+            continue
+        for size, number in cutter.cut(len(ids)):
+            now, ids = ids[:size], ids[size:]
+            if number is not None:
+                yield number, now
 
 
-def _in_other_order(
-    encoded: Iterable[tuple[int, memoryview]], split: Split, tokenizer: Tokenizer, folder: Path
-) -> Iterator[tuple[int, memoryview]]:
+def _in_other_order(encoded: Encoded, split: Split, tokenizer: Tokenizer, folder: Path) -> Encoded:
     """The split and the ids of each line. The training split is about as large as it was, for it ends with a line."""
     newline, left = int(tokenizer.ids_of("\n")[0]), split.size(TRAIN)
     with tempfile.TemporaryFile(dir=folder) as file:
