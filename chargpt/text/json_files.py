@@ -1,15 +1,13 @@
-"""JSON and JSON lines: the fields that a file has. `json_records.py` reads them.
-
-A name such as `data.text` is that of a field, or of the field `text` in the object `data`, or in each object of the list
-`data`; these objects are then the records. A text may be a list of parts: Telegram and chats with pictures write it so.
-"""
+"""JSON and JSON lines: the fields that a file has. `json_records.py` reads them. A name such as `data.text` is that of a field,
+or of the field `text` in the object `data`, or in each object of the list `data`; these objects are then the records. A text
+may be a list of parts: Telegram and chats with pictures write it so."""
 
 import contextlib
 import json
 import re
 from typing import Any
 
-from chargpt.text.kind import Head, Kind, Reads, Structure, author_field, best_field, reader
+from chargpt.text.kind import Head, Kind, Reads, Structure, reader, structure_with
 
 VALUES = 200  # of the head that are looked at
 MAX_DEPTH = 6  # objects and lists in each other whose fields are named
@@ -31,9 +29,7 @@ def _find(kind: Kind, head: Head) -> Structure | None:
     if not is_named and not texts:
         return None
     kind = kind if is_named else JSON_LINES if len(values) > 1 else JSON
-    best = best_field(texts)
-    author = author_field(texts, best) if best else ""
-    return Structure(kind=JSON if takes_lines else kind, fields=tuple(texts), best=best, author=author)
+    return structure_with(texts, kind=JSON if takes_lines else kind)
 
 
 def _completed(start: str) -> object:

@@ -28,6 +28,7 @@ AUTHOR_NAMES = (
 # What a character of such a part counts beside one of a word, how many count, and a name that says text. Guesses, not measured.
 CODE, MOST_CODE, NAMED = 0.05, 20, 4
 MAX_LINE = 2**28  # characters, which must fit into memory
+Block = tuple[int, re.Match[str], list[str]]  # the number of its first line, what matches there, and the lines that follow
 Noted = MutableMapping[str, list[int]]  # what a reader has done to a text, such as what it left out, and in which lines
 
 
@@ -135,11 +136,9 @@ def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:
     yield "".join(held)
 
 
-def blocks_in(
-    text: Text, beginning: re.Pattern[str], *, after_blank: bool = False
-) -> Iterator[tuple[int, re.Match, list[str]]]:
-    """The parts of a text that begin with a line like `beginning`: its number, what matches, and the lines that follow."""
-    block: tuple[int, re.Match, list[str]] | None = None
+def blocks_in(text: Text, beginning: re.Pattern[str], *, after_blank: bool = False) -> Iterator[Block]:
+    """The parts of a text that begin with a line like `beginning`."""
+    block: Block | None = None
     for number, line in enumerate(lines_in(text.pieces, text.label), 1):
         if (match := beginning.match(line)) and not (after_blank and block and any(block[2][-1:])):
             if block:
@@ -167,9 +166,11 @@ def best_field(texts: Mapping[str, Sequence[str]]) -> str:
     return max(filter(texts.get, texts), key=merit, default="")
 
 
-def author_field(texts: Mapping[str, Sequence[str]], best: str) -> str:
-    """The field of these `texts` that may say who wrote the `best` one; empty if none may. Names of people return."""
+def structure_with(texts: Mapping[str, Sequence[str]], **more: Any) -> Structure:
+    """The structure of a file whose fields have these `texts`: with the best one, and that which may say who wrote it, if one
+    may. Names of people return."""
+    best = best_field(texts)
     some = {name: [*filter(None, values)] for name, values in texts.items() if name != best}
-    few = [name for name, of in some.items() if 1 < len({*of}) <= len(of) / 2 and len(of) >= len(texts[best]) / 2]
+    few = [name for name, of in some.items() if 1 < len({*of}) <= len(of) / 2 and len(of) >= len(texts.get(best, ())) / 2]
     found = (name for names, pattern in zip((few, some), AUTHOR_NAMES) for name in names if re.search(pattern, name))
-    return next(found, "")
+    return Structure(fields=tuple(texts), best=best, author=next(found, "") if best else "", **more)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from chargpt.text.kind import Head, Kind, Structure, author_field, best_field, reader
+from chargpt.text.kind import Head, Kind, Structure, reader, structure_with
 
 ROWS = 200  # rows of the head that are compared
 SAME_WIDTH = 0.9  # share of the rows of a table that are as wide as the first; the others have a mistake
@@ -55,11 +55,10 @@ def _guess(kind: Kind, head: Head, delimiter: str) -> Guess:
     first, *others = rows[:-1] or rows or [[]]
     names = tuple(name.strip() for name in first)
     alike = [row for row in others if len(row) == len(names)]
-    # Many programs write quotes into TSV as they are. In a CSV that is a mistake, which its reader reports with the line.
-    structure = Structure(kind=kind, delimiter=delimiter, quoted=is_quoted or delimiter != "\t", fields=names)
     texts = dict(zip(names, zip(*alike)))
-    structure = replace(structure, best=(best := best_field(texts)), author=author_field(texts, best) if best else "")
-    return structure, (1 + len(alike)) / (1 + len(others)) if is_quoted == structure.quoted else 0.0
+    # Many programs write quotes into TSV as they are. In a CSV that is a mistake, which its reader reports with the line.
+    structure = structure_with(texts, kind=kind, delimiter=delimiter, quoted=is_quoted or delimiter != "\t")
+    return replace(structure, fields=names), (1 + len(alike)) / (1 + len(others)) if is_quoted == structure.quoted else 0.0
 
 
 def _first_rows(lines: list[str], delimiter: str) -> tuple[list[list[str]], bool]:
