@@ -26,9 +26,6 @@ _LOGGED = rf"(?:\[?(?:{_DATE}|\w{{3}} \d\d?)[ T]{{1,2}}|\[)?{_CLOCK}\]?"  # in a
 LOG_LEVEL = re.compile(r"(?i)\b(debug|info|notice|warn(ing)?|error|fatal|critical|trace)\b")  # in place of a name: a log
 _FIELDS = r'(?:"(?:\\.|[^"\\])*"|[^{}"]){0,500}?'  # of an object of JSON; a text may have braces
 TELEGRAM_BEGINS = rf'\{{\s*{_FIELDS}"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"{_FIELDS}"messages":\s*\['
-ACCOUNT_BEGINS = r'\{\s*"about":\s*"Here is the data you requested'
-META_BEGINS = rf'\{{\s*"participants":\s*\[[^\]]*\],{_FIELDS}"messages":\s*\[\s*\{{'
-DISCORD_BEGINS = r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'
 MBOX_BEGINS = r"From \S+ [^\n]*\d\d:\d\d:\d\d[^\n]*\d{4}[^\n]*\r?\n>?[A-Za-z][\w-]*: "
 
 
@@ -90,8 +87,8 @@ def _row(name: str, chat: str, **more: Any) -> Kind:
 CHATS = (
     *(_row(name, name, find=partial(_find_lines, form), advice=_advice) for name, form in FORMS.items()),
     _row("Telegram chat", "telegram", begins=TELEGRAM_BEGINS),
-    _row("Telegram chat", "telegram account", begins=ACCOUNT_BEGINS),
-    _row("Messenger or Instagram chat", "meta", begins=META_BEGINS),
-    _row("Discord chat", "discord", begins=DISCORD_BEGINS),
+    _row("Telegram chat", "telegram account", begins=r'\{\s*"about":\s*"Here is the data you requested'),
+    _row("Messenger or Instagram chat", "meta", begins=rf'\{{\s*"participants":\s*\[[^\]]*\],{_FIELDS}"messages":\s*\[\s*\{{'),
+    _row("Discord chat", "discord", begins=r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'),
     _row("mailbox", "mbox", begins=MBOX_BEGINS, bytes_as="surrogateescape"),  # each mail names its own encoding
 )

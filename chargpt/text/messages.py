@@ -1,7 +1,5 @@
-"""The messages of exported chats and mailboxes: who wrote each, and its text on one line.
-
-Pictures, deleted messages and lines by the program itself ("Tom joined the group") are left out and counted.
-"""
+"""The messages of exported chats and mailboxes: who wrote each, and its text on one line. Pictures, deleted messages and lines
+by the program itself ("Tom joined the group") are left out and counted."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +13,7 @@ from chargpt.text.kind import Record, Structure, Text, blocks_in
 from chargpt.text.table_rows import rows_in
 from chargpt.text.tables import CSV
 
-Messages = Iterator[tuple[int, str, str]]  # the line where each begins, its author, its text
+Messages = Iterator[tuple[int, str | None, str]]  # the line where each begins, its author, None if it is by nobody, its text
 MEDIA, SERVICE = "messages without text, left out", "lines that nobody wrote, left out"
 UNREADABLE = "mails that cannot be read, left out"
 DELETED = re.compile(
@@ -38,10 +36,8 @@ NOTICE = re.compile(
     r"(?i)[^:\d/\[\]=_]*(encr[iy]p|verschlüssel|chiffr|cifra|cript|kr[iy]pt|szyfr|шифр|şifre|salau|salat|titkos|κρυπτο|mã hóa|"
     r"加密|暗号|암호|تشفير|مشفر|מוצפ|एन्क्रिप्ट|เข้ารหัส)[^:\d/\[\]=_]*"
 )
-# What such a chat program writes between messages; how a name is marked there.
-BETWEEN = re.compile(
-    r"[-=*]{3,}.*|\W*(?:\w+\W{1,2})??\d{1,4}(?:\W{1,2}|년 )\d\d?(?:\W{1,2}|월 )\d{1,4}\b.{0,12}|Session \w+: .*"
-)
+# What such a chat program writes between messages.
+BETWEEN = re.compile(r"[-=*]{3,}.*|\W*(?:\w+\W{1,2})??\d{1,4}(\W{1,2}|년 )\d\d?(\W{1,2}|월 )\d{1,4}\b.{0,12}|Session \w+: .*")
 OF_A_PROGRAM = re.compile(r"null|<[a-z_]+>")  # no picture
 NOT_A_PERSON = re.compile(r"[a-z]*\d|[_/\\\[\]<>=@]|[a-z]+$")  # how the name of a machine or of a program begins
 NOT_SAID = re.compile(r"\d|[=_/\\]")  # in what a machine writes, or a diary of measurements
@@ -75,12 +71,12 @@ def is_talk(stamps: list[re.Match[str]], pairs: list[tuple[str, str]]) -> bool:
 def messages_in(chat: str, text: Text) -> Iterator[Record]:
     """The messages as records; the field message is both others on a line, or the text alone if the author is a label."""
     for line, author, said in READERS[chat](text):
+        if author is None or not said.split():
+            text.noted.setdefault(SERVICE if author is None else MEDIA, []).append(line)
+            continue
         author, said = " ".join(author.replace(":", " ").split()), " ".join(said.split())
-        if said:
-            message = said if AUTHOR in text.labels else spoken(author, said)
-            yield Record(line, {AUTHOR: author, TEXT: said, MESSAGE: message})
-        else:
-            text.noted.setdefault(MEDIA, []).append(line)
+        message = said if AUTHOR in text.labels else spoken(author, said)
+        yield Record(line, {AUTHOR: author, TEXT: said, MESSAGE: message})
 
 
 def spoken(author: str, said: str) -> str:
@@ -94,12 +90,9 @@ def _lines(form: Form, text: Text) -> Messages:
     for begins, stamp, lines in blocks_in(text, form.stamp):
         author, first = form.author_of(stamp.string[stamp.end() :])
         author, said = author.lstrip("~\u202f\u200e ").rstrip(), [first.removeprefix(" "), *lines]
-        if not author or '"' in author or "“" in author:
-            text.noted.setdefault(SERVICE, []).append(begins)
-        else:
-            said = [one for one in said if not BETWEEN.fullmatch(one)]
-            kept = [EDITED.sub("", one) for one in said if not (OMITTED.fullmatch(one) or DELETED.fullmatch(one.strip(" ‎")))]
-            yield begins, author, "\n".join(kept)
+        said = [one for one in said if not BETWEEN.fullmatch(one)]
+        kept = [EDITED.sub("", one) for one in said if not (OMITTED.fullmatch(one) or DELETED.fullmatch(one.strip(" ‎")))]
+        yield begins, None if not author or '"' in author or "“" in author else author, "\n".join(kept)
 
 
 def _telegram(path: str, text: Text) -> Messages:
@@ -110,10 +103,7 @@ def _telegram(path: str, text: Text) -> Messages:
         if not isinstance(message, dict) or not isinstance(said, str):
             what = "a message whose field 'text' is missing, or not a text"
             raise UserError(f"{text.label}: line {line:,}: {what}; correct it, or export the chat again, as JSON")
-        if message.get("type") == "message":
-            yield line, str(message.get("from") or "Deleted Account"), said
-        else:
-            text.noted.setdefault(SERVICE, []).append(line)
+        yield line, str(message.get("from") or "Deleted Account") if message.get("type") == "message" else None, said
 
 
 def _meta(text: Text) -> Messages:
@@ -121,20 +111,16 @@ def _meta(text: Text) -> Messages:
     found = [(line, message) for line, message, _ in records_of(replace(text, wanted=("messages.type",)))]
     for line, message in sorted(reversed(found), key=lambda one: one[1].get("timestamp_ms") or one[1].get("timestamp") or 0):
         author, said = message.get("sender_name") or message.get("senderName"), message.get("content") or message.get("text")
-        if "call_duration" in message or BY_META.fullmatch(str(said)):
-            text.noted.setdefault(SERVICE, []).append(line)
-        else:
-            yield line, str(author or "Deleted Account"), str(said or "")
+        is_by_meta = "call_duration" in message or BY_META.fullmatch(str(said))
+        yield line, None if is_by_meta else str(author or "Deleted Account"), str(said or "")
 
 
 def _discord(text: Text) -> Messages:
     """The columns Author and Content of DiscordChatExporter's CSV."""
     table = replace(text, structure=Structure(kind=CSV, delimiter=","), wanted=("Author", "Content"))
     for line, row, _ in rows_in(table):
-        if BY_DISCORD.fullmatch(row["Content"].strip()):
-            text.noted.setdefault(SERVICE, []).append(line)
-        else:
-            yield line, re.sub(r"#\d{1,4}$", "", row["Author"]), row["Content"]
+        is_by_discord = BY_DISCORD.fullmatch(row["Content"].strip())
+        yield line, None if is_by_discord else re.sub(r"#\d{1,4}$", "", row["Author"]), row["Content"]
 
 
 def _mbox(text: Text) -> Messages:
