@@ -2,7 +2,6 @@ r"""Remains of other formats in a text, which are rarely meant: \n as two charac
 
 import contextlib
 import html
-import itertools
 import math
 import re
 from collections.abc import Callable
@@ -10,24 +9,11 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 MOST_BETWEEN = 3000  # characters of a text for each remainder of a kind, at most: one, or fewer, may be meant
-
 TAG = r"</?[a-zA-Z][^<>\n]*>"
 # A tag that is closed, and what is between: no other tag.
 TAGGED = r"(?i)<(p|div|i|b|em|strong|u|span|a|font)(?:\s[^<>\n]*)?>(?:[^<]|<(?![a-z/]))*</\1>\n?"
 BLOCKS = ("p", "div")  # of these, those that end a line
 
-# Bytes of UTF-8 read as the characters of another encoding, the first that fits: an example, what it stands for, how it begins,
-# and what is found, with {0} for each byte of a character but the first. Three bytes may be an end such as é and a quote, so
-# there are several times three, or they begin with â.
-READ_AS = (
-    (
-        *("Ã©", "é, in UTF-8 read as Latin-1", ("cp1252", "latin-1"), "[Â-ÅÎ-Ñ×-Ùà-ð]"),
-        "(?:[Â-ÅÎ-Ñ×-Ù]{0}|â[\x80-\x84€‚ƒ„]{0}|(?:[à-ï]{0}{{2}}){{2,}}|ð{0}{{3}})+",
-    ),
-    ("Р°", "а, in UTF-8 read as Windows-1251", ("cp1251",), "[РС]", "[РС]{0}(?:[ ,.-]{{0,2}}[РС]{0}){{3,}}"),
-    ("√©", "é, in UTF-8 read as Mac Roman", ("mac_roman",), "[¬√ƒ≈‚]", "(?:[¬√ƒ≈]{0}|‚Ä{0})+"),
-    ("├⌐", "é, in UTF-8 read as a text of DOS", ("cp437", "cp850"), "[├╨╤ΓÔ]", "(?:[├╨╤]{0}|[ΓÔ]Ç{0})+"),
-)
 # How programs write characters: by a number, or by the bytes of UTF-8; white space; quotes, which in LaTeX are accents.
 _ESCAPE = r"\\(?:u[\da-fA-F]{4}|x[\da-fA-F]{2}|u\{[\da-fA-F]{2,6}\}|U000[\da-fA-F]{5}|[23][0-7]{2})"
 ESCAPED = rf"(?<![\\'\"])(?:{_ESCAPE})+|(?<=['\"])(?:{_ESCAPE})+(?!['\"\\])"
@@ -64,7 +50,8 @@ class Remainder(NamedTuple):
 
 
 def _read_as(name: str, meant: str, encodings: tuple[str, ...], begins: str, pattern: str) -> Remainder:
-    """A row for bytes of UTF-8 that were read as the characters of one of some encodings."""
+    """A row for bytes of UTF-8 read as the characters of the first encoding that fits; {0} in its pattern is each byte
+    of a character but the first."""
     chars = [[bytes([byte]).decode(one, "ignore") or chr(byte) for byte in range(128, 256)] for one in encodings]
     further = re.escape("".join(char for of_one in chars for char in of_one[:64]))
 
@@ -78,9 +65,8 @@ def _read_as(name: str, meant: str, encodings: tuple[str, ...], begins: str, pat
 
 
 def _unescaped(found: str) -> str:
-    numbers = [
-        int(one, 8) if one.isdecimal() and len(one) == 3 else int(one.strip("uUx{}"), 16) for one in found.split("\\")[1:]
-    ]
+    written = found.split("\\")[1:]
+    numbers = [int(one, 8) if one.isdecimal() and len(one) == 3 else int(one.strip("uUx{}"), 16) for one in written]
     with contextlib.suppress(ValueError):
         return bytes(numbers).decode() if len(numbers) > 1 else chr(numbers[0])
     units = b"".join(chr(number).encode("utf-16-le", "surrogatepass") for number in numbers)
@@ -99,7 +85,15 @@ def _untagged(found: str) -> str:
 
 
 REMAINS = (
-    *itertools.starmap(_read_as, READ_AS),
+    # Bytes of UTF-8 read as the characters of another encoding. Three bytes may be an end such as é and a quote, so there are
+    # several times three, or they begin with â.
+    _read_as(
+        *("Ã©", "é, in UTF-8 read as Latin-1", ("cp1252", "latin-1"), "[Â-ÅÎ-Ñ×-Ùà-ð]"),
+        "(?:[Â-ÅÎ-Ñ×-Ù]{0}|â[\x80-\x84€‚ƒ„]{0}|(?:[à-ï]{0}{{2}}){{2,}}|ð{0}{{3}})+",
+    ),
+    _read_as("Р°", "а, in UTF-8 read as Windows-1251", ("cp1251",), "[РС]", "[РС]{0}(?:[ ,.-]{{0,2}}[РС]{0}){{3,}}"),
+    _read_as("√©", "é, in UTF-8 read as Mac Roman", ("mac_roman",), "[¬√ƒ≈‚]", "(?:[¬√ƒ≈]{0}|‚Ä{0})+"),
+    _read_as("├⌐", "é, in UTF-8 read as a text of DOS", ("cp437", "cp850"), "[├╨╤ΓÔ]", "(?:[├╨╤]{0}|[ΓÔ]Ç{0})+"),
     Remainder("U+00AD", "[\u00ad\u200b\u2060\ufeff]", UNSEEN, "what divides words and is not seen", lambda _: "", math.inf),
     Remainder("ESC[1m", "\x1b", r"\x1b(?:\[[\d;?]*[A-Za-z]|\][^\x07\n]*\x07)", "a colour of a terminal", lambda _: ""),
     Remainder("_^H", ".\x08", ".\x08", "bold or underlined, as terminals write it", lambda _: ""),
