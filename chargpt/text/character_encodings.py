@@ -58,8 +58,7 @@ LANGUAGES = (
 COMMON = "’‘“”„–—…«»°€"  # in texts of all languages
 UNLIKELY = frozenset({"Cc", "Cn", "Co", "Lm", "No", "Sk", "Sm", "So"})  # categories
 RARER = 0.01  # how much less likely an encoding is than the one before it in its row, as a share of characters
-# Share of frequent characters, less those that are wrong, above which an encoding is named, and below which one that is given
-# is in doubt, if another one has so much more.
+# Share of frequent characters, less wrong ones: above it, one is named; below it, a given one that is so much less is in doubt.
 LIKELY, SURE, CLEARLY = 0.2, 0.65, 0.2
 
 
@@ -141,8 +140,7 @@ ADVICE = (  # what is said of a fault: the first row that finds something
 
 
 def undecodable(source: Source, offset: int | None, encoding: str, *, given: str) -> UserError:
-    """The error for a text that cannot be decoded at byte `offset`, or which looks like another encoding (None): the line, and
-    which encoding may be right beside those that are `given`."""
+    """The error for a text that cannot be decoded at byte `offset`, or looks like another encoding (None) than is `given`."""
     if what := binary_format(next(source.chunks(SAMPLE), b""), path=source.path):
         return UserError(f"{source.label}: {what}")
     fault = Fault(source, offset or 0, encoding, given=given)

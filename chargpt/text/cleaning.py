@@ -18,8 +18,9 @@ def clean_text(text: str) -> tuple[str, dict[str, int]]:
     """The clean `text`, and how many things of each kind were changed. NFKC replaces ligatures. The second part of a divided
     word goes to the line of the first; a word that is elsewhere written with a hyphen keeps it."""
     text, remains = turned_back(text.replace("\r\n", "\n").replace("\r", "\n"))
-    pages = text.split("\f")
-    text = pages[0] if len(pages) == 1 else _joined(pages)
+    if len(pages := text.split("\f")) > 1:  # a paragraph goes on behind a page that does not end with a sentence
+        bodies = [body for page in pages if (body := PAGE_NUMBER.sub("", page.strip("\n")).rstrip())]
+        text = "".join(body + "\n" * (1 + (body[-1] in ENDS)) for body in bodies[:-1]) + "".join(bodies[-1:]) + "\n"
     compounds, joined = {word.lower() for word in COMPOUND.findall(text)}, list[str]()
 
     def join(found: re.Match[str]) -> str:
@@ -46,9 +47,3 @@ def turned_back(text: str) -> tuple[str, dict[str, int]]:
             text = text[: found[0].start()] + "".join(meant)
             counts[one.name] += len(found)
     return text, counts
-
-
-def _joined(pages: list[str]) -> str:
-    """The `pages` without the numbers below them. A paragraph goes on behind a page that does not end with a sentence."""
-    bodies = [body for page in pages if (body := PAGE_NUMBER.sub("", page.strip("\n")).rstrip())]
-    return "".join(body + "\n" * (1 + (body[-1] in ENDS)) for body in bodies[:-1]) + "".join(bodies[-1:]) + "\n"

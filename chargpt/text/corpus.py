@@ -100,14 +100,12 @@ def load_corpus(
     growth: Growth | None = None,
     asked: Mapping[str, object] | None = None,
 ) -> Corpus:
-    """The corpus of `texts` (files, folders, `-`, named corpora; none for the default) under `config`.
-
-    The text is encoded once, into the cache in `root`/data/cache. `tokenizer` is the vocabulary of another run, to use instead
-    of a new one; its normaliser replaces that of `config`. A new vocabulary has the characters `known` too. What runs on the
-    texts `earlier` have learned from, or hold out, stays on its side; a `growth` says how the text is divided. `asked` are the
-    settings of section data that the user has given for this text alone: one that has no effect is a mistake. Raises UserError,
-    also if a split is too short for sequences of `block_size` characters.
-    """
+    """The corpus of `texts` (files, folders, `-`, named corpora; none for the default) under `config`. The text is encoded
+    once, into the cache in `root`/data/cache. `tokenizer` is the vocabulary of another run, to use instead of a new one; its
+    normaliser replaces that of `config`. A new vocabulary has the characters `known` too. What runs on the texts `earlier` have
+    learned from, or hold out, stays on its side; a `growth` says how the text is divided. `asked` are the settings of section
+    data that the user has given for this text alone: one that has no effect is a mistake. Raises UserError, also if a split is
+    too short for sequences of `block_size` characters."""
     config = config if tokenizer is None else tokenizer.settings(config)
     sources = select_sources(texts, config, root=root)
     cache = Cache(cache_folders(config, root=root)[0])
@@ -266,8 +264,7 @@ class _Reading:
         """The second pass."""
         counts = _counts_of_ids(found.counts, tokenizer, self.sources.label)
         meta: dict[str, Any] = {"tokenizer": tokenizer.to_json(), "distinct": int(np.count_nonzero(found.counts))}
-        meta["read"] = found.read
-        meta["items"] = found.items and dataclasses.asdict(found.items)
+        meta |= {"read": found.read, "items": found.items and dataclasses.asdict(found.items)}
         reader = TextReader(self.sources, found.config, progress=progress)
         with self.cache.publishing(fingerprint, counts=counts, meta=meta) as files:
             meta |= write_ids(found.pieces or reader, tokenizer, found.split, files=files, folder=self.cache.folder)
@@ -314,9 +311,8 @@ def _check_length(corpus: Corpus, config: DataConfig, block_size: int, *, has_sh
         return
     if not is_complete and corpus.has_grown:
         what = f"{corpus.name}: the run to begin with has learned from all of it, so nothing is left that can validate; add "
-        raise TextTooShort(
-            what, Option("data.val_text", "FILE"), ", or to learn from all of it again ", Option("data.val_fraction", 0)
-        )
+        again = ", or to learn from all of it again "
+        raise TextTooShort(what, Option("data.val_text", "FILE"), again, Option("data.val_fraction", 0))
     ways: list[Words] = []
     if SHORTEST_USEFUL < n_train <= block_size and not has_shape:
         ways.append(Message("set ", Option("model.block_size", n_train - 1), " or less"))

@@ -1,7 +1,5 @@
-"""What is unusual in a text: characters, repeated lines, the compression that a model should beat; and what is advised.
-
-A piece of advice is a row of ADVICE: what finds something in a text, and its words. What it needs is measured in `facts.py`.
-"""
+"""What is unusual in a text: characters, repeated lines, the compression that a model should beat; and what is advised. A piece
+of advice is a row: what finds something in a text, and its words. What it needs is measured in `facts.py`."""
 
 import functools
 import math

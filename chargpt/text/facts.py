@@ -1,8 +1,5 @@
-"""Facts about a text, and the n-gram model behind some of them: measured once, and kept as facts.json in its cache entry.
-
-What is missing, damaged or of another version is measured again; where the file cannot be written, the facts stay in memory. No
-fingerprint depends on it.
-"""
+"""Facts about a text, and the n-gram model behind some of them: measured once, and kept as facts.json in its cache entry. What
+is missing, damaged or of another version is measured again, and stays in memory if it cannot be written."""
 
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
-"""The table of readers: the kinds of files, and which of them a file is, by its first bytes and its name.
-
-To add a kind, write a module with its row, and add the row to KINDS: docs/design.md, "How to add".
-"""
+"""The table of readers: the kinds of files, and which of them a file is, by its first bytes and its name. To add a kind, write
+a module with its row, and add the row to KINDS: docs/design.md, "How to add"."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,11 +77,8 @@ def _found(kinds: Iterable[Kind], head: Head) -> Iterator[Structure]:
 
 
 def recognise(head: Head, *, asked: str = "") -> Structure | None:
-    """The structure of a file, by its name if that says what it is; None for plain text.
-
-    If it does not have the field that is `asked` for, but how the file begins says what has it, it is that: a table may be a
-    chat.
-    """
+    """The structure of a file, by its name if that says what it is; None for plain text. If it lacks the field that is `asked`
+    for, and how the file begins says what has it, it is that: a table may be a chat."""
     kinds = [kind for kind in KINDS if not kind.magic]
     found = list(_found([kind for kind in kinds if head.suffix in kind.suffixes] or kinds, head))
     begins = _found([kind for kind in kinds if kind.reads == Reads.ALWAYS], head)
@@ -108,8 +103,7 @@ def structure_of(source: Source, content: bytes, config: DataConfig) -> Structur
 
 
 def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:
-    """A line for each structured format that is read as it is, with what to do about it. Of the files whose names have the same
-    end, the first one stands for all. Raises UserError."""
+    """A line for each format that is read as it is, and what to do; one for all names with the same end. Raises UserError."""
     by_suffix: dict[str, list[Source]] = {}
     for source in sources if config.format != "text" else ():
         by_suffix.setdefault(source.suffix, []).append(source)

@@ -1,7 +1,5 @@
-"""Items in an encoded text: a stream of `label TAB item NEWLINE`, in which each item is found by its ids.
-
-If some items hold newlines, all of them end with SEPARATOR instead. Without labels, there is no label and no tab.
-"""
+"""Items in an encoded text: a stream of `label TAB item NEWLINE`, in which each item is found by its ids. If some items hold
+newlines, all of them end with SEPARATOR instead. Without labels, there is no label and no tab."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -56,9 +56,8 @@ def records_of(text: Text) -> Iterator[Record]:
 
 
 def _records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
-    """The records in a JSON value, and the part of the path `field` that leads to them: the value itself if it has the field;
-    or the objects of the list on the path; or, if the path begins elsewhere, those of the only list whose objects have the
-    field."""
+    """The records in a JSON value, and the part of the path `field` that leads to them: the value itself if it has it; or the
+    objects of the list on the path; or, if the path begins elsewhere, those of the only list whose objects have the field."""
     rest = field.removeprefix(prefix)
     if isinstance(value, dict) and value_of(value, rest) is MISSING:
         for head in accumulate(rest.split(".")[:-1], "{}.{}".format):

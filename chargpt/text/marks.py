@@ -10,8 +10,7 @@ from chargpt.text.kind import Kind, Record, Structure, Text, lines_in
 from chargpt.text.source import Source, decoded
 
 ANYWHERE = re.compile(r"<\|[^|\n]+\|>|</s>|\f")  # marks that need no line of their own
-# Lines that nobody reads as text, and no line of code or of a comment; how often one of them returns at least, and in how many
-# lines once, to be told.
+# Lines that nobody reads as text, code or a comment; how often one returns at least, and in how many lines once, to be told.
 DIVIDER = re.compile(
     r"[%~§¶†⁂❦❧☙◆]{1,2}|([-*=~_+#•·§◆])(?: *\1){2,}|</?(?:s|doc|text|poem|song|story|article|page|hr|[eb]os|sep|end)(?: ?/)?>"
     r"|\[(?:[EB]OS|SEP|END|BREAK|PAGE)\]|\W{2,} ?(?i:end|break|page|cut)(?: here)? ?\W{2,}"

@@ -1,8 +1,6 @@
-"""Formats of texts with marks in them, which are read as they are. The advice is a command that writes the text alone.
-
-Python runs each of these commands on every system. They have no double quotes, no exclamation marks, no pair of backslashes
-and none before a dollar, which a shell would change.
-"""
+"""Formats of texts with marks in them, which are read as they are. The advice is a command that writes the text alone. Python
+runs each of these commands on every system. They have no double quotes, no exclamation marks, no pair of backslashes and none
+before a dollar, which a shell would change."""
 
 from functools import partial
 from pathlib import Path
@@ -30,10 +28,8 @@ def _row(name: str, suffixes: str, begins: str, code: str) -> Kind:
 
 
 # The times of subtitles, with what is before them in a cue; what is not shown; and tags, such as <i>, <00:01.500> and {{\an8}}.
-TIMES = (
-    r"(?m)^(WEBVTT|NOTE|STYLE|REGION)\b(.*\n)+?\n|^(\S*\n)?.*-->.*$\n?|^[\d:.]+,[\d:.]+$\n?"
-    r"|</?[A-Za-z\d][^>\n]*>|\{\W[^}\n]*\}"
-)
+CUE_TAGS = r"</?[A-Za-z\d][^>\n]*>|\{\W[^}\n]*\}"
+TIMES = rf"(?m)^(WEBVTT|NOTE|STYLE|REGION)\b(.*\n)+?\n|^(\S*\n)?.*-->.*$\n?|^[\d:.]+,[\d:.]+$\n?|{CUE_TAGS}"
 # Captions roll: a cue repeats the end of the one before, or its line with more words.
 ROLLED = r"(?m)^((?:.+\n){1,4})(?=\1)|^(.+)\n(?=\2 )"
 CUES = (

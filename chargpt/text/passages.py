@@ -1,7 +1,5 @@
-"""The passages by which a text is recognised, in any edition: windows of its letters, without lines, quotes and accents.
-
-A start has a file of those of its texts, each as the distance from the one before.
-"""
+"""The passages by which a text is recognised, in any edition: windows of its letters, without lines, quotes and accents. A
+start has a file of those of its texts, each as the distance from the one before."""
 
 import contextlib
 import unicodedata

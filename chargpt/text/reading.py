@@ -1,7 +1,5 @@
-"""One pass over the text of all sources, in little memory: decoded, normalised, and assigned to a split.
-
-With a vocabulary of bytes, a text is its UTF-8 read as Latin-1: each character stands for one byte.
-"""
+"""One pass over the text of all sources, in little memory: decoded, normalised, and assigned to a split. With a vocabulary of
+bytes, a text is its UTF-8 read as Latin-1: each character stands for one byte."""
 
 import codecs
 import dataclasses
@@ -69,10 +67,8 @@ class TextReader:
         """`progress` counts bytes."""
         self._sources, self.config = sources, config
         self._progress = tqdm(disable=True) if progress is None else progress
-        self._normalizer, self._encoding = (
-            TextNormalizer.of(config),
-            ",".join(codecs.lookup(one).name for one in config.encodings),
-        )
+        self._normalizer = TextNormalizer.of(config)
+        self._encoding = ",".join(codecs.lookup(one).name for one in config.encodings)
         self._are_bytes = config.vocabulary == "bytes"
         self._is_copied = self._are_bytes and self._normalizer.is_identity and self._encoding == "utf-8"  # any file as it is
         self.digest = Digest("latin-1" if self._are_bytes else "utf-8")  # of all documents that were read as pieces
@@ -142,14 +138,12 @@ class TextReader:
                 text, line = self._without_frame("".join(text))
             pieces = text if self._normalizer.is_identity else self._normalizer.apply_in_pieces(text)
             pieces = pieces if self._is_copied else map(self._as_vocabulary, pieces)
-            yield Document(self._label_of(source), pieces, Origin(source, line))
+            label: Label = ()
+            if self.config.items:
+                from chargpt.text.labels import label_of_file  # no other text has any
 
-    def _label_of(self, source: Source) -> Label:
-        if not self.config.items:
-            return ()
-        from chargpt.text.labels import label_of_file  # no other text has any
-
-        return label_of_file(source, self.config)
+                label = label_of_file(source, self.config)
+            yield Document(label, pieces, Origin(source, line))
 
     def _without_frame(self, text: str) -> tuple[Iterator[str], int]:
         """What is left of the text of a file, or all of it if data.frame says so, and the line where this begins."""
@@ -172,7 +166,7 @@ class TextReader:
 
     def _decoded(self, source: Source, structure: Structure | None, head: bytes, chunks: Iterable[bytes]) -> Iterator[str]:
         """The text of a source, which begins with `head` and goes on with `chunks`. Raises UserError."""
-        offset, encoding, decoder = self._decoder_of(source, head, structure)
+        offset, encoding, decoder = self._decoder_of(source, head, structure.kind if structure else None)
         self._progress.update(offset)
         for chunk in chain(filter(None, chain([head[offset:]], chunks)), [b""]):
             try:
@@ -183,15 +177,13 @@ class TextReader:
             offset += len(chunk)
             self._progress.update(len(chunk))
 
-    def _decoder_of(
-        self, source: Source, head: bytes, structure: Structure | None
-    ) -> tuple[int, str, codecs.IncrementalDecoder]:
+    def _decoder_of(self, source: Source, head: bytes, kind: Kind | None) -> tuple[int, str, codecs.IncrementalDecoder]:
         """The size of the byte-order mark of a source, its encoding, and a decoder. Raises UserError."""
         (mark, encoding), errors = byte_order_mark(head), "strict"
-        if structure is None and self._is_copied:
+        if kind is None and self._is_copied:
             mark, encoding = b"", "latin-1"
-        elif structure is not None and structure.kind.bytes_as:
-            mark, encoding, errors = b"", "ascii", structure.kind.bytes_as
+        elif kind is not None and kind.bytes_as:
+            mark, encoding, errors = b"", "ascii", kind.bytes_as
         elif mark:
             self.read_as.setdefault(f"{encoding}, as its first bytes say (byte-order mark)", []).append(source.label)
         elif self._encoding != "utf-8":

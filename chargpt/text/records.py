@@ -114,8 +114,7 @@ class _Field:
         self._without += 1
         if self._problem is None:
             what = f"no field {self.name!r}" if value is MISSING else f"no text in the field {self.name!r}"
-            texts = {f"{prefix}{name}": values for name, values in self._texts(record).items()}
-            names = named(texts, best=best_field(texts))
+            names = named(texts := self._texts(record, prefix), best=best_field(texts))
             others: list[Words] = [", or leave this file out by ", Option("data.pattern")] * self._in_folder
             self._problem = self._error(line, f"{what}, its fields are: {names}; ", *self._advice(record, prefix), *others)
         if self._without >= MAX_WITHOUT:
@@ -130,11 +129,12 @@ class _Field:
         if self._problem is not None and not self._is_found:
             raise self._problem
 
-    def _texts(self, record: dict[str, Any]) -> dict[str, list[str]]:
-        return {name: [record.get(name, "")] for name in self._kind.fields} or texts_in(record)
+    def _texts(self, record: dict[str, Any], prefix: str) -> dict[str, list[str]]:
+        texts = {name: [record.get(name, "")] for name in self._kind.fields} or texts_in(record)
+        return {f"{prefix}{name}": values for name, values in texts.items()}
 
     def _advice(self, record: dict[str, Any], prefix: str) -> list[Words]:
-        name, texts = self.name, {f"{prefix}{name}": values for name, values in self._texts(record).items()}
+        name, texts = self.name, self._texts(record, prefix)
         inside = {other: values for other, values in texts.items() if other.startswith(f"{name}.")}
         others = [other for other in texts if other != name][:MAX_WITHOUT]  # of a stranger's table with a million columns
         close = [other for other in others if other.endswith(f".{name}")] or [*filter(None, [closest(name, others)])]

@@ -1,6 +1,5 @@
 """The lines of an encoded text in another order, which depends on their number alone: not on train.seed, so that all runs have
-the same splits, and not on a random generator whose numbers another version of numpy may change.
-"""
+the same splits, and not on a random generator whose numbers another version of numpy may change."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
-"""The bytes of one source: a file (unpacked, if it is compressed), a copy of a pipe, or bytes in memory.
-
-To add a compression, add the end of its names to OPENERS.
-"""
+"""The bytes of one source: a file (unpacked, if it is compressed), a copy of a pipe, or bytes in memory. To add a compression,
+add the end of its names to OPENERS."""
 
 import bz2
 import codecs
@@ -76,8 +74,7 @@ def decoded(content: bytes, given: str) -> str:
 
 
 def mapped_numbers(file: Path | BinaryIO, dtype: np.dtype | type) -> np.ndarray:
-    """The numbers in a file that is not empty, mapped read-only; read into memory from a disk that cannot map files. Raises
-    OSError."""
+    """The numbers in a filled file, mapped read-only; read into memory if its disk cannot map files. Raises OSError."""
     try:
         return np.memmap(file, dtype, mode="r")
     except OSError:
@@ -170,8 +167,7 @@ class Sources:
 
 
 def files_below(folder: Path, skipped: Counter[str | Path], *, without: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Every file below `folder` in a stable order, but for folders with a name in `without`. Links to folders are not followed.
-    `skipped` counts what the user should know."""
+    """Every file below `folder`, in a stable order, not in links, nor `without` some folders; `skipped` counts what to tell."""
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:

@@ -1,8 +1,6 @@
-"""Where text comes from: the sources that TEXT arguments mean. Add a new source of text here.
-
-`_sources` decides what one TEXT is: a file, the files of a folder, standard input, a pipe, or a corpus of `NAMES`. `formats.py`
-knows binary files, and files whose records have fields; `source.py` unpacks compressed ones.
-"""
+"""Where text comes from: the sources that TEXT arguments mean. Add a new source of text here. `_sources` decides what one TEXT
+is: a file, the files of a folder, standard input, a pipe, or a corpus of `NAMES`. `formats.py` knows binary files, and files
+whose records have fields; `source.py` unpacks compressed ones."""
 
 import contextlib
 import errno

@@ -1,10 +1,8 @@
-"""An index of the training split of an encoded text: it finds the longest match of any sequence.
-
-It is a suffix array ("Suffix arrays: a new method for on-line string searches", Manber and Myers 1990) of each CHUNK of the
-text, beside the ids in the cache: `train.suffixes` holds, for each chunk, the places of its suffixes in ascending order. Chunks
-bound the memory of making it to about 0.4 GB, whatever the size of the text. A chunk is sorted together with the OVERLAP ids
-that follow it, so that every match of up to OVERLAP ids is found; of a longer one, at least that much.
-"""
+"""An index of the training split of an encoded text: it finds the longest match of any sequence. It is a suffix array ("Suffix
+arrays: a new method for on-line string searches", Manber and Myers 1990) of each CHUNK of the text, beside the ids in the
+cache: `train.suffixes` holds, for each chunk, the places of its suffixes in ascending order. Chunks bound the memory of making
+it to about 0.4 GB, whatever the size of the text. A chunk is sorted together with the OVERLAP ids that follow it, so that every
+match of up to OVERLAP ids is found; of a longer one, at least that much."""
 
 import contextlib
 import re

@@ -23,9 +23,7 @@ LOOK_ALIKES = ('"“”„‟″«»', "'’‘‚‛′ʼ`´", "-‐‑‒–�
 MAX_LISTED = 8  # unknown characters that an error message describes
 CHANGE_OR_SKIP = Message("change them, or skip them with ", Option("unknown", "skip"))
 # What a saved vocabulary has beside its characters, and what each may be.
-SAVED = dict[str, Any](
-    folded=[False, True], newlines=["keep", "fold"], normalize=[*get_args(NormalForm)], lowercase=[False, True]
-)
+SAVED = dict[str, Any](folded=[False, True], newlines=["keep", "fold"], lowercase=[False, True], normalize=get_args(NormalForm))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,11 @@ def windows_of_items(ids: np.ndarray, marks: "ItemMarks", *, size: int, vocab_si
     item longer than `size` goes on in windows without the context of those before. Targets that do not count are IGNORED:
     labels, and what fills a row up. An item at the end that is not complete is left out, unless it is the only one."""
     stream, counted = np.append(marks.end, ids), np.append(False, marks.counted(ids))  # an input comes before each id
-    firsts, sizes = _cut(*marks.bounds(ids), size)
+    starts, stops = marks.bounds(ids)
+    windows = (stops - starts) // size + 1  # of each item
+    number = np.arange(windows.sum()) - np.repeat(np.cumsum(windows) - windows, windows)  # of a window in its item
+    firsts = np.repeat(starts, windows) + number * size
+    sizes = np.minimum(np.repeat(stops + 1, windows) - firsts, size)
     batches = _batches(sizes, vocab_size)
     return [windows_at(stream, firsts[one], sizes[one], length=int(sizes[one[-1]]), counted=counted) for one in batches]
 
@@ -47,14 +51,6 @@ def _batches(sizes: np.ndarray, vocab_size: int) -> Iterator[np.ndarray]:
     while len(left):
         left, batch = np.split(left, [-max(1, ids_at_once(vocab_size) // int(sizes[left[-1]]))])
         yield batch
-
-
-def _cut(starts: np.ndarray, stops: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the windows of items begin, and how many ids each of them predicts."""
-    windows = (stops - starts) // size + 1  # of each item
-    number = np.arange(windows.sum()) - np.repeat(np.cumsum(windows) - windows, windows)  # of a window in its item
-    firsts = np.repeat(starts, windows) + number * size
-    return firsts, np.minimum(np.repeat(stops + 1, windows) - firsts, size)
 
 
 def windows_at(
