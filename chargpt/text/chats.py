@@ -68,7 +68,7 @@ def _find_lines(form: Form, kind: Kind, head: Head) -> Structure | None:
     is_other = before > HEADER or (before and len(stamps) < FEWEST * start.count("\n"))
     if is_other or any(LOG_LEVEL.search(name) for name, _ in pairs):
         return None
-    from chargpt.text.messages import is_marked, is_talk  # most texts have no such lines
+    from chargpt.text.talks import is_marked, is_talk  # most texts have no such lines
 
     is_sure = bool(form.mark.search(start)) or is_marked(pairs) or (head.suffix != ".log" and is_talk(stamps, pairs))
     return Structure(kind=kind, fields=kind.fields, best=TEXT, is_sure=is_sure)

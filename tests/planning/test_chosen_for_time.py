@@ -117,7 +117,7 @@ def choice_of(characters: int, minutes: float, *given_: str, optimizer: str = "m
     characters_of = SimpleNamespace(vocab_size=65)
     train, val = (np.broadcast_to(np.uint8(0), int(characters * share)) for share in (0.9, 0.1))
     corpus = SimpleNamespace(train=train, val=val, evaluation_ids=val, is_validated=True, marks=None, tokenizer=characters_of)
-    facts = {"entropy": 3.3, "ngram_loss": 1.77, "copying": 1.0, "is_split_harder": False}
+    facts = {"entropy": 3.3, "ngram_loss": 1.77, "copying": 1.0, "other_kind": ""}
     corpus.facts = SimpleNamespace(is_sorted=False, **facts)
     return choose(given(*given_), Job(corpus, 60 * minutes), optimizer=optimizer)
 
