@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import Option
 from chargpt.interrupt import Interrupt, ending_at_once
+from chargpt.json_lines import json_array
 from chargpt.notices import Kind
-from chargpt.program import best_effort_messages, json_array
+from chargpt.program import best_effort_messages
 from chargpt.project import project_root
 from chargpt.sampling.cli import SampleOptions, parse_options
 from chargpt.screen import is_coloured, log

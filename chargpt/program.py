@@ -3,18 +3,17 @@
 import contextlib
 import errno
 import io
-import json
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from chargpt.errors import FULL, Failed, NoMemory, NoSpace, NotWritten, Option, Problem, what_to_do
-from chargpt.formatting import escape_controls, shown
+from chargpt.formatting import shown
 from chargpt.project import is_checkout
 from chargpt.screen import screen
 
@@ -145,31 +144,3 @@ def best_effort_output() -> Any:
 def best_effort_messages() -> AbstractContextManager[object]:
     """Within this block, a standard error that cannot be written never ends the program; its standard output still can."""
     return contextlib.redirect_stderr(BestEffortStream(sys.stderr))
-
-
-def write_json(value: object, file: TextIO | None = None) -> None:
-    """Write `value` as a line of JSON (default: to standard output). For a terminal that would obey it, in ASCII alone."""
-    text, file = json.dumps(value, ensure_ascii=False), file or sys.stdout
-    file.write((json.dumps(value) if file.isatty() and escape_controls(text) != text else text) + "\n")
-    file.flush()
-
-
-class JsonArray(Stream):
-    """Makes one array of its lines, of which each is a JSON value."""
-
-    mark = "["
-
-    def write(self, line: str) -> int:
-        self._stream.write(self.mark + line)
-        self.mark = ","
-        return len(line)
-
-
-@contextlib.contextmanager
-def json_array(*, is_asked: bool) -> Iterator[None]:
-    """Within this block, the JSON lines of standard output are one array if that `is_asked` for."""
-    array = JsonArray(sys.stdout)
-    with contextlib.redirect_stdout(cast(TextIO, array)) if is_asked else contextlib.nullcontext():
-        yield
-    if is_asked:
-        sys.stdout.write("[]\n" if array.mark == "[" else "]\n")

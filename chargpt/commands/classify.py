@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from chargpt.commands.common import add_json_option, aligned, items_for, json_output, load_run, verb_parser
 from chargpt.errors import UserError
 from chargpt.formatting import escape_controls, one_line, plural
+from chargpt.json_lines import write_json
 from chargpt.notices import Kind
 from chargpt.planning.cli import texts_and_settings
-from chargpt.program import write_json
 from chargpt.screen import log
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick

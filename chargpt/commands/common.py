@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from chargpt.errors import TextTooShort, UserError
 from chargpt.formatting import columns, distinct, one_line, plural, shown
+from chargpt.json_lines import json_array
 from chargpt.notices import Kind
 from chargpt.parser import Parser
 from chargpt.processor import may_have_gpu
-from chargpt.program import json_array
 from chargpt.project import command, project_root
 from chargpt.screen import log
 

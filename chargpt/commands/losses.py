@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from chargpt.commands.common import aligned, items_for, left_out, load_run, part_of_text, verb_parser
 from chargpt.errors import UserError
 from chargpt.formatting import one_line, plural, shown
+from chargpt.json_lines import write_json
 from chargpt.option_table import whole
-from chargpt.program import write_json
 from chargpt.screen import log
 
 if TYPE_CHECKING:  # imports torch, and --help shall be quick

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chargpt.commands.common import aligned, verb_parser
 from chargpt.formatting import clock, one_line, shown
-from chargpt.program import write_json
+from chargpt.json_lines import write_json
 from chargpt.project import command, project_root
 
 if TYPE_CHECKING:  # a mistyped option is answered at once

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from chargpt.commands.common import add_json_option, aligned, items_for, json_output, load_run, page_file, text_in, verb_parser
 from chargpt.errors import TextTooShort, UserError
 from chargpt.formatting import one_line
+from chargpt.json_lines import write_json
 from chargpt.option_table import whole
 from chargpt.planning.cli import by_fields, texts_and_settings
-from chargpt.program import write_json
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import KEPT, has_steps
 from chargpt.runs.load import means_start, places_of

@@ -10,8 +10,8 @@ import numpy as np
 from chargpt.commands.common import aligned, load_run, verb_parser
 from chargpt.errors import UserError
 from chargpt.formatting import one_line, plural, shown
+from chargpt.json_lines import write_json
 from chargpt.option_table import typed, whole
-from chargpt.program import write_json
 from chargpt.project import project_root
 from chargpt.sampling.prompt import read_prompt
 from chargpt.screen import log

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from chargpt.errors import Message
 from chargpt.formatting import escape_controls
-from chargpt.program import write_json
+from chargpt.json_lines import write_json
 from chargpt.sampling.cli import SampleOptions
 from chargpt.sampling.item_writer import known_items
 from chargpt.sampling.loaded_model import LoadedModel
