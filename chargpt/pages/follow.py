@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chargpt.files import RenamedFolder
 from chargpt.project import METRICS, REPORT
+from chargpt.runs.renamed_folder import RenamedFolder
 
 LOOKS = 1.0  # seconds between two looks at the log
 SHARE = 0.01  # of the time since the beginning, that a processor works here while the run trains

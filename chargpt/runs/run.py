@@ -15,11 +15,9 @@ from chargpt.files import (
     ASIDE_NAME,
     WINDOWS,
     FolderLock,
-    RenamedFolder,
     aside,
     discard,
     is_portable,
-    names_beside,
     publish_file,
     remove_left_behind,
     sync_folder,
@@ -40,6 +38,7 @@ from chargpt.runs.checkpoint import (
     steps,
 )
 from chargpt.runs.checkpoint_schema import NO_TEXT, CheckpointError, SavedState
+from chargpt.runs.renamed_folder import RenamedFolder, names_beside
 from chargpt.runs.stage import Stage, as_trained
 
 if TYPE_CHECKING:  # finding a run needs no torch
