@@ -11,7 +11,8 @@ SOURCE = PACKAGE.parent  # in a checkout, its top
 CACHES = {"win32": ["AppData", "Local"], "darwin": ["Library", "Caches"]}  # in the home folder
 CACHE_VARIABLE = {"win32": "LOCALAPPDATA", "darwin": "HOME"}.get(sys.platform, "XDG_CACHE_HOME")  # that moves them
 NO_START = "none"  # in place of the name of a start, for a training: initial weights
-HOME = "CHARGPT_HOME"  # names the folder of everything that the program writes
+# The folder of everything that the program writes; and the same as --home had it, if that named it.
+HOME, TYPED_HOME = "CHARGPT_HOME", "CHARGPT_TYPED_HOME"
 SET_HOME = f"set {HOME} to a folder that can be written"
 PLAIN_ON_WINDOWS = re.compile(r"[\w./:\\+=@-]+")
 # The log of a run, what it is doing, and the page about it, in its folder.
@@ -53,13 +54,12 @@ def named_home() -> Path | None:
 
 def set_home(folder: str) -> None:
     """From now on, in this process and in those that it starts, this is the folder of everything that the program writes."""
-    os.environ[HOME] = os.path.abspath(folder)
+    os.environ |= {HOME: os.path.abspath(folder), TYPED_HOME: folder}
 
 
 def typed_home() -> str:
-    """The folder of --home in the command line of this process, which the next command needs, too; empty without it."""
-    found = re.search("\0--home[\0=]([^\0]+)", "\0".join(["", *sys.argv[1:]]))
-    return found[1] if found else ""
+    """The folder of --home, which the next command needs, too; empty without it."""
+    return os.environ.get(TYPED_HOME, "")
 
 
 def presets_folder() -> Path:

@@ -43,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     if config.getoption("markexpr") != "gpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    os.environ.pop("CHARGPT_HOME", None)
+    for variable in ("CHARGPT_HOME", "CHARGPT_TYPED_HOME"):
+        os.environ.pop(variable, None)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -16,7 +16,7 @@ from reference_pages import PYTHON_PAGE, SETTINGS_PAGE, WRITTEN
 from chargpt.config import Config
 from chargpt.option_table import entries
 from chargpt.planning.cli import parse_sweep
-from chargpt.project import HOME
+from chargpt.project import HOME, TYPED_HOME
 from chargpt.sampling.options import ItemKeywords, SamplingOptions, TextKeywords
 from chargpt.settings import to_dict
 
@@ -153,7 +153,8 @@ def commands_of(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_of_train_py_are_ones_that_it_understands(page, monkeypatch):
-    monkeypatch.setenv(HOME, "")  # which --home sets
+    for variable in (HOME, TYPED_HOME):  # which --home sets
+        monkeypatch.setenv(variable, "")
     for words in commands_of(page.read_text(encoding="utf-8")):
         parse_sweep(words)
 

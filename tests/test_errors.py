@@ -31,8 +31,9 @@ from chargpt.errors import (
     resuming,
 )
 from chargpt.exchange.export import publish
+from chargpt.parser import Parser
 from chargpt.program import problem_of
-from chargpt.project import command, shell_word
+from chargpt.project import HOME, TYPED_HOME, command, shell_word
 from chargpt.text.corpus import load_corpus
 from chargpt.text.suffix_array import open_or_make_index
 
@@ -162,9 +163,12 @@ def test_a_gpu_that_fails_is_one_line_that_says_how_to_go_on():
     assert str(problem_of(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"))).startswith("memory: ")
 
 
-@pytest.mark.parametrize("words, home", [(["--home", "/a b"], ["--home", "/a b"]), (["--home=/c"], ["--home", "/c"]), ([], [])])
+@pytest.mark.parametrize("words, home", [(["--home", "a b"], ["--home", "a b"]), (["--home=/c"], ["--home", "/c"]), ([], [])])
 def test_whoever_has_typed_home_is_offered_commands_with_it(words, home, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["train.py", "poems.txt", *words, "--run", "poems"])
+    monkeypatch.setattr(sys, "argv", ["app.py", "--home", "of another program"])
+    for variable in (HOME, TYPED_HOME):
+        monkeypatch.setenv(variable, "")  # which --home sets
+    Parser().parse_args(words)
     offered, arguments = Command("sample", "poems"), Command("", Option("run", "a"))
     assert shlex.split(str(offered))[2:] == ["poems", *home] and str(arguments) == "--run a"
     assert IN_PYTHON(offered) == "chargpt.load('poems').generate()"

@@ -11,7 +11,7 @@ import pytest
 import chargpt
 from chargpt import project
 from chargpt.parser import Parser
-from chargpt.project import HOME, command, presets_folder, project_root, user_cache_folder, version
+from chargpt.project import HOME, TYPED_HOME, command, presets_folder, project_root, user_cache_folder, version
 
 ROOT = Path(__file__).parent.parent
 
@@ -86,7 +86,8 @@ def test_the_cache_folder_follows_the_rules_of_each_system(tmp_path, monkeypatch
 
 
 def test_every_command_takes_one_folder_for_all_that_it_writes(tmp_path, monkeypatch):
-    monkeypatch.setenv(HOME, "")
+    for variable in (HOME, TYPED_HOME):
+        monkeypatch.setenv(variable, "")
     monkeypatch.chdir(tmp_path)
     Parser().parse_args(["--home", "all"])
     assert project_root() == tmp_path / "all" and user_cache_folder() == tmp_path / "all" / "cache"
