@@ -20,29 +20,23 @@ def check_command_line(argv: Sequence[str] | None = None) -> Callable[[], None]:
     if is_one_of_several():
         return lambda: None
     options = parse_sweep(argv)[0]
-    check_places(options, root=project_root())
+    if not (options.resume or options.continue_):  # which look for a run first
+        check_places(options, root=project_root())
     import chargpt.text.corpus  # noqa: F401  # and numpy: two threads do not import the same
 
     return functools.partial(read_ahead, options)
 
 
-def check_places(options: TrainOptions, *, root: Path) -> None:
-    """Raise UserError for a start or a text that is not there, and for a run that is: what the plan finds, without torch."""
-    if options.resume or options.continue_:  # which look for a run first
-        return
+def check_places(options: TrainOptions, *, root: Path) -> Path:
+    """The folder of a new run. Raises UserError for a missing start or text, and for a run that exists. Needs no torch."""
     if options.start not in (None, NO_START):
         from chargpt.runs.load import read_card  # most runs name no start
 
         read_card(str(options.start))
     check_found(options.texts)
-    folder_of_new(options, root / "checkpoints")
-
-
-def folder_of_new(options: TrainOptions, checkpoints: Path) -> Path:
-    """The folder of a new run, which is free if one is made. Raises UserError."""
     if options.dry_run or options.find_lr:
-        return folder_of(options.name, checkpoints)
-    return new_folder(options.name, checkpoints, overwrite=options.overwrite)
+        return folder_of(options.name, root / "checkpoints")
+    return new_folder(options.name, root / "checkpoints", overwrite=options.overwrite)
 
 
 def read_ahead(options: TrainOptions) -> None:

@@ -17,7 +17,7 @@ from chargpt.errors import Message, Option, UserError, join
 from chargpt.formatting import clock, plural, shown
 from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
-from chargpt.planning.ahead import folder_of_new
+from chargpt.planning.ahead import check_places
 from chargpt.planning.budget import Budget, TimeModel, longest_run, steps_in
 from chargpt.planning.chosen_for_time import (
     DECIDES_LOSS,
@@ -47,7 +47,7 @@ from chargpt.text.cache import EncodedText
 from chargpt.text.corpus import Corpus, absolute_paths, earlier_texts, load_corpus
 from chargpt.text.examination import examine
 from chargpt.text.facts import is_list_of_words
-from chargpt.text.sources import can_be_read_again, check_found
+from chargpt.text.sources import can_be_read_again
 from chargpt.training.group import Group, check_batch
 from chargpt.training.initialisation import initial_model
 from chargpt.training.optimizers import OPTIMIZERS, WITH_MINUTES, WITHOUT_MINUTES
@@ -145,9 +145,8 @@ class Named(NamedTuple):
 
 
 def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), started: float | None = None) -> Opening:
-    """Decide everything about a new run before its first step. Raises UserError.
-
-    The time of the run began when it `started`, on time.perf_counter; None: now.
+    """Decide everything about a new run before its first step. The time of the run began when it `started`, on
+    time.perf_counter; None: now. Raises UserError.
 
     What was asked becomes settings, in layers: a preset, a file and the command line; what the text needs; what the time
     allows; what the device allows. The order is that of the mistakes a user can make: settings and names first, then the text,
@@ -155,8 +154,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     """
     named = _find_named(options, root=root)
     asked = _ask(options, named.start)
-    check_found(options.texts)
-    folder = folder_of_new(options, root / "checkpoints")
+    folder = check_places(options, root=root)
     with options.spelling():
         corpus = _load_corpus(asked, named, root=root)
     if not asked.is_open or asked.settings.is_given("train.batch_size"):
@@ -282,11 +280,9 @@ def _load_corpus(asked: Asked, named: Named, *, root: Path) -> Corpus:
 
 def _choose(asked: Asked, job: Job, named: Named, *, loss: float | None = None) -> Choice:
     """The settings for this text and this much time, and what to say of them. A run finds its text from any folder then. A
-    trial may know the `loss` of the start on the text.
-
-    One of three: gentle ones from the weights of the start; those with the lowest expected loss of all models that the
-    machine can train in the time; or, if the user has decided everything else, only the regularization.
-    """
+    trial may know the `loss` of the start on the text. They are gentle ones from the weights of the start; or those with the
+    lowest expected loss of all models that the machine can train in the time; or, if the user has decided everything else,
+    only the regularization is chosen."""
     settings, start = asked.settings, named.start
     if (epochs := asked.options.epochs) is not None:
         steps = steps_in(epochs, settings.values, characters=job.text.characters)
@@ -363,13 +359,12 @@ def _about_settings(settings: Settings, asked: Asked) -> list[Notice]:
     notices += [Notice(Kind.CHOSEN, f"{', '.join(some)} ({reason})", "detail") for reason, some in chosen.items()]
     changed = [change.key for change in difference(loaded.values, settings.values)]
     replaced = [key for key in changed if loaded.sources.get(key) is Source.PRESET]
-    if options.minutes is not None and options.gives("train.max_steps"):
-        what = " decides how long the training is, so your train.max_steps is not used"
-        notices.append(Notice(Kind.NOTE, Message(Option("minutes"), what)))
-    if options.minutes is not None and replaced:
-        what = f" changes these settings of {options.config} to fit the time: {', '.join(replaced)}"
-        notices.append(Notice(Kind.NOTE, Message(Option("minutes"), what)))
-    return notices
+    by_minutes = {
+        " decides how long the training is, so your train.max_steps is not used": options.gives("train.max_steps"),
+        f" changes these settings of {options.config} to fit the time: {', '.join(replaced)}": replaced,
+    }
+    told = [what for what, is_so in by_minutes.items() if is_so and options.minutes is not None]
+    return [*notices, *(Notice(Kind.NOTE, Message(Option("minutes"), what)) for what in told)]
 
 
 def _about_teachers(settings: Settings, models: Models, teachers: tuple[Checkpoint, ...]) -> list[Notice]:

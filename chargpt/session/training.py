@@ -186,7 +186,8 @@ class Training:
     """
 
     def __init__(self, options: TrainOptions, show: str) -> None:
-        check_places(options, root=project_root())
+        if not (options.resume or options.continue_):  # which look for a run first
+            check_places(options, root=project_root())
         screen, asked = SCREENS[check("show", show, one_of(*SCREENS))](), json.dumps(dataclasses.asdict(options))
         self._device = str(options.settings.get("runtime", {}).get("device", "auto"))
         python = python_process.interpreter()
