@@ -224,11 +224,7 @@ class DataConfig(Section):
     @property
     def label_pattern(self) -> re.Pattern[str] | None:
         """The regular expression in `label`, in which ^ and $ are the ends of a line. Raises re.error for a wrong one."""
-        if not self.label.startswith(PATTERN):
-            return None
-        from chargpt.canonical import canonical  # most runs have no pattern
-
-        return re.compile(canonical(self.label.removeprefix(PATTERN)), re.MULTILINE)
+        return re.compile(self.label.removeprefix(PATTERN), re.MULTILINE) if self.label.startswith(PATTERN) else None
 
     @property
     def unescaped_separator(self) -> str:

@@ -80,8 +80,8 @@ class _Asked:
 
 
 def found(pattern: re.Pattern[str], text: str) -> str:
-    """What the groups of `pattern` match in `text` first, on one line; empty if it does not match."""
-    match = pattern.search(canonical(text))
+    """What the groups of `pattern` match in `text` first, on one line; empty if it does not match. Equivalent letters match."""
+    match = re.search(canonical(pattern.pattern), canonical(text), pattern.flags)
     return next(filter(None, (" ".join(group.split()) for group in (match.groups("") if match else ()))), "")
 
 
