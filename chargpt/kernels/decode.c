@@ -802,12 +802,13 @@ static void record(Pace *pace, int alone, double seconds)
 /* Whether there are other threads than the caller's. */
 static bool has_threads(const Decoder *decoder) { return decoder->ranks > 1 && decoder->process == process_now(); }
 
-/* One step of the job, by all threads or by this one alone. Steps that read as many ids as the one before are timed. */
-static void run_step(Decoder *decoder)
+/* One step of the job, by all threads, if there are `several`, or by this one alone. Steps that read as many ids as the one
+ * before are timed. */
+static void run_step(Decoder *decoder, bool several)
 {
     Job *job = &decoder->job;
     Pace *pace = &decoder->pace;
-    const bool several = has_threads(decoder), timed = several && job->count == pace->count;
+    const bool timed = several && job->count == pace->count;
     const int alone = !several || (timed ? choose_alone(pace) : pace->alone);
     const double started = timed ? seconds_now() : 0;
     pace->count = job->count;
@@ -828,6 +829,7 @@ EXPORT void decoder_run(Decoder *decoder, const Rules *rules, int start, int cou
                        const double *uniform, int64_t *chosen, float *log_probabilities)
 {
     const size_t texts = decoder->shape.texts;
+    const bool several = has_threads(decoder);
     Job *job = &decoder->job;
     *job = (Job){ .rules = rules, .ids = ids, .start = start, .count = count, .steps = steps };
     for (int step = 0; step == 0 || step < steps; step++) {
@@ -835,7 +837,7 @@ EXPORT void decoder_run(Decoder *decoder, const Rules *rules, int start, int cou
         job->uniform = uniform ? uniform + step * texts : NULL;
         job->chosen = steps ? chosen + step * texts : NULL;
         job->log_probabilities = steps ? log_probabilities + step * texts : NULL;
-        run_step(decoder);
+        run_step(decoder, several);
         job->ids = job->chosen;
         job->start += job->count;
         job->count = 1;
