@@ -60,8 +60,9 @@ def supports(config: ModelConfig | GPTConfig) -> bool:
     return fits(config) and has_standard_attention(config)
 
 
+@functools.cache
 def openmp() -> _OpenMP:
-    """The OpenMP library that torch has loaded, so that a kernel can use its threads; no functions where there is none."""
+    """The OpenMP library that torch has loaded, whose threads a kernel uses; no functions where there is none."""
     if sys.platform == "win32":
         module = ctypes.windll.kernel32.GetModuleHandleW
         module.restype, module.argtypes = c_void_p, [ctypes.c_wchar_p]
