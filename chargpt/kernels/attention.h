@@ -145,7 +145,7 @@ static float softmax_row(number *p, const float *scores, int visible, int end, f
     vector most = none, total = zero;
     for (int s = 0; s < visible; s += LANES) {
         const vector all = *(const vector *)(scores + s), x = s < whole ? all : choose(lanes + s < visible, all, none);
-        most = choose(x > most, x, most);
+        most = larger_of(x, most);
     }
     const float highest = largest_of(most) * scale;
     for (int s = 0; s < end; s += LANES) {

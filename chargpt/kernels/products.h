@@ -10,6 +10,7 @@
  *     joined(x, y), rounded(x, y)     words of the numbers of x and, where PAIR is 2, y; the latter are to be rounded
  *     add_products(sum, x, y)         sum += the products of the numbers of a word x with those of each of the words y
  *     sum_of(x), largest_of(x)        the sum, and the largest, of the lanes
+ *     larger_of(x, y)                 lane by lane, the larger one
  *     exp2_of(x)                      2^x for x up to 0, to one or two units in the last place: a polynomial for the fraction,
  *                                     -1/2 to 1/2, times a power of 2
  */

@@ -347,7 +347,7 @@ static double cross_entropy_row(number *to, float *logits, const float *expected
     vector most = *(const vector *)logits, sum = { 0 };
     for (int v = LANES; v < width; v += LANES) {
         const vector x = *(const vector *)(logits + v);
-        most = choose(x > most, x, most);
+        most = larger_of(x, most);
     }
     const float highest = largest_of(most);
     for (int v = 0; v < width; v += LANES)

@@ -47,6 +47,7 @@ static ALWAYS_INLINE vector add_products(vector sum, word x, words y)
 }
 
 static inline float sum_of(vector x) { return _mm512_reduce_add_ps(x); }
+static inline vector larger_of(vector x, vector y) { return _mm512_max_ps(x, y); }
 static inline float largest_of(vector x) { return _mm512_reduce_max_ps(x); }
 
 static inline vector exp2_of(vector x)

@@ -59,6 +59,8 @@ static inline float sum_of(vector x)
     return part[0];
 }
 
+static inline vector larger_of(vector x, vector y) { return choose(x > y, x, y); }
+
 static inline float largest_of(vector x)
 {
     float part[LANES];
