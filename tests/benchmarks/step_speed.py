@@ -27,7 +27,7 @@ import torch  # noqa: E402
 from chargpt.model import GPT  # noqa: E402
 from chargpt.planning.cli import settings_in  # noqa: E402
 from chargpt.text.corpus import Corpus, load_corpus  # noqa: E402
-from chargpt.training.evaluation import evaluate  # noqa: E402
+from chargpt.training.evaluation import evaluate_at  # noqa: E402
 from chargpt.training.runtime import choose_runtime  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
 
@@ -99,8 +99,8 @@ def main() -> None:
             speeds = {name: round(one.config.chars_per_step / time) for name, time in seconds.items()}
             print(json.dumps({"table": "native-student", **row} | speeds | {"ratio": round(ratio, 2)}), flush=True)
             works = {
-                "torch": partial(evaluate, one.weights.working, ids),
-                "native": partial(evaluate, one.weights.working, ids, kernel=one.kernel),
+                "torch": partial(evaluate_at, (1.0,), one.weights.working, ids),
+                "native": partial(evaluate_at, (1.0,), one.weights.working, ids, kernel=one.kernel),
             }
             seconds, ratio = in_turns(works, options.seconds)
             speeds = {step: round(len(ids) / time) for step, time in seconds.items()}
