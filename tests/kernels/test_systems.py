@@ -99,6 +99,12 @@ def test_another_system_gives_the_results_of_this_one(target, driver, instructio
     np.testing.assert_allclose(results, expected_results, rtol=tolerance, atol=tolerance)
 
 
+def with_includes(path: Path) -> str:
+    """The text of a source, and of all of ours that it includes."""
+    text = path.read_text(encoding="utf-8")
+    return text + "".join(with_includes(path.parent / name) for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE))
+
+
 @pytest.mark.parametrize("target", FORMATS)
 def test_the_libraries_of_a_wheel_are_compiled_for_its_system(target, tmp_path):
     zig()
@@ -108,7 +114,7 @@ def test_the_libraries_of_a_wheel_are_compiled_for_its_system(target, tmp_path):
     assert len(libraries) == (10 if compiler.is_x86_64(target.partition("-")[0]) else 5)  # two of them for browsers
     assert sorted(tmp_path.iterdir()) == sorted(libraries)
     for source in compiler.SOURCES:
-        names = re.findall(r"^EXPORT (?:const )?\w+ \*?(\w+)[ (]", source.path.read_text(), re.MULTILINE)
+        names = re.findall(r"^EXPORT (?:const )?\w+ \*?(\w+)[ (]", with_includes(source.path), re.MULTILINE)
         for library in tmp_path.glob(f"{source.path.stem}-*"):
             assert names and all(name.encode() + b"\0" in library.read_bytes() for name in names), library.name
 

@@ -112,6 +112,12 @@ INTRINSIC __m512 _mm512_fmadd_ps(__m512 x, __m512 y, __m512 z)
 /* The second number where the two are equal or one is a NaN, as MAXPS does. */
 INTRINSIC float max_ps(float x, float y) { return x > y ? x : y; }
 
+INTRINSIC __m512 _mm512_max_ps(__m512 x, __m512 y)
+{
+    EACH_LANE y[i] = max_ps(x[i], y[i]);
+    return y;
+}
+
 /* Halves are combined: 8 sums of two, 4 of four, and so on. */
 INTRINSIC float _mm512_reduce_add_ps(__m512 x)
 {
