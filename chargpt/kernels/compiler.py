@@ -108,8 +108,7 @@ def _source(name: str, *flags: str, **given: tuple[str, ...]) -> Source:
 
 PROCESSOR = _source("processor", instructions=("baseline",))
 # A loop of a product takes a few lines of a processor's cache of instructions: one line more was 5 to 10 % slower beside other
-# programs.
-# GCC's choice of the variables that count such a loop can leave a vector of it in memory: 3 to 10 % of a step (GCC 12, AVX-512).
+# programs. GCC's choice of the variables that count it can leave a vector in memory: 3 to 10 % of a step (GCC 12, AVX-512).
 PRODUCTS = ("-falign-loops=64", "-fno-ivopts")
 STEP_FLOAT32 = _source("step_float32", *PRODUCTS)
 STEP_BFLOAT16 = _source("step_bfloat16", *PRODUCTS, instructions=("avx512bf16",))
