@@ -44,7 +44,7 @@ def make_runs(folder: Path) -> int:
     from chargpt.model import GPT, GPTConfig
     from chargpt.runs.checkpoint import publish
     from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
-    from chargpt.runs.stage import Progress
+    from chargpt.runs.stage import Length, Progress, Stage
     from chargpt.settings import Settings
     from chargpt.standard import model_source
     from chargpt.text.tokenizer import Tokenizer
@@ -60,6 +60,7 @@ def make_runs(folder: Path) -> int:
                 texts=[],
                 fingerprint=NO_TEXT,
                 progress=Progress(step=1),
+                stage=Stage(length=Length.of(config)),
                 environment={},
                 model_source=model_source(),
             )
@@ -139,7 +140,7 @@ def measure_import(folder: Path, kind: str) -> dict[str, int]:
 
     def save(name: str) -> None:
         settings, run = {"runtime": {"device": "cpu"}}, str(folder / f"{name}-{kind}-run")
-        save_run(read(name), [], name=run, preset="cpu", settings=settings, root=ROOT)
+        save_run(read(name), [], name=run, preset=None, settings=settings, root=ROOT)
 
     with contextlib.redirect_stdout(io.StringIO()):
         save("tiny")
