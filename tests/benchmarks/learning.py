@@ -9,6 +9,7 @@ are those of the steps alone: steps times the median step.
 """
 
 import argparse
+import importlib
 import json
 import re
 import shutil
@@ -57,7 +58,7 @@ class Judged(nn.Module):
         super().__init__()
         sys.path.insert(0, str(source))
         sys.modules.pop("model", None)
-        import model as theirs
+        theirs = importlib.import_module("model")
 
         saved = torch.load(file, weights_only=False)
         self.inner = theirs.GPT(theirs.GPTConfig(**saved["model_args"]))

@@ -41,7 +41,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -269,11 +269,12 @@ def simulated() -> Iterator[None]:
     machine, advance, evaluate = Machine(), Trainer.advance, Trainer.evaluate
 
     def timed_step(trainer: Trainer) -> None:
-        teachers = 0 if trainer._expected is None else len(trainer._expected.__self__.teachers)  # its DistillationLoss
+        expected: Any = trainer._expected  # a method of its DistillationLoss
+        teachers = 0 if expected is None else len(expected.__self__.teachers)
         machine.now += trainer.config.chars_per_step / speed(trainer.config, teachers)
         advance(trainer)
 
-    def timed_evaluate(trainer, ids, **more):  # type: ignore[no-untyped-def]
+    def timed_evaluate(trainer, ids, **more):
         parameters = trainer.model.parameter_count()
         machine.now += len(ids) / speeds.EVALUATES_FASTER / (SPEED * (1e6 / parameters) ** SPEED_POWER)
         return evaluate(trainer, ids, **more)
