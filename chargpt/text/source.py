@@ -74,7 +74,7 @@ def decoded(content: bytes, given: str) -> str:
 
 
 def mapped_numbers(file: Path | BinaryIO, dtype: np.dtype | type) -> np.ndarray:
-    """The numbers in a filled file, mapped read-only; read into memory if its disk cannot map files. Raises OSError."""
+    """The numbers in a file, which is not empty: mapped read-only, or read if its disk cannot map files. Raises OSError."""
     try:
         return np.memmap(file, dtype, mode="r")
     except OSError:
@@ -167,7 +167,7 @@ class Sources:
 
 
 def files_below(folder: Path, skipped: Counter[str | Path], *, without: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Every file below `folder`, in a stable order, not in links, nor `without` some folders; `skipped` counts what to tell."""
+    """Every file below `folder`, but for links to folders and folders named in `without`. `skipped` counts what to tell."""
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
