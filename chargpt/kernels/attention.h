@@ -49,8 +49,8 @@ EXPORT size_t attention_size(void) { return sizeof(Attention); }
 
 static size_t padded_T(const Attention *a) { return padded(padded(a->T, ROWS), PANEL); }
 
-/* c is a factor of the queries in float32, as c (q k) - max could be rounded to more than 0; in bfloat16 that would round the
- * queries, and it is one of the scores. */
+/* c (q k) - max could be rounded to more than 0. In float32, c is a factor of the queries, so that max is one of the scores; in
+ * bfloat16, that would round the queries. */
 enum { SCALES_QUERIES = PAIR == 1 };
 static inline float query_scale(const Attention *a) { return SCALES_QUERIES ? LOG2_E / sqrtf(a->d) : 1; }
 static inline float score_scale(const Attention *a) { return SCALES_QUERIES ? 1 : LOG2_E / sqrtf(a->d); }
