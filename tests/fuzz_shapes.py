@@ -17,9 +17,10 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from chargpt.config import OptimConfig
 from chargpt.kernels import compiler
 from chargpt.kernels.attention import FusedAttention, load_kernel
-from chargpt.kernels.step import KernelModel, StepKernel
+from chargpt.kernels.step import KernelModel, KernelMuon, StepKernel
 from chargpt.model import GPT, GPTConfig
 from chargpt.sampling import c_texts
 from chargpt.training.weights import FlatWeights
@@ -71,8 +72,11 @@ def calls(draw: random.Random, step: StepKernel, decode: object) -> Iterator[Cal
     width = draw.choice([96, 192, 100, 60, 0])
     qkv, table = torch.rand(max(1, B), max(1, T), width), draw.choice([None, torch.rand(2, max(1, T), 4), torch.rand(2, 1, 16)])
     yield lambda: FusedAttention(torch.float32, step.library)(qkv, draw.choice([1, 2, 3]), table)
-    stack = torch.rand(draw.choice([(1, 32, 64), (2, 64, 32), (1, 33, 32), (0, 32, 32), (32, 32)]))
-    yield lambda: step.orthogonalise([stack], [(3.0, -4.0, 2.0)])
+    stack = draw.choice([(slice(0, 2048), 32, 64), (slice(32, 4128), 64, 32), (slice(0, 1056), 33, 32), (slice(9, 9), 32, 32)])
+    vectors = [
+        torch.rand(4128 - draw.choice([0, 0, 0, 1]), dtype=draw.choice([torch.float32] * 9 + [torch.float64])) for _ in "gmw"
+    ]
+    yield lambda: KernelMuon(step, OptimConfig(), [(3.0, -4.0, 2.0)], [stack], *vectors).update(0.1)
     named = {name: parameter.detach().numpy() for name, parameter in gpt.named_parameters()}
     if draw.random() < 0.2:
         named = {name: numbers.astype(np.float64) for name, numbers in named.items()}

@@ -20,25 +20,26 @@ typedef struct { /* of an update, and as far as the first two means have come: 1
 
 /* Muon's update of the matrices inside the blocks, which are `stacks` (4 layers): as they lie in the gradient, with queries, keys
  * and values each on their own. */
-static Orthogonal orthogonal_of(const Learner *l, Stack *stacks)
+static Muon muon_of(const Learner *l, const Update *u, Stack *stacks)
 {
     static const int kinds[] = { QKV, PROJ, UP, DOWN };
     const Step *step = &l->step;
     for (int i = 0; i < 4 * step->layers; i++) {
         const int layer = i / 4, kind = kinds[i % 4], n = kind == QKV ? 3 : 1;
         const Size size = size_of(step, layer, kind);
-        stacks[i] = (Stack){ step->gradient + step->places[layer * OF_LAYER + kind], n, size.rows / n, size.columns };
+        stacks[i] = (Stack){ step->places[layer * OF_LAYER + kind], n, size.rows / n, size.columns };
     }
-    return (Orthogonal){ stacks, l->coefficients, step->scratch, 4 * step->layers, l->rounds, 1, { 0 } };
+    return (Muon){ stacks, l->coefficients, step->gradient, l->means, l->weights, step->scratch,
+                   u->rate, u->decay, u->momentum, 4 * step->layers, l->rounds, 1, { 0 } };
 }
 
 /* Bytes that a step and an update need. */
 EXPORT size_t learn_scratch_size(const Learner *l)
 {
     Stack stacks[4 * l->step.layers];
-    const Orthogonal o = orthogonal_of(l, stacks);
-    const size_t step = step_scratch_size(&l->step), muon = orthogonal_scratch_size(&o);
-    return step > muon ? step : muon;
+    const Muon muon = muon_of(l, &(Update){ 0 }, stacks);
+    const size_t step = step_scratch_size(&l->step), update = muon_scratch_size(&muon);
+    return step > update ? step : update;
 }
 
 /* AdamW on the numbers [begin, end) of the vectors. */
@@ -74,22 +75,10 @@ EXPORT double learn_update(const Learner *l, const Update *u)
     }
     adamw(l, u, l->muon, l->decayed, u->decay);
     adamw(l, u, l->decayed, l->step.count, 0);
-    if (!l->muon)
-        return norm;
-    for (int i = 0; i < l->muon; i++) {
-        const float g = l->step.gradient[i];
-        l->means[i] += (g - l->means[i]) * (float)(1 - u->momentum);
-        l->step.gradient[i] = g + (l->means[i] - g) * (float)u->momentum;
-    }
-    Stack stacks[4 * l->step.layers];
-    const Orthogonal o = orthogonal_of(l, stacks);
-    step_orthogonalise(&o);
-    for (int i = 0; i < o.count; i++) {
-        const int rows = stacks[i].rows, columns = stacks[i].columns, length = stacks[i].n * rows * columns;
-        const float scale = u->rate * 0.2 * sqrt(rows > columns ? rows : columns), kept = 1 - u->rate * u->decay;
-        float *const weights = l->weights + (stacks[i].matrices - l->step.gradient);
-        for (int k = 0; k < length; k++)
-            weights[k] = weights[k] * kept - scale * stacks[i].matrices[k];
+    if (l->muon) {
+        Stack stacks[4 * l->step.layers];
+        const Muon muon = muon_of(l, u, stacks);
+        muon_update(&muon);
     }
     return norm;
 }

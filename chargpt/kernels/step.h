@@ -661,28 +661,31 @@ EXPORT double step_run(const Step *step)
     return loss / job.counted;
 }
 
-/* Muon's update: the orthogonal matrices nearest to others, about, as `orthogonalised` of optimizers.py computes them. */
+/* Muon's update, as `Muon` of optimizers.py computes it: the matrices move by the orthogonal ones nearest to their momentum. */
 
-typedef struct { /* matrices (n, rows, columns), which are replaced; step.py has the same structure */
-    float *matrices;
+typedef struct { /* n matrices (rows, columns), and where in the vectors they begin; step.py has the same structure */
+    int64_t place;
     int n, rows, columns;
 } Stack;
 
 typedef struct { /* step.py has the same structure */
     const Stack *stacks;
     const float *coefficients; /* (rounds, 3) */
-    char *scratch;             /* orthogonal_scratch_size bytes, aligned to 64 */
+    float *gradient, *momentum, *weights;
+    char *scratch; /* muon_scratch_size bytes, aligned to 64 */
+    double rate, decay, beta;
     int count, rounds, threads;
     OpenMP openmp;
-} Orthogonal;
+} Muon;
 
-EXPORT size_t orthogonal_size(void) { return sizeof(Orthogonal); }
+EXPORT size_t muon_size(void) { return sizeof(Muon); }
 
-/* Of a matrix X: x = X / (1.02 |X|), then for each (a, b, c) of the rounds: G = x x^T, x = a x + (b G + c G^2) x; with more rows
- * than columns, G = x^T x, x = a x + x (b G + c G^2). Returns the bytes of memory that it needs; with memory NULL, only that. */
-static size_t orthogonalise(const Orthogonal *o, float *matrix, int rows, int columns, char *memory)
+/* One matrix of a stack. X is its gradient after Nesterov's momentum, x = X / (1.02 |X|), then for each (a, b, c) of the rounds:
+ * G = x x^T, x = a x + (b G + c G^2) x; with more rows than columns, G = x^T x, x = a x + x (b G + c G^2). The gradient is
+ * overwritten. Returns the bytes of memory that it needs; with memory NULL, only that. */
+static size_t update_matrix(const Muon *muon, const Stack *stack, int item, char *memory)
 {
-    const int is_tall = rows > columns, r = is_tall ? columns : rows;
+    const int rows = stack->rows, columns = stack->columns, is_tall = rows > columns, r = is_tall ? columns : rows;
     const size_t size = (size_t)rows * columns, square = (size_t)r * r;
     size_t at = 0;
     number *x = take(memory, &at, size * sizeof *x), *next = take(memory, &at, size * sizeof *x);
@@ -691,13 +694,21 @@ static size_t orthogonalise(const Orthogonal *o, float *matrix, int rows, int co
     float *sums = take(memory, &at, square * sizeof *sums);
     if (!memory)
         return at;
+    const size_t place = stack->place + item * size;
+    float *const gradient = muon->gradient + place, *const momentum = muon->momentum + place, *const weights = muon->weights + place;
+    const float share = 1 - muon->beta, ahead = (float)muon->beta - 1, kept = 1 - muon->rate * muon->decay;
     vector squares = { 0 };
-    for (size_t i = 0; i < size; i += LANES)
-        squares += *(const vector *)(matrix + i) * *(const vector *)(matrix + i);
+    for (size_t i = 0; i < size; i += LANES) {
+        vector *const g = (vector *)(gradient + i), *const m = (vector *)(momentum + i);
+        *m += (*g - *m) * share;
+        *g = *m + (*m - *g) * ahead;
+        squares += *g * *g;
+        *(vector *)(weights + i) *= kept;
+    }
     const float norm = 1.02f * sqrtf(sum_of(squares)), scale = 1 / (norm < 1e-7f ? 1e-7f : norm);
     for (size_t i = 0; i < size; i += LANES)
-        store_numbers(x + i, *(const vector *)(matrix + i) * scale);
-    for (const float *q = o->coefficients; q < o->coefficients + 3 * o->rounds; q += 3) {
+        store_numbers(x + i, *(const vector *)(gradient + i) * scale);
+    for (const float *q = muon->coefficients; q < muon->coefficients + 3 * muon->rounds; q += 3) {
         if (is_tall) {
             pack_rows(packed, x, columns, rows, columns, NULL);
             matrix_gradient(sums, r, r, packed, packed, rows, 1);
@@ -722,40 +733,41 @@ static size_t orthogonalise(const Orthogonal *o, float *matrix, int rows, int co
         x = next;
         next = old;
     }
+    const float move = -muon->rate * (0.2 * sqrt(rows > columns ? rows : columns));
     for (size_t i = 0; i < size; i += LANES)
-        *(vector *)(matrix + i) = load_numbers(x + i);
+        *(vector *)(weights + i) += load_numbers(x + i) * move;
     return at;
 }
 
 /* Bytes that a thread needs for the largest of the matrices. */
-static size_t orthogonal_memory(const Orthogonal *o)
+static size_t muon_memory(const Muon *muon)
 {
     size_t most = 0;
-    for (const Stack *stack = o->stacks; stack < o->stacks + o->count; stack++) {
-        const size_t size = orthogonalise(o, NULL, stack->rows, stack->columns, NULL);
+    for (const Stack *stack = muon->stacks; stack < muon->stacks + muon->count; stack++) {
+        const size_t size = update_matrix(muon, stack, 0, NULL);
         most = size > most ? size : most;
     }
     return most;
 }
 
-/* Bytes of scratch memory that step_orthogonalise needs. */
-EXPORT size_t orthogonal_scratch_size(const Orthogonal *o) { return o->threads * orthogonal_memory(o); }
+/* Bytes of scratch memory that muon_update needs. */
+EXPORT size_t muon_scratch_size(const Muon *muon) { return muon->threads * muon_memory(muon); }
 
-static void orthogonal_item(const void *data, int item, int thread)
+static void muon_item(const void *data, int item, int thread)
 {
-    const Orthogonal *o = data;
-    const Stack *stack = o->stacks + o->count - 1; /* the last ones first: they are the largest */
+    const Muon *muon = data;
+    const Stack *stack = muon->stacks + muon->count - 1; /* the last ones first: they are the largest */
     for (; item >= stack->n; stack--)
         item -= stack->n;
-    const int rows = stack->rows, columns = stack->columns;
-    orthogonalise(o, stack->matrices + (size_t)item * rows * columns, rows, columns, o->scratch + thread * orthogonal_memory(o));
+    update_matrix(muon, stack, item, muon->scratch + thread * muon_memory(muon));
 }
 
-/* Replaces the matrices of all stacks. Rows and columns are multiples of PANEL. */
-EXPORT void step_orthogonalise(const Orthogonal *o)
+/* Updates the momentum and the weights of all stacks. Rows and columns are multiples of PANEL. Each matrix is computed in the
+ * same way by any number of threads, and whatever the others are. */
+EXPORT void muon_update(const Muon *muon)
 {
     int items = 0;
-    for (int i = 0; i < o->count; i++)
-        items += o->stacks[i].n;
-    in_threads(&o->openmp, o->threads, items, orthogonal_item, o);
+    for (int i = 0; i < muon->count; i++)
+        items += muon->stacks[i].n;
+    in_threads(&muon->openmp, muon->threads, items, muon_item, muon);
 }

@@ -12,7 +12,7 @@ from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int64,
 import torch
 from torch import Tensor
 
-from chargpt.config import ModelConfig
+from chargpt.config import ModelConfig, OptimConfig
 from chargpt.kernels import attention
 from chargpt.kernels.attention import PANEL, SOURCES, build_of, load_kernel, openmp
 from chargpt.kernels.compiler import declare
@@ -30,6 +30,8 @@ OF_BLOCK = (
     *("norm_2.weight", "norm_2.bias", "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"),
 )
 OF_MODEL = (TOKENS, "position_embedding.weight", "norm.weight", "norm.bias")
+Rounds = Sequence[tuple[float, float, float]]
+Stacks = Sequence[tuple[slice, int, int]]
 
 
 class _Step(Structure):
@@ -43,12 +45,13 @@ class _Step(Structure):
 
 
 class _Stack(Structure):
-    _fields_ = [("matrices", c_void_p), *((name, c_int) for name in ("n", "rows", "columns"))]
+    _fields_ = [("place", c_int64), *((name, c_int) for name in ("n", "rows", "columns"))]
 
 
-class _Orthogonal(Structure):
+class _Muon(Structure):
     _fields_ = [
-        *((name, c_void_p) for name in ("stacks", "coefficients", "scratch")),
+        *((name, c_void_p) for name in ("stacks", "coefficients", "gradient", "momentum", "weights", "scratch")),
+        *((name, c_double) for name in ("rate", "decay", "beta")),
         *((name, c_int) for name in ("count", "rounds", "threads")),
         ("openmp", attention._OpenMP),
     ]
@@ -79,33 +82,37 @@ class StepKernel:
         """Without a `library`, the one for this CPU. Raises Unavailable where it does not compile or load."""
         self.library, self.dtype = library or load_kernel(SOURCES[dtype]), dtype
         self.build = build_of(self.library)
-        step, muon = POINTER(_Step), POINTER(_Orthogonal)
-        declare(self.library, step_scratch_size=(c_size_t, step), step_run=(c_double, step))
-        declare(self.library, orthogonal_scratch_size=(c_size_t, muon), step_orthogonalise=(None, muon))
+        step, muon = POINTER(_Step), POINTER(_Muon)
+        declare(self.library, step_scratch_size=(c_size_t, step), muon_scratch_size=(c_size_t, muon))
+        declare(self.library, step_run=(c_double, step), muon_update=(None, muon))
 
-    def orthogonalise(self, stacks: Sequence[Tensor], coefficients: Sequence[tuple[float, float, float]]) -> None:
-        """Replace each matrix of the stacks (n, rows, columns), float32, by what `orthogonalised` of optimizers.py gives.
 
-        Rows and columns are multiples of PANEL; raises ValueError for others. The largest matrices come last. Each matrix is
-        computed in the same way by any number of threads, and whatever the others are.
-        """
-        for stack in stacks:
-            if (
-                stack.dim() != 3
-                or stack.dtype != torch.float32
-                or not (stack.is_contiguous() and stack.is_cpu)
-                or (stack.size(1) % PANEL or stack.size(2) % PANEL or not stack.numel())
-            ):
-                raise ValueError(
-                    f"a stack of matrices is {tuple(stack.shape)}, {stack.dtype}; rows and columns are multiples of {PANEL}"
-                )
-        structures = (_Stack * len(stacks))(*(_Stack(stack.data_ptr(), *stack.shape) for stack in stacks))
-        numbers = (c_float * (3 * len(coefficients)))(*(number for three in coefficients for number in three))
-        pointers = (ctypes.addressof(structures), ctypes.addressof(numbers), None)
-        call = _Orthogonal(*pointers, len(stacks), len(coefficients), torch.get_num_threads(), openmp())
-        scratch = torch.empty(self.library.orthogonal_scratch_size(byref(call)) + 64, dtype=torch.uint8)
-        call.scratch = -(-scratch.data_ptr() // 64) * 64
-        self.library.step_orthogonalise(byref(call))
+class KernelMuon:
+    """`Muon` of optimizers.py as a kernel computes it, in one pass over each matrix."""
+
+    def __init__(self, kernel: StepKernel, config: OptimConfig, rounds: Rounds, stacks: Stacks, *vectors: Tensor) -> None:
+        """`vectors` are gradient, momentum and weights. Each of the `stacks` is a span of them, and the rows and columns of its
+        matrices, which are multiples of PANEL; the largest come last. Raises ValueError for others."""
+        structures, numbers = (_Stack * len(stacks))(), (c_float * (3 * len(rounds)))(*itertools.chain(*rounds))
+        for i, (span, rows, columns) in enumerate(stacks):
+            n, left = divmod(span.stop - span.start, rows * columns)
+            uneven = left or rows % PANEL or columns % PANEL or span.start % PANEL
+            if uneven or any((v.dtype, v.stride()) != (torch.float32, (1,)) or len(v) < span.stop for v in vectors):
+                raise ValueError(f"{span} is no stack of {rows} x {columns} float32, multiples of {PANEL}")
+            structures[i] = _Stack(span.start, n, rows, columns)
+        self._library, self._kept = kernel.library, (structures, numbers, vectors)  # what the structure points to
+        pointers = (ctypes.addressof(structures), ctypes.addressof(numbers), *(vector.data_ptr() for vector in vectors))
+        self._muon = _Muon(
+            *pointers, None, 0.0, config.weight_decay, config.momentum, len(stacks), len(rounds), openmp=openmp()
+        )
+
+    def update(self, rate: float) -> None:
+        """Move momentum and weights by the gradient, which is overwritten."""
+        muon = self._muon
+        muon.rate, muon.threads = rate, torch.get_num_threads()
+        scratch = torch.empty(self._library.muon_scratch_size(byref(muon)) + 64, dtype=torch.uint8)
+        muon.scratch = -(-scratch.data_ptr() // 64) * 64
+        self._library.muon_update(byref(muon))
 
 
 class KernelModel:

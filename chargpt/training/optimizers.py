@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from chargpt.config import OptimConfig
+from chargpt.kernels.step import KernelMuon
 from chargpt.training.weights import FlatWeights
 
 # The coefficients of three odd quintics. Applied in turn, they bring every singular value from 0.01 to 1 to between 0.73 and
@@ -162,42 +163,35 @@ class Muon(Optimizer):
 
     def __init__(self, weights: FlatWeights, config: OptimConfig) -> None:
         super().__init__(weights, config)
-        self._beta, self._decay = config.momentum, config.weight_decay
-        self._stacks = weights.stacks
+        self._beta, self._decay, self._stacks = config.momentum, config.weight_decay, weights.stacks
         self._matrices = slice(0, self._stacks[-1][0].stop if self._stacks else 0)
         without_copies = dataclasses.replace(config, start_decay=0.0, average_fraction=0.0)
         self._adamw = AdamW(weights, without_copies, start=self._matrices.stop)
-        self._count = self._adamw._count
-        self.states += self._adamw.states
+        self._count, self.states = self._adamw._count, self.states + self._adamw.states
         self._momentum = self._zeros("momentum", self._matrices)
+        parts = (config, NEWTON_SCHULZ, self._stacks, weights.gradient, self._momentum, weights.vector)
+        self._kernel = None if weights.step is None else KernelMuon(weights.step, *parts)
 
     @torch.no_grad()
     def update(self, rate: float | Tensor, skips: Tensor | None) -> None:
         self._adamw.update(rate, skips)
+        if self._kernel is not None:
+            return self._kernel.update(float(rate))
         kept, gradient, momentum = _kept(skips), self._weights.gradient[self._matrices], self._momentum
         if skips is not None:
             gradient.masked_fill_(skips.bool(), 0.0)
         momentum.lerp_(gradient, (1 - self._beta) * kept)
-        nesterov = gradient.lerp(momentum, self._beta)
-        updates = self._orthogonalised([nesterov[span] for span, *_ in self._stacks])
-        moves = rate * kept
+        nesterov, moves = gradient.lerp(momentum, self._beta), rate * kept
         self._weights.vector[self._matrices].mul_(1 - moves * self._decay)
-        for (span, *_), update in zip(self._stacks, updates):
+        for span, rows, columns in self._stacks:
+            update = orthogonalised(nesterov[span].view(-1, rows, columns), self._weights.precision)
             # The update has the size that AdamW's would have, so that both use the same rate (arXiv 2502.16982).
-            scale = 0.2 * math.sqrt(max(update.shape[1:]))
+            scale = 0.2 * math.sqrt(max(rows, columns))
             matrices = self._weights.vector[span].view(update.shape)
             if isinstance(moves, Tensor):
                 matrices.addcmul_(update, moves, value=-scale)
             else:
                 matrices.add_(update, alpha=-moves * scale)
-
-    def _orthogonalised(self, vectors: list[Tensor]) -> list[Tensor]:
-        """Each of the `vectors` as a stack of orthogonal matrices (n, rows, columns); the vectors may change."""
-        matrices = [vector.view(-1, rows, columns) for vector, (_, rows, columns) in zip(vectors, self._stacks)]
-        if self._weights.step is None:
-            return [orthogonalised(stack, self._weights.precision) for stack in matrices]
-        self._weights.step.orthogonalise(matrices, NEWTON_SCHULZ)
-        return matrices
 
 
 def _kept(skips: Tensor | None) -> float | Tensor:

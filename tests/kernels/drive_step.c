@@ -120,28 +120,32 @@ static void drive(int B, int T, int h, int C, int V, int layers, int threads, in
         free(buffers[i]);
 }
 
-static void drive_orthogonal(int n, int C, int threads)
+static void drive_muon(int n, int C, int threads)
 {
     const int shapes[][3] = { { 4 * n, C, C }, { n, 4 * C, C }, { n, C, 4 * C } };
     const float coefficients[] = { 8.1f, -23.6f, 17.4f, 3.6f, -2.7f, 0.5f };
     Stack stacks[3];
+    float *vectors[3];
+    int64_t count = 0;
     for (int i = 0; i < 3; i++) {
-        const size_t size = (size_t)shapes[i][0] * shapes[i][1] * shapes[i][2];
-        float *matrices = aligned_alloc(64, size * sizeof *matrices);
-        for (size_t j = 0; j < size; j++)
-            matrices[j] = uniform();
-        stacks[i] = (Stack){ matrices, shapes[i][0], shapes[i][1], shapes[i][2] };
+        stacks[i] = (Stack){ count, shapes[i][0], shapes[i][1], shapes[i][2] };
+        count += (int64_t)shapes[i][0] * shapes[i][1] * shapes[i][2];
     }
-    Orthogonal o = { .stacks = stacks, .coefficients = coefficients, .count = 3, .rounds = 2, .threads = threads };
-    const size_t size = orthogonal_scratch_size(&o);
-    o.scratch = aligned_alloc(64, size);
-    memset(o.scratch, 0xff, size);
-    step_orthogonalise(&o);
     for (int i = 0; i < 3; i++) {
-        add_results(stacks[i].matrices, (size_t)shapes[i][0] * shapes[i][1] * shapes[i][2]);
-        free(stacks[i].matrices);
+        vectors[i] = aligned_alloc(64, count * sizeof(float));
+        for (int64_t j = 0; j < count; j++)
+            vectors[i][j] = uniform();
     }
-    free(o.scratch);
+    Muon muon = { stacks, coefficients, vectors[0], vectors[1], vectors[2], NULL, 0.3, 0.1, 0.9, 3, 2, threads };
+    const size_t size = muon_scratch_size(&muon);
+    muon.scratch = aligned_alloc(64, size);
+    memset(muon.scratch, 0xff, size);
+    muon_update(&muon);
+    add_results(vectors[1], count);
+    add_results(vectors[2], count);
+    for (int i = 0; i < 3; i++)
+        free(vectors[i]);
+    free(muon.scratch);
 }
 
 int main(int argc, char **argv)
@@ -155,7 +159,7 @@ int main(int argc, char **argv)
                   kind);
     drive(9, 100, 2, 64, 65, 2, 3, 3);
     drive(3, 200, 1, 32, 33, 5, 4, 4);
-    drive_orthogonal(2, 32, 3);
-    drive_orthogonal(1, 64, 1);
+    drive_muon(2, 32, 3);
+    drive_muon(1, 64, 1);
     return report(shapes);
 }

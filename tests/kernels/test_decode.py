@@ -42,7 +42,7 @@ def test_the_structures_have_the_sizes_that_c_gives_them(compiled):
         (compiled(c_texts.load_kernel), "decoder_rules_size", c_texts.Rules),
         (step_library, "attention_size", attention._Attention),
         (step_library, "step_size", step._Step),
-        (step_library, "orthogonal_size", step._Orthogonal),
+        (step_library, "muon_size", step._Muon),
     ):
         declare(library, **{name: (ctypes.c_size_t,)})
         assert getattr(library, name)() == ctypes.sizeof(structure), name

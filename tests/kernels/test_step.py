@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chargpt.kernels.step import KernelModel, StepKernel, is_faster
+from chargpt.config import OptimConfig
+from chargpt.kernels.step import KernelModel, KernelMuon, StepKernel, is_faster
 from chargpt.model import GPT, GPTConfig
 from chargpt.training.optimizers import NEWTON_SCHULZ, orthogonalised
 from chargpt.training.weights import FlatWeights
@@ -194,16 +195,25 @@ def test_an_id_beyond_the_vocabulary_is_no_fault_in_memory(kernel):
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (2, 128, 32), (2, 32, 128), (1, 96, 96)])
 def test_muons_update_is_that_of_torch(kernel, shape):
-    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 0.01
-    right = orthogonalised(matrices.double(), torch.float64)
-    torchs = (orthogonalised(matrices, kernel.dtype) - right).norm()
-    found, other = matrices.clone(), torch.zeros(1, 64, 64)
-    kernel.orthogonalise([other, found], NEWTON_SCHULZ)
-    assert (found - right).norm() <= 1.5 * torchs + 1e-6 * right.norm() and not other.any()
-    alone = matrices[:1].clone()
+    """The momentum to float32's rounding, the orthogonal matrix to that of its precision; by any number of threads."""
+    generator = torch.Generator().manual_seed(0)
+    gradient, momentum, weights = (torch.randn(shape, generator=generator, dtype=torch.float64) * 0.01 for _ in range(3))
+    moved = momentum.lerp(gradient, 0.05)
+    direction = gradient.lerp(moved, 0.95)
+    right = orthogonalised(direction, torch.float64)
+    torchs = (orthogonalised(direction.float(), kernel.dtype) - right).norm()
+    found = [torch.cat((torch.zeros(64 * 64), part.float().flatten())) for part in (gradient, momentum, weights)]
+    alone = [part[64 * 64 :].clone() for part in found]
+    stacks = [(slice(0, 64 * 64), 64, 64), (slice(64 * 64, len(found[0])), *shape[1:])]
+    config = OptimConfig(weight_decay=0.1, momentum=0.95)
+    KernelMuon(kernel, config, NEWTON_SCHULZ, stacks, *found).update(0.5)
+    momentum, weights_now = (part[64 * 64 :].view(shape) for part in found[1:])
+    assert (momentum - moved).norm() <= 1e-6 * moved.norm() and not found[2][: 64 * 64].any()
+    update = (weights * (1 - 0.5 * 0.1) - weights_now) / (0.5 * 0.2 * max(shape[1:]) ** 0.5)
+    assert (update - right).norm() <= 1.5 * torchs + 1e-6 * right.norm()
     torch.set_num_threads(3)
-    kernel.orthogonalise([alone], NEWTON_SCHULZ)
-    assert torch.equal(alone, found[:1])
+    KernelMuon(kernel, config, NEWTON_SCHULZ, [(slice(0, shape[1] * shape[2]), *shape[1:])], *alone).update(0.5)
+    assert torch.equal(alone[2].view(shape)[0], weights_now[0])
 
 
 def test_models_for_which_torch_is_faster_are_left_to_it(monkeypatch):
