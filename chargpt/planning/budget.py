@@ -75,6 +75,7 @@ class Stopwatch:
         self.seconds = 0.0  # in steps, without the first ones
         self.evaluation = 0.0  # seconds of an evaluation with what follows it: the faster of the last two
         self.evaluated = 0  # `steps` at the last one
+        self.spared = 0.0  # seconds that it would have taken, had all of it been computed
         self.recent = 0.0  # seconds per step in the faster half of the last window
         self.mean = 0.0  # seconds per step in the last window
         self.window_start = (SETTLING_STEPS, 0.0)  # `steps` and `seconds` where the last window began
@@ -108,8 +109,8 @@ class Stopwatch:
         yield
         self._last = time.perf_counter()
         if evaluates:
-            self.evaluated, self._evaluations = self.steps, [*self._evaluations[-1:], self._last - started]
-            self.evaluation = min(self._evaluations)
+            self.evaluated, self._evaluations = self.steps, [*self._evaluations[-1:], self._last - started + self.spared]
+            self.evaluation, self.spared = min(self._evaluations), 0.0
 
     def steps_per_second(self) -> float:
         """The speed since the last call; 0 before anything is measured."""

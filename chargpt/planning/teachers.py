@@ -18,6 +18,7 @@ from chargpt.runs.models import restore_model
 from chargpt.runs.stage import Stage
 from chargpt.settings import Settings
 from chargpt.text.corpus import Corpus
+from chargpt.training.evaluation import digest
 
 LEARNS = "it learns from other models"
 
@@ -27,8 +28,6 @@ def teachers_of_stage(run: Path, stage: Stage, *, digest_of_all: object = None) 
     copies = sorted(run.glob("teacher-[1-9]*"), key=lambda path: (len(path.name), path.name))
     if not copies and stage.is_last and stage.number > 1:
         return [restore_model(best(stage_folder(run, earlier))[0]) for earlier in range(1, stage.number)]
-    from chargpt.training.distillation import digest  # not for a run without teachers
-
     models = [restore_model(load(copy, training=False)) for copy in copies]
     if (digest(models) if models else None) != digest_of_all:
         what = "its folders teacher-1, teacher-2, ... are gone or have changed; put the original ones back, or train a new run"

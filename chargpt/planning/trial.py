@@ -5,17 +5,14 @@ leads in the time of the run, `expected_loss` says; of a training from nothing, 
 docs/lab/trial.md has the runs to which the constants were fitted, and those on thirteen other texts.
 """
 
-import contextlib
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from chargpt.config import Config, RuntimeConfig
 from chargpt.errors import Message, Option
-from chargpt.files import publish_file
 from chargpt.notices import Kind, Notice
 from chargpt.planning import law
 from chargpt.planning.adaptation import MEASURED, adapt, begun, distance_of, loss_on
@@ -25,7 +22,6 @@ from chargpt.planning.law import Text
 from chargpt.project import NO_START
 from chargpt.runs.blank_model import LOADED_SOURCE
 from chargpt.runs.checkpoint import Checkpoint
-from chargpt.runs.checkpoint_schema import read_bounded
 from chargpt.runs.load import CARD, STARTS, load_start, start_names
 from chargpt.settings import COMMAND_LINE, apply
 from chargpt.standard import is_standard
@@ -47,7 +43,7 @@ GAIN, POWER = -0.26, 0.29
 # since what is expected of it is wrong by half of that.
 MARGIN, DOUBT = 0.02, 0.08
 NOTHING_LEFT = 1e-3  # nats: of a text that repeats itself, neither n-grams nor a start may have any left
-TRIALS, MOST_BYTES = "trial.json", 2**16  # in the entry of the text in the cache
+TRIALS = "trial.json"  # in the entry of the text in the cache
 
 
 class Trial(NamedTuple):
@@ -106,26 +102,26 @@ def trials_of(
 
     If the best one has a loss below `enough` before any training, it alone is named, and not trained.
     """
-    path = None if corpus.folder is None else corpus.folder / TRIALS
     of = [*names, LOADED_SOURCE, GLANCED, MEASURED, TRIED, WINDOWS, STEPS]
     of += [(STARTS / name / CARD).stat().st_mtime for name in names]
-    if path is not None:
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            found = json.loads(read_bounded(path, limit=MOST_BYTES))
-            trials = [Trial(*fields) for fields in found["trials"]]
-            if found["of"] == of and all(trial.seen or trial.before < enough for trial in trials):
-                return trials
-    known = {name: start for name in names if _knows(start := load(name), corpus)}
-    glanced = sorted(known, key=lambda name: loss_on(corpus, begun(known[name], corpus)[0], characters=GLANCED))
-    trials = []
-    for name in glanced[:TRIED]:
-        trials.append(_tried(name, known[name], corpus, runtime, enough=enough))
-        if not trials[0].seen:
-            break
-    if path is not None:
-        with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
-            publish_file(path, json.dumps({"of": of, "trials": trials}).encode())
-    return trials
+
+    def measure() -> list[Trial]:
+        known = {name: start for name in names if _knows(start := load(name), corpus)}
+        glanced = sorted(known, key=lambda name: loss_on(corpus, begun(known[name], corpus)[0], characters=GLANCED))
+        trials = list[Trial]()
+        for name in glanced[:TRIED]:
+            trials.append(_tried(name, known[name], corpus, runtime, enough=enough))
+            if not trials[0].seen:
+                break
+        return trials
+
+    def read(found: list[list]) -> list[Trial]:
+        trials = [Trial(*fields) for fields in found]
+        if not all(trial.seen or trial.before < enough for trial in trials):
+            raise ValueError("not good enough without a training")
+        return trials
+
+    return corpus.kept(TRIALS, {"of": of}, measure, read)
 
 
 def _knows(start: Checkpoint, corpus: Corpus) -> bool:

@@ -13,10 +13,11 @@ from chargpt.runs.metrics import KNOWN, NEW, read_metrics
 from chargpt.runs.run import Run
 from chargpt.runs.stage import Progress, Start
 from chargpt.screen import notice, screen
-from chargpt.session.session import Session, bits_per_item
+from chargpt.session.session import Session
 from chargpt.text.corpus import Corpus
 from chargpt.text.examination import REPEATS
 from chargpt.text.facts import NGRAM_MODEL
+from chargpt.training.evaluation import bits_per_item
 
 FAR = 0.5  # nats from the training loss up to the validation loss: a larger difference is told
 NOTHING = 0.005  # nats: a loss below this is printed as 0.00, and the text repeats itself
@@ -98,7 +99,7 @@ def reached(session: Session) -> str:
     if progress.val_loss is None:
         learned = "" if progress.train_loss is None else f"; training loss {progress.train_loss:.4f}"
         return f"{progress.step:,} steps on all of the text, without a validation loss{learned}"
-    item = bits_per_item(progress.val_loss, session.corpus, train)
+    item = bits_per_item(progress.val_loss, session.corpus.val, train.eval_chars, session.corpus.marks)
     bits = f"{progress.val_loss / math.log(2):.4f} bits per character" + (f", {item:.2f} per item" if item else "")
     best = "" if progress.best_step == progress.step else f"; lowest {progress.best_loss:.4f}, at step {progress.best_step:,}"
     return f"validation loss {progress.val_loss:.4f} ({bits}){best}"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chargpt.config import DataConfig
@@ -35,6 +35,7 @@ from chargpt.training.runtime import choose_runtime
 
 # Where a resumed run reads and writes its text; the text itself stays.
 PLACES = ("data.cache", "data.val_text")
+OF_TORCH = ("threads", "attention")  # change bits only where torch computes steps, or perhaps a teacher, as a test measures
 ONCE = "it cannot be read again"  # why standard input and pipes are not read
 # A resumed run may not change these: they decide the model, or which text a step reads.
 FIXED = ("model.", "data.", "train.seed", "train.batch_size", "train.accumulate", "optim.name")
@@ -217,3 +218,12 @@ def continued(options: TrainOptions, *, root: Path) -> TrainOptions | None:
     # One that is gone is known by its place; the run has a copy.
     texts = [text if text == "-" or can_be_read_again(text) else str(Path(text).resolve()) for text in options.texts]
     return dataclasses.replace(restart, settings=typed, texts=texts)
+
+
+def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> str:
+    """A warning if a run whose environment was `before` may not continue with the same bits here; else empty."""
+    is_in_c = before.get("step") == now["step"] != "torch" and "teachers" not in now
+    found = {key: f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value}
+    changes = [change for key, change in found.items() if not (is_in_c and key in OF_TORCH)]
+    what = f"it is not computed as before ({', '.join(changes)}), so the losses from here on may differ slightly"
+    return what * bool(changes)

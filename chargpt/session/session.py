@@ -3,14 +3,14 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from chargpt.config import TrainConfig
 from chargpt.errors import Message, NotFinite, NotWritten, Option, UserError, Words, resuming
 from chargpt.formatting import clock, one_line, plural, shown
 from chargpt.interrupt import Interrupt
@@ -35,12 +35,11 @@ from chargpt.session.journal import Journal
 from chargpt.session.opening import decide, describe_stage, join_opening, make_trainer, measure, open_next_stage, trainer_state
 from chargpt.text.corpus import Corpus
 from chargpt.text.suffix_array import longest_copy
-from chargpt.training.evaluation import evaluate, validation_split
+from chargpt.training.evaluation import VERSION, bits_per_item, digest, evaluate, validation_split
 from chargpt.training.group import Group
 from chargpt.training.trainer import Step, Trainer
 
 MAX_ROLLBACKS = 3  # returns to a checkpoint in a run, at most
-OF_TORCH = ("threads", "attention")  # change bits only where torch computes steps, or perhaps a teacher, as a test measures
 PART = 20_000  # characters of each part of a validation split whose loss is told apart
 EARLY_SAMPLE = 100  # characters of a sample before the first evaluation after step 0
 
@@ -93,6 +92,8 @@ class Session:
         trainer, journal, corpus, checkpoint = self.trainer, self.journal, self.corpus, self.opening.checkpoint
         journal.add(self.opening.notices)
         if checkpoint is not None and self.run is not None:
+            from chargpt.session.resuming import what_differs
+
             seconds, length = self.budget.share, trainer.length.steps
             journal.warn(what_differs(checkpoint.state.environment, trainer.environment))
             steps = "no steps" if trainer.is_finished else plural(length - checkpoint.step, "step")
@@ -217,7 +218,9 @@ class Session:
         trainer, loss, temperature = self.trainer, None, 1.0
         if self.corpus.is_validated:
             split = validation_split(self.corpus.val, trainer.config.train.eval_chars)
-            found = trainer.calibrate(split, marks=self.corpus.marks, interrupt=interrupt)
+            begins = trainer.progress.step == 0 and self.stage.number == trainer.group.size == 1
+            calibrate = self._first_loss if begins else trainer.calibrate
+            found = calibrate(split, marks=self.corpus.marks, interrupt=interrupt)
             if found is None:
                 return None
             loss, temperature = found
@@ -227,6 +230,21 @@ class Session:
         with trainer.group.together(), trainer.calibrated(temperature) as model:  # a signal may come
             sample = self.writer.write(model, interrupt)
         return None if interrupt.agreed else Evaluation(loss, temperature, sample)
+
+    def _first_loss(self, split: np.ndarray, **how: Any) -> tuple[float, float] | None:
+        """`calibrate` before the first step; from the cache, counted as if it were computed, if a run began so before."""
+        trainer, began = self.trainer, time.perf_counter()
+        of = (VERSION, len(split), self.corpus.marks, trainer.config.model, trainer.environment, LOADED_SOURCE)
+
+        def measure() -> tuple[float, ...] | None:
+            return (found := trainer.calibrate(split, **how)) and (*found, time.perf_counter() - began)
+
+        def read(found: Any) -> tuple[float, float]:
+            loss, temperature, seconds = map(float, found)
+            self.budget.watch.spared = max(0.0, seconds - (time.perf_counter() - began))
+            return loss, temperature
+
+        return self.corpus.kept("begun.json", {"weights": digest([trainer.model]), "of": repr(of)}, measure, read)
 
     def _metrics(self, loss: float | None, *, temperature: float, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).
@@ -239,7 +257,9 @@ class Session:
             with self.trainer.calibrated(temperature) as model:
                 values |= {"val/loss": loss, "val/bits_per_char": loss / math.log(2), **self._on_parts(model)}
             values["val/temperature"] = temperature
-            values |= {"val/bits_per_item": bits} if (bits := bits_per_item(loss, corpus, train)) else {}
+            values |= (
+                {"val/bits_per_item": bits} if (bits := bits_per_item(loss, corpus.val, train.eval_chars, corpus.marks)) else {}
+            )
         if (best := self.trainer.progress.best_loss) is not None:
             values[BEST] = best
         if (longest := longest_copy(corpus, sample)) is not None:
@@ -343,18 +363,3 @@ class Session:
         self.trainer.share()
         self.saved = self.trainer.group.share(self.saved)  # so that all save at the same steps
         self.trainer.progress.skipped = skipped
-
-
-def bits_per_item(loss: float, corpus: Corpus, config: TrainConfig) -> float:
-    """The same loss for an item of a list; 0 of any other text, and if it is of a part of an item."""
-    split = validation_split(corpus.val, config.eval_chars)
-    return loss / math.log(2) * ((corpus.marks and corpus.marks.characters_per_item(split)) or 0)
-
-
-def what_differs(before: Mapping[str, str | int | bool], now: Mapping[str, str | int | bool]) -> str:
-    """A warning if a run whose environment was `before` may not continue with the same bits here; else empty."""
-    is_in_c = before.get("step") == now["step"] != "torch" and "teachers" not in now
-    found = {key: f"{key} {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value}
-    changes = [change for key, change in found.items() if not (is_in_c and key in OF_TORCH)]
-    what = f"it is not computed as before ({', '.join(changes)}), so the losses from here on may differ slightly"
-    return what * bool(changes)

@@ -1,7 +1,7 @@
 """Encoded texts on disk. The name of an entry is its fingerprint: a hash of the documents, of the vocabulary and of the split.
 
     FOLDER/<fingerprint>/    train.ids, val.ids, counts.int64, entry.json; written completely, never changed afterwards; and
-                             made when first needed: train.suffixes (suffix_array.py), and facts.json (facts.py)
+                             made when first needed: train.suffixes (suffix_array.py), and what `EncodedText.kept` keeps
     FOLDER/seen/<key>        what a reading of some files gave: the fingerprint, and notes for the user
     FOLDER/.lock             held while an entry is written
 
@@ -16,10 +16,10 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from chargpt.text.tokenizer import Tokenizer
 if TYPE_CHECKING:  # of a list of items
     from chargpt.text.item_stream import ItemCounts, ItemMarks
 
+T = TypeVar("T")
 COPIED = 2**22  # ids of an entry that are written anew at a time
 CHECKED = 2**26  # ids at the beginning and at the end of a split that are compared with the vocabulary: tens of milliseconds
 FINGERPRINT = re.compile("[0-9a-f]{64}")
@@ -78,6 +79,24 @@ class EncodedText:
     def characters(self) -> int:
         """The number of ids in both splits: characters, or bytes if these are the vocabulary."""
         return len(self.train) + len(self.val)
+
+    def kept(self, name: str, of: Mapping[str, object], measure: Callable[[], Any], read: Callable[[Any], T]) -> T:
+        """What `measure` gives as JSON, as `read` reads it: from the file `name` of the entry if that is `of` the same.
+
+        What is missing, damaged (`read` raises TypeError or ValueError) or of another is measured, and stays in memory if it
+        cannot be written. None, of a measurement that a signal ended, is returned, and neither kept nor read.
+        """
+        path, key = self.folder and self.folder / name, json.loads(json.dumps(of))
+        if path is not None:
+            with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+                before, found = json.loads(path.read_text(encoding="utf-8"))
+                if before == key:
+                    return read(found)
+        found = measure()
+        if path is not None and found is not None:
+            with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
+                publish_file(path, json.dumps([key, found]).encode())
+        return found and read(found)
 
 
 def hash_of(*parts: Any) -> str:

@@ -1,12 +1,10 @@
-"""Facts about a text, and the n-gram model behind some of them: measured once, and kept as facts.json in its cache entry. What
-is missing, damaged or of another version is measured again, and stays in memory if it cannot be written."""
+"""Facts about a text, and the n-gram model behind some of them: measured once, and kept as facts.json in its cache entry."""
 
 import contextlib
 import dataclasses
 import functools
 import gzip
 import itertools
-import json
 import lzma
 import math
 import re
@@ -76,21 +74,11 @@ class TextFacts:
 
 def facts_of(corpus: EncodedText) -> TextFacts:
     """The facts about a text, from its entry of the cache if they are there."""
-    path = None if corpus.folder is None else corpus.folder / FACTS
-    key = {"version": VERSION, "n_train": len(corpus.train), "n_val": len(corpus.val)}  # a part of the text has its own facts
-    if path is not None:
-        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if {name: found.pop(name, None) for name in key} == key:
-                return TextFacts(**found)
+    of = {"version": VERSION, "n_train": len(corpus.train), "n_val": len(corpus.val)}  # a part of the text has its own facts
     if not corpus.is_validated:
         learned = max(1, len(corpus.train) - len(corpus.evaluation_ids))
         corpus = dataclasses.replace(corpus, train=corpus.train[:learned], val=corpus.train[learned:])
-    facts = measure(corpus)
-    if path is not None:
-        with contextlib.suppress(OSError):  # a cache that cannot be written to, or is gone
-            publish_file(path, json.dumps(key | dataclasses.asdict(facts)).encode())
-    return facts
+    return corpus.kept(FACTS, of, lambda: dataclasses.asdict(measure(corpus)), lambda found: TextFacts(**found))
 
 
 def keep_facts(corpus: EncodedText, other: EncodedText) -> None:

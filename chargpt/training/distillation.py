@@ -6,7 +6,6 @@ memorises the text later, so a short text teaches it more.
 
 import copy
 import functools
-import hashlib
 from collections.abc import Sequence
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from chargpt.kernels.step import KernelModel, is_faster, supports
 from chargpt.model import GPT
 from chargpt.text.windows import IGNORED
+from chargpt.training.evaluation import digest
 from chargpt.training.runtime import Runtime
 
 SHARE = 0.8  # of the target that is the teachers' prediction; the rest is the character of the text
@@ -28,7 +28,7 @@ class DistillationLoss(nn.Module):
     def __init__(self, model: GPT, teachers: Sequence[GPT], *, runtime: Runtime, ignores: bool = False) -> None:
         """`ignores` if targets may be IGNORED."""
         super().__init__()
-        self.model, self.ignores = model, ignores
+        self.model, self.ignores, self.digest = model, ignores, digest(teachers)
         copies = [copy.deepcopy(teacher).to(runtime.device, runtime.precision).eval() for teacher in teachers]
         for teacher in copies:
             runtime.quicken(teacher)
@@ -54,12 +54,3 @@ class DistillationLoss(nn.Module):
         expected = probabilities.mul_(SHARE / len(self.teachers))
         known = targets.clamp(min=0).unsqueeze(-1)
         return expected.scatter_add_(-1, known, expected.new_full((*targets.shape, 1), 1 - SHARE))
-
-
-def digest(teachers: Sequence[GPT]) -> str:
-    """The first 12 hexadecimal digits of the SHA-256 of the weights of the teachers."""
-    sha256 = hashlib.sha256()
-    for teacher in teachers:
-        for parameter in teacher.parameters():
-            sha256.update(parameter.detach().cpu().contiguous().numpy().tobytes())
-    return sha256.hexdigest()[:12]

@@ -1,6 +1,8 @@
 """The loss on text that the model has not trained on: all of it, always in the same order."""
 
 import functools
+import hashlib
+import math
 import operator
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from chargpt.training.group import FLAGS, Group
 if TYPE_CHECKING:  # of a list of items
     from chargpt.text.item_stream import ItemMarks
 
+VERSION = 1  # of the loss; increase it whenever the same weights get another one on the same text
 # By these, the logits of a model are divided on trial: one that has read its text many times is too sure of itself (Guo et al.
 # 2017, arXiv 1706.04599).
 TEMPERATURES = (1.0, 1.06, 1.12, 1.2, 1.35)
@@ -91,3 +94,17 @@ def _predicted(batch: Windows) -> int:
 def validation_split(ids: np.ndarray, eval_chars: int) -> np.ndarray:
     """What an evaluation covers: the first `eval_chars` predictions; 0 is no limit. 150,000 give the loss to about 0.004."""
     return ids[: eval_chars + 1] if eval_chars else ids
+
+
+def digest(models: Sequence[GPT]) -> str:
+    """The first 12 hexadecimal digits of the SHA-256 of the weights of models."""
+    sha256 = hashlib.sha256()
+    for model in models:
+        for parameter in model.parameters():
+            sha256.update(parameter.detach().cpu().contiguous().numpy().tobytes())
+    return sha256.hexdigest()[:12]
+
+
+def bits_per_item(loss: float, ids: np.ndarray, eval_chars: int, marks: "ItemMarks | None") -> float:
+    """The same loss for an item of a list; 0 of any other text, and if it is of a part of an item."""
+    return loss / math.log(2) * ((marks and marks.characters_per_item(validation_split(ids, eval_chars))) or 0)

@@ -103,11 +103,10 @@ class Trainer:
         working = self.weights.working.train()
         self._expected: Callable[[Tensor, Tensor], Tensor] | None = None  # what the teachers predict
         if teachers:
-            from chargpt.training.distillation import DistillationLoss, digest
+            from chargpt.training.distillation import DistillationLoss
 
-            self.environment["teachers"] = digest(teachers)
             distillation = DistillationLoss(working, teachers, runtime=runtime, ignores=marks is not None)
-            self._expected = distillation.expected
+            self._expected, self.environment["teachers"] = distillation.expected, distillation.digest
         self._loss = runtime.compiled(distillation if teachers else working)
         self.kernel = self.weights.by_kernel()  # what computes in place of `weights.working`, if there is one
         self.notices: list[Notice] = []  # for the user; whoever shows them clears the list

@@ -165,6 +165,17 @@ def test_one_slow_evaluation_does_not_make_the_others_slow(clock):
     assert said == pytest.approx([2, 2, 2, 2, 5])
 
 
+def test_an_evaluation_whose_result_was_kept_is_expected_to_take_what_it_took(clock):
+    watch = Stopwatch()
+    with watch.paused(evaluates=True):
+        clock.now += 0.25
+        watch.spared = 1.75
+    assert watch.evaluation == 2.0 and watch.seconds == 0
+    with watch.paused(evaluates=True):
+        clock.now += 1.5
+    assert watch.evaluation == 1.5
+
+
 def test_beside_other_programs_more_time_is_kept_back_for_what_follows_the_last_step(clock):
     idle = make_budget(1000).kept
     assert slowness() == pytest.approx(1, rel=0.05) and idle == pytest.approx(AFTER_SECONDS + 10, rel=0.05)

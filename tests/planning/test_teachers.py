@@ -23,7 +23,8 @@ from chargpt.planning.teachers import keep_teachers, teachers_of_stage
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.models import restore_model
 from chargpt.runs.stage import Length, Stage
-from chargpt.training.distillation import SHARE, DistillationLoss, digest
+from chargpt.training.distillation import SHARE, DistillationLoss
+from chargpt.training.evaluation import digest
 from chargpt.training.runtime import Runtime
 from chargpt.training.trainer import Trainer
 

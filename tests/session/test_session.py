@@ -47,6 +47,24 @@ def test_other_bits_are_told_of_a_run_that_gets_them_and_of_no_other(step, text,
         assert step == "torch" or bits(other) == bits(run)
 
 
+OTHERWISE = ["train.seed=2", "model.positions=sinusoidal", "train.eval_chars=100", "runtime.threads=2", "runtime.step=torch"]
+
+
+def test_the_loss_before_the_first_step_is_computed_once_for_the_same_weights_text_and_machine(text, tmp_path):
+    words = [*TINY, "train.max_steps=2", "runtime.precision=float32"]
+    first = logged(trained(text, tmp_path / "run", *words))[0]["val/loss"]
+    (kept,) = tmp_path.glob("cache/*/begun.json")
+    content = kept.read_text()
+    assert str(first) in content
+    for number, damaged in enumerate((content.replace(str(first), "9.5"), content.replace(str(first), '"x"'), content[:-4])):
+        kept.write_text(damaged)
+        found = logged(trained(text, tmp_path / f"run-{number}", *words))[0]["val/loss"]
+        assert found == (first if number else 9.5) and (number == 0 or kept.read_text() != damaged)
+    for number, other in enumerate(OTHERWISE):
+        kept.write_text(content.replace(str(first), "9.5"))
+        assert logged(trained(text, tmp_path / f"other-{number}", *words, other))[0]["val/loss"] < 9, other
+
+
 def begin(text: Path, folder: Path, *words: str) -> Session:
     return opened([str(text), *TINY, "--run", str(folder), f"data.cache={folder.parent}/cache", *words])
 

@@ -33,7 +33,7 @@ from chargpt.session.due import decision_step
 from chargpt.session.opening import STRETCHES, decide, measure
 from chargpt.session.session import Session
 from chargpt.text.corpus import Corpus, load_corpus
-from chargpt.training.distillation import digest
+from chargpt.training.evaluation import digest
 from chargpt.training.initialisation import initial_model
 from chargpt.training.runtime import choose_runtime
 from chargpt.training.trainer import Trainer

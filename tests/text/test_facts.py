@@ -1,7 +1,6 @@
 """The facts about a text are measured once, and a file of them that is not whole is as none."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable
 
@@ -40,7 +39,7 @@ DAMAGED = [
     lambda content: "[1]",
     lambda content: content.replace('"version": ', '"version": 9'),
     lambda content: content.replace('"n_train": 1', '"n_train": 2'),
-    lambda content: json.dumps({key: value for key, value in json.loads(content).items() if key != "shared"}),
+    lambda content: content.replace('"shared": ', '"other": '),
     lambda content: "[" * 9000,
 ]
 
