@@ -126,30 +126,30 @@ class AdamW(Optimizer):
     def __init__(self, weights: FlatWeights, config: OptimConfig, *, start: int = 0) -> None:
         """Updates the part of the vector from `start` on."""
         super().__init__(weights, config)
-        self._betas, self._start = config.betas, start
-        span, decayed = slice(start, len(weights.vector)), weights.decayed.stop
-        self._means = [self._zeros(name, span) for name in ("exp_avg", "exp_avg_sq")]
-        ranges = [(start, decayed, config.weight_decay), (max(start, decayed), span.stop, 0.0)]
-        self._ranges = [(first, stop, decay) for first, stop, decay in ranges if first < stop]
+        self._betas = config.betas
+        span, decayed = slice(start, len(weights.vector)), max(start, weights.decayed.stop)
+        means = [self._zeros(name, span) for name in ("exp_avg", "exp_avg_sq")]
+        vectors = [weights.vector[span], weights.gradient[span], *means]
+        parts = ((slice(0, decayed - start), config.weight_decay), (slice(decayed - start, None), 0.0))
+        self._parts = [([[vector[part]] for vector in vectors], decay) for part, decay in parts if len(means[0][part])]
 
     @torch.no_grad()
     def update(self, rate: float | Tensor, skips: Tensor | None) -> None:
         # The functional form: torch.optim.AdamW imports torch's compiler, which takes longer than importing torch itself.
-        offset, (beta1, beta2), (exp_avg, exp_avg_sq) = self._start, self._betas, self._means
-        for first, stop, decay in self._ranges:
+        for (vector, gradient, mean, square), decay in self._parts:
             adamw(
-                [self._weights.vector[first:stop]],
-                [self._weights.gradient[first:stop]],
-                [exp_avg[first - offset : stop - offset]],
-                [exp_avg_sq[first - offset : stop - offset]],
+                vector,
+                gradient,
+                mean,
+                square,
                 [],
                 [self._count.clone()],
                 fused=True,
                 found_inf=skips,
                 amsgrad=False,
                 maximize=False,
-                beta1=beta1,
-                beta2=beta2,
+                beta1=self._betas[0],
+                beta2=self._betas[1],
                 lr=rate,
                 weight_decay=decay,
                 eps=1e-8,
