@@ -33,7 +33,9 @@ from chargpt.training.trainer import Trainer
 
 KNOWN = 0.8  # share of the text whose characters a start must know
 GLANCED = 2000  # characters of the validation split that all starts predict; the best one predicts MEASURED
-TRIED = 2  # starts that are trained, at most: of a far text, a smaller one may learn more in the time
+# Starts that are trained, at most: of a far text, a smaller one may learn more in the time. One whose loss is more than NEAR
+# times that of the best one is not: in the steps of a trial, it does not catch up.
+TRIED, NEAR = 2, 1.5
 LONG_ENOUGH = 20.0  # seconds of a run in which starts may be trained, which takes up to four on two slow cores
 WINDOWS, STEPS = 4, 8  # sequences in a step of the trial, and its steps
 # An adaptation ends at what the law expects from nothing with the same size and length, times exp(GAIN) if the start predicts
@@ -102,14 +104,15 @@ def trials_of(
 
     If the best one has a loss below `enough` before any training, it alone is named, and not trained.
     """
-    of = [*names, LOADED_SOURCE, GLANCED, MEASURED, TRIED, WINDOWS, STEPS]
+    of = [*names, LOADED_SOURCE, GLANCED, MEASURED, TRIED, NEAR, WINDOWS, STEPS]
     of += [(STARTS / name / CARD).stat().st_mtime for name in names]
 
     def measure() -> list[Trial]:
         known = {name: start for name in names if _knows(start := load(name), corpus)}
-        glanced = sorted(known, key=lambda name: loss_on(corpus, begun(known[name], corpus)[0], characters=GLANCED))
+        glanced = {name: loss_on(corpus, begun(start, corpus)[0], characters=GLANCED) for name, start in known.items()}
+        near = [name for name in sorted(glanced, key=glanced.__getitem__) if glanced[name] <= NEAR * min(glanced.values())]
         trials = list[Trial]()
-        for name in glanced[:TRIED]:
+        for name in near[:TRIED]:
             trials.append(_tried(name, known[name], corpus, runtime, enough=enough))
             if not trials[0].seen:
                 break
