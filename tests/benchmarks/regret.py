@@ -57,6 +57,7 @@ from chargpt.planning.plan import Opening, make_plan  # noqa: E402
 from chargpt.runs.blank_model import blank_model  # noqa: E402
 from chargpt.runs.load import find_checkpoint  # noqa: E402
 from chargpt.runs.models import restore_model  # noqa: E402
+from chargpt.session import session  # noqa: E402
 from chargpt.settings import difference  # noqa: E402
 from chargpt.training.evaluation import evaluate  # noqa: E402
 from chargpt.training.trainer import Trainer  # noqa: E402
@@ -280,7 +281,7 @@ def simulated() -> Iterator[None]:
         return evaluate(trainer, ids, **more)
 
     with contextlib.ExitStack() as stack:
-        for module in (train, budget):
+        for module in (train, budget, session):
             stack.enter_context(mock.patch.object(module, "time", machine))
         stack.enter_context(mock.patch.object(Trainer, "advance", timed_step))
         stack.enter_context(mock.patch.object(Trainer, "evaluate", timed_evaluate))
