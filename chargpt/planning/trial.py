@@ -15,7 +15,7 @@ from chargpt.config import Config, RuntimeConfig
 from chargpt.errors import Message, Option
 from chargpt.notices import Kind, Notice
 from chargpt.planning import law
-from chargpt.planning.adaptation import MEASURED, adapt, begun, distance_of, loss_on
+from chargpt.planning.adaptation import adapt, begun, distance_of, loss_on
 from chargpt.planning.chosen_for_time import Job, Verdict, loss_by_law
 from chargpt.planning.initial_settings import Asked, shape_of
 from chargpt.planning.law import Text
@@ -104,8 +104,7 @@ def trials_of(
 
     If the best one has a loss below `enough` before any training, it alone is named, and not trained.
     """
-    of = [*names, LOADED_SOURCE, GLANCED, MEASURED, TRIED, NEAR, WINDOWS, STEPS]
-    of += [(STARTS / name / CARD).stat().st_mtime for name in names]
+    of = [LOADED_SOURCE, *names, *((STARTS / name / CARD).stat().st_mtime for name in names)]
 
     def measure() -> list[Trial]:
         known = {name: start for name in names if _knows(start := load(name), corpus)}
@@ -124,7 +123,7 @@ def trials_of(
             raise ValueError("not good enough without a training")
         return trials
 
-    return corpus.kept(TRIALS, {"of": of}, measure, read)
+    return corpus.kept(TRIALS, of, measure, read, by="planning")
 
 
 def _knows(start: Checkpoint, corpus: Corpus) -> bool:

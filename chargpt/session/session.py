@@ -35,7 +35,7 @@ from chargpt.session.journal import Journal
 from chargpt.session.opening import decide, describe_stage, join_opening, make_trainer, measure, open_next_stage, trainer_state
 from chargpt.text.corpus import Corpus
 from chargpt.text.suffix_array import longest_copy
-from chargpt.training.evaluation import VERSION, bits_per_item, digest, evaluate, validation_split
+from chargpt.training.evaluation import bits_per_item, digest, evaluate, validation_split
 from chargpt.training.group import Group
 from chargpt.training.trainer import Step, Trainer
 
@@ -234,7 +234,7 @@ class Session:
     def _first_loss(self, split: np.ndarray, **how: Any) -> tuple[float, float] | None:
         """`calibrate` before the first step; from the cache, counted as if it were computed, if a run began so before."""
         trainer, began = self.trainer, time.perf_counter()
-        of = (VERSION, len(split), self.corpus.marks, trainer.config.model, trainer.environment, LOADED_SOURCE)
+        computed = repr((self.corpus.marks, trainer.config.model, trainer.environment, LOADED_SOURCE))
 
         def measure() -> tuple[float, ...] | None:
             return (found := trainer.calibrate(split, **how)) and (*found, time.perf_counter() - began)
@@ -244,7 +244,8 @@ class Session:
             self.budget.watch.spared = max(0.0, seconds - (time.perf_counter() - began))
             return loss, temperature
 
-        return self.corpus.kept("begun.json", {"weights": digest([trainer.model]), "of": repr(of)}, measure, read)
+        of = [digest([trainer.model]), len(split), computed]
+        return self.corpus.kept("begun.json", of, measure, read, by="training")
 
     def _metrics(self, loss: float | None, *, temperature: float, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).

@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -80,13 +80,16 @@ class EncodedText:
         """The number of ids in both splits: characters, or bytes if these are the vocabulary."""
         return len(self.train) + len(self.val)
 
-    def kept(self, name: str, of: Mapping[str, object], measure: Callable[[], Any], read: Callable[[Any], T]) -> T:
-        """What `measure` gives as JSON, as `read` reads it: from the file `name` of the entry if that is `of` the same.
+    def kept(
+        self, name: str, of: Sequence[object], measure: Callable[[], Any], read: Callable[[Any], T], *, by: str = "text"
+    ) -> T:
+        """What `measure` gives as JSON, as `read` reads it: from the file `name` of the entry if that is `of` the same, and the
+        code of the package `by` is.
 
         What is missing, damaged (`read` raises TypeError or ValueError) or of another is measured, and stays in memory if it
         cannot be written. None, of a measurement that a signal ended, is returned, and neither kept nor read.
         """
-        path, key = self.folder and self.folder / name, json.loads(json.dumps(of))
+        path, key = self.folder and self.folder / name, json.loads(json.dumps([hash_of_code(by), *of]))
         if path is not None:
             with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
                 before, found = json.loads(path.read_text(encoding="utf-8"))
@@ -111,9 +114,9 @@ def fingerprint_of(read: Sequence[Any], tokenizer: Tokenizer) -> str:
 
 
 @functools.cache
-def hash_of_code() -> str:
-    """The SHA-256 of all code that reads a text, with Python's version: whoever changes a reader reads anew."""
-    files = sorted([*Path(__file__).parent.glob("*.py"), *Path(__file__).parents[1].glob("*.py")])
+def hash_of_code(package: str = "text") -> str:
+    """The SHA-256 of all code of a package, with Python's version: whoever changes a reader reads anew."""
+    files = sorted([*Path(__file__).parents[1].glob(f"{package}/*.py"), *Path(__file__).parents[1].glob("*.py")])
     return hash_of(sys.version, [hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
 
 

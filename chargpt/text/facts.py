@@ -22,7 +22,6 @@ from chargpt.text.marks import divider_in
 from chargpt.text.remains import TOLD
 
 FACTS = "facts.json"
-VERSION = 7  # of the facts; increase it whenever one is measured in another way
 TRAIN_SAMPLE, VAL_SAMPLE = 2_000_000, 250_000  # characters of the splits; a longer one is judged by pieces from all over it
 COMPRESSED_SAMPLE = 100_000, 50_000  # characters of the splits that the compression programs see; more takes seconds
 COPIED_SAMPLE, COPIED_WINDOW = 50_000, 128  # characters of the validation split that may be copies, of what is so far before
@@ -74,7 +73,7 @@ class TextFacts:
 
 def facts_of(corpus: EncodedText) -> TextFacts:
     """The facts about a text, from its entry of the cache if they are there."""
-    of = {"version": VERSION, "n_train": len(corpus.train), "n_val": len(corpus.val)}  # a part of the text has its own facts
+    of = [len(corpus.train), len(corpus.val)]  # a part of the text has its own facts
     if not corpus.is_validated:
         learned = max(1, len(corpus.train) - len(corpus.evaluation_ids))
         corpus = dataclasses.replace(corpus, train=corpus.train[:learned], val=corpus.train[learned:])

@@ -21,7 +21,6 @@ from chargpt.training.group import FLAGS, Group
 if TYPE_CHECKING:  # of a list of items
     from chargpt.text.item_stream import ItemMarks
 
-VERSION = 1  # of the loss; increase it whenever the same weights get another one on the same text
 # By these, the logits of a model are divided on trial: one that has read its text many times is too sure of itself (Guo et al.
 # 2017, arXiv 1706.04599).
 TEMPERATURES = (1.0, 1.06, 1.12, 1.2, 1.35)

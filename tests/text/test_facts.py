@@ -37,8 +37,8 @@ DAMAGED = [
     lambda content: "",
     lambda content: content[:-9],
     lambda content: "[1]",
-    lambda content: content.replace('"version": ', '"version": 9'),
-    lambda content: content.replace('"n_train": 1', '"n_train": 2'),
+    lambda content: content.replace('[["', '[["0', 1),
+    lambda content: content.replace('", 1', '", 2', 1),
     lambda content: content.replace('"shared": ', '"other": '),
     lambda content: "[" * 9000,
 ]
