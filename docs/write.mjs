@@ -10,7 +10,11 @@ nothing else.
 The engine is the one in the page. It is run as code, so open only pages that you or somebody you trust has made.
 */
 
-const content = (page, id) => page.match(new RegExp(`<script [^>]*id="${id}">([^]*?)</script>`))[1];
+function content(page, id) {
+  const found = page.match(new RegExp(`<script [^>]*id="${id}">([^]*?)</script>`));
+  if (!found) throw new Error(`this is no page that chargpt has exported: it has no script ${id}`);
+  return found[1];
+}
 const TENSOR = /<script type="application\/octet-stream" data-tensor="([^"]+)" data-rows="(\d+)" data-columns="(\d+)" data-format="(\w+)">([^<]*)</g;
 
 /** The model in the HTML of an exported page. */
@@ -41,6 +45,7 @@ class PageModel {
 
   /** An item of a run on items, with this label and beginning. `model.about.items.labels` are the labels. */
   item({ label = "", prompt = "", length = 1000, ...options } = {}) {
+    if (!this.about.items) throw new Error("this model writes no items; use write()");
     const { end } = this.about.items;
     return prompt + this.write({ ...options, length, prompt: end + (label && label + "\t") + prompt, stop: end });
   }

@@ -58,3 +58,14 @@ def test_an_item_has_the_label_and_the_beginning_that_are_asked_for(tmp_path, ca
     (item,) = written(page, ("item", options))
     (text,) = written(page, ("write", {"prompt": "\nc\tab", "temperature": 0, "length": 30}))
     assert item == "ab" + text.partition("\n")[0]
+
+
+@needs_node
+def test_what_is_no_page_and_a_model_without_items_are_named(tmp_path, capsys):
+    run, page, other = publish_run(tmp_path / "run"), tmp_path / "page.html", tmp_path / "other.html"
+    assert main(["export", str(run), "--to", "html", str(page), "--write-only"]) == 0
+    other.write_text("<html></html>")
+    for file, words in ((page, "writes no items"), (other, "no page that chargpt has exported")):
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            written(file, ("item", {"label": "c"}))
+        assert words in failed.value.stderr.decode()
