@@ -14,7 +14,7 @@ import numpy as np
 from chargpt.canonical import canonical
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
-from chargpt.formatting import one_line
+from chargpt.formatting import one_line, plural
 from chargpt.project import shell_word
 from chargpt.text.document import TRAIN, VAL, Digest, Document, spelled
 from chargpt.text.formats import FILE, LINE, PARAGRAPH, PLACES, UNITS, field_in, read_head, structure_of
@@ -60,26 +60,20 @@ def read_items(sources: Sources, config: DataConfig, *, progress: Any, known: st
     if end == SEPARATOR:
         notes.append("some items have several lines, so the program keeps them apart by the character U+001E, not by lines")
     items = [[some[i] for i in random_order(len(some)).tolist()] for some in items]
-    texts = [stream_of(some, end=end) for some in items]
+    texts, digest = [stream_of(some, end=end) for some in items], Digest()
+    for split, item in ((split, item) for split, some in enumerate(items) for item in some):
+        digest.add(item.text)
+        digest.end(split, len(item.text), label=(item.label,))
     return TextCounts(
         config=config,
         counts=np.bincount(code_points("".join(texts)), minlength=CODE_POINTS),
         split=Split(stretches=((len(texts[TRAIN]), TRAIN),)),  # what validates is a text of its own
-        digest=_digest_of(items),
+        digest=digest.hexdigest(),
         notes=notes,
         pieces=list(enumerate(texts)),
         items=counts,
         marks=end + TAB * bool(counts.labels),
     )
-
-
-def _digest_of(splits: Splits) -> str:
-    digest = Digest()
-    for split, items in enumerate(splits):
-        for label, text in items:
-            digest.add(text)
-            digest.end(split, len(text), label=(label,))
-    return digest.hexdigest()
 
 
 def _usable(reader: TextReader, config: DataConfig) -> tuple[Splits, list[str]]:
@@ -167,34 +161,35 @@ def _parts(text: str, unit: str) -> list[str]:
 def _divided(items: Splits, config: DataConfig, notes: list[str]) -> Splits:
     """The items for training and for validation; the second part of `items` is from a text for validation. Without one, about
     the fraction of `config` of all others are held out, those with the lowest hashes; at least one, and never all of them. Too
-    frequent for validation are those that would have twice its share."""
+    frequent or too long for validation are those that would have twice its share, of the items or of their characters."""
     times = Counter(item.text for item in items[TRAIN])
     if config.val_text:
         held_out = {item.text for item in items[VAL]}
         if removed := sum(times[text] for text in held_out):
             notes.append(f"items removed from the training text, since they are in the validation text: {removed:,}")
         return [item for item in items[TRAIN] if item.text not in held_out], items[VAL]
-    held_out, frequent = _held_out(times, config.val_fraction)
-    if frequent:
-        first = f"{one_line(frequent[0])[:MAX_NAME]} ({times[frequent[0]]:,} times)"
-        others = f" and {len(frequent) - 1:,} more" if len(frequent) > 1 else ""
-        notes.append(f"items that are so frequent that they are in the training text alone: {first}{others}")
+    held_out, large = _held_out(times, config.val_fraction)
+    if large:
+        first = f"{one_line(large[0])[:MAX_NAME]} ({len(large[0]):,} characters, {plural(times[large[0]], 'time')})"
+        others = f" and {len(large) - 1:,} more" if len(large) > 1 else ""
+        notes.append(f"items so long or frequent that they are in the training text alone: {first}{others}")
     return [[item for item in items[TRAIN] if (item.text in held_out) == is_val] for is_val in (False, True)]
 
 
 def _held_out(texts: Counter[str], fraction: float) -> tuple[set[str], list[str]]:
-    """The texts for validation, and those that would be if they were less frequent."""
-    most = 2 * fraction * texts.total()
-    others = sum(count for count in texts.values() if count <= most) or texts.total()
-    wanted, size = max(1, round(fraction * others)), 0
+    """The texts for validation, and those that would be if they were shorter or less frequent."""
+    mean = sum(len(text) * count for text, count in texts.items()) / texts.total()
+    sizes = {text: count * max(1, len(text) / mean) for text, count in texts.items()}  # a long one counts as several
+    others = sum(count for count in texts.values() if count <= 2 * fraction * texts.total()) or texts.total()
+    wanted, count, size = max(1, round(fraction * others)), 0, 0.0
     held_out, passed_over = set[str](), list[str]()
     for item in sorted(texts, key=lambda item: hashlib.blake2b(item.encode(), digest_size=8).digest()):
-        if size < wanted and len(held_out) < len(texts) - 1:
-            if size + texts[item] > 2 * wanted:
+        if count < wanted and len(held_out) < len(texts) - 1:
+            if size + sizes[item] > 2 * wanted:
                 passed_over.append(item)
                 continue
             held_out.add(item)
-            size += texts[item]
+            count, size = count + texts[item], size + sizes[item]
     if not held_out and len(texts) > 1:  # every item is frequent
-        held_out = {min(passed_over, key=texts.__getitem__)}
+        held_out = {min(passed_over, key=sizes.__getitem__)}
     return held_out, [item for item in passed_over if item not in held_out]

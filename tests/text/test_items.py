@@ -97,8 +97,22 @@ def test_a_frequent_item_does_not_take_the_validation_split_beyond_its_share(mos
     assert 1 <= len(val) <= max(9, 2 * round(fraction * (len(names) - most * is_frequent)))
     corpus = load(write(tmp_path / "a.txt", "same\n" * 50 * most + "other\n"), items="line", val_fraction=fraction)
     assert corpus.tokenizer.decode(corpus.val) == "other\n" and any(
-        f"same ({50 * most:,} times)" in note for note in corpus.notes
+        f"same (4 characters, {50 * most:,} times)" in note for note in corpus.notes
     )
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(1, 40), min_size=3, max_size=40), st.integers(80, 9000), st.sampled_from([0.05, 0.1, 0.3]))
+def test_a_long_item_does_not_take_the_validation_split_beyond_its_share_whatever_its_hash(
+    load, tmp_path, lengths, longest, fraction
+):
+    texts = [f"{n:02}{'a' * length}" for n, length in enumerate(lengths)] + ["b" * longest]
+    corpus = load(write(Path(tempfile.mkdtemp(dir=tmp_path)) / "a.txt", "\n".join(texts)), items="line", val_fraction=fraction)
+    train, val = ([item.text for item in items] for items in splits(corpus))
+    assert sorted(train + val) == sorted(texts)
+    share, most = max(1, round(fraction * len(texts))), 2 * sum(map(len, texts)) / len(texts)
+    assert 1 <= len(val) <= share and sum(map(len, val)) <= share * most
+    assert texts[-1] in train or longest <= share * most
 
 
 def test_what_ends_items_and_labels_is_never_a_rare_character(load, tmp_path):
