@@ -5,13 +5,16 @@ may be a list of parts: Telegram and chats with pictures write it so."""
 import contextlib
 import json
 import re
+from itertools import chain
 from typing import Any
 
 from chargpt.text.kind import Head, Kind, Reads, Structure, reader, structure_with
 
 VALUES = 200  # of the head that are looked at
 MAX_DEPTH = 6  # objects and lists in each other whose fields are named
-BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # of JSON, and strings, in which they mean nothing
+FEWEST = 3  # objects that stand for a list of them if they have a field in common
+# Of JSON, with commas; and strings, in which they mean nothing, also one that is cut.
+BRACKETS = re.compile(r'"(?:[^"\\]|\\.?)*(?:"|\Z)|[\[\]{},]', re.DOTALL)
 
 
 def _find(kind: Kind, head: Head) -> Structure | None:
@@ -33,11 +36,13 @@ def _find(kind: Kind, head: Head) -> Structure | None:
 
 
 def _completed(start: str) -> object:
-    """The JSON value that begins with `start`, up to the last object or list that is complete before its end, or None."""
+    """The JSON value that begins with `start`, up to the last part that is complete before its end, or None."""
     opened, end, closing = "", 0, ""  # what closes the objects and lists that are open
     for match in BRACKETS.finditer(start):
         if match[0] in ("{", "["):
             opened = ("}" if match[0] == "{" else "]") + opened
+        elif match[0] == ",":
+            end, closing = match.start(), opened
         elif opened.startswith(match[0]):
             end, closing = match.end(), opened[1:]
             opened = closing
@@ -46,11 +51,26 @@ def _completed(start: str) -> object:
     return None
 
 
+def listed(value: Any) -> Any:
+    """A value of JSON, or the list of records that an object is: each under a key of its own, as in an export of ChatGPT; or as
+    pandas writes a table, by columns, each under the number of its row, or in rows beside the names of the columns."""
+    parts = [*value.values()] if isinstance(value, dict) else []
+    kinds = {*map(type, parts)}
+    if kinds == {list} and {"columns"} < value.keys() <= {"columns", "index", "data"}:
+        rows = [row for row in value.get("data", [[""] * len(value["columns"])]) if isinstance(row, list)]
+        return [dict(zip(map(str, value["columns"]), row)) for row in rows]
+    if kinds != {dict} or not all(parts):
+        return value
+    if all(map(str.isdecimal, chain(*parts))) and not all(map(str.isdecimal, value)):
+        return [dict(zip(value, row)) for row in zip(*map(dict.values, parts))]
+    return parts if len(parts) >= FEWEST and set.intersection(*map(set, parts)) else value
+
+
 def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
     """The path of each field in a JSON value or in the objects and lists in it, and the texts in this field. A list adds no
     name to a path. A list that holds text is the text of its field."""
     texts: dict[str, list[str]] = {}
-    for record in value[:VALUES] if isinstance(value, list) else [value]:
+    for record in value[:VALUES] if isinstance(value := listed(value), list) else [value]:
         for name, inner in record.items() if isinstance(record, dict) else ():
             parts = [part for part in (inner if isinstance(inner, list) else [inner]) if isinstance(part, str)]
             deeper = {} if parts or depth == 1 else texts_in(inner, depth=depth - 1)

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from chargpt.errors import UserError
-from chargpt.text.json_files import BRACKETS, JSON_LINES
+from chargpt.text.json_files import BRACKETS, JSON_LINES, listed
 from chargpt.text.kind import Noted, Record, Text, lines_in
 
 MAX_JSON = 2**30  # characters of a file of JSON, which must fit into memory
@@ -45,7 +45,7 @@ def records_of(text: Text) -> Iterator[Record]:
     """What a record is, the path of the field says. Raises UserError."""
     field, is_lines = text.wanted[0], text.structure.kind is JSON_LINES
     for line, value, source in _values_in(enumerate(lines_in(text.pieces, text.label), 1) if is_lines else _whole(text), text):
-        if isinstance(value, dict) and field in value:
+        if isinstance(value, dict) and isinstance(value.get(field), str):
             yield Record(line, value)
             continue
         lines = dict[int, int]()
@@ -57,13 +57,13 @@ def records_of(text: Text) -> Iterator[Record]:
 
 def _records_in(value: object, field: str, prefix: str = "") -> Iterator[tuple[object, str]]:
     """The records in a JSON value, and the part of the path `field` that leads to them: the value itself if it has it; or the
-    objects of the list on the path; or, if the path begins elsewhere, those of the only list whose objects have the field."""
+    objects that are listed in it, or on the path; or, if it begins elsewhere, those of the only list whose objects have it."""
     rest = field.removeprefix(prefix)
-    if isinstance(value, dict) and value_of(value, rest) is MISSING:
-        for head in accumulate(rest.split(".")[:-1], "{}.{}".format):
-            if isinstance(inner := value_of(value, head), list):
+    if isinstance(value, dict) and ((found := value_of(value, rest)) is MISSING or isinstance(found, dict)):
+        for head in ("", *accumulate(rest.split(".")[:-1], "{}.{}".format)):
+            if isinstance(inner := listed(value_of(value, head) if head else value), list):
                 for one in inner:
-                    yield from _records_in(one, field, f"{prefix}{head}.")
+                    yield from _records_in(one, field, f"{prefix}{head}{'.' * bool(head)}")
                 return
         lists = [inner for inner in value.values() if isinstance(inner, list) and all(isinstance(one, dict) for one in inner)]
         lists = [inner for inner in lists if any(value_of(one, rest) is not MISSING for one in inner)]

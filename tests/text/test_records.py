@@ -13,8 +13,9 @@ from text_helpers import text_of, write
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text import kind, records, table_rows
+from chargpt.text.formats import recognise
 from chargpt.text.json_files import JSON, JSON_LINES
-from chargpt.text.kind import Structure
+from chargpt.text.kind import Head, Structure
 from chargpt.text.records import documents_in
 from chargpt.text.source import Source
 from chargpt.text.tables import CSV
@@ -196,6 +197,45 @@ def test_a_path_leads_through_lists_to_the_records_whose_lines_are_told(load, tm
     assert [lines[line - 1].strip() + lines[line].strip()[:7] for line, _ in found] == ['{"from":'] * 4
     corpus = load(write(tmp_path / "a.json", content), field="list.messages.text", format="fields")
     assert text_of(corpus) == "the sea\nand the {stone}" and "records without text skipped: 2" in corpus.notes
+
+
+FORMS = {  # of the same records: the prefix of their fields, and the value
+    "by columns": lambda rows: ("", {name: {str(n): row[name] for n, row in enumerate(rows)} for name in rows[0]}),
+    "by rows": lambda rows: ("", {str(n): row for n, row in enumerate(rows)}),
+    "by ids": lambda rows: ("", {f"{n:x}-{n * 7919 % 101:x}": row for n, row in enumerate(rows)}),
+    "split": lambda rows: (
+        "",
+        {"columns": [*rows[0]], "index": [*range(len(rows))], "data": [[*row.values()] for row in rows]},
+    ),
+    "a table": lambda rows: ("data.", {"schema": {"fields": [{"name": name} for name in rows[0]]}, "data": rows}),
+    "ChatGPT": lambda rows: (
+        "mapping.message.",
+        [
+            {"mapping": {f"{n}{m}": {"id": m, "message": one} for m, one in zip("abc", [None, row, None])}}
+            for n, row in enumerate(rows)
+        ],
+    ),
+}
+
+
+@given(
+    st.sampled_from(sorted(FORMS)), st.lists(ANY.map("the {} sea".format), min_size=3, max_size=30), st.sampled_from([None, 1])
+)
+def test_records_are_found_in_whatever_form_a_program_writes_a_table(form, texts, indent):
+    rows = [{"n": n, "who": "Ada Bo".split()[n * n % 3 % 2], "text": text} for n, text in enumerate(texts)]
+    prefix, value = FORMS[form](rows)
+    content = json.dumps(value, indent=indent)
+    found = recognise(Head(suffix=".json", text=content))
+    assert found.best == f"{prefix}text" and f"{prefix}who" in found.fields and found.kind is JSON
+    read = documents([content], found, field=found.best, label=f"{prefix}who", items=found.best)
+    assert [text for _, text in read if text != ", "] == [f"{row['who']}, {row['text']}" for row in rows]
+    assert documents([content], found, field=found.best, where=f"{prefix}n={len(rows) // 2}")[0][1] == texts[len(rows) // 2]
+
+
+def test_a_list_is_recognised_by_its_beginning(load, tmp_path):
+    rows = [{"n": n, "text": f"the sea, {n}"} for n in range(9000)]
+    for form in ("split", "by rows"):
+        assert recognise(Head(text=json.dumps(FORMS[form](rows)[1])[:30000])).fields == ("n", "text")
 
 
 def test_a_field_that_no_record_has_is_an_error_at_the_end_or_after_many(monkeypatch):
