@@ -133,9 +133,7 @@ def check_effect(asked: Mapping[str, object], config: DataConfig, texts: Sequenc
         ("val_fraction", config.val_text, "data.val_text is the validation text already; leave one out"),
         ("field", config.items, "data.items says already what an item is; leave it out"),
         ("separator", config.items, "data.items makes each item a text of its own; leave it out"),
-        ("where", is_whole, without),
-        ("field", is_whole, without),
-        ("author", is_whole, without),
+        *((name, is_whole, without) for name in ("where", "field", "author")),
         ("separator", is_one, f"{sources.label} is one document; leave it out, or give several files"),
     ):
         if name in asked and is_useless:

@@ -115,9 +115,15 @@ class Kind:
     advice: str | Callable[[Source, Structure, DataConfig], Words] = ""
 
 
-def reader(module: str, name: str, *given: str) -> Callable[[Text], Iterator[Record]]:
-    """The function `name` of a module of this package, which is imported when it reads a file: most texts need none."""
-    return lambda text: getattr(importlib.import_module(f"chargpt.text.{module}"), name)(*given, text)
+def reader(module: str, name: str, *given: str) -> Callable[..., Any]:
+    """The function `name` of a module of this package, which is imported when it is called: most texts need none."""
+    return lambda *more: getattr(importlib.import_module(f"chargpt.text.{module}"), name)(*given, *more)
+
+
+def finder(module: str, begins: str) -> Callable[[Kind, Head], Structure | None]:
+    """`structure_of` of such a module, for a file with a name of the kind, or that begins so."""
+    found = reader(module, "structure_of")
+    return lambda kind, head: found(kind, head) if head.suffix in kind.suffixes or re.match(begins, head.start) else None
 
 
 def lines_in(pieces: Iterable[str], label: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from chargpt.errors import UserError
 from chargpt.text.document import TRAIN, VAL, Digest, Document, Label, Origin
 from chargpt.text.formats import UNITS, binary_format, structure_of
 from chargpt.text.frames import Frames
-from chargpt.text.kind import Kind, Structure
+from chargpt.text.kind import Kind, Structure, reader
 from chargpt.text.normalization import TextNormalizer
 from chargpt.text.source import SAMPLE, Source, Sources, byte_order_mark
 
@@ -25,6 +25,7 @@ CHUNK = 2**20  # bytes
 PREFETCHED = 4  # chunks
 MAX_NUL_SHARE, FEWEST = 1 / 4, 64  # of a text, and of other control characters; bytes in which such a share is no chance
 CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f"})
+_likely_encoding = reader("character_encodings", "likely_encoding")
 MANY_FILES = 20  # in a folder of this many or more, data.split=auto means document
 
 
@@ -210,9 +211,3 @@ def _prefetch(chunks: Iterator[bytes], pool: ThreadPoolExecutor) -> Iterator[byt
     while (chunk := pending.popleft().result()) is not None:
         pending.append(pool.submit(next, chunks, None))
         yield chunk
-
-
-def _likely_encoding(sample: bytes) -> str | None:
-    from chargpt.text.character_encodings import likely_encoding
-
-    return likely_encoding(sample)

@@ -11,8 +11,7 @@ from chargpt.config import DataConfig
 from chargpt.errors import Option, UserError, Words, closest
 from chargpt.text.document import Document, Label, Origin
 from chargpt.text.formats import PLACES, field_in, named, word_for
-from chargpt.text.json_files import texts_in
-from chargpt.text.json_records import MISSING, join_texts, value_of
+from chargpt.text.json_records import MISSING, join_texts, texts_in, value_of
 from chargpt.text.kind import Noted, Record, Structure, Text, best_field
 from chargpt.text.labels import place_of
 from chargpt.text.messages import spoken
