@@ -90,5 +90,6 @@ CHATS = (
     _row("Telegram chat", "telegram account", begins=r'\{\s*"about":\s*"Here is the data you requested'),
     _row("Messenger or Instagram chat", "meta", begins=rf'\{{\s*"participants":\s*\[[^\]]*\],{_FIELDS}"messages":\s*\[\s*\{{'),
     _row("Discord chat", "discord", begins=r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'),
+    _row("SMS backup", "sms", begins=r"(?:<[?!][^>]*>\s*)*<smses\b"),
     _row("mailbox", "mbox", begins=MBOX_BEGINS, bytes_as="surrogateescape"),  # each mail names its own encoding
 )

@@ -4,11 +4,12 @@ before a dollar, which a shell would change."""
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from chargpt.config import DataConfig
 from chargpt.files import WINDOWS
 from chargpt.project import shell_word
-from chargpt.text.kind import Kind, Structure
+from chargpt.text.kind import Kind, Structure, finder
 from chargpt.text.source import Source, plain_name
 
 READ = "open(sys.argv[1]).read()"
@@ -23,8 +24,8 @@ def _advice(code: str, source: Source, structure: Structure, config: DataConfig)
     return f', with its markup; for its text alone: {python} -X utf8 -c "{code}" {shell_word(name)} > {new}'
 
 
-def _row(name: str, suffixes: str, begins: str, code: str) -> Kind:
-    return Kind(name=name, suffixes=tuple(suffixes.split()), begins=begins, advice=partial(_advice, code))
+def _row(name: str, suffixes: str, begins: str, code: str, **more: Any) -> Kind:
+    return Kind(name=name, suffixes=tuple(suffixes.split()), begins=begins, advice=partial(_advice, code), **more)
 
 
 # The times of subtitles, with what is before them in a cue; what is not shown; and tags, such as <i>, <00:01.500> and {{\an8}}.
@@ -60,7 +61,7 @@ ASS_TEXT = (
 FASTQ_TEXT = rf"import re, sys; print('\n'.join(re.findall(r'(?m)^@.*\n(.*)\n\+', {READ})))"
 MARKUP = (
     _row("HTML", ".html .htm .xhtml", r"(?i)(<\?xml[^>]*>\s*)?<(!doctype\s+html|html)\b", HTML_TEXT),
-    _row("XML", ".xml .ttml", r"<\?xml\s", XML_TEXT),
+    _row("XML", ".xml .ttml", r"<\?xml\s", XML_TEXT, find=finder("xml_rows", r"<\?xml\s")),
     _row("WebVTT", ".vtt", r"WEBVTT(\s|$)", CUES),
     _row("SRT", ".srt", r"\d+[ \t]*\r?\n\d+:\d\d:\d\d[,.]\d{1,3} --> \d+:\d\d:\d\d", CUES),
     _row("SBV subtitles", ".sbv", r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s", CUES),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from chargpt.errors import UserError
+from chargpt.text import xml_rows
 from chargpt.text.chats import AUTHOR, FORMS, MESSAGE, TEXT, Form
 from chargpt.text.json_records import join_texts, records_of
 from chargpt.text.kind import Record, Structure, Text, blocks_in
@@ -90,6 +91,14 @@ def _discord(text: Text) -> Messages:
         yield line, None if is_by_discord else re.sub(r"#\d{1,4}$", "", row["Author"]), row["Content"]
 
 
+def _sms(text: Text) -> Messages:
+    """The messages of all conversations in a backup of an Android phone. Type 2 are those that its owner has sent."""
+    for line, sms, _ in xml_rows.rows_in(text):
+        name = sms.get("contact_name", "(Unknown)")
+        author = "Me" if sms.get("type") == "2" else name if name != "(Unknown)" else sms.get("address")
+        yield line, author if "body" in sms else None, sms.get("body", "")
+
+
 def _mbox(text: Text) -> Messages:
     """The plain text of each mail, without what it quotes and its signature. Bytes outside ASCII are surrogate escapes."""
     import email.policy  # only a mailbox needs it
@@ -115,5 +124,6 @@ READERS: Mapping[str, Callable[[Text], Messages]] = {
     "telegram account": partial(_telegram, "chats.list.messages"),
     "meta": _meta,
     "discord": _discord,
+    "sms": _sms,
     "mbox": _mbox,
 }

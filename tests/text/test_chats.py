@@ -153,6 +153,18 @@ def whatsapp_of(stamp: str, after: str) -> bytes:
     return "".join(stamp.format(day % 9 + 1) + line + "\n" for day, line in enumerate(lines)).encode()
 
 
+SMS = """<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>
+<!--File Created By SMS Backup & Restore-->
+<smses count="5">
+  <sms address="+15550001" type="1" body="hi there,&#10;Oma" contact_name="Ben" />
+  <mms address="+15550002"><parts><part ct="image/jpeg" text="null" /></parts></mms>
+  <sms address="Oma" type="1" body="hello, my dear: how are you?" contact_name="(Unknown)" />
+  <sms address="+15550001" type="1" body='fine
+and you' contact_name="Ben" /><sms address="Oma" type="1" body="bye" />
+</smses>
+"""
+
+
 CHATS = {
     **{f"WhatsApp, {language}": ("chat.txt", whatsapp(language).encode(), 3, 2) for language in STAMPS},
     "WhatsApp, \\r\\n": ("chat.txt", whatsapp("German").replace("\n", "\r\n").encode(), 3, 2),
@@ -162,6 +174,7 @@ CHATS = {
     "Messenger": ("message_1.json", json.dumps(META_CHAT, indent=2).encode(), 1, 1),
     "Messenger, encrypted": ("Ben.json", json.dumps(META_SECRET).replace("Ben called you", "Ben sent a photo").encode(), 1, 1),
     **{f"WhatsApp, {form}": ("chat.txt", whatsapp_of(stamp, after), 3, 2) for form, (stamp, after) in EARLIER.items()},
+    "SMS": ("sms.xml", SMS.encode(), 0, 1),
     "mbox": ("mail.mbox", MBOX, 0, 0),
     "mbox, \\r\\n": ("mail", MBOX.replace(b"\n", b"\r\n"), 0, 0),
 }
@@ -182,6 +195,11 @@ def test_a_chat_is_one_conversation_and_what_is_left_out_is_counted(name, chat, 
     assert (f"messages without text, left out: {media}" in notes) == bool(media)
     assert (f"lines that nobody wrote, left out: {service}" in notes) == bool(service)
     assert ("mails that cannot be read, left out: 1, the first in line" in notes) == name.startswith("mbox")
+
+
+def test_what_the_owner_of_a_phone_has_sent_is_by_me(load, tmp_path):
+    path = write(tmp_path / "sms.xml", SMS.replace('type="1" body="h', 'type="2" body="h'))
+    assert text_of(load(path)) == "Me: hi there, Oma\nMe: hello, my dear: how are you?\nBen: fine and you\nOma: bye"
 
 
 @pytest.mark.parametrize("name", ["WhatsApp, French", "Telegram", "Discord", "mbox"])

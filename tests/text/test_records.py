@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+from xml.sax.saxutils import quoteattr
 
 import pytest
 from hypothesis import given
@@ -236,6 +237,31 @@ def test_a_list_is_recognised_by_its_beginning(load, tmp_path):
     rows = [{"n": n, "text": f"the sea, {n}"} for n in range(9000)]
     for form in ("split", "by rows"):
         assert recognise(Head(text=json.dumps(FORMS[form](rows)[1])[:30000])).fields == ("n", "text")
+
+
+def with_halves(text: str) -> str:
+    """A text as some programs write it into XML, each character beyond U+FFFF as two."""
+    units = ((ord(one) >> 10) + 0xD7C0 for one in text if ord(one) > 0xFFFF)
+    return "".join(f"&#{next(units)};&#{(ord(one) & 0x3FF) + 0xDC00};" if ord(one) > 0xFFFF else one for one in text)
+
+
+@given(
+    st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]) | st.sampled_from("<>&\"'\n😀")), min_size=3),
+    *(st.booleans() for _ in range(3)),
+)
+def test_attributes_of_xml_are_fields_if_there_is_no_other_text(texts, is_one_line, has_halves, has_text):
+    texts, end = [f"the {text} sea {n}" for n, text in enumerate(texts)], "" if is_one_line else "\n"
+    written = [quoteattr(text, {"\n": "&#10;"}) for text in texts]
+    rows = [f'<row Id="{n}" Body={with_halves(one) if has_halves else one}/>{end}' for n, one in enumerate(written)]
+    content = (
+        f"<?xml version='1.0'?>\n<!--The posts-->\n<posts n='3'>{end}{''.join(rows)}<p>{'the sea ' * has_text}</p></posts>"
+    )
+    found = recognise(Head(suffix=".xml", text=content))
+    assert found.fields == (() if has_text else ("Id", "Body")) and (has_text or found.best == "Body")
+    if not has_text:
+        read = documents([*content], found, field="Body")
+        assert [text for _, text in read] == texts
+        assert [line for line, _ in read] == [3 + (n + 1) * (not is_one_line) for n in range(len(texts))]
 
 
 def test_a_field_that_no_record_has_is_an_error_at_the_end_or_after_many(monkeypatch):
