@@ -26,19 +26,21 @@ NOT_JSON = "correct it, or if it is plain text, give it a name that ends in .txt
 AS_BYTES = re.compile(r"((?:\\u00[89a-f][\da-f]|[\x80-\xff])+)|\\\\", re.IGNORECASE)
 TOGETHER = "characters whose bytes were written one by one, as Meta does (Ã© for é), put together"
 OTHERS = re.compile(r"(?<!\\)(?:\\\\)*\\u(?!00)|[^\0-\xff]")
-BEGINNING = re.compile(r"[^\s,\[\]]")  # of a record of a list
+BEGINNING = re.compile(r"[^\s,;\[\]]")  # of a record of a list
+SCRIPT = re.compile(r"\A\s*window\.[\w.]+ *= *")  # what stands before JSON in an archive of Twitter
 
 
 def structure_of(kind: Kind, head: Head) -> Structure | None:
     """The structure by the values at the start of a file, or by its name: JSON in any case if an object takes several lines."""
     is_named, takes_lines = head.suffix in kind.suffixes, False
-    values, rest = list[Any](), head.start
+    rest = start = SCRIPT.sub("", head.start)
+    values = list[Any]()
     with contextlib.suppress(ValueError, RecursionError):
         while len(values) < VALUES and (rest := rest.lstrip()):
             value, at = json.JSONDecoder().raw_decode(rest)
             takes_lines |= isinstance(value, dict) and "\n" in rest[:at]
             values, rest = [*values, value], rest[at:]
-    texts = texts_in(values if len(values) > 1 else _completed(head.start))
+    texts = texts_in(values if len(values) > 1 else _completed(start))
     if not is_named and not texts:
         return None
     kind = kind if is_named else JSON_LINES if len(values) > 1 else JSON
@@ -183,7 +185,7 @@ def _values_in(parts: Iterable[tuple[int, str]], text: Text) -> Iterator[tuple[i
     begins; its values are those of a list, or one after the other. Raises UserError."""
     decode = json.JSONDecoder().raw_decode
     for line, whole in parts:
-        end, part = 0, put_together(whole, line=line, noted=text.noted)
+        end, part = 0, SCRIPT.sub("", put_together(whole, line=line, noted=text.noted))
         while found := BEGINNING.search(part, end):
             start = found.start()
             line += part.count("\n", end, start)

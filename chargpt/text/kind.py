@@ -20,10 +20,10 @@ NO_WORD = re.compile(r"[\d/@_#=\\<>{}\[\]|]|\w[.:]\w|[!-~]{40}")  # in what is n
 TEXT_NAME = re.compile(
     r"(?i)(?:\b|_)(?:text[eo]?|content|message|body|poem|verse|lyric|stor(?:y|ie)|sentence|quote|joke|review|comment|caption|tweet)s?$"
 )
-# How a field is called that says who wrote a message; the first are those of many other things too.
+# How a field is called that says who wrote a message, and not who is named in it; the first are those of other things too.
 AUTHOR_NAMES = (
-    r"(?i)(?:\b|_)(?:(?:sender|display|real|user|nick)?[ _]?name|role|who)$",
-    r"(?i)(?:\b|_)(?:sender|author|speaker|from|user|nick)$",
+    r"(?i)^(?!.*mention).*(?:\b|_)(?:(?:sender|display|real|user|nick)?[ _]?name|role|who)$",
+    r"(?i)^(?!.*mention).*(?:\b|_)(?:sender|author|speaker|from|user|nick)$",
 )
 # What a character of such a part counts beside one of a word, how many count, and a name that says text. Guesses, not measured.
 CODE, MOST_CODE, NAMED = 0.05, 20, 4

@@ -89,6 +89,7 @@ PLAIN = {
     "Python": inspect.getsource(model),
     "Python without strings at the margin": inspect.getsource(chargpt.text.facts),
     "a dictionary in Python": "{'a': 1, 'b': 2}\n",
+    "a script": "window.onload = function() { sea(); };\nwindow.names = [sea, 'stone'];\n",
     "braces": "{ the sea }\n[ the stone ]\n",
     "tabs as indentation": "\tthe sea\n\tthe stone\n" * 20,
     "nothing": "",

@@ -239,6 +239,20 @@ def test_a_list_is_recognised_by_its_beginning(load, tmp_path):
         assert recognise(Head(text=json.dumps(FORMS[form](rows)[1])[:30000])).fields == ("n", "text")
 
 
+@given(st.sampled_from(["tweets", "tweet", "note_tweet"]), st.lists(ANY, min_size=6), st.sampled_from([None, 2]), st.booleans())
+def test_an_archive_of_twitter_is_json_in_a_script(name, texts, indent, has_end):
+    """Those who are mentioned are no authors."""
+    texts = [f"the {text} sea {n}" for n, text in enumerate(texts)]
+    mentioned = [[{"name": "Ada Bo Cy".split()[n % 3], "screen_name": "adabocy"[n % 3 :]}] for n in range(len(texts))]
+    tweets = [{"tweet": {"mentions": names, "full_text": text}} for names, text in zip(mentioned, texts)]
+    content = f"window.YTD.{name}.part0 = {json.dumps(tweets, indent=indent)}{';' * has_end}"
+    found = recognise(Head(suffix=".js", text=content))
+    assert (found.kind, found.best, found.author) == (JSON, "tweet.full_text", "")
+    read = documents([*content], found, field=found.best)
+    lines = content.split("\n")
+    assert [text for _, text in read] == texts and all("{" in lines[line - 1] for line, _ in read)
+
+
 def with_halves(text: str) -> str:
     """A text as some programs write it into XML, each character beyond U+FFFF as two."""
     units = ((ord(one) >> 10) + 0xD7C0 for one in text if ord(one) > 0xFFFF)
