@@ -13,6 +13,7 @@ from typing import NamedTuple
 from chargpt.errors import UserError
 from chargpt.text.advice import Advice, advice_on
 from chargpt.text.formats import binary_format
+from chargpt.text.markup import command_for
 from chargpt.text.source import SAMPLE, Source
 
 CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give this many only by design
@@ -55,6 +56,9 @@ LANGUAGES = (
     ("のにはをたがでてとしれさあるいう、。", "shift_jis euc_jp"),
     ("이다는에의가을를은하고지도로", "euc_kr"),
 )
+# A character beyond U+FFFF as two, which are in UTF-8, and what writes it as one.
+HALVES = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")
+MEND = "import sys; s = 'surrogatepass'; print(open(sys.argv[1], errors=s).read().encode('utf16', s).decode('utf16'), end='')"
 COMMON = "’‘“”„–—…«»°€"  # in texts of all languages
 UNLIKELY = frozenset({"Cc", "Cn", "Co", "Lm", "No", "Sk", "Sm", "So"})  # categories
 RARER = 0.01  # how much less likely an encoding is than the one before it in its row, as a share of characters
@@ -100,6 +104,7 @@ class Fault:
         # The beginning of a line is not inside a character.
         before = before[0 if self.has_nul else before.rfind(b"\n") + 1 :]
         self._around, self._at = before + rest, len(before)
+        self.command = HALVES.match(self._around, self._at) and command_for(MEND, source)
         self.encoding, self.guess = codecs.lookup(encoding).name, likely_encoding(self._around)
         if encoding != "utf-8" and not self.has_nul and _decoded(self._around, "utf-8") is not None:
             self.guess = "utf-8"
@@ -120,6 +125,7 @@ class Fault:
 
 
 ADVICE = (  # what is said of a fault: the first row that finds something
+    Advice(lambda it: it.command, ", but CESU-8, as Oracle and old Java write; the same in UTF-8: {n}"),
     Advice(lambda it: it.is_cut, ": the file was cut off in the middle of a character; copy it again, or remove its last line"),
     Advice(
         lambda it: it.is_damage,

@@ -2,14 +2,12 @@
 runs each of these commands on every system. They have no double quotes, no exclamation marks, no pair of backslashes and none
 before a dollar, which a shell would change."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chargpt.config import DataConfig
 from chargpt.files import WINDOWS
 from chargpt.project import shell_word
-from chargpt.text.kind import Kind, Structure, finder
+from chargpt.text.kind import Kind, finder
 from chargpt.text.source import Source, plain_name
 
 READ = "open(sys.argv[1]).read()"
@@ -17,15 +15,16 @@ TAGS = "'(?si)<(script|style).*?</(script|style)>|<[^>]*>'"
 BREAKS = "r'(?i)<br[^>]*>|</(p|div|h[1-6]|li|tr|pre)>'"  # tags of HTML that end a line
 
 
-def _advice(code: str, source: Source, structure: Structure, config: DataConfig) -> str:
+def command_for(code: str, source: Source) -> str:
+    """The command that runs `code` of Python on a file, and writes what it prints into another."""
     name = "FILE" if source.path is None else str(source.path)
     new = shell_word(Path(plain_name(Path(name))).stem + "-text.txt")  # never the file itself, which a shell empties first
-    python = "py" if WINDOWS else "python3"
-    return f', with its markup; for its text alone: {python} -X utf8 -c "{code}" {shell_word(name)} > {new}'
+    return f'{"py" if WINDOWS else "python3"} -X utf8 -c "{code}" {shell_word(name)} > {new}'
 
 
 def _row(name: str, suffixes: str, begins: str, code: str, **more: Any) -> Kind:
-    return Kind(name=name, suffixes=tuple(suffixes.split()), begins=begins, advice=partial(_advice, code), **more)
+    more["advice"] = lambda source, *_: f", with its markup; for its text alone: {command_for(code, source)}"
+    return Kind(name=name, suffixes=tuple(suffixes.split()), begins=begins, **more)
 
 
 # The times of subtitles, with what is before them in a cue; what is not shown; and tags, such as <i>, <00:01.500> and {{\an8}}.

@@ -7,6 +7,9 @@ import gzip
 import importlib
 import lzma
 import re
+import shlex
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -20,6 +23,14 @@ from chargpt.text.reading import may_be_utf8
 from chargpt.text.source import SAMPLE
 
 ETE = "Un été à la mer\n".encode() * 50
+
+
+def cesu(text: str) -> bytes:
+    """As Oracle and old Java write it: the two halves in UTF-16 of a character beyond U+FFFF, each in UTF-8."""
+    units = np.frombuffer(text.encode("utf-16-le"), "<u2").tolist()
+    return "".join(map(chr, units)).encode("utf-8", "surrogatepass")
+
+
 UNDECODABLE = {  # a text, the encoding that is given for it, and what is said
     "Latin-1 further on": (
         b"The sea\n" * 200_000 + "où\n".encode("latin-1"),
@@ -46,6 +57,11 @@ UNDECODABLE = {  # a text, the encoding that is given for it, and what is said
         "utf-8",
         "reads “...The sea. The café kitchen”; if",
     ),
+    "CESU-8": (
+        "Wörter, Öl, Füße\n".encode() * 9 + cesu("the sea 😀\n"),
+        "utf-8",
+        r"line 10\) is not utf-8, but CESU-8, .* in UTF-8: py",
+    ),
     "cut UTF-16": ("Un été\n".encode("utf-16")[:-1], "utf-8", "unlike the text around it: the file is damaged there, or cut"),
 }
 
@@ -58,6 +74,22 @@ def test_what_cannot_be_decoded_says_in_one_line_what_to_do_and_each_advice_has_
         said.append(str(error.value))
         assert {path.name for path in (tmp_path / ".cache").iterdir()} == {".lock", "seen"}
     assert all(any(row.words.partition("{")[0][:24] in one for one in said) for row in ADVICE)
+
+
+BEYOND = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=30)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the command is run by a POSIX shell")
+@settings(max_examples=5)
+@given(BEYOND, st.characters(min_codepoint=0x10000), BEYOND)
+def test_what_writes_each_half_of_a_character_is_named_and_the_command_puts_them_together(load, tmp_path, before, one, after):
+    text, path = f"{before} {one} {after}\n", tmp_path / "a b.txt"
+    write(path, cesu(text))
+    with pytest.raises(UserError, match="but CESU-8") as error:
+        load(path)
+    command = str(error.value).partition("UTF-8: ")[2].replace("python3", shlex.quote(sys.executable), 1)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert (tmp_path / "a b-text.txt").read_text(encoding="utf-8") == text
 
 
 @given(st.integers(0, 9000), st.integers(0, 9000), st.sampled_from(["a", "é", "海"]))
