@@ -5,10 +5,8 @@ import re
 from functools import partial
 from typing import Any, NamedTuple
 
-from chargpt.config import DataConfig
-from chargpt.errors import Message, Option, Words
+from chargpt.errors import Message, Option
 from chargpt.text.kind import Head, Kind, Reads, Structure, reader
-from chargpt.text.source import Source
 
 AUTHOR, TEXT, MESSAGE = "author", "text", "message"  # the fields of a chat; a message is `Name: text`
 CHAT_HEAD = 2**13  # characters at the beginning in which a chat is recognised
@@ -16,7 +14,7 @@ CHAT_HEAD = 2**13  # characters at the beginning in which a chat is recognised
 _DATE = r"(\d{1,4}[^\d\n\[\]]{1,5}\d{1,2}[^\d\n]{1,5}\d{1,4})"
 _TIME = r"(\d{1,2}[:.]\d\d)"
 _HALF = r"[^\d\n:\[\],-]{0,10}?"  # of the day: PM, p. m., nachm.
-_WHEN = rf"(?:{_DATE}[^\d\n]{{1,14}}{_TIME}{_HALF}|{_TIME}{_HALF}[^\d\n]{{1,3}}{_DATE})"
+_WHEN = rf"(?:{_DATE}[^\d\n]{{1,14}}{_TIME}(?:[:.]\d\d(?:,\d+)?)?{_HALF}|{_TIME}{_HALF}[^\d\n]{{1,3}}{_DATE})"
 _ON_IPHONE = rf"\[{_DATE}[^\d\n]{{1,14}}{_TIME}(?:[:.]\d\d)?{_HALF}\] "
 _IN_KOREAN = rf"(?=\d{{4}}(?:년|\.) ){_WHEN}, "
 _EARLIER = rf"{_DATE}[^\d\n]{{1,14}}{_TIME}(?::\d\d)?{_HALF}: "
@@ -36,14 +34,14 @@ class Form(NamedTuple):
     name: re.Pattern[str]  # of its author, behind it
     mark: re.Pattern[str]  # somewhere at the beginning of a chat, which nobody else writes
 
-    def author_of(self, line: str) -> tuple[str, str]:
-        """Who wrote a line behind a stamp, and what; an empty name if it is by the program."""
-        name = self.name.match(line)
-        return (name[1], line[name.end() :]) if name else ("", line)
+    def author_of(self, text: str) -> tuple[str, str]:
+        """Who wrote what is behind a stamp, and what; an empty name if it is by the program."""
+        name = self.name.match(text)
+        return (name[1], text[name.end() :]) if name else ("", text)
 
 
 def _form(stamp: str, name: str, mark: str) -> Form:
-    return Form(re.compile(f"(?m)^(?:{stamp})"), re.compile(name), re.compile(mark))
+    return Form(re.compile(f"(?m)^(?:{stamp})"), re.compile(f"(?m){name}"), re.compile(mark))
 
 
 FORMS = {  # by the names of their kinds
@@ -54,28 +52,29 @@ FORMS = {  # by the names of their kinds
         rf"(?=\[[^]\n]+\] \[\D{{0,4}}{_CLOCK}\] )", r"\[([^]\n]{1,40})\] \[[^]\n]*\] ", "카카오톡|KakaoTalk"
     ),
     "chat with times": _form(rf"[\[(]{_CLOCK}[\])] (?!<)", r"([^:\n]{1,40}): ", r"\AConversation with "),
+    "Discord chat": _form(
+        rf"\[(?:{_DATE}|(\d\d-\w{{3}}-\d\d)) {_TIME}(?: [AP]M)?\] ", r"(.{1,40}?)(?:#\d{4})?(?: \(pinned\))?\n", r"\A=+\n"
+    ),
+    "iMessage chat": _form(rf"(\w{{3}} \d\d, \d{{4}})  ?{_TIME}:\d\d [AP]M(?: \(.*\))?$", r"\n(.{1,60})\n", r"M\nMe\n"),
     "Zoom chat": _form(rf"{_CLOCK}\s+From\s+(?=\S.*:)", r"(.{1,40}?)(?: [Tt]o .*?)? ?:(?: |$)", "[Ff]rom "),
 }
-HEADER, FEWEST = 6, 0.4  # lines before the first message; the share of lines that are messages, where there are such
+AS_LINES = Message(", with its dates; for lines of the form `Name: message`, add ", Option("data.field", MESSAGE))
+HEADER, FEWEST = 6, 0.3  # lines before the first message; the share of those behind that are messages, where there are such
 
 
 def _find_lines(form: Form, kind: Kind, head: Head) -> Structure | None:
     """A chat, or what may be one: lines with times and names."""
     start = head.start[:CHAT_HEAD]
     stamps = [*form.stamp.finditer(start)]
-    pairs = [form.author_of(start[stamp.end() :].partition("\n")[0]) for stamp in stamps]
+    pairs = [(name, said.partition("\n")[0]) for name, said in (form.author_of(start[one.end() :]) for one in stamps)]
     before = start.count("\n", 0, stamps[0].start()) if any(name for name, _ in pairs) else math.inf
-    is_other = before > HEADER or (before and len(stamps) < FEWEST * start.count("\n"))
+    is_other = before > HEADER or (before and len(stamps) < FEWEST * len(re.findall(r"\n.", start[stamps[0].end() :])))
     if is_other or any(LOG_LEVEL.search(name) for name, _ in pairs):
         return None
     from chargpt.text.talks import is_marked, is_talk  # most texts have no such lines
 
     is_sure = bool(form.mark.search(start)) or is_marked(pairs) or (head.suffix != ".log" and is_talk(stamps, pairs))
     return Structure(kind=kind, fields=kind.fields, best=TEXT, is_sure=is_sure)
-
-
-def _advice(source: Source, structure: Structure, config: DataConfig) -> Words:
-    return Message(", with its dates; for lines of the form `Name: message`, add ", Option("data.field", MESSAGE))
 
 
 def _row(name: str, chat: str, **more: Any) -> Kind:
@@ -85,7 +84,7 @@ def _row(name: str, chat: str, **more: Any) -> Kind:
 
 
 CHATS = (
-    *(_row(name, name, find=partial(_find_lines, form), advice=_advice) for name, form in FORMS.items()),
+    *(_row(name, name, find=partial(_find_lines, form), advice=lambda *_: AS_LINES) for name, form in FORMS.items()),
     _row("Telegram chat", "telegram", begins=TELEGRAM_BEGINS),
     _row("Telegram chat", "telegram account", begins=r'\{\s*"about":\s*"Here is the data you requested'),
     _row("Messenger or Instagram chat", "meta", begins=rf'\{{\s*"participants":\s*\[[^\]]*\],{_FIELDS}"messages":\s*\[\s*\{{'),

@@ -34,6 +34,8 @@ QUOTED = re.compile(  # the lines of an earlier mail, with the one that says who
 TAGS = re.compile(r"(?si)<(script|style).*?</\1>|<[^>]*>")
 # What such a chat program writes between messages.
 BETWEEN = re.compile(r"[-=*]{3,}.*|\W*(?:\w+\W{1,2})??\d{1,4}(\W{1,2}|년 )\d\d?(\W{1,2}|월 )\d{1,4}\b.{0,12}|Session \w+: .*")
+# What they write behind a message, or the last one.
+ATTACHED = re.compile(r"(?sm)^(?:\{(?:Attachments|Embed|Stickers|Reactions)\}|Tapbacks:|={9,}\nExported [^\n]*)\n.*")
 
 
 def messages_in(chat: str, text: Text) -> Iterator[Record]:
@@ -56,8 +58,8 @@ def spoken(author: str, said: str) -> str:
 def _lines(form: Form, text: Text) -> Messages:
     """A message may have several lines; only the first has a time. A line with a time and no name is by the program."""
     for begins, stamp, lines in blocks_in(text, form.stamp):
-        author, first = form.author_of(stamp.string[stamp.end() :])
-        author, said = author.lstrip("~\u202f\u200e ").rstrip(), [first.removeprefix(" "), *lines]
+        author, whole = form.author_of("\n".join([stamp.string[stamp.end() :], *lines]))
+        author, said = author.lstrip("~\u202f\u200e ").rstrip(), ATTACHED.sub("", whole).removeprefix(" ").split("\n")
         said = [one for one in said if not BETWEEN.fullmatch(one)]
         kept = [EDITED.sub("", one) for one in said if not (OMITTED.fullmatch(one) or DELETED.fullmatch(one.strip(" ‎")))]
         yield begins, None if not author or '"' in author or "“" in author else author, "\n".join(kept)

@@ -88,7 +88,7 @@ def test_what_writes_each_half_of_a_character_is_named_and_the_command_puts_them
     with pytest.raises(UserError, match="but CESU-8") as error:
         load(path)
     command = str(error.value).partition("UTF-8: ")[2].replace("python3", shlex.quote(sys.executable), 1)
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path, timeout=60)
     assert (tmp_path / "a b-text.txt").read_text(encoding="utf-8") == text
 
 

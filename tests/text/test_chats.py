@@ -142,6 +142,7 @@ def whatsapp(language: str) -> str:
 EARLIER = {  # forms that WhatsApp has written: the stamp, and what is after a name
     "without a space": ("[2024/1/{} 09:15:33] ", ":"),
     "with a colon": ("0{}/01/2024 09:15:33: ", ": "),
+    "of Element": ("{}/1/2024, 9:15:33 AM - ", ": "),
     "with a colon and PM": ("{}/1/24, 9:15:33 PM: ", ": "),
 }
 
@@ -297,6 +298,7 @@ def at(stamp: str, day: int, hour: int, minute: int) -> str:
     return re.sub(r"(?:0?9|21|٩)([:.])(?:15|١٥)", rf"{hour}\g<1>{minute:02}", stamp.format(day))
 
 
+BAR = "=" * 62 + "\n"
 LOGS = {  # what other programs write first, before a message, and when somebody comes
     "irssi": ("--- Log opened Sun Mar 01 10:00:00 2026\n", "{:02}:{:02} <{}> {}", "{:02}:{:02} -!- {} has joined"),
     "mIRC": ("\nSession Start: Sun Mar 01 10:00:00 2026\n", "[{:02}:{:02}] <@{}> {}", "[{:02}:{:02}] * {} has joined"),
@@ -313,6 +315,13 @@ LOGS = {  # what other programs write first, before a message, and when somebody
     "Pidgin": ("Conversation with Oma at Sun 01 Mar 2026\n", "({:02}:{:02}:07) {}: {}", ""),
     "Zoom": ("", "{:02}:{:02}:07\t From  {} : {}", ""),
     "Zoom, new": ("", "{:02}:{:02}:07 From {} to Everyone:\n\t{}", ""),
+    "Discord": (f"{BAR}Guild: us\nChannel: talk\nTopic: x\n{BAR}\n", "[3/1/2026 {:02}:{:02} AM] {}\n{}\n", ""),
+    "Discord, older": (
+        f"{BAR}Server: us\nChannel: talk\n{BAR}\n",
+        "[01-Mar-26 {:02}:{:02} PM] {}#1234 (pinned)\n{}\n",
+        "",
+    ),
+    "iMessage": ("", "Mar 01, 2026  {:02}:{:02}:07 AM (Read by you after 1 minute)\n{}\n{}\nTapbacks:\n    Loved by Me\n", ""),
     "Signal": ("", "[2026-03-01 {:02}:{:02}] {}: {}", ""),
     "Skype": ("", "[01.03.2026 {:02}:{:02}:07] {}: {}", ""),
 }
@@ -324,7 +333,13 @@ def test_a_chat_of_any_program_is_read_without_its_times(tmp_path, load, program
     people = zip(itertools.cycle(["Ann", "Ann", "Ben", "Oma"]), talk)
     said = [(9 + gap * n // 60, gap * n % 60, *one) for n, one in enumerate(people)]
     content = head + "".join(line.format(*one) + "\n" + coming.format(*one[:3]) + "\n" * bool(coming) for one in said)
-    is_plain = program in ("Signal", "Skype", "KakaoTalk, phone")  # times and names alone: as a .log, of any program
+    content += f"{{Embed}}\nx\n\n{BAR}Exported {len(said)} message(s)\n{BAR}" * program.startswith("Discord")
+    is_plain = program in (
+        "Signal",
+        "Skype",
+        "KakaoTalk, phone",
+        "iMessage",
+    )  # times and names alone: as a .log, of any program
     path = write(tmp_path / f"chat.{'txt' if is_plain else 'log'}", content)
     corpus = load(path, block_size=1)
     assert text_of(corpus).splitlines() == [f"{who}: {what}" for *_, who, what in said]
