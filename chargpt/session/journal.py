@@ -85,9 +85,11 @@ class Journal:
             self._told = None
 
     def move(self, step: int, of: int) -> None:
-        """The model is at a step of so many."""
-        if self._told is not None and (step == of or time.perf_counter() - self._told_at >= APART):
-            self._tell(dataclasses.replace(self._told, step=step, of=of))
+        """The model is at a step of so many, which is told now and then, and at the end."""
+        if self._told is not None:
+            self._told = dataclasses.replace(self._told, step=step, of=of)
+            if step == of or time.perf_counter() - self._told_at >= APART:
+                self._tell(self._told)
 
     def note(self, state: str, *, step: int, reason: str = "") -> None:
         """The training stops, fails or is finished at this step: a line of the log, and what the run says of itself."""

@@ -92,3 +92,20 @@ def test_the_last_step_is_told_however_fast_the_steps_are(of, apart, monkeypatch
             journal.move(step, of)
     assert told[-1].step == of and len(told) <= 3 + of * apart / journals.APART + (apart >= journals.APART) * of
     assert told[-1].seconds_left == 0 and told[0].seconds_left is None
+
+
+@pytest.mark.parametrize("longer", [500, 2000])
+@pytest.mark.parametrize("every", [1, 20, 300])
+def test_a_loss_is_told_beside_the_length_of_now(longer, every, monkeypatch, tmp_path):
+    """Losses of fast steps may come sooner one after the other than the step alone is told."""
+    told = []
+    monkeypatch.setattr(journals, "time", Clock())
+    monkeypatch.setattr(Screen, "progress", lambda _, now: told.append(now))
+    monkeypatch.setattr(journals, "screen", Screen)
+    journal = Journal()
+    with journal.recording(Run(tmp_path), Settings(), progress=Progress(), steps=1000, is_new=True):
+        for step in range(1, 400):
+            journal.move(step, of := 1000 if step < 100 else longer)
+            if step % every == 0:
+                journal.record(step, {"train/loss": 1.0})
+                assert (told[-1].step, told[-1].of) == (step, of)
