@@ -8,7 +8,7 @@ from chargpt.formatting import one_line, plural, shown
 from chargpt.project import project_root, version
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.load import find_run
-from chargpt.runs.repeat import missing, models_in
+from chargpt.runs.repeat import beginning_with, missing, models_in
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,8 +28,7 @@ def main(argv: Sequence[str]) -> int:
     for number, state in enumerate(models, 1):
         steps = f"{state.progress.step:,} of {plural(state.stage.length.steps, 'step')}"
         print(f"model {number}   {steps}, {state.parameters:,} parameters, seed {state.config.train.seed}")
-    start = last.stage.start
-    more = [Option("init_from" if start.is_run else "start", start.name)] if start else []
+    more = [beginning_with(last.stage.start)] if last.stage.start else []
     print(f"again     {Command('train', 'TEXT', Option('config', shown(folder / 'config.yaml')), *more, Option('run', 'NEW'))}")
     nothing = "nothing: on the same machine, this gives the same run to the bit"
     print(*(f"missing   {one_line(what)}" for what in missing(models) or [nothing]), sep="\n")

@@ -174,7 +174,7 @@ def make_plan(options: TrainOptions, *, root: Path, group: Group = Group(), star
     if asked.file is not None and asked.file.name == "config.yaml":
         from chargpt.runs.repeat import lacking
 
-        choices += [Notice(Kind.NOTE, what) for what in lacking(asked.file, job.corpus.fingerprint)]
+        choices += [Notice(Kind.NOTE, what) for what in lacking(asked.file, opening.state)]
     return dataclasses.replace(opening, notices=tuple(notices), choices=tuple(choices))
 
 

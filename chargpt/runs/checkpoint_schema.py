@@ -38,11 +38,11 @@ MAX_LAYERS = 1000
 MAX_POSITIONS = 1 << 27  # numbers in a table of positions
 MAX_NUMBERS = 1 << 28
 MAX_CACHED = 1 << 30  # keys and values of a full block, for one text; 4 GiB
-FORMAT = 12
+FORMAT = 13
 OLDEST = 9  # the first format that every later version reads
 LAST_READER = "44363133"  # the last commit that reads older ones
 # For each format since: what it added to a state, and what stands for it in a run of an older one. 12 writes a growth in short.
-ADDED: dict[int, dict[str, Any]] = {10: {"growth": None}, 11: {"progress": {"temperature": 1.0}}, 12: {}}
+ADDED: dict[int, Any] = {10: {"growth": None}, 11: {"progress": {"temperature": 1.0}}, 12: {}, 13: {"stage": {"changed": 0}}}
 JSON_LIMIT = 8 << 20  # bytes; every character of Unicode fits as a vocabulary. Parsed JSON takes up to 25 times its size
 NO_TEXT = "0" * 64  # the fingerprint of a run that was imported without a text
 MAX_STEPS = 10**15  # what fits into the name of a checkpoint's folder; larger whole numbers are not read

@@ -4,15 +4,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from chargpt.errors import UserError
+from chargpt.errors import Message, Option, UserError, Words
 from chargpt.formatting import shown
 from chargpt.runs.checkpoint import newest_of, newest_stage, read_state, stage_folder
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
+from chargpt.runs.stage import Start
 
 
 def models_in(run: Path) -> list[SavedState]:
     """The newest state of each model of a run. Raises CheckpointError."""
     return [newest_of(stage_folder(run, stage), read_state)[0] for stage in range(1, newest_stage(run) + 1)]
+
+
+def beginning_with(start: Start) -> Option:
+    """With this, another run begins with the same weights."""
+    return Option("init_from" if start.is_run else "start", start.name)
 
 
 def missing(models: Sequence[SavedState]) -> list[str]:
@@ -23,18 +29,23 @@ def missing(models: Sequence[SavedState]) -> list[str]:
     found = {
         "a later model took as many steps as its time allowed, and with config.yaml each takes those of the first": others,
         "the number of steps was changed while the rate was already falling": any(one.stage.length.since for one in models),
-        "it has ended early, or goes on": not last.is_finished or last.progress.step < last.stage.length.steps,
+        "its settings or its time were changed after it had begun": any(one.stage.changed for one in models),
+        "it goes on": not last.is_finished,
         "it learned from teachers that were given to it": last.environment.get("teachers") and last.stage.number == 1,
         "its text: it was imported without one": last.fingerprint == NO_TEXT,
     }
     return [what for what, is_so in found.items() if is_so]
 
 
-def lacking(file: Path, fingerprint: str) -> list[str]:
-    """Why the settings `file` of a run does not make the same run of the text with this fingerprint; empty if it has another
-    text, or is of no run."""
+def lacking(file: Path, new: SavedState) -> list[Message]:
+    """Why the settings `file` of a run makes another run, which is `new`; empty if that has another text, or if the file is of
+    no run."""
     with suppress(UserError, OSError):
         models = models_in(file.parent)
-        if models[-1].fingerprint == fingerprint:
-            return [f"{shown(file)} does not make the same run: {what}" for what in missing(models)]
+        last, start = models[-1], models[-1].stage.start
+        begun: list[Words] = []
+        if start is not None and start != new.stage.start:
+            begun = [Message("it began with other weights; add ", beginning_with(start))]
+        if new.fingerprint == last.fingerprint or (begun and new.texts == last.texts):  # a start brings characters of its own
+            return [Message(f"{shown(file)} does not make the same run: ", what) for what in (*begun, *missing(models))]
     return []

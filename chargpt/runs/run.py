@@ -176,8 +176,10 @@ class Run:
 
         again = ""
         if stage.start is not None:
-            option = Option("init_from" if stage.start.is_run else "start", stage.start.name)
-            again = f"# This run began with the weights of another model: give also {one_line(str(option))}\n"
+            from chargpt.runs.repeat import beginning_with  # most runs begin with nothing
+
+            option = one_line(str(beginning_with(stage.start)))
+            again = f"# This run began with the weights of another model: give also {option}\n"
         return self.write("config.yaml", again + to_yaml(as_trained(config, stage)))
 
     def write(self, name: str, text: str) -> str | None:

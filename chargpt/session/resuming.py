@@ -18,7 +18,7 @@ from chargpt.planning.speeds import Speeds
 from chargpt.planning.teachers import teachers_of_stage
 from chargpt.runs.blank_model import blank_model
 from chargpt.runs.checkpoint import TRAINING, Checkpoint, has_steps, newest_of, read_state, run_of
-from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, what_changed
+from chargpt.runs.checkpoint_schema import NO_TEXT, OTHERS, SavedState, what_changed
 from chargpt.runs.listing import RunState
 from chargpt.runs.load import find_run
 from chargpt.runs.models import loss_of, restore_model
@@ -157,17 +157,18 @@ def _settings_of(checkpoint: Checkpoint, options: TrainOptions) -> tuple[Setting
     settings = checkpoint.state.settings.give(options.settings, source=Source.USER, where=COMMAND_LINE)
     if any(map(options.gives, PLACES)):
         settings = dataclasses.replace(settings, values=absolute_paths(settings.values))
-    for change in difference(saved, settings.values):
+    given = [change for change in difference(saved, settings.values) if options.gives(change.key)]  # the program sets others
+    for change in given:
         is_place = change.key == "data.cache" or (change.key == "data.val_text" and saved.data.val_text)
         fixed = (*FIXED, "train.teachers") if stage.number > 1 else FIXED
         is_switched = change.key in SWITCHES and bool(change.old) != bool(change.new)
-        if not options.gives(change.key):  # the program has set it
-            continue
         if (change.key.startswith(fixed) and not is_place) or is_switched:
             what = f"{change}: cannot change in a run that has begun; start a new one with "
             raise UserError(what, Option("run", "NAME"))
         if options.minutes is None or change.key != "train.max_steps":
             notices.append(Notice(Kind.CHANGED, str(change)))
+    if options.minutes is not None or any(not change.key.startswith(OTHERS) for change in given):
+        stage = dataclasses.replace(stage, changed=checkpoint.step)
     return *_changed(settings, stage, options, step=checkpoint.step), notices
 
 

@@ -10,7 +10,7 @@ import train
 from chargpt.__main__ import main
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.checkpoint_schema import NO_TEXT
-from chargpt.runs.repeat import missing
+from chargpt.runs.repeat import missing, models_in
 from chargpt.runs.stage import Length, Models, Stage
 
 TINY = (
@@ -34,20 +34,46 @@ def test_a_run_that_lacks_nothing_is_made_again_to_the_bit(more, text, session_r
     assert "does not make the same run" not in capsys.readouterr().out
     shutil.rmtree(max((tmp_path / "run").rglob("step-*12"), key=lambda path: len(path.parts)))  # that of the last model
     assert train.main([*words[:-1], f"{tmp_path}/third", "--dry-run"]) == 0
-    assert "config.yaml does not make the same run: it has ended early" in capsys.readouterr().out.replace("\n", " ")
+    assert "config.yaml does not make the same run: it goes on" in capsys.readouterr().out.replace("\n", " ")
+
+
+@pytest.mark.parametrize("change", ["train.max_steps=20", "optim.grad_clip=0.01", "train.log_interval=3", "train.max_steps=12"])
+def test_a_run_that_was_changed_lacks_something_where_it_matters(change, text, session_root, tmp_path):
+    run, cache = tmp_path / "run", f"data.cache={tmp_path}/cache"
+    assert train.main([str(text), *TINY, cache, "--run", str(run)]) == 0
+    shutil.rmtree(run / "step-00000012")
+    assert train.main(["--resume", "--run", str(run), cache, change]) == 0
+    assert train.main([str(text), "--config", str(run / "config.yaml"), "--run", f"{tmp_path}/again"]) == 0
+    first, again = (newest(folder)[0].weights for folder in (run, tmp_path / "again"))
+    assert bool(missing(models_in(run))) == any((first[name] != again[name]).any() for name in first)
+
+
+@pytest.mark.parametrize("option", ["--start", "--init-from"])
+def test_settings_without_the_weights_that_a_run_began_with_say_so(option, text, session_root, tmp_path, capsys):
+    begun = [option, "english" if option == "--start" else str(publish_run(tmp_path / "old"))]
+    few = ["train.max_steps=1", "train.eval_chars=100", "train.sample_length=0", f"data.cache={tmp_path}/cache"]
+    assert train.main([str(text), *begun, *few, "--run", f"{tmp_path}/run"]) == 0
+    capsys.readouterr()
+    again = [str(text), "--config", f"{tmp_path}/run/config.yaml", "--run", f"{tmp_path}/again", "--dry-run"]
+    for more, says in (([], True), (begun, False)):
+        assert train.main([*again, *more]) == 0
+        assert ("it began with other weights; add " in capsys.readouterr().out.replace("\n", " ")) == says
 
 
 def test_what_cannot_be_repeated_is_named():
-    def state(step=9, number=1, count=1, steps=9, since=0, **changes):
+    def state(step=9, number=1, count=1, steps=9, since=0, changed=0, **changes):
         length = Length(steps=steps, warmup=1, interval=3, since=since)
         return saved_state(
-            step, **{"fingerprint": "f" * 64, **changes}, stage=Stage(number=number, models=Models(count=count), length=length)
+            step,
+            **{"fingerprint": "f" * 64, **changes},
+            stage=Stage(number=number, models=Models(count=count), length=length, changed=changed),
         )
 
     for models, says in (
         ([state()], None),
         ([state(since=4)], "the number of steps was changed"),
-        ([state(step=5)], "it has ended early, or goes on"),
+        ([state(changed=4)], "its settings or its time were changed"),
+        ([state(step=5)], "it goes on"),
         ([state(count=2), state(number=2, count=2, steps=9)], None),
         ([state(count=2), state(step=7, number=2, count=2, steps=7)], "a later model took as many steps as its time"),
         ([state(fingerprint=NO_TEXT)], "its text"),

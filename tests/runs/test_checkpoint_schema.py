@@ -48,6 +48,7 @@ def test_a_state_comes_back_through_json():
         models=models,
         start=Start(name="sea", is_run=True),
         length=Length(steps=90, warmup=4, interval=7, since=60, decayed=0.25),
+        changed=20,
     )
     known = saved_state(40, progress=reached, settings=settings, stage=stage, seconds_left=12.5)
     for state in (known, saved_state(40), saved_state(0, val_loss=None)):
@@ -163,6 +164,7 @@ WRONG_STAGE = {
     "length.interval": [None, 0, -1],
     "length.since": [None, -1, 0.5],
     "length.decayed": [None, -0.1, 1.5, "half"],
+    "changed": [None, -1, True],
 }
 
 
