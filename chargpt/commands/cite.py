@@ -7,6 +7,7 @@ from chargpt.errors import Command, Option
 from chargpt.formatting import one_line, plural, shown
 from chargpt.project import project_root, version
 from chargpt.runs.checkpoint_schema import NO_TEXT
+from chargpt.runs.listing import RunState
 from chargpt.runs.load import find_run
 from chargpt.runs.repeat import beginning_with, missing, models_in
 
@@ -19,7 +20,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("run", metavar="RUN", help="a run in checkpoints/, or its path")
     folder = find_run(parser.parse_args(list(argv)).run, project_root() / "checkpoints")
     models = models_in(folder)
-    last = models[-1]
+    last, size = models[-1], RunState.of(folder).parameters
+    parameters = "? parameters" if size is None else plural(size, "parameter")
     text = "none; it was imported without one" if last.fingerprint == NO_TEXT else f"SHA-256 {last.fingerprint}"
     names = one_line(", ".join(last.text_names))
     print(f"text      {names}, {text} (of its documents, vocabulary and split)")
@@ -27,13 +29,13 @@ def main(argv: Sequence[str]) -> int:
     print(f"version   chargpt {version()} reads it; model.py {last.model_source[:12]}; {machine}")
     for number, state in enumerate(models, 1):
         steps = f"{state.progress.step:,} of {plural(state.stage.length.steps, 'step')}"
-        print(f"model {number}   {steps}, {state.parameters:,} parameters, seed {state.config.train.seed}")
+        print(f"model {number}   {steps}, {parameters}, seed {state.config.train.seed}")
     more = [beginning_with(last.stage.start)] if last.stage.start else []
     print(f"again     {Command('train', 'TEXT', Option('config', shown(folder / 'config.yaml')), *more, Option('run', 'NEW'))}")
     nothing = "nothing: on the same machine, this gives the same run to the bit"
     print(*(f"missing   {one_line(what)}" for what in missing(models) or [nothing]), sep="\n")
     loss = "" if last.progress.best_loss is None else f", validation loss {last.progress.best_loss:.4f} nats per character"
-    what = f"{folder.name}: a character-level GPT of {last.parameters:,} parameters, trained with chargpt {version()}"
+    what = f"{folder.name}: a character-level GPT of {parameters}, trained with chargpt {version()}"
     steps = " and ".join(f"{state.progress.step:,}" for state in models)
     print(f"cite      {what} for {steps} steps on {names} ({text[:20]}), seed {models[0].config.train.seed}{loss}.")
     return 0

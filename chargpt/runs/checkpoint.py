@@ -14,7 +14,6 @@ model. One process writes a run; any number may read it meanwhile.
 
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -265,13 +264,14 @@ def check_tensors(found: Mapping[str, Any], shapes: Mapping[str, Sequence[int]],
         raise DamagedError(f"{where}: holds the weights of another model ({first}{more})")
 
 
-def numbers_in(path: Path) -> int:
-    """How many numbers the weights in the checkpoint folder `path` are. None is read. Raises OSError or ValueError."""
+def check_weights(weights: Mapping[str, Any], state: SavedState, *, where: str) -> None:
+    """Raise CheckpointError unless `weights` are those that model.py has for this state."""
     try:
-        with safetensors.safe_open(path / WEIGHTS, framework="numpy") as file:
-            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{shown(path / WEIGHTS)}: not a safetensors file") from error
+        check_tensors(weights, state.weight_shapes(), where=where)
+    except DamagedError:
+        if state.model_source == model_source():
+            raise
+        raise OtherModelError(f"{where}: trained by another model.py, with other weights; {put_back(state)}") from None
 
 
 def _order(path: Path) -> tuple[int, int]:
@@ -326,16 +326,10 @@ def load(path: Path, *, training: bool = True) -> Checkpoint:
     step = _order(path)[0] if STEP_NAME.fullmatch(path.name) else state.progress.step
     if state.progress.step != step:
         raise DamagedError(f"{shown(path / STATE)}: has step {state.progress.step:,}, but its folder is named {path.name:.40}")
-    is_ours, where = state.model_source == model_source(), shown(path / WEIGHTS)
-    size = 4 * (state.parameters if is_ours else MAX_NUMBERS)  # bytes of the weights, at most
+    size = 4 * (state.parameters if state.model_source == model_source() else MAX_NUMBERS)  # bytes of the weights, at most
     weights = _unpack(path / WEIGHTS, files, limit=size + JSON_LIMIT)
     weights = {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in weights.items()}
-    try:
-        check_tensors(weights, state.weight_shapes(), where=where)
-    except DamagedError:
-        if is_ours:
-            raise
-        raise OtherModelError(f"{where}: trained by another model.py, with other weights; {put_back(state)}") from None
+    check_weights(weights, state, where=shown(path / WEIGHTS))
     if training and not (path / TRAINING).exists() and [path] == steps(path.parent):
         what = "gone, and only the weights are left, so the run cannot be continued; begin a new one with "
         raise UnreadableError(f"{shown(path / TRAINING)}: {what}", Option("init_from", shown(path)))

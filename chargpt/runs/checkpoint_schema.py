@@ -177,14 +177,15 @@ SAME_LOSS = 1e-4  # nats; devices and threads differ by some 1e-6
 
 def what_changed(state: SavedState, loss: Callable[[], float | None]) -> str:
     """A warning if these weights have another `model_loss` now (`loss`) than when model.py trained them; else empty."""
-    before = state.model_loss
-    if before is None or state.model_source == model_source() == UNCHANGED:
-        return ""
-    now = loss()
-    if now is not None and abs(now - before) <= SAME_LOSS:
-        return ""
-    test = f"the loss on a test is {'not finite' if now is None else f'{now:.4f}'}, and was {before:.4f}"
-    return f"model.py computes something else with these weights than the one that trained them ({test}); {put_back(state)}"
+    before, test = state.model_loss, ""
+    if before is None:  # of a page, which computes the standard model
+        is_same = state.model_source != UNCHANGED or is_standard(state.config.model)
+    elif not (is_same := state.model_source == model_source() == UNCHANGED):
+        now = loss()
+        is_same = now is not None and abs(now - before) <= SAME_LOSS
+        test = f" (the loss on a test is {'not finite' if now is None else f'{now:.4f}'}, and was {before:.4f})"
+    what = f"model.py computes something else with these weights than the one that trained them{test}"
+    return "" if is_same else f"{what}; {put_back(state)}"
 
 
 def put_back(state: SavedState) -> str:

@@ -3,6 +3,7 @@
 Only the small files of a run are read, none of its weights. A run that another process writes meanwhile is listed as it is.
 """
 
+import math
 import os
 import statistics
 from collections.abc import Iterable, Sequence
@@ -12,12 +13,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import safetensors
+
 from chargpt.errors import UserError, python_errors
 from chargpt.files import is_locked
 from chargpt.formatting import one_line, shown
 from chargpt.option_table import PathLike
 from chargpt.project import METRICS, STATE, STATUS, project_root
-from chargpt.runs.checkpoint import newest_of, newest_stage, numbers_in, read_state, stage_folder, steps
+from chargpt.runs.checkpoint import WEIGHTS, newest_of, newest_stage, read_state, stage_folder, steps
 from chargpt.runs.checkpoint_schema import SavedState
 from chargpt.runs.load import expand_patterns, find_run, run_folders
 from chargpt.runs.metrics import Status, read_status
@@ -120,5 +123,14 @@ def _read(path: Path) -> tuple[float, SavedState, int | None]:
     """Of a checkpoint: when it was saved, its state, and the number of parameters, of whichever model.py has trained it."""
     state, size = read_state(path), None
     with suppress(OSError, ValueError):  # its weights cannot be read
-        size = state.parameters if state.model_source == model_source() else numbers_in(path)
+        size = state.parameters if state.model_source == model_source() else _numbers_in(path)
     return (path / STATE).stat().st_mtime, state, size
+
+
+def _numbers_in(path: Path) -> int:
+    """How many numbers the weights in the checkpoint folder `path` are. None is read. Raises OSError or ValueError."""
+    try:
+        with safetensors.safe_open(path / WEIGHTS, framework="numpy") as file:
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{shown(path / WEIGHTS)}: not a safetensors file") from error

@@ -25,7 +25,7 @@ from chargpt.runs.checkpoint import (
     KEPT,
     Checkpoint,
     best,
-    check_tensors,
+    check_weights,
     has_steps,
     load,
     newest_stage,
@@ -209,7 +209,7 @@ def load_kept(path: Path) -> Checkpoint:
         weights = safetensors.numpy.load(data)
     except Exception as error:  # any kind of invalid data is reported in the same way
         raise DamagedError(f"{shown(path)}: not a model that a page or this program has kept ({str(error):.200})") from error
-    check_tensors(weights, state.weight_shapes(), where=shown(path))
+    check_weights(weights, state, where=shown(path))
     for name, numbers in weights.items():
         if not np.isfinite(numbers).all():
             raise DamagedError(f"{shown(path)}: damaged, {name:.80} has numbers that are infinite or undefined")

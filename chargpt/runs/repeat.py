@@ -9,6 +9,7 @@ from chargpt.formatting import shown
 from chargpt.runs.checkpoint import newest_of, newest_stage, read_state, stage_folder
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState
 from chargpt.runs.stage import Start
+from chargpt.standard import model_source
 
 
 def models_in(run: Path) -> list[SavedState]:
@@ -32,6 +33,7 @@ def missing(models: Sequence[SavedState]) -> list[str]:
         "its settings or its time were changed after it had begun": any(one.stage.changed for one in models),
         "it goes on": not last.is_finished,
         "it learned from teachers that were given to it": last.environment.get("teachers") and last.stage.number == 1,
+        "another model.py trained it": last.model_source != model_source(),
         "its text: it was imported without one": last.fingerprint == NO_TEXT,
     }
     return [what for what, is_so in found.items() if is_so]
