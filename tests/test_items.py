@@ -258,6 +258,21 @@ def test_the_label_of_an_item_is_found(said):
     assert all(sum(value["probability"].values()) == pytest.approx(1, abs=1e-4) for value in values)
 
 
+@pytest.mark.parametrize("words", [["classify"], ["score", "--items"], ["losses"]])
+def test_items_that_a_run_has_learned_are_told(words, run, said):
+    read = load_model(str(run), run.parent, device="cpu")[0].corpus()
+    learned, held = (
+        [f"{item.label},{item.text}" for item in items_in(ids, read.tokenizer, has_labels=True)]
+        for ids in (read.train, read.val)
+    )
+    known = {line.partition(",")[2] for line in learned}
+    held = [line for line in held if line.partition(",")[2] not in known]
+    for lines, is_told in ((learned[:9], True), (held[:9], False), ([*held[:5], *learned[:5]], True)):
+        _, err = said(*words, content="\n".join(["race,name", *lines, ""]))
+        assert ("that the model was trained on" in err) == is_told
+    assert "that the model was trained on" not in said(*words)[1]
+
+
 def test_runs_are_compared_item_by_item(run, tmp_path, said):
     other = shutil.copytree(run, tmp_path / "other")
     alone = [json.loads(line) for line in said("score", "--items", "--json", "--top", "1000")[0].splitlines()]

@@ -8,7 +8,7 @@ import dataclasses
 import re
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,11 +104,19 @@ def items_for(loaded: "LoadedModel", texts: Sequence[str], settings: "Tree") -> 
     if not texts:
         corpus = loaded.corpus()
         return items_in(corpus.val, corpus.tokenizer, has_labels=bool(loaded.config.data.label_fields))
+    from chargpt.sampling.item_writer import known_items
     from chargpt.settings import COMMAND_LINE, apply
+    from chargpt.text.examination import MAX_OVERLAP
     from chargpt.text.item_reader import list_items
 
     data = loaded.tokenizer.settings(apply(loaded.config, settings, where=COMMAND_LINE).data)
-    return list_items(texts, dataclasses.replace(data, val_text=""), root=project_root())
+    items = list_items(texts, dataclasses.replace(data, val_text=""), root=project_root())
+    with suppress(UserError):  # its own text may be gone
+        known = known_items(loaded.corpus())
+        share = sum(item.text in known for item in items) / max(1, len(items))
+        if share > MAX_OVERLAP:
+            log(f"{share:.0%} of the items are some that the model was trained on, so this tells little about new ones")
+    return items
 
 
 def part_of_text(
