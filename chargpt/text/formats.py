@@ -103,15 +103,20 @@ def structure_of(source: Source, content: bytes, config: DataConfig) -> Structur
 
 
 def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]:
-    """A line for each format that is read as it is, and what to do; one for all names with the same end. Raises UserError."""
+    """A line for each format that is read as it is, or without who wrote it, and what to do; one for all names with the same
+    end. Raises UserError."""
     by_suffix: dict[str, list[Source]] = {}
     for source in sources if config.format != "text" else ():
         by_suffix.setdefault(source.suffix, []).append(source)
     warnings = []
     for first, *others in by_suffix.values():
         content = read_head(first)
-        if not structure_of(first, content, config) and (structure := recognise(_head_of(first, content, config))):
-            warnings.append(advice_on_file(first, structure, config, more=len(others)))
+        read, found = structure_of(first, content, config), recognise(_head_of(first, content, config))
+        if not read and found:
+            warnings.append(advice_on_file(first, found, config, more=len(others)))
+        elif read and read.author and config.format == "auto" and not (config.items or config.author):
+            what = f"{first.label}: {read.kind.name}, whose field {field_in(config.field)!r} is read; for a chat, add "
+            warnings.append(Message(what, Option("data.author", read.author)))
     return warnings
 
 

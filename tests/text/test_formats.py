@@ -225,6 +225,11 @@ WARNINGS = {  # files, and the beginning and the end of the warning about them
         "a.json: JSON",
         "messages.from, messages.text; .*field=messages.text, .*data.author=messages.from",
     ),
+    "messages": (
+        {"a_jsonl": "".join(f'{{"who": "u{n}", "author": "{"ab"[n % 2]}", "text": "the sea and {n}"}}\n' for n in range(60))},
+        "a.jsonl: JSON lines, whose field 'text' is read; ",
+        "for a chat, add data.author=author",
+    ),
     "no fields": ({"a_json": "[" * 10**5}, "a.json: JSON, read as plain text; for the text of a field", "field=NAME"),
     "a space": ({"a_csv": "id,the body\n" + "1,the sea\n" * 20}, "a.csv: CSV", "data.field=['\"]the body['\"]"),
     "no header": ({"c_csv": "the sea\nthe stone\n"}, "c.csv: CSV", "give its number: add data.field=1"),
