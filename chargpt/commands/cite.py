@@ -36,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
     print(*(f"missing   {one_line(what)}" for what in missing(models) or [nothing]), sep="\n")
     loss = "" if last.progress.best_loss is None else f", validation loss {last.progress.best_loss:.4f} nats per character"
     what = f"{folder.name}: a character-level GPT of {parameters}, trained with chargpt {version()}"
+    brief = text.replace(last.fingerprint, last.fingerprint[:12])
     steps = " and ".join(f"{state.progress.step:,}" for state in models)
-    print(f"cite      {what} for {steps} steps on {names} ({text[:20]}), seed {models[0].config.train.seed}{loss}.")
+    print(f"cite      {what} for {steps} steps on {names} ({brief}), seed {models[0].config.train.seed}{loss}.")
     return 0
