@@ -234,7 +234,7 @@ class Session:
     def _first_loss(self, split: np.ndarray, **how: Any) -> tuple[float, float] | None:
         """`calibrate` before the first step; from the cache, counted as if it were computed, if a run began so before."""
         trainer, began = self.trainer, time.perf_counter()
-        computed = repr((self.corpus.marks, trainer.config.model, trainer.environment, LOADED_SOURCE))
+        by = (self.corpus.marks, trainer.config.model, trainer.environment, LOADED_SOURCE)
 
         def measure() -> tuple[float, ...] | None:
             return (found := trainer.calibrate(split, **how)) and (*found, time.perf_counter() - began)
@@ -244,8 +244,7 @@ class Session:
             self.budget.watch.spared = max(0.0, seconds - (time.perf_counter() - began))
             return loss, temperature
 
-        of = [digest([trainer.model]), len(split), computed]
-        return self.corpus.kept("begun.json", of, measure, read, by="training")
+        return self.corpus.kept("begun.json", [digest([trainer.model]), len(split), repr(by)], measure, read, by="training")
 
     def _metrics(self, loss: float | None, *, temperature: float, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).
@@ -258,9 +257,8 @@ class Session:
             with self.trainer.calibrated(temperature) as model:
                 values |= {"val/loss": loss, "val/bits_per_char": loss / math.log(2), **self._on_parts(model)}
             values["val/temperature"] = temperature
-            values |= (
-                {"val/bits_per_item": bits} if (bits := bits_per_item(loss, corpus.val, train.eval_chars, corpus.marks)) else {}
-            )
+            bits = bits_per_item(loss, corpus.val, train.eval_chars, corpus.marks)
+            values |= {"val/bits_per_item": bits} if bits else {}
         if (best := self.trainer.progress.best_loss) is not None:
             values[BEST] = best
         if (longest := longest_copy(corpus, sample)) is not None:
