@@ -17,14 +17,14 @@ def main(argv: Sequence[str]) -> int:
     checkpoint of nanoGPT (ckpt.pt and meta.pkl)."""
     parser = verb_parser("import", "DIR [TEXT ...] --run NAME [--meta FILE] [--config FILE] [section.key=value ...]", about)
     add = parser.add_argument
-    add("folder", metavar="DIR", help="the folder of the model")
+    add("folder", metavar="DIR", help="the folder of the model, or the file that a page has kept")
     add("words", nargs="*", metavar="TEXT", help="the text that a resumed run is trained on, and settings as section.key=value")
     add("--run", required=True, metavar="NAME", help="the name of the new run in checkpoints/, or a path")
     add("--meta", metavar="FILE", help="nanoGPT's meta.pkl (default: the one in DIR)")
     add("--config", metavar="FILE", help="settings as YAML, or the name of a preset (default: the defaults of the settings)")
     options = parser.parse_intermixed_args(argv)
     from chargpt.exchange.hugging_face import read_folder
-    from chargpt.exchange.importing import save_run
+    from chargpt.exchange.importing import of_page, save_run
     from chargpt.exchange.nanogpt import read_nanogpt
 
     folder = Path(options.folder)
@@ -33,6 +33,8 @@ def main(argv: Sequence[str]) -> int:
         model = read_nanogpt(folder, meta=None if options.meta is None else Path(options.meta))
     elif options.meta is not None:
         raise UserError(f"--meta: given, but {shown(folder)} holds no {CHECKPOINT} of nanoGPT; leave it out")
+    elif folder.is_file():
+        model = of_page(folder)
     elif (folder / "config.json").exists():
         model = read_folder(folder)
     else:

@@ -22,6 +22,7 @@ from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE, blank_model, gpt_config
 from chargpt.runs.checkpoint import check_tensors
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, check_size
+from chargpt.runs.load import load_kept
 from chargpt.runs.models import loss_of
 from chargpt.runs.run import Run, new_folder, new_run
 from chargpt.runs.stage import Length, Progress, Stage
@@ -91,6 +92,14 @@ def imported(
             found["positions"] = positions
     shape = dataclasses.replace(shape, **found)
     return ImportedModel(program=program, shape=shape, tokenizer=tokenizer, weights=weights, **others)
+
+
+def of_page(path: Path) -> ImportedModel:
+    """What a page has kept in one file, or `export --to safetensors` has written. Raises UserError."""
+    kept = load_kept(path)
+    state, weights = kept.state, {name: torch.as_tensor(numbers) for name, numbers in kept.weights.items()}
+    step, shape, tokenizer = state.progress.step, state.config.model, state.tokenizer
+    return ImportedModel(program=path.name, shape=shape, tokenizer=tokenizer, weights=weights, step=step)
 
 
 def save_run(

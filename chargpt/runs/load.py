@@ -88,6 +88,8 @@ def _why_no_run(name: str, checkpoints: Path) -> Words:
         from chargpt.text.formats import refuse_checkpoint  # only a mistake needs the decompressors
 
         refuse_checkpoint(Path(name))
+        if Path(name).is_file():
+            return "a file, and this is for runs; give the name of a run, or its folder"
         if any((place / "config.yaml").is_file() for place in places_of(name, checkpoints)):
             return "this run has no checkpoint; train it again, under the same name"
     return Message("no run of that name or path; ", _other_runs(name, checkpoints))

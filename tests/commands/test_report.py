@@ -59,5 +59,5 @@ def test_a_program_that_asks_for_a_page_hears_of_problems_alone(tmp_path, monkey
 def test_a_model_in_one_file_is_no_run_and_has_no_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kept.safetensors").write_bytes(b"of a run")
-    with pytest.raises(NoSuchRun, match="^kept.safetensors: no run of that name or path"):
+    with pytest.raises(NoSuchRun, match="^kept.safetensors: a file, and this is for runs"):
         report.main(["kept.safetensors"])

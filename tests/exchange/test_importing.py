@@ -9,9 +9,9 @@ from session_helpers import opened
 
 from chargpt.config import ModelConfig
 from chargpt.errors import UserError
-from chargpt.exchange import hugging_face
+from chargpt.exchange import hugging_face, tensor_file
 from chargpt.exchange.hugging_face import read_folder
-from chargpt.exchange.importing import checked_shape, imported, save_run
+from chargpt.exchange.importing import checked_shape, imported, of_page, save_run
 from chargpt.exchange.nanogpt import read_nanogpt
 from chargpt.model import GPT, GPTConfig
 from chargpt.planning.cli import parse_options, settings_in
@@ -51,10 +51,11 @@ def save(model, root, texts=(), **changes):
     )
 
 
-def test_without_a_text_it_is_sampled_from_and_started_from(tmp_path, root, make_model, text, capsys):
+@pytest.mark.parametrize("form, read", [(hugging_face, read_folder), (tensor_file, of_page)])
+def test_without_a_text_it_is_sampled_from_and_started_from(form, read, tmp_path, root, make_model, text, capsys):
     loaded = make_model()
-    hugging_face.write(loaded, tmp_path / "hf", options_of(loaded))
-    save(read_folder(tmp_path / "hf"), root)
+    form.write(loaded, tmp_path / "model", options_of(loaded))
+    save(read(tmp_path / "model"), root)
     again, warnings = load_model("new", root / "checkpoints", device="cpu")
     assert not warnings and again.val_loss is None
     assert torch.equal(again.logits("a cab"), loaded.logits("a cab"))
