@@ -152,7 +152,7 @@ class Job:
         if self.corpus.marks is None:
             return 0
         shares, most = (0.5, ITEMS_HELD, 1), MOST_FOR_ITEMS["cuda" if self.is_gpu else "cpu"]
-        lengths = np.quantile(self.corpus.marks.lengths(self.corpus.train), shares)
+        lengths = np.quantile(self.corpus.marks.lengths(self.corpus.train), shares, method="lower")  # between two, no item lies
         half, nearly, whole = (MULTIPLE * -(-int(length) // MULTIPLE) for length in lengths)
         return min(whole if whole <= STRETCHED * nearly else nearly, most) if half <= most else 0
 

@@ -33,6 +33,7 @@ MAX_LABELS = 10_000  # different ones; more are not labels, but names of single 
 MAX_LABEL = 250  # characters
 LONGEST_BLOCK = 30  # lines; with more between two blank ones, a list of lines is not one of blocks
 MAX_NAME = 30  # characters of an item that a note names
+LONG = 3  # times the mean; longer ones have no more of the validation split than its share
 MAX_ITEM = 2**23  # characters; more are not an item, but a text
 LONG_LABEL = f"a label of more than {MAX_LABEL} characters; in data.label, name a field with short labels, such as a category"
 HINT = "; if blank lines are between your items, use data.items=paragraph"
@@ -179,17 +180,18 @@ def _divided(items: Splits, config: DataConfig, notes: list[str]) -> Splits:
 def _held_out(texts: Counter[str], fraction: float) -> tuple[set[str], list[str]]:
     """The texts for validation, and those that would be if they were shorter or less frequent."""
     mean = sum(len(text) * count for text, count in texts.items()) / texts.total()
-    sizes = {text: count * max(1, len(text) / mean) for text, count in texts.items()}  # a long one counts as several
     others = sum(count for count in texts.values() if count <= 2 * fraction * texts.total()) or texts.total()
-    wanted, count, size = max(1, round(fraction * others)), 0, 0.0
+    wanted, count, long = max(1, round(fraction * others)), 0, 0.0  # long: what the long ones have of the split's characters
     held_out, passed_over = set[str](), list[str]()
     for item in sorted(texts, key=lambda item: hashlib.blake2b(item.encode(), digest_size=8).digest()):
         if count < wanted and len(held_out) < len(texts) - 1:
-            if size + sizes[item] > 2 * wanted:
+            size = len(item) / mean
+            size = size * texts[item] if size > max(LONG, wanted / 4) else 0.0
+            if count + texts[item] > 2 * wanted or long + size > wanted:
                 passed_over.append(item)
                 continue
             held_out.add(item)
-            count, size = count + texts[item], size + sizes[item]
+            count, long = count + texts[item], long + size
     if not held_out and len(texts) > 1:  # every item is frequent
-        held_out = {min(passed_over, key=sizes.__getitem__)}
+        held_out = {min(passed_over, key=lambda item: len(item) * texts[item])}
     return held_out, [item for item in passed_over if item not in held_out]

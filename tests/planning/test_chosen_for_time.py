@@ -349,8 +349,8 @@ def test_the_context_of_a_list_holds_nearly_all_its_items_however_short_it_is(le
 
 
 def test_a_long_item_that_is_rare_stretches_the_context_to_twice_its_length_at_most(tmp_path):
-    for longest, context in ((180, 184), (300, 104)):
-        (tmp_path / "list.txt").write_text("\n".join(f"{i:04}".ljust(longest if i < 3 else 100, "x") for i in range(1000)))
+    for longest, context, long, count in ((180, 184, 3, 1000), (300, 104, 3, 1000), (5000, 104, 1, 60), (5000, 104, 1, 190)):
+        (tmp_path / "list.txt").write_text("\n".join(f"{i:04}".ljust(longest if i < long else 100, "x") for i in range(count)))
         data = DataConfig(cache=str(tmp_path / "cache"), items="line")
         corpus = load_corpus([str(tmp_path / "list.txt")], data, root=tmp_path, block_size=SHORTEST_CONTEXT)
         assert choice_for(corpus, "model.n_layer=1", "model.n_embd=32").config.model.block_size == context

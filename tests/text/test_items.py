@@ -19,6 +19,7 @@ from chargpt.errors import UserError
 from chargpt.text import windows
 from chargpt.text.examination import examine
 from chargpt.text.formats import recognise
+from chargpt.text.item_reader import LONG
 from chargpt.text.item_stream import SEPARATOR, Item, ItemMarks, items_in, stream_of
 from chargpt.text.kind import Head
 from chargpt.text.tokenizer import Tokenizer
@@ -110,9 +111,9 @@ def test_a_long_item_does_not_take_the_validation_split_beyond_its_share_whateve
     corpus = load(write(Path(tempfile.mkdtemp(dir=tmp_path)) / "a.txt", "\n".join(texts)), items="line", val_fraction=fraction)
     train, val = ([item.text for item in items] for items in splits(corpus))
     assert sorted(train + val) == sorted(texts)
-    share, most = max(1, round(fraction * len(texts))), 2 * sum(map(len, texts)) / len(texts)
-    assert 1 <= len(val) <= share and sum(map(len, val)) <= share * most
-    assert texts[-1] in train or longest <= share * most
+    share, mean = max(1, round(fraction * len(texts))), sum(map(len, texts)) / len(texts)
+    assert len(val) == share and (texts[-1] in train or longest <= max(LONG, share) * mean)
+    assert all("so long" not in note or f"({longest:,} char" in note and "more" not in note for note in corpus.notes)
 
 
 def test_what_ends_items_and_labels_is_never_a_rare_character(load, tmp_path):
