@@ -233,16 +233,16 @@ class Session:
 
     def _first_loss(self, split: np.ndarray, **how: Any) -> tuple[float, float] | None:
         """`calibrate` before the first step; from the cache, counted as if it were computed, if a run began so before."""
-        trainer, began = self.trainer, time.perf_counter()
+        trainer, began, used = self.trainer, time.perf_counter(), time.process_time()
         by = (self.corpus.marks, trainer.config.model, trainer.environment, LOADED_SOURCE)
 
         def measure() -> tuple[float, ...] | None:
-            return (found := trainer.calibrate(split, **how)) and (*found, time.perf_counter() - began)
+            found = trainer.calibrate(split, **how)
+            return found and (*found, time.perf_counter() - began, time.process_time() - used)
 
         def read(found: Any) -> tuple[float, float]:
-            loss, temperature, seconds = map(float, found)
-            self.budget.watch.spared = max(0.0, seconds - (time.perf_counter() - began))
-            return loss, temperature
+            self.budget.watch.spared = max(0.0, min(map(float, found[2:])) - (time.perf_counter() - began))  # but for pauses
+            return float(found[0]), float(found[1])
 
         return self.corpus.kept("begun.json", [digest([trainer.model]), len(split), repr(by)], measure, read, by="training")
 

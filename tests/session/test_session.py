@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from session_helpers import finish, opened, resume, resumed, trained
 
 from chargpt.config import Config, DataConfig
 from chargpt.errors import UserError
+from chargpt.interrupt import Interrupt
 from chargpt.planning.budget import longest_run
 from chargpt.planning.cli import parse_options
 from chargpt.planning.plan import make_plan
@@ -63,6 +65,22 @@ def test_the_loss_before_the_first_step_is_computed_once_for_the_same_weights_te
     for number, other in enumerate(OTHERWISE):
         kept.write_text(content.replace(str(first), "9.5"))
         assert logged(trained(text, tmp_path / f"other-{number}", *words, other))[0]["val/loss"] < 9, other
+
+
+class Pauses(Interrupt):
+    """A process that is paused, one second in each batch of an evaluation."""
+
+    @property
+    def came_here(self) -> bool:
+        time.sleep(1)
+        return False
+
+
+def test_a_pause_before_the_first_step_is_not_expected_again_in_later_runs(text, tmp_path):
+    for name, process in (("first", Pauses()), ("second", Interrupt())):
+        session = begin(text, tmp_path / name)
+        session.evaluate(process)
+        assert session.budget.watch.spared < 1
 
 
 def begin(text: Path, folder: Path, *words: str) -> Session:
