@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import json
 import os
 import shutil
 import time
@@ -81,6 +82,12 @@ def test_a_pause_before_the_first_step_is_not_expected_again_in_later_runs(text,
         session = begin(text, tmp_path / name)
         session.evaluate(process)
         assert session.budget.watch.spared < 1
+    (kept,) = tmp_path.glob("cache/*/begun.json")
+    of, (*loss, _, _) = json.loads(kept.read_text())
+    kept.write_text(json.dumps([of, [*loss, 1e6, 2e6]]))
+    session = begin(text, tmp_path / "third")
+    session.evaluate(Interrupt())
+    assert 0 < session.budget.watch.spared < 1e6
 
 
 def begin(text: Path, folder: Path, *words: str) -> Session:
