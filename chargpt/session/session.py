@@ -244,7 +244,7 @@ class Session:
             self.budget.watch.spared = max(0.0, min(map(float, found[2:])) - (time.perf_counter() - began))  # but for pauses
             return float(found[0]), float(found[1])
 
-        return self.corpus.kept("begun.json", [digest([trainer.model]), len(split), repr(by)], measure, read, by="training")
+        return self.corpus.kept("begun.json", [digest([trainer.model]), len(split), repr(by)], measure, read, by="*")
 
     def _metrics(self, loss: float | None, *, temperature: float, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).

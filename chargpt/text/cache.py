@@ -84,7 +84,7 @@ class EncodedText:
         self, name: str, of: Sequence[object], measure: Callable[[], Any], read: Callable[[Any], T], *, by: str = "text"
     ) -> T:
         """What `measure` gives as JSON, as `read` reads it: from the file `name` of the entry if that is `of` the same, and the
-        code of the package `by` is.
+        code of the package `by` is; * are all packages.
 
         What is missing, damaged (`read` raises TypeError or ValueError) or of another is measured, and stays in memory if it
         cannot be written. None, of a measurement that a signal ended, is returned, and neither kept nor read.
