@@ -124,7 +124,8 @@ def advice_on_file(source: Source, structure: Structure, config: DataConfig, *, 
     """What is read as it is, like so many `more` of its kind, and what to do if that is not meant."""
     advice = structure.kind.advice or _advice_on_fields
     assert callable(advice), "the advice of a text"
-    name = f"{'' if structure.is_sure else 'perhaps a '}{structure.kind.name}"
+    name = structure.kind.name
+    name = name if structure.is_sure else f"perhaps {'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
     what = f"{source.label}{f' and {more:,} more' if more else ''}: {name}, read as plain text"
     return Message(what, advice(source, structure, config))
 
