@@ -13,8 +13,8 @@ from chargpt.text.formats import CHECKPOINT
 
 def main(argv: Sequence[str]) -> int:
     """Make a run of the model that the options in `argv` name. Returns the exit code. Raises UserError."""
-    about = """Make a run from a folder of transformers (GPT-2 or Starcoder2 with a vocabulary of characters or bytes) or from a
-    checkpoint of nanoGPT (ckpt.pt and meta.pkl)."""
+    about = """Make a run from a folder of transformers (GPT-2 or Starcoder2 with a vocabulary of characters or bytes), from a
+    checkpoint of nanoGPT (ckpt.pt and meta.pkl), or from a file that a page has kept."""
     parser = verb_parser("import", "DIR [TEXT ...] --run NAME [--meta FILE] [--config FILE] [section.key=value ...]", about)
     add = parser.add_argument
     add("folder", metavar="DIR", help="the folder of the model, or the file that a page has kept")
@@ -38,7 +38,8 @@ def main(argv: Sequence[str]) -> int:
     elif (folder / "config.json").exists():
         model = read_folder(folder)
     else:
-        raise UserError(f"{shown(folder)}: holds neither config.json nor {CHECKPOINT}; give the folder of a model")
+        what = "give the folder of a model, or a file that a page has kept"
+        raise UserError(f"{shown(folder)}: holds neither config.json nor {CHECKPOINT}; {what}")
     texts, settings = texts_and_settings(options.words)
     save_run(model, texts, name=options.run, preset=options.config, settings=settings, root=project_root())
     return 0

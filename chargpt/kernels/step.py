@@ -30,8 +30,8 @@ OF_BLOCK = (
     *("norm_2.weight", "norm_2.bias", "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"),
 )
 OF_MODEL = (TOKENS, "position_embedding.weight", "norm.weight", "norm.bias")
-Rounds = Sequence[tuple[float, float, float]]
-Stacks = Sequence[tuple[slice, int, int]]
+Rounds = Sequence[tuple[float, float, float]]  # of Muon: the coefficients of each
+Stacks = Sequence[tuple[slice, int, int]]  # of matrices: where they are in the vector, rows, columns
 
 
 class _Step(Structure):

@@ -75,7 +75,7 @@ class Stopwatch:
         self.seconds = 0.0  # in steps, without the first ones
         self.evaluation = 0.0  # seconds of an evaluation with what follows it: the faster of the last two
         self.evaluated = 0  # `steps` at the last one
-        self.spared = 0.0  # seconds that it would have taken, had all of it been computed
+        self.spared = 0.0  # seconds that the present one would have taken longer, had its result not been kept
         self.recent = 0.0  # seconds per step in the faster half of the last window
         self.mean = 0.0  # seconds per step in the last window
         self.window_start = (SETTLING_STEPS, 0.0)  # `steps` and `seconds` where the last window began

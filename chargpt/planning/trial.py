@@ -1,8 +1,8 @@
 """Start or nothing: a short trial on the text decides whether a run begins with a start, never its language or its length.
 
-Each start that knows the characters of the text predicts a little of it. The best two are trained for some steps. Where that
-leads in the time of the run, `expected_loss` says; of a training from nothing, the law says it (law.py). The lower loss wins.
-docs/lab/trial.md has the runs to which the constants were fitted, and those on thirteen other texts.
+Each start that knows the characters of the text predicts a little of it. The best one, and another if it is near, are trained
+for some steps. Where that leads in the time of the run, `expected_loss` says; of a training from nothing, the law says it
+(law.py). The lower loss wins. docs/lab/trial.md has the runs to which the constants were fitted, and thirteen other texts.
 """
 
 import dataclasses

@@ -232,19 +232,19 @@ class Session:
         return None if interrupt.agreed else Evaluation(loss, temperature, sample)
 
     def _first_loss(self, split: np.ndarray, **how: Any) -> tuple[float, float] | None:
-        """`calibrate` before the first step; from the cache, counted as if it were computed, if a run began so before."""
+        """`calibrate` before the first step: from the cache, with the seconds it took, if a run began with these weights."""
         trainer, began, used = self.trainer, time.perf_counter(), time.process_time()
-        by = (self.corpus.marks, trainer.config.model, trainer.environment, LOADED_SOURCE)
+        computed = (self.corpus.marks, trainer.config.model, trainer.environment, LOADED_SOURCE)
 
         def measure() -> tuple[float, ...] | None:
             found = trainer.calibrate(split, **how)
             return found and (*found, time.perf_counter() - began, time.process_time() - used)
 
         def read(found: Any) -> tuple[float, float]:
-            self.budget.watch.spared = max(0.0, min(map(float, found[2:])) - (time.perf_counter() - began))  # but for pauses
+            self.budget.watch.spared = max(0.0, min(map(float, found[2:])) - (time.perf_counter() - began))  # without pauses
             return float(found[0]), float(found[1])
 
-        return self.corpus.kept("begun.json", [digest([trainer.model]), len(split), repr(by)], measure, read, by="*")
+        return self.corpus.kept("begun.json", [digest([trainer.model]), len(split), repr(computed)], measure, read, by="*")
 
     def _metrics(self, loss: float | None, *, temperature: float, sample: str) -> dict[str, float | str | np.ndarray]:
         """What is recorded of an evaluation: losses in nats per character, the `sample`, and a picture (height, width, 3).

@@ -33,7 +33,7 @@ MAX_LABELS = 10_000  # different ones; more are not labels, but names of single 
 MAX_LABEL = 250  # characters
 LONGEST_BLOCK = 30  # lines; with more between two blank ones, a list of lines is not one of blocks
 MAX_NAME = 30  # characters of an item that a note names
-LONG = 3  # times the mean; longer ones have no more of the validation split than its share
+LONG = 3  # times the mean; all longer ones together have no more characters of the validation split than its share
 MAX_ITEM = 2**23  # characters; more are not an item, but a text
 LONG_LABEL = f"a label of more than {MAX_LABEL} characters; in data.label, name a field with short labels, such as a category"
 HINT = "; if blank lines are between your items, use data.items=paragraph"
@@ -161,8 +161,8 @@ def _parts(text: str, unit: str) -> list[str]:
 
 def _divided(items: Splits, config: DataConfig, notes: list[str]) -> Splits:
     """The items for training and for validation; the second part of `items` is from a text for validation. Without one, about
-    the fraction of `config` of all others are held out, those with the lowest hashes; at least one, and never all of them. Too
-    frequent or too long for validation are those that would have twice its share, of the items or of their characters."""
+    the fraction of `config` of all others are held out, those with the lowest hashes; at least one, and never all of them. One
+    so frequent that the share would double with it, or so long that it would fill the share alone, stays in training."""
     times = Counter(item.text for item in items[TRAIN])
     if config.val_text:
         held_out = {item.text for item in items[VAL]}
@@ -192,6 +192,6 @@ def _held_out(texts: Counter[str], fraction: float) -> tuple[set[str], list[str]
                 continue
             held_out.add(item)
             count, long = count + texts[item], long + size
-    if not held_out and len(texts) > 1:  # every item is frequent
+    if not held_out and len(texts) > 1:  # every item is frequent or long
         held_out = {min(passed_over, key=lambda item: len(item) * texts[item])}
     return held_out, [item for item in passed_over if item not in held_out]
