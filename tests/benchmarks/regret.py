@@ -251,6 +251,8 @@ class Machine:
     def perf_counter(self) -> float:
         return self.now
 
+    process_time = perf_counter
+
     def thread_time(self) -> float:
         self.now, self.worked = self.now + 0.001, self.worked + 0.001
         return self.worked
