@@ -1,8 +1,8 @@
-"""Start or nothing: a short trial on the text decides whether a run begins with a start, never its language or its length.
+"""Start or nothing: a short trial on the text decides whether a run begins with a start, not its language or length alone.
 
 Each start that knows the characters of the text predicts a little of it. The best one, and another if it is near, are trained
 for some steps. Where that leads in the time of the run, `expected_loss` says; of a training from nothing, the law says it
-(law.py). The lower loss wins. docs/lab/trial.md has the runs to which the constants were fitted, and thirteen other texts.
+(law.py). The lower loss wins. docs/lab/trial.md has the runs to which the constants were fitted.
 """
 
 import dataclasses
@@ -39,11 +39,9 @@ TRIED, NEAR = 2, 1.5
 LONG_ENOUGH = 20.0  # seconds of a run in which starts may be trained, which takes up to four on two slow cores
 WINDOWS, STEPS = 4, 8  # sequences in a step of the trial, and its steps
 # An adaptation ends at what the law expects from nothing with the same size and length, times exp(GAIN) if the start predicts
-# the text as well as n-grams after its trial, and more by this power of how many times worse it is; fitted.
-GAIN, POWER = -0.26, 0.29
-# How far a start must be below what is expected from nothing: an untrained one by so many nats, a trained one by this share,
-# since what is expected of it is wrong by half of that.
-MARGIN, DOUBT = 0.02, 0.08
+# the text as well as n-grams after its trial, more by POWER of how many times worse it is, and by LENGTH of how many times
+# longer than AS_LONG characters the text is: from a short one, a training from nothing learns less than the law says; fitted.
+GAIN, POWER, LENGTH, AS_LONG = -0.28, 0.29, 0.05, 180_000
 NOTHING_LEFT = 1e-3  # nats: of a text that repeats itself, neither n-grams nor a start may have any left
 TRIALS = "trial.json"  # in the entry of the text in the cache
 
@@ -59,7 +57,7 @@ class Trial(NamedTuple):
 
 def try_starts(asked: Asked, job: Job, *, expected: float) -> Verdict:
     """Whether the best start for a text gives a lower loss than is `expected` from nothing. None of those has read the text."""
-    enough, losses = expected - MARGIN if job.seconds >= LONG_ENOUGH else math.inf, dict[Trial, float]()
+    enough, losses = expected if job.seconds >= LONG_ENOUGH else math.inf, dict[Trial, float]()
     load, notices, names = functools.cache(load_start), list[Notice](), start_names()
     for name in [name for name in names if has_read(STARTS / name, job.corpus)]:
         names.remove(name)
@@ -73,11 +71,9 @@ def try_starts(asked: Asked, job: Job, *, expected: float) -> Verdict:
     if not losses:
         return Verdict(notices)
     best, loss = min(losses.items(), key=lambda one: one[1])
-    pays = loss < ((1 - DOUBT) * expected if best.seen else expected - MARGIN)
-    about, nothing = f"a loss of about {loss:z.2f}{' or less' * (not best.seen)}", f"{expected:z.2f} from nothing"
-    what = f"and {nothing}; to begin with nothing" if pays else f"not clearly below the {nothing}; to begin with it"
-    other = Option("start", NO_START if pays else best.start)
-    said = Message(f"{about} is expected with the model {best.start}, {what}, add ", other)
+    pays, about = loss < expected, f"a loss of about {loss:z.2f}{' or less' * (not best.seen)}"
+    both = f"{about} is expected with the model {best.start}, and {expected:z.2f} from nothing; to begin with "
+    said = Message(both, "nothing" if pays else "it", ", add ", Option("start", NO_START if pays else best.start))
     notices.append(Notice(Kind.START, said, "line" if pays else "detail"))
     return Verdict(notices, load(best.start), best.before) if pays else Verdict(notices)
 
@@ -92,7 +88,8 @@ def expected_loss(trial: Trial, text: Text, config: Config) -> float:
         return trial.before
     ngram, seen = max(NOTHING_LEFT, text.ngram_loss * text.copying), config.train.max_steps * config.chars_per_step
     nothing = loss_by_law(config, text, seen=seen)
-    learned = nothing * math.exp(GAIN + POWER * math.log(max(NOTHING_LEFT, trial.after) / ngram))
+    behind, longer = max(NOTHING_LEFT, trial.after) / ngram, text.characters / AS_LONG
+    learned = nothing * math.exp(GAIN + POWER * math.log(behind) + LENGTH * math.log(longer))
     return min(trial.after, max(law.FLOOR * ngram, learned))
 
 

@@ -9,7 +9,7 @@ import torch
 from chargpt.config import Config
 from chargpt.notices import Kind
 from chargpt.planning import trial
-from chargpt.planning.chosen_for_time import Job
+from chargpt.planning.chosen_for_time import Job, loss_by_law
 from chargpt.planning.cli import TrainOptions, parse_options
 from chargpt.planning.initial_settings import Asked
 from chargpt.planning.law import Text
@@ -163,3 +163,11 @@ def test_more_is_expected_of_a_start_that_knows_more_and_of_a_longer_run(before)
         by_trial.append(losses)
     assert all([*some] == sorted(some) for some in zip(*by_trial))
     assert expected_loss(Trial("english", before, before, 0), TEXT, lengths[-1]) == before
+
+
+def test_beside_the_law_a_start_gains_more_on_a_shorter_text():
+    config, learned = apply(ONE_THREAD, {"train": {"max_steps": 1000}}, where="a test"), list[float]()
+    for text in (TEXT._replace(characters=characters) for characters in (20_000, 100_000, 500_000)):
+        by_law = loss_by_law(config, text, seen=1000 * config.chars_per_step)
+        learned.append(expected_loss(Trial("english", 4.0, 3.0, 8192), text, config) / by_law)
+    assert learned == sorted(learned) and learned[0] < 0.9 * learned[-1]
