@@ -51,7 +51,6 @@ const globals = {
   Option: class extends Element { constructor(text, value) { super("option"); Object.assign(this, { own: text, value }); } },
   Worker: class { postMessage(message) { posted.push(message); } },
   matchMedia: () => ({ matches: false, addEventListener() {} }),
-  ResizeObserver: class { observe() {} },
   getComputedStyle: () => ({ getPropertyValue: () => "0 0 0" }),
   requestAnimationFrame: (draw) => setTimeout(draw, 0),
   addEventListener() {},

@@ -9,12 +9,11 @@ const T = facts.characters.length, TRIANGLE = T * (T + 1) / 2;
 const WEIGHT = Float32Array.from({ length: 256 }, (_, level) => (level / 255) ** 2);
 const LISTED = 5, LEAST = 0.0005, CONTEXT = 6, SMALL = 96;
 const byId = id => document.getElementById(id);
-const text = byId("text"), wash = byId("wash"), cross = byId("cross");
+const text = byId("text");
 const spans = [], maps = [];
 let all;  // the triangles of all heads, one after the other
 let shown = 0;  // the index of the map that is shown
 let marked = 0, keptMarked = false, pointedAt = -1;
-let boxes = null;  // of each character, relative to the text: left, top, width, height
 
 const element = (name, content = "", className = "") => {
   const made = document.createElement(name);
@@ -73,43 +72,15 @@ function writeText() {
   text.replaceChildren(...spans);
 }
 
-function measureBoxes() {
-  const origin = text.getBoundingClientRect();
-  boxes = spans.map(span => {
-    const box = span.getClientRects()[0] ?? origin;
-    return [box.left - origin.left, box.top - origin.top, box.width, box.height];
+// A ground behind each character, in two colours (see attention.css); shades are relative to the strongest weight of each.
+function drawOverText() {
+  const weights = weightsOf(maps[shown]), levels = spans.map((_, i) => level(weights, Math.max(i, marked), Math.min(i, marked)));
+  const [to, from] = [levels.slice(0, marked + 1), levels.slice(marked + 1)].map(part => Math.max(1, ...part));
+  spans.forEach((span, i) => {
+    span.style.setProperty("--shade", levels[i] / (i > marked ? from : to));
+    span.classList.toggle("marked", i === marked);
+    span.classList.toggle("pointed", i === pointedAt);
   });
-  const scale = devicePixelRatio || 1;
-  wash.width = Math.ceil(text.scrollWidth * scale);
-  wash.height = Math.ceil(text.scrollHeight * scale);
-  wash.style.width = `${text.scrollWidth}px`;
-  wash.style.height = `${text.scrollHeight}px`;
-}
-
-function drawWash() {
-  const context = wash.getContext("2d"), scale = devicePixelRatio || 1, weights = weightsOf(maps[shown]);
-  context.setTransform(scale, 0, 0, scale, 0, 0);
-  context.clearRect(0, 0, wash.width, wash.height);
-  const fill = (name, first, last, weightAt) => {  // shades are relative to the strongest weight
-    let strongest = 1;
-    for (let i = first; i <= last; i++) strongest = Math.max(strongest, weightAt(i));
-    context.fillStyle = colour(name);
-    for (let i = first; i <= last; i++) {
-      context.globalAlpha = 0.65 * weightAt(i) / strongest;
-      context.fillRect(...boxes[i]);
-    }
-  };
-  fill("--accent", 0, marked, s => level(weights, marked, s));
-  fill("--second", marked + 1, T - 1, t => level(weights, t, marked));
-  context.globalAlpha = 1;
-  context.strokeStyle = colour("--ink");
-  context.lineWidth = 1.5;
-  context.strokeRect(...boxes[marked]);
-  if (pointedAt >= 0) {
-    context.setLineDash([2, 2]);
-    context.strokeRect(...boxes[pointedAt]);
-    context.setLineDash([]);
-  }
 }
 
 function gainOf(weights) {  // what makes all but one in 500 of the weights of a map less than opaque
@@ -156,21 +127,8 @@ function drawSmall(canvas, map) {  // the strongest weight of each cell, so that
 }
 
 function drawCross() {
-  const size = cross.clientWidth, scale = devicePixelRatio || 1, context = cross.getContext("2d");
-  if (cross.width !== Math.round(size * scale)) cross.width = cross.height = Math.round(size * scale);
-  context.setTransform(scale, 0, 0, scale, 0, 0);
-  context.clearRect(0, 0, size, size);
-  const at = (marked + 0.5) * size / T;
-  context.globalAlpha = 0.6;
-  context.fillStyle = colour("--accent");
-  context.fillRect(0, at - 0.5, at, 1);
-  context.fillStyle = colour("--second");
-  context.fillRect(at - 0.5, at, 1, size - at);
-  if (pointedAt >= 0) {
-    context.globalAlpha = 1;
-    context.strokeStyle = colour("--ink");
-    context.strokeRect((pointedAt + 0.5) * size / T - 4, at - 4, 8, 8);
-  }
+  for (const [name, i] of [["--row", marked], ["--column", pointedAt]]) byId("map").style.setProperty(name, (i + 0.5) / T);
+  byId("point").hidden = pointedAt < 0;
 }
 
 function percent(value) {
@@ -201,17 +159,10 @@ function describe() {
   list("from", from);
 }
 
-let isWaiting = false;
-function redraw() {  // at most once for each picture of the screen
-  if (isWaiting) return;
-  isWaiting = true;
-  requestAnimationFrame(() => {
-    isWaiting = false;
-    if (!boxes) measureBoxes();
-    drawWash();
-    drawCross();
-    describe();
-  });
+function redraw() {
+  drawOverText();
+  drawCross();
+  describe();
 }
 
 function mark(i, column = -1) {
@@ -295,12 +246,13 @@ function fillMeasures() {
 }
 
 function nextLine(from, direction) {  // the nearest character of the line above or below
-  const [left, top] = boxes[from];
+  const box = i => spans[i].getClientRects()[0], { left, top } = box(from);
   let best = from, least = Infinity;
   for (let i = from + direction; i >= 0 && i < T; i += direction) {
-    if (Math.abs(boxes[i][1] - top) < 2) continue;
-    if (best !== from && Math.abs(boxes[i][1] - boxes[best][1]) > 2) break;
-    if (Math.abs(boxes[i][0] - left) < least) [best, least] = [i, Math.abs(boxes[i][0] - left)];
+    const other = box(i);
+    if (Math.abs(other.top - top) < 2) continue;
+    if (best !== from && Math.abs(other.top - box(best).top) > 2) break;
+    if (Math.abs(other.left - left) < least) [best, least] = [i, Math.abs(other.left - left)];
   }
   return best;
 }
@@ -329,7 +281,7 @@ function listen() {
     event.preventDefault();
   });
   byId("map").addEventListener("pointermove", event => {
-    const box = cross.getBoundingClientRect();
+    const box = byId("weights-map").getBoundingClientRect();
     const place = share => Math.max(0, Math.min(T - 1, Math.floor(T * share)));
     const t = place((event.clientY - box.top) / box.height);
     mark(t, Math.min(t, place((event.clientX - box.left) / box.width)));
@@ -338,7 +290,6 @@ function listen() {
   byId("chosen").addEventListener("change", event => show(Number(event.target.value)));
   byId("before").addEventListener("click", () => show(shown - 1));
   byId("after").addEventListener("click", () => show(shown + 1));
-  new ResizeObserver(() => { boxes = null; redraw(); }).observe(text);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
 }
 
