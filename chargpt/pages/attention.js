@@ -210,39 +210,14 @@ function fillChoices() {
   });
 }
 
-function fillMeasures() {
-  const columns = [{ name: "entropy", values: facts.entropy, digits: 2 }, { name: "distance", values: facts.distance, digits: 1 },
-    ...facts.patterns.map(pattern => ({ name: pattern.name, values: pattern.scores, digits: 2, chance: pattern.chance, points: pattern.points }))];
-  const table = byId("measures"), head = table.tHead.insertRow(), body = table.tBodies[0];
-  const rows = maps.map((map, i) => ({ map, i })).filter(({ map }) => map.head !== undefined);
-  const order = (values, sign) => {
-    const value = row => values ? values[row.map.layer][row.map.head] : -row.i;
-    body.replaceChildren(...rows.sort((a, b) => sign * (value(b) - value(a))).map(row => row.made));
-  };
-  for (const { name, values, points } of [{ name: "head" }, ...columns]) {
-    const cell = element("th", "", values ? "number" : ""), button = element("button", name);
-    if (points) button.title = points;
-    let sign = -1;
-    button.addEventListener("click", () => order(values, sign = -sign));
-    cell.scope = "col";
-    cell.append(button);
-    head.append(cell);
-  }
-  const chance = table.tHead.insertRow();
-  chance.className = "quiet";
-  for (const content of ["by chance", "", "", ...facts.patterns.map(pattern => pattern.chance.toFixed(2))]) {
-    chance.append(element("td", content, content && content !== "by chance" ? "number" : ""));
-  }
-  for (const row of rows) {
-    row.made = body.insertRow();
-    row.made.dataset.map = row.i;
-    row.made.append(element("td", row.map.short));
-    for (const { name, values, digits } of columns) {
-      const value = values[row.map.layer][row.map.head].toFixed(digits);
-      row.made.append(element("td", value, name === row.map.name ? "number strong" : "number"));
-    }
-    row.made.addEventListener("click", () => show(row.i));
-  }
+function listenToMeasures() {
+  const table = byId("measures"), [body] = table.tBodies, signs = {};  // of the last order by a column
+  body.addEventListener("click", event => show(Number(event.target.closest("tr").dataset.map)));
+  table.tHead.addEventListener("click", event => {
+    const column = event.target.closest("button")?.parentElement.cellIndex, sign = signs[column] = -(signs[column] ?? -1);
+    const value = row => column ? Number(row.cells[column].textContent) : -row.dataset.map;
+    if (column >= 0) body.append(...[...body.rows].sort((a, b) => sign * (value(b) - value(a))));
+  });
 }
 
 function nextLine(from, direction) {  // the nearest character of the line above or below
@@ -311,7 +286,7 @@ async function start() {
   all = await readWeights();
   listMaps();
   fillChoices();
-  fillMeasures();
+  listenToMeasures();
   listen();
   const first = maps.findIndex(map => map.layer === facts.first[0] && map.head === facts.first[1]);
   marked = clearest(maps[first]);

@@ -21,25 +21,23 @@ def attention_page(heads: Heads, *, about: str, place: str) -> str:
     labels = sorted(set(heads.characters))
     number = {character: i for i, character in enumerate(labels)}
     n_layer, n_head = heads.weights.shape[:2]
+    names = [[heads.name(layer, head) for head in range(n_head)] for layer in range(n_layer)]
     data = {
         "layers": n_layer,
         "heads": n_head,
         "characters": [number[character] for character in heads.characters],
         "labels": [shown_character(character) for character in labels],
-        "entropy": round_values(heads.entropy),
-        "distance": round_values(heads.distance),
-        "patterns": [
-            {"name": name, "points": PATTERNS[name], "chance": round(heads.chance[name], 3), "scores": round_values(scores)}
-            for name, scores in heads.scores.items()
-        ],
         "first": heads.most_telling(),
-        "names": [[heads.name(layer, head) for head in range(n_head)] for layer in range(n_layer)],
+        "names": names,
     }
     body = render(
         "attention.html.j2",
         about=about,
         place=place,
-        patterns=[(name, PATTERNS[name]) for name in heads.scores],
+        heads=heads,
+        names=names,
+        places=np.ndindex(n_layer, n_head),
+        patterns=PATTERNS,
         least_characters=MIN_CHARACTERS,
         least_score=MIN_SCORE,
         least_times=f"{MIN_TIMES:g}",
@@ -52,8 +50,3 @@ def pack(weights: Tensor) -> bytes:
     """The weights on and below the diagonal, row by row and head by head, as one byte each, compressed by zlib."""
     rows, columns = np.tril_indices(weights.shape[-1])
     return zlib.compress(np.rint(LEVELS * weights.sqrt().numpy()[:, :, rows, columns]).astype(np.uint8).tobytes())
-
-
-def round_values(values: np.ndarray) -> list[list[float]]:
-    """A table of numbers with three digits after the point."""
-    return np.round(values, 3).tolist()

@@ -83,3 +83,17 @@ def test_the_page_fits_a_phone(opened, scheme):
     table.evaluate("e => { e.scrollLeft = 100; }")
     name, box = page.locator("#measures td").first.bounding_box(), table.bounding_box()
     assert name["x"] == box["x"]  # the head's name stays where it is
+
+
+def test_a_click_on_a_column_sorts_the_heads_by_it_and_one_on_a_row_shows_it(opened):
+    weights = random_weights(24)
+    page = opened(weights, "Lorem ipsum dolor sit am")
+    page.get_by_role("heading", name="Measures").click()
+    entropy, orders = measure_heads(weights, "Lorem ipsum dolor sit am").entropy, []
+    for _ in range(2):
+        page.get_by_role("button", name="entropy").click()
+        orders.append(page.locator("#measures tbody td:first-child").all_text_contents())
+    assert orders[0] == sorted(orders[1], key=lambda name: -entropy[int(name[0]) - 1, int(name[2]) - 1])
+    assert orders[1] == orders[0][::-1]
+    page.locator("#measures tbody tr").last.click()
+    assert page.locator("#grid [aria-pressed=true]").text_content() == orders[1][-1]
