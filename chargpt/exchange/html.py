@@ -1,8 +1,8 @@
 """`--to html`: one HTML file that opens from a disk, offline, in any browser, writes text with the model inside, and learns.
 
-web/ has the sources: page.html, engine.js (the model, which runs in a worker), interface.js, and tokenizer.js for both. A page
-that learns has reading.js, law.js, learn.js and lesson.js (in another worker) and teach.js, too. This module packs the weights
-and assembles the page. What a run gives is in it as JSON or base64.
+web/ has the sources: page.html, engine.js (the model, which runs in a worker), interface.js, and tokenizer.js and shapes.js for
+both. A page that learns has reading.js, law.js, learn.js and lesson.js (in another worker) and teach.js, too. This module packs
+the weights and assembles the page. What a run gives is in it as JSON or base64.
 """
 
 import base64
@@ -25,10 +25,11 @@ from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.item_stream import end_in
 
 TEMPLATE = Path(__file__).with_name("web") / "page.html"
+SHARED = ("tokenizer.js", "shapes.js")
 # What the comments of the template stand for: scripts, and those that only a page that learns has; the policy and the model.
 SCRIPTS = {
-    "/* the engine goes here */\n": (("tokenizer.js", "engine.js"), ("reading.js", "law.js", "learn.js", "lesson.js")),
-    "/* the interface goes here */\n": (("tokenizer.js", "interface.js"), ("teach.js",)),
+    "/* the engine goes here */\n": (SHARED + ("engine.js",), ("reading.js", "law.js", "learn.js", "lesson.js")),
+    "/* the interface goes here */\n": (SHARED + ("interface.js",), ("teach.js",)),
 }
 POLICY_HERE = "<!-- the content security policy goes here -->"
 MODEL_HERE = "<!-- the model goes here -->"
@@ -62,9 +63,7 @@ def _pieces(tensors: Mapping[str, Tensor], about: dict[str, Any] | None, options
         yield f'<script type="application/json" id="learning">{as_json(options.learning)}</script>\n'.encode()
     for name, tensor in tensors.items():
         numbers, scales = pack(tensor, options.weights)
-        rows, columns = tensor.shape if tensor.dim() == 2 else (1, tensor.numel())
-        tag = f'data-tensor="{name}" data-rows="{rows}" data-columns="{columns}" data-format="{numbers.dtype}"'
-        yield f'<script type="application/octet-stream" {tag}>'.encode()
+        yield f'<script type="application/octet-stream" data-tensor="{name}">'.encode()
         arrays = [array for array in (scales, numbers) if array is not None]  # the scales of its rows come first
         yield base64.b64encode(b"".join(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays))
         yield b"</script>\n"

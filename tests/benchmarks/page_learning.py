@@ -54,7 +54,7 @@ def in_node(instructions: str, model: GPT, config: Config, steps: int) -> float:
     question["sizes"] = [tensor.numel() for tensor in weights.values()]
     data = json.dumps(question).encode() + b"\n" + b"".join(tensor.detach().numpy().tobytes() for tensor in weights.values())
     module = compiler._library(compiler.LEARN, [instructions], None, compiler.WEB_TARGET)
-    scripts = [html.TEMPLATE.with_name(name) for name in ("tokenizer.js", "engine.js", "learn.js")]
+    scripts = [html.TEMPLATE.with_name(name) for name in ("tokenizer.js", "shapes.js", "engine.js", "learn.js")]
     command = ["node", "--experimental-wasm-relaxed-simd", CHECK, *scripts, module]  # newer ones have it without the flag
     done = subprocess.run(list(map(str, command)), input=data, capture_output=True, check=True, timeout=300)
     return json.loads(done.stdout.partition(b"\n")[0])["seconds"]

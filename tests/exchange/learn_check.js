@@ -23,4 +23,4 @@ const before = learner.evaluate(val), starts = learner.batches.starts(3), losses
 for (let i = 0; i < steps; i++) losses.push(learner.advance());
 const seconds = Number(process.hrtime.bigint() - began) / 1e9, tensors = learner.tensors();
 process.stdout.write(JSON.stringify({ losses, before, val: learner.evaluate(val), starts, seconds }) + "\n");
-for (const name of names.filter((name) => tensors[name])) process.stdout.write(Buffer.from(tensors[name].data.buffer));
+for (const name of names.filter((name) => tensors[name])) process.stdout.write(Buffer.from(tensors[name].buffer));

@@ -17,16 +17,12 @@ const { windows, prompt, length, webAssembly } = JSON.parse(fs.readFileSync(0, "
 const content = (id) => page.match(new RegExp(`<script [^>]*id="${id}">([^]*?)</script>`))[1];
 const about = JSON.parse(content("about"));
 const tensors = {};
-for (const [, tensor, rows, columns, format, data] of page.matchAll(
-  /<script type="application\/octet-stream" data-tensor="([^"]+)" data-rows="(\d+)" data-columns="(\d+)" data-format="(\w+)">([^<]*)</g,
-)) {
-  tensors[tensor] = { rows: Number(rows), columns: Number(columns), format, data };
-}
+for (const [, name, data] of page.matchAll(/<script type="application\/octet-stream" data-tensor="([^"]+)">([^<]*)</g)) tensors[name] = data;
 
 const engine = { exports: {} }; // the engine is that of the page, not the source beside this file
 new Function("module", content("engine"))(engine);
 const { Model, Writer, Tokenizer } = engine.exports;
-const model = new Model(about.shape, tensors, { webAssembly }), { never } = new Tokenizer(about.tokenizer);
+const model = new Model(about, tensors, { webAssembly }), { never } = new Tokenizer(about.tokenizer);
 for (const ids of windows) {
   for (const [, logits] of new Writer(model, never).read(ids)) process.stdout.write(Buffer.from(logits.slice().buffer));
 }

@@ -77,7 +77,7 @@ def learn(module: Path, config: Config, weights: dict[str, torch.Tensor], plan: 
         "steps": STEPS,
     }
     data = json.dumps(question).encode() + b"\n" + b"".join(tensor.numpy().tobytes() for tensor in weights.values())
-    scripts = [str(html.TEMPLATE.with_name(name)) for name in ("tokenizer.js", "engine.js", "learn.js")]
+    scripts = [str(html.TEMPLATE.with_name(name)) for name in ("tokenizer.js", "shapes.js", "engine.js", "learn.js")]
     command = ["node", str(HERE / "learn_check.js"), *scripts, str(module)]
     done = subprocess.run(command, input=data, capture_output=True, timeout=100)
     assert done.returncode == 0, done.stderr.decode()
@@ -258,13 +258,10 @@ def test_a_page_keeps_weights_in_the_nearest_float16(blank):
 @pytest.mark.parametrize("positions", ["learned", "rotary", "sinusoidal"])
 def test_a_file_that_a_page_keeps_is_a_run(blank, tmp_path, positions):
     loaded = new_model(tmp_path, VOCABULARIES["folded"], bias=positions != "learned", positions=positions)
-    tensors = {
-        name: {"rows": len(t) if t.dim() == 2 else 1, "columns": t.shape[-1], "data": t.flatten().tolist()}
-        for name, t in tensors_of(loaded.model).items()
-    }
+    tensors = {name: tensor.flatten().tolist() for name, tensor in tensors_of(loaded.model).items()}
     about = html.describe(loaded, ExportOptions(name="sea", texts=["a.txt"])) | {"step": 12, "val_loss": 1.5}
     code = f"""const tensors = {json.dumps(tensors)};
-    for (const tensor of Object.values(tensors)) tensor.data = Float32Array.from(tensor.data);
+    for (const [name, numbers] of Object.entries(tensors)) tensors[name] = Float32Array.from(numbers);
     const parts = keptFile({{ about: {json.dumps(about)}, tensors }});
     return Buffer.concat(parts.map((part) => Buffer.from(part.buffer, part.byteOffset, part.byteLength))).toString("base64");"""
     (tmp_path / "kept.safetensors").write_bytes(b64decode(asked(blank, code, script=' type="module"')))

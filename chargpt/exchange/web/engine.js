@@ -87,26 +87,16 @@ function bytesOf(base64) {
   return bytes;
 }
 
-/** The values of all 65,536 float16 numbers. */
-function float16Values() {
-  return Float32Array.from({ length: 65536 }, (_, bits) => {
-    const exponent = bits >> 10 & 31, fraction = (bits & 1023) / 1024;
-    return (bits & 0x8000 ? -1 : 1) * (exponent ? (1 + fraction) * 2 ** (exponent - 15) : fraction * 2 ** -14);
-  });
-}
-
-/** The numbers of a tensor: float32 as they are, or in base64, little-endian, float16, or int8 in rows after a float32 factor for each. */
-function numbersOf({ rows, columns, format, data }, float16) {
-  if (format === "float32") return data;
-  const bytes = bytesOf(data), view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const numbers = new Float32Array(rows * columns);
-  for (let row = 0, i = 0; row < rows; row++) {
-    const factor = format === "int8" ? view.getFloat32(4 * row, true) : 1;
-    for (let column = 0; column < columns; column++, i++) {
-      numbers[i] = format === "int8" ? factor * view.getInt8(4 * rows + i) : float16[view.getUint16(2 * i, true)];
-    }
+/** The numbers of a tensor: float32 as they are, or in base64, little-endian, float16, or of int8 a matrix in rows after a float32 factor for each. */
+function numbersOf(data, [rows, columns], weights) {
+  if (weights === "float32") return data;
+  const { buffer } = bytesOf(data);
+  if (weights === "int8" && columns) {
+    const factors = new Float32Array(buffer, 0, rows);
+    return new Float32Array(new Int8Array(buffer, 4 * rows)).map((number, i) => number * factors[Math.floor(i / columns)]);
   }
-  return numbers;
+  const bits = new Uint32Array(new Uint16Array(buffer)).map((half) => (half & 0x8000) << 16 | (half & 0x7fff) << 13);
+  return new Float32Array(bits.buffer).map((number) => number * 2 ** 112); // in float32, the exponents are so much smaller
 }
 
 /** The error function by formula 7.1.26 of Abramowitz and Stegun, to 1.5e-7. */
@@ -119,8 +109,7 @@ function erf(x) {
 const isMatrix = (name) => /(token_embedding|qkv|proj|up|down).weight$/.test(name);
 
 /** Fill `numbers` with a tensor, a matrix in panels. */
-function fill(numbers, name, tensor, float16) {
-  const given = numbersOf(tensor, float16), { rows, columns } = tensor;
+function fill(numbers, name, given, [rows, columns]) {
   if (!isMatrix(name)) return numbers.set(given);
   for (let n = 0, i = 0; n < rows; n++)
     for (let k = 0, at = (n >> 4) * columns * PANEL + n % PANEL; k < columns; k++, at += PANEL) numbers[at] = given[i++];
@@ -133,14 +122,14 @@ function rotary(T, d) {
 }
 
 class Model {
-  /** `shape`: the fields of GPTConfig, and vocab_size. `tensors`: what `numbersOf` reads, by name. */
-  constructor(shape, tensors, { webAssembly = true } = {}) {
-    const { n_layer, n_head, n_embd: C, block_size: T, vocab_size } = shape, heads = n_layer * n_head, float16 = float16Values();
+  /** `shape`: the fields of GPTConfig, and vocab_size. `tensors`: what `numbersOf` reads, by name, all in one kind of `weights`. */
+  constructor({ shape, weights }, tensors, { webAssembly = true } = {}) {
+    const { n_layer, n_head, n_embd: C, block_size: T, vocab_size } = shape, heads = n_layer * n_head, stored = storedShapesOf(shape);
     const lengths = { x: C, normed: C, qkv: 3 * C, mixed: C, hidden: 4 * C, logits: vocab_size, scores: heads * padded(T),
       keys: 2 * heads * padded(T) * C / n_head, values: 2 * heads * padded(C / n_head) * T };
-    for (const [name, { rows, columns }] of Object.entries(tensors)) lengths[name] = (isMatrix(name) ? padded(rows) : rows) * columns;
+    for (const [name, [rows, columns = 1]] of stored) lengths[name] = (isMatrix(name) ? padded(rows) : rows) * columns;
     const { numbers, product, engine } = arithmetic(lengths, webAssembly);
-    for (const [name, tensor] of Object.entries(tensors)) fill(numbers[name], name, tensor, float16);
+    for (const [name, size] of stored) fill(numbers[name], name, numbersOf(tensors[name], size, weights), size);
     Object.assign(this, numbers, { shape, product, engine, angles: shape.positions === "rotary" ? rotary(T, C / n_head) : null });
     Object.assign(this, { norm: this.layer("norm"), embedding: this.layer("token_embedding"), positions: this.layer("position_embedding").weight });
     const names = ["norm_1", "attn.qkv", "attn.proj", "norm_2", "mlp.up", "mlp.down"];
@@ -348,8 +337,8 @@ function turn() {
 
 /** Messages from the page, and what they start. */
 class Engine {
-  constructor({ shape, never, tensors, webAssembly }) {
-    Object.assign(this, { model: new Model(shape, tensors, { webAssembly }), never, job: 0 });
+  constructor({ about, tensors, never }) {
+    Object.assign(this, { model: new Model(about, tensors), never, job: 0 });
     postMessage({ kind: "ready", engine: this.model.engine });
   }
 

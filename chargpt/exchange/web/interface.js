@@ -453,18 +453,14 @@ function adopt(known, tensors) {
   $("label").replaceChildren(...(items?.labels ?? []).map((label) => Object.assign(create("option", "", escaped(label)), { value: label })));
   for (const id of ["form", "written", "aside", "more"]) $(id).hidden = false;
   ready = false;
-  worker.postMessage({ kind: "load", shape, never, tensors, webAssembly: true });
+  worker.postMessage({ kind: "load", about, tensors, never });
 }
 
 /** The weights in the page, by name; their elements go. */
 function storedTensors() {
-  const tensors = {};
-  for (const element of document.querySelectorAll("script[data-tensor]")) {
-    const { tensor, rows, columns, format } = element.dataset;
-    tensors[tensor] = { rows: Number(rows), columns: Number(columns), format, data: element.textContent };
-    element.remove();
-  }
-  return tensors;
+  const elements = [...document.querySelectorAll("script[data-tensor]")];
+  elements.forEach((element) => element.remove());
+  return Object.fromEntries(elements.map((element) => [element.dataset.tensor, element.textContent]));
 }
 
 const stored = JSON.parse($("about").textContent); // null in a page that has learned nothing yet

@@ -12,8 +12,6 @@ const LEARNER = [ // the fields of `Step` in step.h, and of `Learner` in learn.c
 const ONE = 0x3f800000; // the bits of 1 in float32
 /** What learn.c would take from a C library. It starts no threads. */
 const LIBRARY = { logf: Math.log, log2f: Math.log2, pthread_create: () => 1, pthread_join: () => 1 };
-const LAYER = ["norm_1.weight", "norm_1.bias", "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias",
-  "norm_2.weight", "norm_2.bias", "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"]; // as step.h numbers them
 
 /* ---- The batch of a step: batches.py ---- */
 
@@ -63,18 +61,6 @@ class Batches {
 
 /* ---- A model in training ---- */
 
-/** The names and shapes of the weights of a model, and the order in which they lie in the vectors, as in weights.py. */
-function shapesOf({ n_layer, n_embd: C, block_size, vocab_size, bias, positions }) {
-  const sizes = { "attn.qkv.weight": [3 * C, C], "attn.proj.weight": [C, C], "mlp.up.weight": [4 * C, C], "mlp.down.weight": [C, 4 * C],
-    "attn.qkv.bias": [3 * C], "mlp.up.bias": [4 * C] };
-  const some = (names) => Array.from({ length: n_layer }, (_, i) => names.map((name) => [`blocks.${i}.${name}`, sizes[name] ?? [C]])).flat();
-  const vectors = LAYER.filter((name) => (name.endsWith("bias") ? bias : name.includes("norm")));
-  return [...some(["attn.qkv.weight", "attn.proj.weight"]), ...some(["mlp.up.weight"]), ...some(["mlp.down.weight"]),
-    ["token_embedding.weight", [vocab_size, C]], ...(positions === "learned" ? [["position_embedding.weight", [block_size, C]]] : []),
-    ...some(vectors), ["norm.weight", [C]], ...(bias ? [["norm.bias", [C]]] : [])];
-}
-
-const lengthOf = (size) => size.reduce((a, b) => a * b, 1);
 const parametersOf = (shape) => sum(shapesOf(shape).map(([, size]) => lengthOf(size)));
 const inBlocks = ({ n_layer, n_embd }) => 12 * n_layer * n_embd ** 2;
 
@@ -110,6 +96,7 @@ class Learner {
     const [tokens, afterTokens] = this.spans.get("token_embedding.weight"), table = this.spans.get("position_embedding.weight");
     this.fields = { B, T, h, C, V, layers, count, threads: 1, scale: ONE, matrices: tokens };
     Object.assign(this.fields, { muon: plan.optimizer === "muon" ? tokens : 0, decayed: table?.[1] ?? afterTokens });
+    this.fixed = shape.positions === "sinusoidal" ? { "position_embedding.weight": weights["position_embedding.weight"] } : {};
     this.allocate(weights);
     this.weights = this.view(Float32Array, this.fields.weights, count);
     for (const [name, [begin]] of this.spans) this.weights.set(weights[name], begin);
@@ -123,7 +110,7 @@ class Learner {
     if (positions === "learned") f.positions = f.weights + 4 * this.spans.get("position_embedding.weight")[0];
     else if (positions === "rotary") [f.cosine, f.sine] = rotary(T, C / h).map((table) => this.put(Float32Array, table));
     else f.positions = this.put(Float32Array, weights["position_embedding.weight"]);
-    const names = Array.from({ length: layers }, (_, i) => LAYER.map((name) => `blocks.${i}.${name}`)).flat();
+    const names = Array.from({ length: layers }, (_, i) => Object.keys(LAYER).map((name) => `blocks.${i}.${name}`)).flat();
     names.push("token_embedding.weight", "position_embedding.weight", "norm.weight", "norm.bias");
     f.places = this.put(BigInt64Array, names.map((name) => BigInt(this.spans.get(name)?.[0] ?? -1)));
     Object.assign(f, { coefficients: this.put(Float32Array, ofMatrices.flat()), rounds: ofMatrices.length });
@@ -212,14 +199,9 @@ class Learner {
     return loss / (ids.length - 1);
   }
 
-  /** What the page and `Model` read. */
+  /** What the page and `Model` read, in float32. */
   tensors(vector = this.weights) {
-    const found = {};
-    for (const [name, [rows, columns]] of shapesOf(this.shape)) {
-      const data = vector.slice(...this.spans.get(name));
-      found[name] = { rows: columns ? rows : 1, columns: columns ?? rows, format: "float32", data };
-    }
-    return found;
+    return { ...this.fixed, ...Object.fromEntries([...this.spans].map(([name, span]) => [name, vector.slice(...span)])) };
   }
 }
 

@@ -17,9 +17,9 @@ async function compiled(code) {
 }
 
 /** The weights of a model by name, with a row of the embedding for each character of another vocabulary: `start_from` of models.py. */
-function withVocabulary(tensors, C, before, after) {
-  const float16 = float16Values(), weights = {}, name = "token_embedding.weight";
-  for (const [key, tensor] of Object.entries(tensors)) weights[key] = numbersOf(tensor, float16);
+function withVocabulary({ shape, weights: kind, tokenizer: before }, tensors, after) {
+  const C = shape.n_embd, weights = {}, name = "token_embedding.weight";
+  for (const [key, size] of storedShapesOf(shape)) weights[key] = numbersOf(tensors[key], size, kind);
   if (after.characters === before.characters) return weights;
   const old = weights[name], rows = old.length / C, row = (i) => old.subarray(i * C, (i + 1) * C);
   const mean = Float32Array.from({ length: C }, (_, c) => sum(Array.from({ length: rows }, (_, i) => old[i * C + c])) / rows);
@@ -83,7 +83,7 @@ class Lesson {
 
   fromModel() {
     const { about, tensors } = this.given, shape = { ...about.shape, vocab_size: this.facts.vocabulary, dropout: 0 };
-    const weights = withVocabulary(tensors, shape.n_embd, this.before, this.tokenizer.known);
+    const weights = withVocabulary(about, tensors, this.tokenizer.known);
     const trial = this.trial(shape, weights, planFromModel(this.facts, shape, 0, Infinity).B), speed = speedOf(trial);
     const distance = trial.evaluate(sampled(this.judged, P.start.MEASURED)) - (about.val_loss ?? Infinity);
     return { shape, weights, speed, plan: planFromModel(this.facts, shape, Math.max(0, distance), speed * this.left) };
@@ -161,15 +161,10 @@ class Lesson {
   /** What the model writes now. */
   sample() {
     const { learner: { shape, step }, tokenizer: { first, never } } = this, ids = [];
+    const writer = new Writer(new Model({ shape, weights: "float32" }, this.learner.tensors()), never);
     const settings = { length: SAMPLE, seed: step + 1, temperature: 0.8, topK: 0 };
-    for (const record of new Writer(new Model(shape, this.tensors()), never).write([first], settings)) if (record) ids.push(record.id);
+    for (const record of writer.write([first], settings)) if (record) ids.push(record.id);
     return this.tokenizer.decode(ids);
-  }
-
-  tensors(vector) {
-    const found = this.learner.tensors(vector);
-    if (this.learner.shape.positions === "sinusoidal") found["position_embedding.weight"] = this.given.tensors["position_embedding.weight"];
-    return found;
   }
 
   /** The loss of other weights on `ids`. */
@@ -190,7 +185,7 @@ class Lesson {
     const val_loss = isOver ? this.lossOf(kept.weights, this.judged) : kept.val, texts = [...(tensors ? about.texts : []), ...names];
     const model = { run, step, val_loss, texts, parameters: weights.length, shape, tokenizer: known, weights: "float32" };
     const told = { ngram: this.facts.ngram, loss: this.loss, kept: kept.step, isOver };
-    postMessage({ kind: "learned", about: { ...model, items: tensors ? about.items : null }, tensors: this.tensors(kept.weights), ...told });
+    postMessage({ kind: "learned", about: { ...model, items: tensors ? about.items : null }, tensors: this.learner.tensors(kept.weights), ...told });
   }
 
   stop() {

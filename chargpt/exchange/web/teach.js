@@ -115,21 +115,16 @@ function download(parts, name, type) {
 
 /** The weights in float32 and what is needed to use them: a safetensors file, as `export --to safetensors` writes it. */
 function keptFile({ about: model, tensors }) {
-  const { vocab_size, ...shape } = model.shape, table = shape.positions === "sinusoidal" ? "position_embedding.weight" : ""; // not learned
-  const names = Object.keys(tensors).filter((name) => name !== table).sort();
+  const { vocab_size, ...shape } = model.shape, sizes = shapesOf(model.shape).sort(([a], [b]) => (a < b ? -1 : 1));
   const state = { step: model.step, val_loss: model.val_loss, texts: model.texts };
   const [ofModel, vocabulary, known] = [{ ...shape, dropout: 0 }, model.tokenizer, state].map((part) => JSON.stringify(part));
   const header = { __metadata__: { format: "pt", model: ofModel, vocabulary, state: known } };
   let end = 0;
-  const numbers = names.map((name) => {
-    const { rows, columns, data } = tensors[name], isMatrix = /embedding|qkv.weight|proj.weight|up.weight|down.weight/.test(name);
-    header[name] = { dtype: "F32", shape: isMatrix ? [rows, columns] : [columns], data_offsets: [end, (end += 4 * rows * columns)] };
-    return data;
-  });
+  for (const [name, size] of sizes) header[name] = { dtype: "F32", shape: size, data_offsets: [end, (end += 4 * lengthOf(size))] };
   const text = new TextEncoder().encode(JSON.stringify(header)), bytes = new Uint8Array(8 + Math.ceil(text.length / 8) * 8).fill(32);
   new DataView(bytes.buffer).setBigUint64(0, BigInt(bytes.length - 8), true);
   bytes.set(text, 8);
-  return [bytes, ...numbers];
+  return [bytes, ...sizes.map(([name]) => tensors[name])];
 }
 
 /** This page with what it has learned, in float16. */
@@ -137,9 +132,9 @@ function* pageWith({ about: model, tensors }) {
   const place = source.indexOf('<script type="text/plain" id="engine">'), about = asJson({ ...model, weights: "float16" });
   const known = /(<script type="application\/json" id="about">)[^]*?(?=<\/script>)/;
   yield `<!doctype html>\n${source.slice(0, place).replace(known, (_, tag) => tag + about)}`;
-  for (const [name, tensor] of Object.entries(tensors)) {
-    const { rows, columns, data } = tensor, tag = `data-tensor="${name}" data-rows="${rows}" data-columns="${columns}" data-format="float16"`;
-    yield `<script type="application/octet-stream" ${tag}>${base64Of(new Uint8Array(float16Of(data).buffer))}<\/script>\n`;
+  for (const [name, numbers] of Object.entries(tensors)) {
+    const data = base64Of(new Uint8Array(float16Of(numbers).buffer));
+    yield `<script type="application/octet-stream" data-tensor="${name}">${data}<\/script>\n`;
   }
   yield source.slice(place);
 }
