@@ -343,17 +343,15 @@ def test_an_option_that_takes_a_word_leaves_texts_and_settings_alone(names, word
 def test_the_page_writes_one_item_of_the_label_of_its_menu(run, tmp_path):
     assert main(["export", str(run), "--to", "html", str(tmp_path / "page.html")]) == 0
     code = """const ids = text => [...tokenizer.encode(text).ids], menu = $("label").children.map(option => option.value);
-    const sent = text => ids(text).map(id => ({ id, from: 0, probability: 0.5, top: [] }));
     $("label").value = "orc"; $("prompt").value = "gu"; ready = true; start();
-    const question = posted.at(-1).text;
-    arrived({ job, characters: sent("\\norc\\tguk") });
-    arrived({ job, characters: sent("k\\nel") });
-    await new Promise(done => setTimeout(done, 20));
-    return [menu, question, ids("\\norc\\tgu"), $("text").textContent, $("start").textContent, posted.at(-1).kind];"""
+    const question = posted.at(-1).text, { end } = posted.find(({ kind }) => kind === "load");
+    arrived({ job, characters: ids("\\norc\\tgukk").map(id => ({ id, from: 0, probability: 0.5, top: [] })) });
+    finished({ job, written: 2, milliseconds: 1 });
+    return [menu, question, ids("\\norc\\tgu"), end, ids("\\n")[0], $("text").textContent, $("start").textContent];"""
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    menu, question, expected, text, button, last = run_script(page, code, script=' type="module"')
+    menu, question, expected, end, newline, *shown = run_script(page, code, script=' type="module"')
     assert menu == ["elf", "orc", "ent"] and question == expected
-    assert (text, button, last) == ("gukk", "Another one", "stop")
+    assert end == newline and shown == ["gukk", "Another one"]
 
 
 def test_a_label_that_does_not_fit_and_long_items_are_told(tmp_path, capsys):

@@ -79,6 +79,14 @@ def test_a_full_context_keeps_its_newer_half(sea):
     assert seen == [0, 1, 2, 3, 4, 5, 4, 5, 6] and start == 4 and kept == [4, 5, 6]
 
 
+def test_a_text_ends_before_the_id_that_ends_an_item(sea):
+    code = """const ids = [], read = (_, id) => (ids.push(id), [0, 1, 2, 3].map((next) => Number(next === id + 1)));
+    const model = { shape: { block_size: 6 }, read, contexts: [{ ids }] }, text = [0];
+    for (const _ of new Writer(model, -1, 3).write(text, { length: 10, seed: 1, temperature: 0 }));
+    return text;"""
+    assert run_script(sea, code, script=ENGINE) == [0, 1, 2]
+
+
 def test_a_prompt_becomes_the_ids_of_its_characters(sea, folded):
     code = 'const { ids, unknown } = tokenizer.encode("The~ s\\nea"); return { ids: [...ids], unknown };'
     tokenizer = VOCABULARIES["characters"]

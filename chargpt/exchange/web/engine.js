@@ -223,10 +223,10 @@ class Model {
 
 /* ---- Writing ---- */
 
-/** Continues a text with the ids that a model chooses, in its first context. The id `never` is not chosen. */
+/** Continues a text with the ids that a model chooses, in its first context. The id `never` is not chosen, and `end` ends the text. */
 class Writer {
-  constructor(model, never) {
-    Object.assign(this, { model, never, context: model.contexts[0], from: -1 }); // from: where the context begins in the text
+  constructor(model, never, end = -1) {
+    Object.assign(this, { model, never, end, context: model.contexts[0], from: -1 }); // from: where the context begins in the text
   }
 
   /** Read `text`, which continues what was read before. Yields the index of each id that was read, and the logits after it. */
@@ -256,6 +256,7 @@ class Writer {
       }
       known = given;
       const id = choose(logits, { temperature, topK }, this.never, random);
+      if (id === this.end) return;
       text.push(id);
       yield record(id, prediction(logits, id));
     }
@@ -337,8 +338,8 @@ function turn() {
 
 /** Messages from the page, and what they start. */
 class Engine {
-  constructor({ about, tensors, never }) {
-    Object.assign(this, { model: new Model(about, tensors), never, job: 0 });
+  constructor({ about, tensors, never, end }) {
+    Object.assign(this, { model: new Model(about, tensors), never, end, job: 0 });
     postMessage({ kind: "ready", engine: this.model.engine });
   }
 
@@ -346,21 +347,19 @@ class Engine {
   async write({ job, text, ...settings }) {
     this.job = job;
     const given = text.length, started = performance.now();
-    let report = [], due = started + SLICE, paused = 0;
-    const tell = async () => {
-      const before = performance.now();
-      postMessage({ kind: "characters", job, characters: report.splice(0) });
-      await turn();
-      due = performance.now() + SLICE;
-      paused += performance.now() - before;
-    };
-    for (const record of new Writer(this.model, this.never).write(text, settings)) {
+    const report = [], tell = () => postMessage({ kind: "characters", job, characters: report.splice(0) });
+    let due = started + SLICE;
+    for (const record of new Writer(this.model, this.never, this.end).write(text, settings)) {
       if (record) report.push(record);
-      if (performance.now() > due) await tell();
+      if (performance.now() > due) {
+        tell();
+        await turn();
+        due = performance.now() + SLICE;
+      }
       if (this.job !== job) return;
     }
-    await tell();
-    postMessage({ kind: "done", job, written: text.length - given, milliseconds: performance.now() - started - paused });
+    tell();
+    postMessage({ kind: "done", job, written: text.length - given, milliseconds: performance.now() - started });
   }
 
   stop() {

@@ -96,14 +96,13 @@ const worker = startWorker({ ready: loaded, characters: arrived, done: finished,
   setRunning(false);
   $("status").textContent = `The model cannot run in this browser: ${message}`;
 });
-let job = 0, running = false, ready = false, seed = 0, queue = [];
+let job = 0, running = false, ready = false, seed = 0;
 
 /** Write on from `ids`; the records of the first `known` of them are there already. */
 function write(ids, known) {
   seed = $("seed").value === "" ? crypto.getRandomValues(new Uint32Array(1))[0] : $("seed").valueAsNumber;
   const temperature = $("temperature").valueAsNumber, topK = $("top-k").valueAsNumber || 0, length = $("length").valueAsNumber;
   job += 1;
-  queue = [];
   worker.postMessage({ kind: "write", job, text: ids, known, length, seed, temperature, topK });
   $("status").textContent = "";
   tell("");
@@ -145,7 +144,6 @@ function branch(index, id) {
 function stop() {
   job += 1; // what still comes is ignored
   worker.postMessage({ kind: "stop" });
-  queue.splice(0).forEach(append);
   if (running) tell(`Stopped after ${count(records.length - hidden)} characters.`);
   setRunning(false);
 }
@@ -169,20 +167,14 @@ function loaded({ engine }) {
   start(); // a first text, so that the page shows what it does
 }
 
-function arrived(data) {
-  if (data.job !== job) return;
-  if (!queue.length) requestAnimationFrame(() => {
-    queue.splice(0).forEach(append);
-    if (running) $("status").textContent = `${count(records.length - hidden)} characters`;
-  });
-  const end = items ? data.characters.findIndex(({ id }, i) => tokenizer.characters[id] === items.end && records.length + queue.length + i >= promptEnd) : -1;
-  queue.push(...data.characters.slice(0, end < 0 ? undefined : end));
-  if (end >= 0) stop(); // the item is complete
+function arrived({ job: of, characters }) {
+  if (of !== job) return;
+  characters.forEach(append);
+  $("status").textContent = `${count(records.length - hidden)} characters`;
 }
 
 function finished({ job: finishedJob, written, milliseconds }) {
   if (finishedJob !== job) return;
-  queue.splice(0).forEach(append);
   setRunning(false);
   const speed = `${count(written)} characters, ${count(1000 * written / milliseconds)} a second`;
   $("status").textContent = `${speed}, seed ${seed}`;
@@ -453,7 +445,7 @@ function adopt(known, tensors) {
   $("label").replaceChildren(...(items?.labels ?? []).map((label) => Object.assign(create("option", "", escaped(label)), { value: label })));
   for (const id of ["form", "written", "aside", "more"]) $(id).hidden = false;
   ready = false;
-  worker.postMessage({ kind: "load", about, tensors, never });
+  worker.postMessage({ kind: "load", about, tensors, never, end: items ? tokenizer.encode(items.end).ids[0] : -1 });
 }
 
 /** The weights in the page, by name; their elements go. */
