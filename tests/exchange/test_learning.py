@@ -212,7 +212,7 @@ def test_the_table_of_counts_is_that_of_the_program(blank):
 def test_windows_are_drawn_as_in_the_program(blank):
     sizes = ((5, 8), (100, 8), (5000, 16), (70_001, 7))
     cases = [(length, T, B, step) for length, T in sizes for B in (1, 5) for step in (0, 3, 999)]
-    code = "(([length, T, B, step]) => new Batches(new Uint8Array(length), T, B, 1337).starts(step));"
+    code = "(([length, T, B, step]) => startsOf(step, Math.max(length, T + 1), T, { B, seed: 1337 }));"
     code = f"return {json.dumps(cases)}.map{code}"
     for (length, T, B, step), found in zip(cases, asked(blank, code)):
         batches = Batches(np.zeros(length, np.uint8), T, train=TrainConfig(batch_size=B, seed=1337))

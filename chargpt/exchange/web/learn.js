@@ -23,40 +23,27 @@ function splitmix64(state) {
   return x ^ (x >> 31n);
 }
 
-class Batches {
-  constructor(ids, T, size, seed) {
-    this.ids = ids.length > T ? ids : Uint32Array.from({ length: T + 1 }, (_, i) => ids[i % ids.length]);
-    this.perEpoch = Math.max(1, Math.floor((this.ids.length - T) / T));
-    Object.assign(this, { T, size, seed: BigInt(seed), epoch: -1, key: null });
-  }
+/** Where the windows of a step begin in n ids. */
+function startsOf(step, n, T, { B, seed }) {
+  const perEpoch = Math.max(1, Math.floor((n - T) / T));
+  return Array.from({ length: B }, (_, i) => {
+    const sample = step * B + i, mixed = splitmix64(BigInt(Math.floor(sample / perEpoch)) ^ splitmix64(BigInt(seed)));
+    const [first, ...key] = Array.from({ length: 8 }, (_, j) => splitmix64(BigInt(j) + mixed));
+    return permuted(sample % perEpoch, perEpoch, key) * T + Number(first % BigInt(n - perEpoch * T));
+  });
+}
 
-  /** Where the windows of a step begin. */
-  starts(step) {
-    return Array.from({ length: this.size }, (_, i) => {
-      const sample = step * this.size + i, epoch = Math.floor(sample / this.perEpoch);
-      if (epoch !== this.epoch) this.setEpoch(epoch);
-      return this.permuted(sample % this.perEpoch) * this.T + this.offset;
-    });
-  }
-
-  setEpoch(epoch) {
-    const mixed = splitmix64(BigInt(epoch) ^ splitmix64(this.seed));
-    const [first, ...key] = Array.from({ length: 8 }, (_, i) => splitmix64(BigInt.asUintN(64, BigInt(i) + mixed)));
-    this.epoch = epoch;
-    this.offset = Number(first % BigInt(this.ids.length - this.perEpoch * this.T));
-    this.key = key.map((n) => Number(n & 0xffffffffn) | 0); // the upper bits of a key count in no number of up to 32 bits
-  }
-
-  permuted(number) {
-    const bits = Math.max(1, 32 - Math.clz32(this.perEpoch - 1)), mask = 2 ** bits - 1, shift = (bits + 1) >> 1, [start, ...rest] = this.key;
-    let x = number;
-    do {
-      x = (x + start) & mask;
-      for (let i = 0; i < 3; i++) x = (Math.imul(x ^ (x >>> shift), rest[i] | 1) + rest[i + 3]) & mask;
-      x ^= x >>> shift;
-    } while (x >= this.perEpoch);
-    return x;
-  }
+/** The place of a number among those below `size`, in the order of a key. */
+function permuted(number, size, key) {
+  const bits = Math.max(1, 32 - Math.clz32(size - 1)), mask = 2 ** bits - 1, shift = (bits + 1) >> 1;
+  const [start, ...rest] = key.map((n) => Number(n & 0xffffffffn) | 0); // the upper bits of a key count in no number of up to 32 bits
+  let x = number;
+  do {
+    x = (x + start) & mask;
+    for (let i = 0; i < 3; i++) x = (Math.imul(x ^ (x >>> shift), rest[i] | 1) + rest[i + 3]) & mask;
+    x ^= x >>> shift;
+  } while (x >= size);
+  return x;
 }
 
 /* ---- A model in training ---- */
@@ -90,7 +77,8 @@ class Learner {
   constructor(module, shape, weights, ids, plan) {
     const { n_layer: layers, n_head: h, n_embd: C, block_size: T, vocab_size: V } = shape, { B } = plan;
     this.kernel = new WebAssembly.Instance(module, { env: LIBRARY }).exports;
-    Object.assign(this, { shape, plan, step: 0, used: 0, batches: new Batches(ids, T, B, plan.seed), spans: new Map() });
+    Object.assign(this, { shape, plan, step: 0, used: 0, spans: new Map() });
+    this.ids = ids.length > T ? ids : Uint32Array.from({ length: T + 1 }, (_, i) => ids[i % ids.length]);
     let count = 0;
     for (const [name, size] of shapesOf(shape)) this.spans.set(name, [count, count += lengthOf(size)]);
     const [tokens, afterTokens] = this.spans.get("token_embedding.weight"), table = this.spans.get("position_embedding.weight");
@@ -177,7 +165,7 @@ class Learner {
   advance() {
     const { plan, step } = this, { grad_clip, betas } = P.optim, n = step + 1, done = betas.map((beta) => 1 - beta ** n);
     this.fields.seed = plan.seed * 1000003 + step;
-    this.fill(this.batches.ids, this.batches.starts(step));
+    this.fill(this.ids, startsOf(step, this.ids.length, this.fields.T, plan));
     const loss = this.kernel.step_run(this.describe());
     const update = [this.rate, grad_clip, plan.decay, plan.startDecay, ...betas, ...done, plan.momentum];
     this.view(Float64Array, this.update, update.length).set(update);
@@ -205,4 +193,4 @@ class Learner {
   }
 }
 
-if (typeof module === "object") Object.assign(module.exports, { Learner, setNumbers: (numbers) => (P = numbers) });
+if (typeof module === "object") Object.assign(module.exports, { Learner, startsOf, setNumbers: (numbers) => (P = numbers) });
