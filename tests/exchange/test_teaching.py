@@ -128,6 +128,15 @@ def test_a_page_of_a_model_learns_characters_that_it_does_not_know(teach, tmp_pa
     assert set("\u00ea\u4e2dbT") < set(vocabulary.characters) and vocabulary.folded
 
 
+def test_a_file_that_is_gone_is_one_clear_line(teach, tmp_path):
+    page, path = teach(None, ""), tmp_path / "gone.txt"
+    path.write_text(poem(9), encoding="utf-8")
+    page.set_input_files("#files", path)
+    path.unlink()
+    page.click("#learn")
+    page.locator("#lesson", has_text="It could not learn: ").wait_for()
+
+
 def test_a_short_text_is_one_clear_line_and_a_hostile_one_stays_text(teach, tmp_path):
     page = teach(None, "too short")
     page.locator("#lesson", has_text="It could not learn: the text has 10 characters, and 200 are needed").wait_for()

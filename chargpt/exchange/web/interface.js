@@ -418,8 +418,8 @@ function fillDetails() {
   for (const [name, text] of Object.entries(details)) $(`of-${name}`).textContent = escaped(text);
 }
 
-/** Show a model, of which the page knows so much, and let the worker write with its weights. */
-function adopt(known, tensors) {
+/** Show a model, and let the worker write with its weights. */
+function adopt({ about: known, tensors }) {
   about = known;
   ({ shape, items } = about);
   tokenizer = new Tokenizer(about.tokenizer);
@@ -455,8 +455,7 @@ function storedTensors() {
   return Object.fromEntries(elements.map((element) => [element.dataset.tensor, element.textContent]));
 }
 
-const stored = JSON.parse($("about").textContent); // null in a page that has learned nothing yet
-const firstTensors = storedTensors();
+const known = JSON.parse($("about").textContent), stored = known && { about: known, tensors: storedTensors() }; // null in a page that has learned nothing
 $("label").addEventListener("change", () => { if (ready) { stop(); start(); } });
 showTemperature();
-if (stored) adopt(stored, firstTensors);
+if (stored) adopt(stored);

@@ -32,16 +32,16 @@ function withVocabulary({ shape, weights: kind, tokenizer: before }, tensors, af
 }
 
 class Lesson {
-  /** `contents`: texts, or the bytes of files; `tensors`: of the model to begin with, or null; `memory`: bytes that it may take. */
+  /** `files`: those with the text; `model`: {about, tensors} to begin with, or null; `memory`: bytes that it may take. */
   constructor(given) {
     P = given.numbers;
     Object.assign(this, { given, began: performance.now(), stopped: false });
     Object.assign(this, { losses: [], due: 0, worse: 0, best: null, mean: null, means: 0 }); // mean: of weights, and of how many
     this.attempt(async () => {
       this.module = await compiled(given.code);
-      this.read();
+      this.read(await Promise.all(given.files.map((file) => file.arrayBuffer())));
       postMessage({ kind: "phase", text: "measuring how fast this device learns" });
-      this.begin(given.tensors ? this.fromModel() : this.fromNothing());
+      this.begin(given.model ? this.fromModel(given.model) : this.fromNothing());
       await this.learn();
     });
   }
@@ -56,15 +56,12 @@ class Lesson {
   }
 
   /** Read the text, and measure what the law needs to know of it. */
-  read() {
-    const { contents, about, tensors } = this.given;
+  read(contents) {
     const plain = { characters: "", folded: false, newlines: "fold", lowercase: false, normalize: "none" };
-    const all = contents.map((content) => (typeof content === "string" ? content : decoded(content))).join("\n");
-    this.before = tensors ? about.tokenizer : plain;
-    const text = normalized(all.slice(0, LONGEST), this.before), n = text.length;
+    const all = contents.map(decoded).join("\n"), known = this.given.model?.about.tokenizer ?? plain;
+    const text = normalized(all.slice(0, LONGEST), known), n = text.length;
     if (n < SHORTEST) throw new Error(`the text has ${n} characters, and ${SHORTEST} are needed; give a longer one`);
-    this.given.contents = null; // a long text would stay in memory
-    this.tokenizer = new Tokenizer(grown(this.before, text));
+    this.tokenizer = new Tokenizer(grown(known, text));
     const { ids } = this.tokenizer.encode(text), V = this.tokenizer.size, border = Math.floor(ids.length * (1 - P.val_fraction));
     [this.train, this.judged] = [ids.subarray(0, border), ids.subarray(border, border + P.train.eval_chars)];
     const ngram = ngramLoss(sampled(this.train, 3e5), sampled(this.judged, 1e5), V), entropy = entropyOf(this.train, V);
@@ -81,8 +78,8 @@ class Lesson {
     return { optimizer: P.optimizer.name, seed: P.train.seed };
   }
 
-  fromModel() {
-    const { about, tensors } = this.given, shape = { ...about.shape, vocab_size: this.facts.vocabulary, dropout: 0 };
+  fromModel({ about, tensors }) {
+    const shape = { ...about.shape, vocab_size: this.facts.vocabulary, dropout: 0 };
     const weights = withVocabulary(about, tensors, this.tokenizer.known);
     const trial = this.trial(shape, weights, planFromModel(this.facts, shape, 0, Infinity).B), speed = speedOf(trial);
     const distance = trial.evaluate(sampled(this.judged, P.start.MEASURED)) - (about.val_loss ?? Infinity);
@@ -178,14 +175,15 @@ class Lesson {
 
   /** Give the page what was learned: the last weights, their mean, or the best ones. */
   give() {
-    const { learner: { shape, step, weights }, given: { about, tensors, names, run }, tokenizer: { known } } = this;
+    const { learner: { shape, step, weights }, given: { model: start, files }, tokenizer: { known } } = this, names = files.map(({ name }) => name);
     const found = [{ val: this.last, step, weights: weights.slice() }, ...(this.best ? [this.best] : [])];
     if (this.mean) found.push({ val: this.lossOf(this.mean, this.val), step, weights: this.mean });
     const kept = found.reduce((a, b) => (b.val < a.val ? b : a)), isOver = !this.stopped;
-    const val_loss = isOver ? this.lossOf(kept.weights, this.judged) : kept.val, texts = [...(tensors ? about.texts : []), ...names];
-    const model = { run, step, val_loss, texts, parameters: weights.length, shape, tokenizer: known, weights: "float32" };
-    const told = { ngram: this.facts.ngram, loss: this.loss, kept: kept.step, isOver };
-    postMessage({ kind: "learned", about: { ...model, items: tensors ? about.items : null }, tensors: this.learner.tensors(kept.weights), ...told });
+    const val_loss = isOver ? this.lossOf(kept.weights, this.judged) : kept.val, texts = [...(start?.about.texts ?? []), ...names];
+    const about = { run: names[0].replace(/\.\w+$/, ""), step, val_loss, texts, parameters: weights.length, shape, tokenizer: known,
+      weights: "float32", items: start?.about.items ?? null };
+    const model = { about, tensors: this.learner.tensors(kept.weights) };
+    postMessage({ kind: "learned", model, ngram: this.facts.ngram, loss: this.loss, kept: kept.step, isOver });
   }
 
   stop() {

@@ -11,12 +11,11 @@ const saying = (text) => ($("lesson").textContent = text);
 const choices = (loss) => Math.exp(loss).toFixed(loss < 2.3 ? 1 : 0); // as many equal ones are as hard to guess
 const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 
-async function teach() {
-  const files = [...$("files").files], pasted = long || $("material").value.trim();
-  const names = [...files.map((file) => file.name), ...(pasted ? ["pasted text"] : [])];
-  if (!names.length) return saying("Give it a text first: paste one, or choose files.");
-  const contents = [...(await Promise.all(files.map((file) => file.arrayBuffer()))), ...(pasted ? [`${pasted}\n`] : [])];
-  const begins = taught && $("begins").value === "model";
+function teach() {
+  const pasted = long || $("material").value.trim();
+  const files = [...$("files").files, ...(pasted ? [new File([pasted, "\n"], "pasted text")] : [])];
+  if (!files.length) return saying("Give it a text first: paste one, or choose files.");
+  const model = $("begins").value === "model" ? taught : null;
   lesson?.terminate(); // with all of its memory
   lesson = startWorker(HEARD, (message) => HEARD.failed({ message }));
   points = [];
@@ -24,9 +23,7 @@ async function teach() {
   for (const id of ["practice", "curve-says"]) $(id).replaceChildren();
   setLearning(true);
   saying("Reading the text \u2026");
-  const run = files.length ? files[0].name.replace(/\.\w+$/, "") : "pasted text";
-  lesson.postMessage({ kind: "learn", ...learning, contents, names, run, minutes: Number($("minutes").value), memory: MEMORY,
-    about: begins ? taught.about : null, tensors: begins ? taught.tensors : null });
+  lesson.postMessage({ kind: "learn", ...learning, files, minutes: Number($("minutes").value), memory: MEMORY, model });
 }
 
 function setLearning(now) {
@@ -64,20 +61,21 @@ const HEARD = { // messages from the worker
     $("practice").prepend(entry);
     if ($("practice").children.length > SHOWN) $("practice").lastChild.remove();
   },
-  learned({ about: model, tensors, isOver, kept, ...found }) {
-    taught = { about: model, tensors };
+  learned({ model, isOver, kept, ...found }) {
+    taught = model;
+    const { step, val_loss } = model.about;
     setLearning(false);
     $("resume").hidden = isOver;
     $("begins").value = "model";
     $("share").value = 1;
-    const [own, counts] = [model.val_loss, found.ngram].map((loss) => [choices(loss), loss.toFixed(2)]);
+    const [own, counts] = [val_loss, found.ngram].map((loss) => [choices(loss), loss.toFixed(2)]);
     const loss = `On text that it has not read, it is as unsure as if it chose among ${own[0]} characters (loss ${own[1]}); ${
       `a table of character counts chooses among ${counts[0]} (${counts[1]}).`}`;
-    const more = model.val_loss > found.ngram ? " More minutes would help, or a longer text." : "";
-    const knows = model.val_loss - found.loss > learning.numbers.law.STUDENT_GAP * 10 ? " It knows a part of your text by heart." : "";
-    const back = kept < model.step ? ` It was best after ${count(kept)} steps, so that is what the page has now.` : "";
+    const more = val_loss > found.ngram ? " More minutes would help, or a longer text." : "";
+    const knows = val_loss - found.loss > learning.numbers.law.STUDENT_GAP * 10 ? " It knows a part of your text by heart." : "";
+    const back = kept < step ? ` It was best after ${count(kept)} steps, so that is what the page has now.` : "";
     saying(`${isOver ? "Done." : "Stopped."} ${loss}${more}${knows}${back}`);
-    adopt(model, tensors);
+    adopt(model);
     remember();
   },
   failed({ message }) {
@@ -183,7 +181,7 @@ async function recall() {
   back.hidden = false;
   back.addEventListener("click", () => {
     taught = model;
-    adopt(model.about, model.tensors);
+    adopt(model);
     setLearning(false);
     back.hidden = true;
   });
@@ -214,7 +212,7 @@ for (const kind of ["dragover", "dragleave", "drop"]) document.addEventListener(
 });
 addEventListener("beforeunload", (event) => isLearning || !isSafe ? event.preventDefault() : null);
 
-taught = stored && { about: stored, tensors: firstTensors };
+taught = stored;
 $("teach").hidden = false;
 if (!stored) {
   $("teach").open = true;
