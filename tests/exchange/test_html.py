@@ -190,6 +190,9 @@ def test_a_phone_shows_everything_the_panel_below_the_text(open_page, sea, schem
         assert sheet["y"] + sheet["height"] <= panel["y"] + 1  # it covers no text
         assert sheet["y"] - 1 <= chosen["y"] and chosen["y"] + chosen["height"] <= sheet["y"] + sheet["height"] + 1
         assert chosen["y"] >= 0 and panel["y"] + panel["height"] <= 640 + 1  # both are on the screen
+    page.locator("#map canvas").nth(4).tap()
+    assert [page.input_value(f"#{menu}") for menu in ("layer", "head")] == ["2 of 2", "2 of 3"]
+    assert page.locator("#map .taken").count() == 1
     page.locator("footer summary").click()
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 

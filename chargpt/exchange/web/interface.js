@@ -292,29 +292,17 @@ function drawOverText(weights) {
 
 /** All heads: a row for each layer, a column for each head, and in each cell the attention from the oldest character on. */
 function drawMap(layer, head) {
-  const { n_layer, n_head } = shape, canvas = $("map"), width = $("map-frame").clientWidth, gap = 3, scale = devicePixelRatio || 1;
-  const cell = { width: width / n_head, height: Math.max(14, Math.min(34, 220 / n_layer)) }, height = cell.height * n_layer;
-  const context = canvas.getContext("2d"), colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  [canvas.width, canvas.height, canvas.style.height] = [Math.ceil(width * scale), Math.ceil(height * scale), `${height}px`];
-  context.scale(scale, scale);
-  for (let row = 0; row < n_layer; row++) {
-    for (let column = 0; column < n_head; column++) {
-      const left = column * cell.width + gap / 2, top = row * cell.height + gap / 2;
-      const inner = { width: cell.width - gap, height: cell.height - gap };
-      context.fillStyle = colour("--line");
-      context.fillRect(left, top, inner.width, inner.height);
-      const weights = headWeights(row, column), most = Math.max(...weights), step = inner.width / weights.length;
-      context.fillStyle = `rgb(${colour("--attention")} / .85)`;
-      weights.forEach((weight, i) => {
-        const height = inner.height * weight / most;
-        context.fillRect(left + i * step, top + inner.height - height, Math.max(step * .85, .5), height);
-      });
-      if (row !== layer || (head >= 0 && column !== head)) continue;
-      context.strokeStyle = colour("--accent");
-      context.lineWidth = 2;
-      context.strokeRect(left, top, inner.width, inner.height);
-    }
-  }
+  const { n_layer, n_head } = shape, map = $("map"), { color } = getComputedStyle(map), [width, height] = [200, 64];
+  map.style.gridTemplateColumns = `repeat(${n_head}, 1fr)`;
+  map.style.setProperty("--layers", n_layer);
+  map.replaceChildren(...looking.weights.map((weights, i) => {
+    const isTaken = Math.floor(i / n_head) === layer && (head < 0 || i % n_head === head), most = Math.max(...weights);
+    const cell = Object.assign(create("canvas", isTaken ? "taken" : ""), { width, height }), context = cell.getContext("2d");
+    context.fillStyle = color;
+    context.scale(width / weights.length, height / most);
+    weights.forEach((weight, s) => context.fillRect(s, most - weight, Math.max(0.85, weights.length / 100), weight));
+    return cell;
+  }));
 }
 
 /* ---- Events ---- */
@@ -340,9 +328,11 @@ $("temperature").addEventListener("input", showTemperature);
 $("colours").addEventListener("change", () => $("text").classList.toggle("surprise", $("colours").checked));
 $("close").addEventListener("click", () => choose(-1));
 for (const id of ["layer", "head"]) $(id).addEventListener("change", drawAttention);
-$("map").addEventListener("click", ({ offsetX, offsetY }) => {
-  $("layer").selectedIndex = Math.min(shape.n_layer - 1, Math.floor(offsetY / $("map").clientHeight * shape.n_layer));
-  $("head").selectedIndex = 1 + Math.min(shape.n_head - 1, Math.floor(offsetX / $("map").clientWidth * shape.n_head));
+$("map").addEventListener("click", ({ target }) => {
+  const i = [...$("map").children].indexOf(target);
+  if (i < 0) return;
+  $("layer").selectedIndex = Math.floor(i / shape.n_head);
+  $("head").selectedIndex = 1 + i % shape.n_head;
   drawAttention();
 });
 $("text").addEventListener("pointermove", (event) => {
@@ -371,7 +361,6 @@ document.addEventListener("keydown", (event) => {
     choose(-1);
   }
 });
-addEventListener("resize", drawAttention);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAttention);
 
 /** The index that a key leads to from the chosen character, or null. */
