@@ -263,26 +263,17 @@ class Writer {
   }
 }
 
-/** xoshiro128** (Blackman and Vigna), seeded by splitmix32. `next` gives 53 random bits as a number from 0 up to 1. */
+/** splitmix32. `next` gives 53 random bits as a number from 0 up to 1. */
 class Random {
   constructor(seed) {
-    this.state = Uint32Array.from({ length: 4 }, () => {
-      seed = seed + 0x9e3779b9 | 0;
-      let z = Math.imul(seed ^ seed >>> 16, 0x21f0aaad);
-      z = Math.imul(z ^ z >>> 15, 0x735a2d97);
-      return z ^ z >>> 15;
-    });
+    this.state = seed;
   }
 
   bits() {
-    const s = this.state, rotate = (n, by) => n << by | n >>> 32 - by, result = Math.imul(rotate(Math.imul(s[1], 5), 7), 9), t = s[1] << 9;
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = rotate(s[3], 11);
-    return result >>> 0;
+    let z = this.state = this.state + 0x9e3779b9 | 0;
+    z = Math.imul(z ^ z >>> 16, 0x21f0aaad);
+    z = Math.imul(z ^ z >>> 15, 0x735a2d97);
+    return (z ^ z >>> 15) >>> 0;
   }
 
   next() {
