@@ -128,6 +128,21 @@ def test_a_page_of_a_model_learns_characters_that_it_does_not_know(teach, tmp_pa
     assert set("\u00ea\u4e2dbT") < set(vocabulary.characters) and vocabulary.folded
 
 
+def test_a_long_text_that_is_pasted_is_a_file(teach):
+    page = teach(None, "")
+    page.locator("#material").evaluate(
+        """(field, text) => {
+      const clipboardData = new DataTransfer();
+      clipboardData.setData("text/plain", text);
+      field.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+    }""",
+        poem(800),
+    )
+    assert page.evaluate("[...document.getElementById('files').files].map(file => file.name)") == ["pasted text"]
+    page.click("#learn")
+    assert finish(page).startswith("Done.")
+
+
 def test_a_file_that_is_gone_is_one_clear_line(teach, tmp_path):
     page, path = teach(None, ""), tmp_path / "gone.txt"
     path.write_text(poem(9), encoding="utf-8")

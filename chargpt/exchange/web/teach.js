@@ -4,16 +4,16 @@ const source = document.documentElement.outerHTML; // the page without a model, 
 const MEMORY = (navigator.deviceMemory ?? 2) * 2 ** 27; // bytes that a lesson may take: an eighth of the device's
 const SHOWN = 40; // samples
 let lesson = null, taught = null; // the worker; {about, tensors} that it has given, or those of the page
-let long = ""; // a pasted text whose beginning the field shows: browsers take minutes to lay out all of it
 let points = [], ngram = NaN, isSafe = true, isLearning = false; // points: [share, loss, validation loss]
 
 const saying = (text) => ($("lesson").textContent = text);
 const choices = (loss) => Math.exp(loss).toFixed(loss < 2.3 ? 1 : 0); // as many equal ones are as hard to guess
 const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 
+const pasted = (text) => new File([text, "\n"], "pasted text");
+
 function teach() {
-  const pasted = long || $("material").value.trim();
-  const files = [...$("files").files, ...(pasted ? [new File([pasted, "\n"], "pasted text")] : [])];
+  const files = [...$("files").files, ...($("material").value.trim() ? [pasted($("material").value.trim())] : [])];
   if (!files.length) return saying("Give it a text first: paste one, or choose files.");
   const model = $("begins").value === "model" ? taught : null;
   lesson?.terminate(); // with all of its memory
@@ -188,14 +188,13 @@ async function recall() {
 }
 
 $("learn").addEventListener("click", () => (isLearning ? lesson.postMessage({ kind: "stop" }) : teach()));
-$("material").addEventListener("input", () => (long = ""));
 $("material").addEventListener("paste", (event) => {
-  const text = event.clipboardData.getData("text/plain");
-  if (text.length < 20_000) return;
+  const text = event.clipboardData.getData("text/plain"), given = new DataTransfer();
+  if (text.length < 20_000) return; // browsers take minutes to lay out a long one: it becomes a file
   event.preventDefault();
-  $("material").value = `${text.slice(0, 300)} \u2026`;
-  long = text;
-  saying(`A text of ${count(text.length)} characters is here; the field shows its beginning.`);
+  for (const file of [...$("files").files, pasted(text)]) given.items.add(file);
+  $("files").files = given.files;
+  saying(`Your text of ${count(text.length)} characters is among the files.`);
 });
 $("resume").addEventListener("click", () => {
   setLearning(true);
