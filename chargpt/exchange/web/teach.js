@@ -112,17 +112,13 @@ function download(parts, name, type) {
 }
 
 /** The weights in float32 and what is needed to use them: a safetensors file, as `export --to safetensors` writes it. */
-function keptFile({ about: model, tensors }) {
-  const { vocab_size, ...shape } = model.shape, sizes = shapesOf(model.shape).sort(([a], [b]) => (a < b ? -1 : 1));
-  const state = { step: model.step, val_loss: model.val_loss, texts: model.texts };
-  const [ofModel, vocabulary, known] = [{ ...shape, dropout: 0 }, model.tokenizer, state].map((part) => JSON.stringify(part));
-  const header = { __metadata__: { format: "pt", model: ofModel, vocabulary, state: known } };
+function keptFile({ about: { shape, tokenizer: vocabulary, step, val_loss, texts }, tensors }) {
+  const { vocab_size, ...model } = { ...shape, dropout: 0 }, sizes = shapesOf(shape), header = { __metadata__: { format: "pt" } };
+  for (const [name, value] of Object.entries({ model, vocabulary, state: { step, val_loss, texts } })) header.__metadata__[name] = JSON.stringify(value);
   let end = 0;
   for (const [name, size] of sizes) header[name] = { dtype: "F32", shape: size, data_offsets: [end, (end += 4 * lengthOf(size))] };
-  const text = new TextEncoder().encode(JSON.stringify(header)), bytes = new Uint8Array(8 + Math.ceil(text.length / 8) * 8).fill(32);
-  new DataView(bytes.buffer).setBigUint64(0, BigInt(bytes.length - 8), true);
-  bytes.set(text, 8);
-  return [bytes, ...sizes.map(([name]) => tensors[name])];
+  const text = asJson(header), length = 8 * Math.ceil(text.length / 8);
+  return [BigUint64Array.of(BigInt(length)), new TextEncoder().encode(text.padEnd(length)), ...sizes.map(([name]) => tensors[name])];
 }
 
 /** This page with what it has learned, in float16. */
