@@ -14,8 +14,11 @@ NOT_SAID = re.compile(r"\d|[=_/\\]")  # in what a machine writes, or a diary of 
 # Minutes to an answer, and the share of all messages that are sent so soon after another one, of these the share by somebody
 # else, and of all that have a name, or what a machine may write.
 ANSWER, SOON, ANSWERS, NAMED, MOST_NOT_SAID = 15, 0.5, 0.2, 0.7, 0.5
-# WhatsApp: what stands for a picture, in any language; a mark of direction is before what the program itself wrote.
-OMITTED = re.compile(r"\u200e.*|<[^<>]{3,50}>|\S.*\.\w{2,4} \([^()]{4,40}\)|null")
+# What stands for a picture: as WhatsApp has it in any language, whose mark of direction is before what the program wrote, or a
+# path, as iMessage has it.
+OMITTED = re.compile(
+    r"\u200e.*|<[^<>]{3,50}>|\S.*\.\w{2,4} \([^()]{4,40}\)|null|(?:~|\w:)?(?:[/\\][^:]*)?\b[Aa]ttachments[/\\].+\.\w{2,5}"
+)
 
 
 def is_marked(pairs: list[tuple[str, str]]) -> bool:

@@ -277,7 +277,7 @@ def test_a_diary_and_a_log_keep_their_dates_and_are_told_how_they_may_be_read(tm
     corpus = load(write(tmp_path / "kept.txt", content), newlines="keep")
     assert text_of(corpus) == content.removesuffix("\n") + "\n" * text_of(corpus).endswith("\n")
     (warning,) = map(str, corpus.warnings)
-    assert "perhaps a WhatsApp chat" in warning and warning.endswith("add data.field=message")
+    assert "perhaps a chat with dates" in warning and warning.endswith("add data.field=message")
     read = text_of(load(tmp_path / "kept.txt", field="message", format="fields"))
     assert f"{name}: {entries[0]}\n" in read
 
@@ -321,7 +321,18 @@ LOGS = {  # what other programs write first, before a message, and when somebody
         "[01-Mar-26 {:02}:{:02} PM] {}#1234 (pinned)\n{}\n",
         "",
     ),
-    "iMessage": ("", "Mar 01, 2026  {:02}:{:02}:07 AM (Read by you after 1 minute)\n{}\n{}\nTapbacks:\n    Loved by Me\n", ""),
+    **{
+        f"iMessage, {path.count(' ')} spaces in a path": (
+            "",
+            f"Mar 01, 2026  {{:02}}:{{:02}}:07 AM (Read by you)\n{{}}\n{path}\n{{}}\nTapbacks:\n    Loved by Me\n",
+            "",
+        )
+        for path in (
+            "attachments/12/a.heic",
+            r"C:\Out\Attachments\a b.jpeg",
+            "/Users/A B/Library/Messages/Attachments/ab/IMG 1.MOV",
+        )
+    },
     "Signal": ("", "[2026-03-01 {:02}:{:02}] {}: {}", ""),
     "Skype": ("", "[01.03.2026 {:02}:{:02}:07] {}: {}", ""),
 }
@@ -334,12 +345,9 @@ def test_a_chat_of_any_program_is_read_without_its_times(tmp_path, load, program
     said = [(9 + gap * n // 60, gap * n % 60, *one) for n, one in enumerate(people)]
     content = head + "".join(line.format(*one) + "\n" + coming.format(*one[:3]) + "\n" * bool(coming) for one in said)
     content += f"{{Embed}}\nx\n\n{BAR}Exported {len(said)} message(s)\n{BAR}" * program.startswith("Discord")
-    is_plain = program in (
-        "Signal",
-        "Skype",
-        "KakaoTalk, phone",
-        "iMessage",
-    )  # times and names alone: as a .log, of any program
+    is_plain = program.startswith(
+        ("Signal", "Skype", "KakaoTalk, phone", "iMessage")
+    )  # times and names alone: a .log of any one
     path = write(tmp_path / f"chat.{'txt' if is_plain else 'log'}", content)
     corpus = load(path, block_size=1)
     assert text_of(corpus).splitlines() == [f"{who}: {what}" for *_, who, what in said]
@@ -376,7 +384,7 @@ def test_any_name_is_read_where_whatsapp_left_its_marks_and_a_log_that_starts_ha
         chat = "".join(f"{day}/1/24, 9:15 PM - {line}\n" for day, line in enumerate(lines, 1))
         assert text_of(load(write(tmp_path / "chat.txt", chat), block_size=1)).splitlines() == lines[1:]
     corpus = load(write(tmp_path / "a.log", "\n".join(STARTED * 9)))
-    assert text_of(corpus).startswith(STARTED[0]) and "perhaps a WhatsApp chat" in str(corpus.warnings[0])
+    assert text_of(corpus).startswith(STARTED[0]) and "perhaps a chat with dates" in str(corpus.warnings[0])
 
 
 NAMES, SAID_BY = st.text("abé: ", min_size=1, max_size=9).filter(lambda one: one.strip(" :")), st.text("xyzß \n", max_size=20)
